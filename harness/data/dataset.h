@@ -1,0 +1,54 @@
+#pragma once
+// Series, windows and batches without LibTorch: what the trainer turns into tensors.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/plan/run_config.h"
+
+namespace lockstep {
+
+/// Time series of equal channel count; values are [series][time][channel], channel fastest.
+struct SeriesSet {
+  int channels = 0;
+  std::vector<std::vector<float>> series;  ///< each: steps * channels
+  std::vector<std::string> labels;         ///< class of each series, or empty
+  int steps_of(std::size_t i) const { return static_cast<int>(series[i].size()) / channels; }
+};
+
+/// Reads the `.ts` format of the time-series archives (multivariate, no time stamps, `?` refused).
+/// Throws ConfigError with file:line:column and what is wrong.
+SeriesSet read_ts_file(const std::string& path);
+SeriesSet parse_ts(const std::string& text, const std::string& file_name);
+
+/// Sums of keyed sinusoids and noise; the same for the same (data.seed, part) on every machine.
+SeriesSet synthetic_series(const DataConfig& config, int part);   ///< part 0: train, 1: test
+
+/// Context and action chunk of one pair.
+struct Windows {
+  int context_steps = 0, action_steps = 0, channels = 0;
+  /// [pairs][context_steps][channels], standardised by the training part; front-padded with 0.
+  std::vector<float> contexts;
+  std::vector<uint8_t> context_mask;  ///< [pairs][context_steps], 1 = a real step
+  std::vector<float> actions;         ///< [pairs][action_steps][channels]
+  std::size_t size() const { return actions.size() / (static_cast<std::size_t>(action_steps) * channels); }
+};
+
+/// Training, held-out (same recordings' part, other series) and test pairs of a run. Sample id = index into `train`.
+struct Dataset {
+  Windows train, holdout, test;
+  std::string description;   ///< "BasicMotions: 36 training series, 1404 pairs, …"
+};
+
+/// Throws ConfigError (missing or corrupt file, too few pairs).
+Dataset load_dataset(const DataConfig& config);
+
+/// Hex hash of what load_dataset would read: the files' bytes, or the generator's parameters.
+std::string data_hash(const DataConfig& config);
+
+/// Folder where ci/bootstrap keeps the BasicMotions files: $LOCKSTEP_DATA, else beside the program.
+std::string data_folder();
+
+}  // namespace lockstep

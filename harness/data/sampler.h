@@ -1,0 +1,38 @@
+#pragma once
+// PyTorch's DistributedSampler and DataLoader, by their exact rule.
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+struct SamplerOptions {
+  int64_t samples = 0;
+  int world_size = 1;
+  int rank = 0;
+  int rows_per_rank = 1;
+  int64_t seed = 0;
+  bool shuffle = true;
+  bool drop_last = true;   ///< of the sampler (shorten to a multiple of the world) and of the loader (whole batches)
+};
+
+/// torch.randperm(n, generator=torch.Generator().manual_seed(seed)), bit for bit.
+std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
+
+/// Rank r of V takes permutation[r], [r + V], …; without drop_last the permutation's head is repeated to fill up.
+class DistributedSampler {
+ public:
+  explicit DistributedSampler(const SamplerOptions& options);
+  int64_t batches_per_epoch() const;
+  /// Sample ids of this rank's rows at a global step (epoch = step / batches_per_epoch; set_epoch is called).
+  std::vector<int64_t> batch(int64_t step);
+  /// Epoch's whole list for this rank.
+  std::vector<int64_t> epoch_indices(int64_t epoch) const;
+
+ private:
+  SamplerOptions options_;
+  int64_t cached_epoch_ = -1;
+  std::vector<int64_t> cached_;
+};
+
+}  // namespace lockstep

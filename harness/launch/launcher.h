@@ -1,0 +1,51 @@
+#pragma once
+// Starts the rank parent, runs the planned runs on the cores, and names every end.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/plan/plan.h"
+
+namespace lockstep {
+
+/// A rank that died, threw or hung: a value, never an exception.
+struct RankFailure {
+  std::string run;
+  std::string kind;          ///< "died" (signal or exit without a result), "threw", "hung", "interrupted"
+  int rank = -1;             ///< the first that failed
+  int64_t step = -1;
+  std::string operation;     ///< what it was doing, from its beat
+  std::string message;       ///< "killed by signal 9", or what was thrown
+  std::vector<std::string> last_lines;  ///< of its log, at most 20
+};
+
+struct RunEvent {
+  enum class Kind { started, progress, finished, failed, reused } kind = Kind::started;
+  std::string run;
+  int64_t step = 0, steps = 0;
+  double seconds = 0;        ///< since the run started
+  const RankFailure* failure = nullptr;
+};
+
+struct LaunchOptions {
+  std::string rank_program;  ///< path of lockstep-rank
+  std::string out_dir;
+  int jobs = 0;              ///< runs at once; 0: cores
+  double command_started = 0;   ///< CLOCK_MONOTONIC seconds at which the command began, for time to first step
+  std::function<void(const RunEvent&)> on_event;
+  const volatile int* stop_requested = nullptr;  ///< set by a signal handler: 1 = drain in order, 2 = kill
+};
+
+struct LaunchReport {
+  std::vector<RankFailure> failures;
+  bool interrupted = false;
+  int finished = 0, reused = 0;
+};
+
+/// Runs what the plan says and is not reused: longest first with backfill, a run's needs before it. Each run writes
+/// under OUT/runs/<id>: run.json first (resolved config, provenance), then traces, logs and results of its ranks, then
+/// `done` (the hashes that decide reuse). Leaves no process behind. Throws MachineError.
+LaunchReport launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#pragma once
+// rank-<r>.result.json: how a rank ended and the curves and metrics it leaves. The truth about a rank; exit codes are not.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct Series {
+  std::vector<int64_t> steps;
+  std::vector<double> values;
+};
+
+struct RankResult {
+  int rank = 0;
+  int world_size = 1;
+  std::string status;            ///< "finished", "failed", "interrupted"
+  std::string error;             ///< what was thrown, if it failed
+  std::string phase;             ///< launch, rendezvous, train, evaluate: where it ended
+  int64_t steps_done = 0;
+  double train_seconds = 0;      ///< wall time of the training loop without evaluation
+  double first_step_seconds = 0; ///< from the command's start to the end of the first step; 0: unknown
+  std::map<std::string, double> metrics;  ///< final: accuracy_24, cross_entropy_24, …; rank 0 alone
+  std::map<std::string, Series> curves;   ///< by step: loss, loss_over_log_n, energy_positive, …
+};
+
+/// Doubles are kept as 17 digits and as hex bits where they are metrics; NaN and infinities as strings.
+/// Written to a temporary name, synced and renamed. Throws MachineError.
+void write_rank_result(const std::string& path, const RankResult& result);
+
+/// Throws std::runtime_error naming the file if it is missing, malformed or of an unknown version.
+RankResult read_rank_result(const std::string& path);
+
+/// Write a whole file: temporary name in the same folder, fsync, rename, folder fsync. Throws MachineError naming the path.
+void write_file_atomically(const std::string& path, const std::string& content);
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#pragma once
+// Reads traces, whole or cut short, and refuses corrupt ones by name.
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "harness/trace/record.h"
+#include "harness/trace/writer.h"
+
+namespace lockstep {
+
+/// Not a trace, a version that this build does not know, or a frame whose checksum is wrong: file, offset, reason.
+class TraceError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct StepRecords {
+  int64_t step = 0;
+  std::vector<Record> records;  ///< in the order in which they were written
+};
+
+struct Trace {
+  std::string path;
+  TraceHeader header;
+  std::vector<StepRecords> steps;
+  bool finished = false;        ///< the end mark was there
+  uint64_t valid_bytes = 0;     ///< length of the readable part
+  uint64_t file_bytes = 0;
+  std::string end;              ///< if not finished, where and how it ends, in words
+};
+
+/// Reads frame after frame, so that long traces need not be held in memory.
+class TraceReader {
+ public:
+  explicit TraceReader(const std::string& path);   ///< throws TraceError
+  ~TraceReader();
+  const TraceHeader& header() const;
+  /// The next whole step, or nothing at the end. A frame cut short ends the trace; a wrong checksum throws TraceError.
+  std::optional<StepRecords> next();
+  bool finished() const;
+  std::string end() const;      ///< in words, once next() gave nothing
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+Trace read_trace(const std::string& path);
+/// The same from memory (fuzzing, tests).
+Trace read_trace_bytes(std::span<const std::byte> bytes, const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#pragma once
+// What a rank saw at a step: the records of a trace, as writer and reader share them.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Where in a step something was seen, in the order in which it happens.
+enum class Phase : uint8_t {
+  snapshot,           ///< parameters before the step, kept whole
+  samples,            ///< sample ids of this rank's rows
+  random,             ///< keys and positions of the random streams
+  control,            ///< learning rate and other control values
+  energies,
+  loss,
+  local_gradients,    ///< before any reduction
+  collective,         ///< one entry of the ledger
+  reduced_gradients,  ///< after the mean over ranks, before clipping
+  gradient_norm,
+  parameters,         ///< after the update
+  evaluation,
+  term_sums,          ///< sums of |row contributions| of each gradient; forced references alone
+};
+const char* name_of(Phase phase);
+
+enum class DType : uint8_t { float32, float64, int64, bfloat16, boolean };
+std::size_t size_of(DType dtype);
+const char* name_of(DType dtype);
+
+/// A fingerprint and four statistics of a tensor's values.
+struct TensorStats {
+  uint64_t hash = 0;      ///< sees value, order and position; hashes of disjoint row shards add up (mod 2^64)
+  double norm = 0;        ///< L2, over finite values
+  double min = 0, max = 0;  ///< over finite values; 0 if there is none
+  uint64_t nonfinite = 0;
+  bool operator==(const TensorStats&) const = default;
+};
+
+/// A dense tensor as the tracer sees it.
+struct TensorView {
+  const void* data = nullptr;      ///< contiguous, row-major
+  DType dtype = DType::float32;
+  std::span<const int64_t> shape;
+  /// Global position of each row (dimension 0) of a row-sharded tensor, so that shards' hashes add up to the whole's;
+  /// empty: rows 0, 1, 2, …
+  std::span<const int64_t> row_positions;
+  int64_t elements() const;
+};
+
+/// One pass over the tensor. Bits of the result do not depend on the instruction set.
+TensorStats tensor_stats(const TensorView& tensor);
+
+/// One collective as the ledger saw it.
+struct CollectiveRecord {
+  std::string op;          ///< all_reduce, all_gather, broadcast, barrier, reduce_gradients
+  std::string reduction;   ///< sum, mean, or empty
+  std::string group;       ///< control, loss, gradients
+  std::string tag;         ///< what the caller says it is for: "loss.header", "bucket 2"
+  int root = -1;
+  DType dtype = DType::float32;
+  std::vector<int64_t> shape;
+  uint64_t hash_in = 0, hash_out = 0;
+  bool operator==(const CollectiveRecord&) const = default;
+};
+
+/// One record as the reader gives it.
+struct Record {
+  int64_t step = 0;
+  Phase phase = Phase::samples;
+  std::string name;        ///< parameter, stream, control value or metric
+  DType dtype = DType::float32;
+  std::vector<int64_t> shape;
+  bool has_stats = false;  ///< false: only the hash was kept (a value that is equal on all ranks, not on rank 0)
+  TensorStats stats;       ///< of tensors; stats.hash also of samples and random streams
+  bool is_scalar = false;
+  double value = 0;        ///< of scalars
+  std::vector<int64_t> ids;        ///< sample ids (samples; rows of energies)
+  std::vector<std::byte> payload;  ///< raw values, if the level kept them
+  CollectiveRecord collective;     ///< phase == collective alone
+};
+
+}  // namespace lockstep

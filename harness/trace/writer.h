@@ -1,0 +1,58 @@
+#pragma once
+// The append-only, framed, checksummed trace of one rank.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "harness/plan/run_config.h"
+#include "harness/trace/record.h"
+
+namespace lockstep {
+
+struct TraceHeader {
+  std::string config_hash;
+  int rank = 0;
+  int world_size = 1;
+  std::string trainer;
+  TraceLevel level = TraceLevel::hash;
+  std::string started_by;   ///< "emulated", "real", or the name of another tracer
+};
+
+/// Is a value this rank's own, or one that all ranks hold alike (and rank 0 writes out for all)?
+enum class Sharing { own, replicated };
+
+/// How much of a tensor to keep. `by_level` follows the trace's level; `whole` keeps the values at any level but `off`.
+enum class Keep { by_level, whole };
+
+/// Writes records in call order; a step becomes one frame on disk when it ends. At level `off` every call returns at
+/// once and no file is made. Throws MachineError (disk full) naming the file.
+class TraceWriter {
+ public:
+  TraceWriter(const std::string& path, const TraceHeader& header);
+  ~TraceWriter();
+  TraceWriter(const TraceWriter&) = delete;
+  TraceWriter& operator=(const TraceWriter&) = delete;
+
+  bool enabled() const;
+  TraceLevel level() const;
+
+  void begin_step(int64_t step);
+  void samples(std::span<const int64_t> ids);
+  /// A random stream: `hash` adds up over ranks for streams keyed by sample, `draws` is how many numbers were taken.
+  void random(std::string_view stream, uint64_t hash, uint64_t draws);
+  void scalar(Phase phase, std::string_view name, double value, Sharing sharing);
+  /// `ids`: sample ids of the rows of a row-sharded tensor, or empty.
+  TensorStats tensor(Phase phase, std::string_view name, const TensorView& tensor, Sharing sharing,
+                     std::span<const int64_t> ids = {}, Keep keep = Keep::by_level);
+  void collective(const CollectiveRecord& record);
+  void end_step();
+  /// Writes what is left and the end mark: a trace without it was cut short.
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep
