@@ -1,0 +1,2 @@
+#pragma once
+// ProcessGroupGloo.hpp includes this header and needs nothing from it.

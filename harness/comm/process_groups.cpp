@@ -1,0 +1,76 @@
+#include "harness/comm/process_groups.h"
+
+#include <ATen/ATen.h>
+
+#include <stdexcept>
+
+namespace lockstep {
+namespace {
+
+class ProcessGroupComm : public Comm {
+ public:
+  explicit ProcessGroupComm(ProcessGroups groups) : groups_(std::move(groups)) {}
+
+  int rank() const override { return groups_.loss->getRank(); }
+  int world_size() const override { return groups_.loss->getSize(); }
+
+  void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::SUM;
+    options.timeout = groups_.timeout;
+    finish("all_reduce", tag, [&] { return groups_.loss->allreduce(tensors, options); });
+  }
+
+  at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
+    std::vector<int64_t> shape = tensor.sizes().vec();
+    shape.insert(shape.begin(), world_size());
+    at::Tensor all = at::empty(shape, tensor.options());
+    std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
+    std::vector<at::Tensor> inputs{tensor.detach()};
+    c10d::AllgatherOptions options;
+    options.timeout = groups_.timeout;
+    finish("all_gather", tag, [&] { return groups_.loss->allgather(outputs, inputs, options); });
+    return all;
+  }
+
+  void broadcast(at::Tensor tensor, int root, std::string_view tag) override {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    options.timeout = groups_.timeout;
+    finish("broadcast", tag, [&] { return groups_.loss->broadcast(tensors, options); });
+  }
+
+  void barrier(std::string_view tag) override {
+    // A barrier that every backend has: the sum of nothing but presence.
+    all_reduce_sum(at::ones({1}, at::kLong), tag);
+  }
+
+  std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>& parameters,
+                                                    const std::vector<std::string>& names,
+                                                    const ReducerOptions& options) override {
+    return make_c10d_reducer(groups_.gradients, parameters, names, options);
+  }
+
+ private:
+  template <typename Start>
+  void finish(const char* operation, std::string_view tag, Start start) {
+    try {
+      start()->wait(groups_.timeout);
+    } catch (const std::exception& error) {
+      throw std::runtime_error(std::string(operation) + " " + std::string(tag) + " failed on rank " +
+                               std::to_string(rank()) + ": " + error.what());
+    }
+  }
+
+  ProcessGroups groups_;
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> make_process_group_comm(ProcessGroups groups) {
+  return std::make_unique<ProcessGroupComm>(std::move(groups));
+}
+
+}  // namespace lockstep

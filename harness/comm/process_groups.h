@@ -1,0 +1,28 @@
+#pragma once
+// Comm over c10d process groups: what Gloo and emulated ranks share. For harness/comm alone: it needs the c10d headers.
+
+#include <chrono>
+#include <memory>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "harness/comm/comm.h"
+
+namespace lockstep {
+
+/// Collectives of the loss have a group of their own, so that they never interleave with gradient buckets.
+struct ProcessGroups {
+  c10::intrusive_ptr<c10d::ProcessGroup> loss;
+  c10::intrusive_ptr<c10d::ProcessGroup> gradients;
+  std::chrono::milliseconds timeout{60000};
+};
+
+std::unique_ptr<Comm> make_process_group_comm(ProcessGroups groups);
+
+/// c10d::Reducer over the group, with PyTorch's rules for buckets.
+std::unique_ptr<GradientReducer> make_c10d_reducer(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                                   const std::vector<at::Tensor>& parameters,
+                                                   const std::vector<std::string>& names,
+                                                   const ReducerOptions& options);
+
+}  // namespace lockstep
