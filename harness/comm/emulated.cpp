@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -121,7 +122,7 @@ class Group {
       meetings_.pop_front();
       ++first_;
     }
-    at::NoGradGuard no_grad;
+    c10::NoGradGuard no_grad;
     run(full.ranks);
     for (Contribution& contribution : full.ranks) {
       contribution.done->markCompleted(

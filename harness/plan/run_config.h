@@ -67,6 +67,7 @@ struct RunConfig {
   Layout layout;
   RankKind ranks = RankKind::emulated;
   int64_t steps = 600;
+  int64_t stop_after = 0;       ///< stop after that many steps, schedules still reach to `steps`; 0: run all of them
   int64_t seed = 0;
 
   Negatives negatives = Negatives::global;

@@ -1,0 +1,156 @@
+#include "harness/rank/rank_main.h"
+
+#include <ATen/Parallel.h>
+#include <time.h>
+
+#include <cstdio>
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "harness/comm/emulated.h"
+#include "harness/comm/gloo.h"
+#include "harness/comm/ledger.h"
+#include "harness/comm/solo.h"
+#include "harness/data/sampler.h"
+#include "harness/launch/beat.h"
+#include "harness/plan/errors.h"
+#include "harness/train/loop.h"
+#include "scenarios/mutants/mutants.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+namespace {
+
+double monotonic_s() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+/// What all ranks of a process share.
+struct Process {
+  RankTask task;
+  RunConfig config;
+  std::unique_ptr<Scenario> scenario;
+  BeatFile beats;
+
+  std::string path(const std::string& name) const { return task.run_dir + "/" + name; }
+};
+
+RunConfig read_config(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw MachineError(path + " cannot be read");
+  }
+  const nlohmann::json run = nlohmann::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+  return run_config_from_json(run.at("config").dump(), path);
+}
+
+BatchIds batch_ids_of(const Process& process, int rank) {
+  const RunConfig& config = process.config;
+  const int world = config.layout.world_size;
+  // Repeats of a forced comparison among several ranks hand the shards round, which permutes the order of reduction.
+  const int shard = config.forced.repeat > 0 && world > 1 ? (rank + config.forced.repeat) % world : rank;
+  auto sampler = std::make_shared<DistributedSampler>(
+      SamplerOptions{process.scenario->samples(), world, shard, config.layout.rows_per_rank, config.seed,
+                     config.data.shuffle, config.data.drop_last});
+  return [sampler](int64_t step) { return sampler->batch(step); };
+}
+
+/// One rank from its communicator to its result file. Nothing escapes: what was thrown stands in the result.
+bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Comm>()>& connect) {
+  const RunConfig& config = process.config;
+  RankResult result;
+  result.rank = rank;
+  result.world_size = config.layout.world_size;
+  result.status = "failed";
+  result.phase = "rendezvous";
+  int64_t step_now = 0;
+  try {
+    at::set_num_threads(1);
+    TraceWriter trace(process.path("rank-" + std::to_string(rank) + ".trace"),
+                      {config_hash(config), rank, config.layout.world_size, config.trainer, config.trace,
+                       config.ranks == RankKind::real ? "real" : "emulated"});
+    const auto beat = [&](int64_t step, const std::string& operation) {
+      if (step > step_now && result.first_step_seconds == 0 && process.task.command_started > 0) {
+        result.first_step_seconds = monotonic_s() - process.task.command_started;
+      }
+      step_now = step;
+      process.beats.report(rank, step, operation.c_str());
+    };
+    beat(0, "rendezvous");
+    const std::unique_ptr<Comm> comm =
+        make_ledger_comm(connect(), trace, [&](const std::string& operation) { beat(step_now, operation); });
+    result.phase = "train";
+    const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm);
+    const std::unique_ptr<Mutant> mutant = make_mutant(config.mutant, rank);
+    const RankContext context{&config,      rank, comm.get(), &trace, task.get(), mutant.get(), batch_ids_of(process, rank),
+                              beat, &monotonic_s};
+    if (config.forced.from.empty()) {
+      train(context, result);
+    } else {
+      compute_forced(context, process.path("../" + config.forced.from + "/rank-0.trace"), result);
+    }
+    trace.finish();
+    result.status = "finished";
+  } catch (const std::exception& error) {
+    result.error = error.what();
+    std::fprintf(stderr, "rank %d failed at step %lld in %s: %s\n", rank, static_cast<long long>(step_now),
+                 result.phase.c_str(), error.what());
+  }
+  write_rank_result(process.path("rank-" + std::to_string(rank) + ".result.json"), result);
+  return result.status == "finished";
+}
+
+bool run_emulated(Process& process) {
+  EmulatedWorld world(process.config.layout.world_size, process.config.timeout_s);
+  std::vector<std::thread> threads;
+  std::vector<char> finished(static_cast<std::size_t>(process.config.layout.world_size), 0);
+  for (int rank = 0; rank < process.config.layout.world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const bool ok = run_rank(process, rank, [&world, rank] { return world.comm(rank); });
+      finished[static_cast<std::size_t>(rank)] = ok ? 1 : 0;
+      if (!ok) {
+        world.abort("rank " + std::to_string(rank) + " has failed");
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return std::all_of(finished.begin(), finished.end(), [](char ok) { return ok != 0; });
+}
+
+}  // namespace
+
+int rank_main(const RankTask& task) {
+  try {
+    RunConfig config = read_config(task.run_dir + "/run.json");
+    const int world = config.layout.world_size;
+    Process process{task, config, make_scenario(config.trainer), BeatFile::open(task.run_dir + "/beat", world)};
+    at::set_num_threads(1);
+    process.scenario->prepare(process.config);
+    if (task.rank < 0 && world > 1) {
+      return run_emulated(process) ? 0 : 1;
+    }
+    const int rank = std::max(task.rank, 0);
+    const auto connect = [&]() -> std::unique_ptr<Comm> {
+      if (world == 1) {
+        return make_solo_comm();
+      }
+      return make_gloo_comm({process.path("store"), rank, world, "127.0.0.1", config.timeout_s});
+    };
+    return run_rank(process, rank, connect) ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+
+#include "harness/comm/tensor_view.h"
+#include "harness/trace/reader.h"
+#include "harness/train/optimizer.h"
+#include "harness/train/step.h"
+
+namespace lockstep {
+namespace {
+
+using Snapshot = std::map<std::string, std::vector<std::byte>>;
+
+std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const std::vector<int64_t>& steps) {
+  std::map<int64_t, Snapshot> snapshots;
+  TraceReader reader(trace_path);
+  while (std::optional<StepRecords> step = reader.next()) {
+    if (std::find(steps.begin(), steps.end(), step->step) == steps.end()) {
+      continue;
+    }
+    for (Record& record : step->records) {
+      if (record.phase == Phase::snapshot && !record.payload.empty()) {
+        snapshots[step->step][record.name] = std::move(record.payload);
+      }
+    }
+  }
+  for (const int64_t step : steps) {
+    if (snapshots.find(step) == snapshots.end()) {
+      throw std::runtime_error(trace_path + " holds no snapshot of step " + std::to_string(step) + ": " + reader.end());
+    }
+  }
+  return snapshots;
+}
+
+void load(const Snapshot& snapshot, ParameterList& parameters) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
+    at::Tensor value = parameters.tensors[i].detach();
+    const auto found = snapshot.find(parameters.names[i]);
+    if (found == snapshot.end() || found->second.size() != value.nbytes()) {
+      throw std::runtime_error("the snapshot does not hold " + parameters.names[i] + " in this model's shape");
+    }
+    std::memcpy(value.mutable_data_ptr(), found->second.data(), value.nbytes());
+  }
+}
+
+/// The k-th permutation of this rank's rows; a fixed multiplicative shuffle, so that no generator is needed.
+std::vector<int64_t> permuted(std::vector<int64_t> ids, int repeat) {
+  uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(repeat);
+  for (std::size_t i = ids.size(); i > 1; --i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    std::swap(ids[i - 1], ids[(state >> 33) % i]);
+  }
+  return ids;
+}
+
+/// Per element the sum over rows of |that row's contribution to the gradient|: the size of what rounding acts on.
+void trace_term_sums(const RankContext& context, TracedStep& traced, int64_t step, const std::vector<int64_t>& ids) {
+  ParameterList& parameters = context.task->parameters();
+  const StepOutput output = context.task->forward({step, ids, 0, static_cast<int64_t>(ids.size())});
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& parameter : parameters.tensors) {
+    sums.push_back(at::zeros_like(parameter.detach()));
+  }
+  traced.listen(false);
+  for (int64_t row = 0; row < output.row_losses_B.numel(); ++row) {
+    for (at::Tensor& parameter : parameters.tensors) {
+      parameter.mutable_grad() = at::Tensor();
+    }
+    (output.row_losses_B[row] * output.row_weight).backward({}, /*retain_graph=*/true);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i].add_(parameters.tensors[i].grad().abs());
+    }
+  }
+  traced.listen(true);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    context.trace->tensor(Phase::term_sums, parameters.names[i], view_of(sums[i]), Sharing::replicated, {}, Keep::whole);
+  }
+}
+
+}  // namespace
+
+void compute_forced(const RankContext& context, const std::string& trace_path, RankResult& result) {
+  const RunConfig& config = *context.config;
+  const ForcedConfig& forced = config.forced;
+  const bool alone = context.comm->world_size() == 1;
+  context.beat(0, "read snapshots");
+  const std::map<int64_t, Snapshot> snapshots = read_snapshots(trace_path, forced.steps);
+  TracedStep traced(context);
+  for (const int64_t step : forced.steps) {
+    const double began = context.now_s();
+    if (context.mutant != nullptr) {
+      context.mutant->before_step(step);
+    }
+    load(snapshots.at(step), context.task->parameters());
+    TracedStep::Options options;
+    options.keep = Keep::whole;
+    options.learning_rate = learning_rate(config, step);
+    options.ids = context.batch_ids(step);
+    if (forced.repeat > 0 && alone) {
+      options.ids = permuted(std::move(options.ids), forced.repeat);
+      options.rows_a_part = forced.repeat % 2 == 0 ? 3 : 0;
+    }
+    context.trace->begin_step(step);
+    const TracedStep::Outcome outcome = traced.run(step, options);
+    if (forced.repeat == 0 && alone && context.trace->enabled()) {
+      trace_term_sums(context, traced, step, options.ids);
+    }
+    context.trace->end_step();
+    result.train_seconds += context.now_s() - began;
+    ++result.steps_done;
+    result.curves["loss"].steps.push_back(step);
+    result.curves["loss"].values.push_back(outcome.loss);
+    context.beat(result.steps_done, "forced");
+  }
+}
+
+}  // namespace lockstep

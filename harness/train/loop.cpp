@@ -1,0 +1,110 @@
+#include "harness/train/loop.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "harness/comm/tensor_view.h"
+#include "harness/train/optimizer.h"
+#include "harness/train/step.h"
+
+namespace lockstep {
+namespace {
+
+void trace_parameters(const RankContext& context, Phase phase, Keep keep) {
+  const ParameterList& parameters = context.task->parameters();
+  for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
+    context.trace->tensor(phase, parameters.names[i], view_of(parameters.tensors[i].detach()), Sharing::replicated, {}, keep);
+  }
+}
+
+/// As DistributedDataParallel does when it is made: everybody begins with rank 0's parameters.
+void broadcast_parameters(const RankContext& context) {
+  context.trace->begin_step(-1);
+  if (context.comm->world_size() > 1) {
+    const c10::NoGradGuard no_grad;
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& parameter : context.task->parameters().tensors) {
+      flat.push_back(parameter.detach().reshape({-1}));
+    }
+    at::Tensor together = at::cat(flat);
+    context.comm->broadcast(together, 0, "initial parameters");
+    int64_t offset = 0;
+    for (at::Tensor& parameter : context.task->parameters().tensors) {
+      parameter.detach().copy_(together.narrow(0, offset, parameter.numel()).view_as(parameter));
+      offset += parameter.numel();
+    }
+  }
+  trace_parameters(context, Phase::parameters, Keep::by_level);
+  context.trace->end_step();
+}
+
+void evaluate(const RankContext& context, Evaluation kind, int64_t step, RankResult& result) {
+  if (context.rank != 0) {
+    return;
+  }
+  context.beat(step, "evaluate");
+  for (const auto& [name, value] : context.task->evaluate(kind)) {
+    context.trace->scalar(Phase::evaluation, name, value, Sharing::own);
+    if (kind == Evaluation::last) {
+      result.metrics[name] = value;
+    }
+    result.curves[name].steps.push_back(step);
+    result.curves[name].values.push_back(value);
+  }
+}
+
+void add_to_curves(RankResult& result, int64_t step, const TracedStep::Outcome& outcome, double rate) {
+  const auto add = [&](const std::string& name, double value) {
+    result.curves[name].steps.push_back(step);
+    result.curves[name].values.push_back(value);
+  };
+  add("loss", outcome.loss);
+  add("gradient_norm", outcome.gradient_norm);
+  add("learning_rate", rate);
+  for (const auto& [name, value] : outcome.scalars) {
+    add(name, value);
+  }
+}
+
+}  // namespace
+
+void train(const RankContext& context, RankResult& result) {
+  const RunConfig& config = *context.config;
+  const int64_t end = config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
+  broadcast_parameters(context);
+  TracedStep traced(context);
+  Optimizer optimizer(config, context.task->parameters());
+  for (int64_t step = 0; step < end; ++step) {
+    const double began = context.now_s();
+    if (context.mutant != nullptr) {
+      context.mutant->before_step(step);
+    }
+    context.trace->begin_step(step);
+    if (std::find(config.snapshot_steps.begin(), config.snapshot_steps.end(), step) != config.snapshot_steps.end()) {
+      trace_parameters(context, Phase::snapshot, Keep::whole);
+    }
+    TracedStep::Options options;
+    options.ids = context.batch_ids(step);
+    options.learning_rate = learning_rate(config, step);
+    const TracedStep::Outcome outcome = traced.run(step, options);
+    if (config.clip_norm > 0) {
+      clip_gradients(context.task->parameters().tensors, outcome.gradient_norm_tensor, config.clip_norm);
+    }
+    optimizer.step(options.learning_rate);
+    trace_parameters(context, Phase::parameters, Keep::by_level);
+    result.train_seconds += context.now_s() - began;
+    result.steps_done = step + 1;
+    add_to_curves(result, step, outcome, options.learning_rate);
+    if (step + 1 == end) {
+      evaluate(context, Evaluation::last, step + 1, result);
+    } else if (config.eval_every > 0 && (step + 1) % config.eval_every == 0) {
+      evaluate(context, Evaluation::curve, step + 1, result);
+    }
+    context.trace->end_step();
+    context.beat(step + 1, "train");
+  }
+}
+
+}  // namespace lockstep

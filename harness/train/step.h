@@ -1,0 +1,52 @@
+#pragma once
+// What training and the forced comparison do alike at a step: forward, backward, reduce, and write it all down.
+
+#include <vector>
+
+#include "harness/train/loop.h"
+
+namespace lockstep {
+
+/// One rank's forward and backward pass with everything traced. Owns the gradient hooks and the reducer.
+class TracedStep {
+ public:
+  explicit TracedStep(const RankContext& context);
+  ~TracedStep();
+  TracedStep(const TracedStep&) = delete;
+  TracedStep& operator=(const TracedStep&) = delete;
+
+  struct Options {
+    Keep keep = Keep::by_level;        ///< of energies and reduced gradients
+    std::vector<int64_t> ids;          ///< this rank's rows
+    double learning_rate = 0;
+    int64_t rows_a_part = 0;           ///< > 0: forward and backward over so many rows at a time (one process alone)
+  };
+  struct Outcome {
+    double loss = 0;
+    double gradient_norm = 0;
+    at::Tensor gradient_norm_tensor;
+    std::vector<std::pair<std::string, double>> scalars;
+  };
+
+  /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values, energies, loss,
+  /// local gradients, collectives, reduced gradients and their norm into the open step of the trace.
+  Outcome run(int64_t step, const Options& options);
+
+  /// Hooks record and mutate only while this is true.
+  void listen(bool on) { listening_ = on; }
+
+ private:
+  at::Tensor on_local_gradient(std::size_t index, const at::Tensor& gradient);
+  void trace_forward(const Options& options, const std::vector<StepOutput>& parts, const Outcome& outcome);
+  void trace_gradients(const Options& options, const Outcome& outcome);
+  std::vector<int64_t> row_positions(std::size_t rows) const;
+
+  const RankContext& context_;
+  std::vector<unsigned> hooks_;
+  std::unique_ptr<GradientReducer> reducer_;
+  std::vector<uint64_t> local_hashes_, reduced_hashes_;
+  int64_t step_ = 0;
+  bool listening_ = true;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+#pragma once
+// What a trainer brings to the loop: a model, its loss and its evaluation. The loop knows nothing else of it.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/train/parameters.h"
+
+namespace lockstep {
+
+/// The rows of one rank at one step.
+struct StepInput {
+  int64_t step = 0;
+  std::vector<int64_t> ids;        ///< sample ids of this rank's rows, in order
+  int64_t first_row = 0;           ///< forward over rows [first_row, end_row) alone: a part of the rank's rows, all candidates
+  int64_t end_row = 0;
+};
+
+struct StreamUse {
+  std::string name;                ///< "dropout"
+  uint64_t fingerprint = 0;        ///< adds up over rows and ranks
+  uint64_t draws = 0;
+};
+
+struct StepOutput {
+  at::Tensor loss;                 ///< scalar; the mean over ranks of its gradients is the step's gradient
+  at::Tensor row_losses_B;         ///< one a row, with gradient; loss is their weighted sum
+  double row_weight = 1;           ///< of each row's loss in `loss`
+  at::Tensor energies;             ///< [rows, candidates], detached: what the loss is made from
+  std::vector<int64_t> column_ids; ///< sample ids of the candidates
+  std::vector<StreamUse> streams;
+  std::vector<std::pair<std::string, double>> scalars;  ///< diagnostics by name; "loss" is added by the loop
+};
+
+enum class Evaluation { curve, last };
+
+/// One rank's replica of a trainer.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual ParameterList& parameters() = 0;
+  /// Collective: every rank calls it at the same step.
+  virtual StepOutput forward(const StepInput& input) = 0;
+  /// Metrics at a common number of candidates; rank 0 alone, no communication. `curve` is the short form.
+  virtual std::map<std::string, double> evaluate(Evaluation kind) = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#pragma once
+// B = rows of this rank, N = candidates (columns) of all ranks, R = world size.
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace lockstep {
+
+struct InfoNce {
+  at::Tensor loss;             ///< [] scalar; its mean over ranks is the loss of one process that holds all rows
+  at::Tensor row_losses_B;     ///< [B] nats, with gradient
+  double energy_positive = 0;  ///< mean energy of the rows' own actions
+  double energy_negative = 0;  ///< mean energy of the other valid candidates; 0 if there is none
+};
+
+struct InfoNceOptions {
+  int world_size = 1;          ///< R
+  int64_t total_rows = 0;      ///< rows of all ranks that the loss averages over
+};
+
+/// In-batch swap InfoNCE of this rank's rows: logits -E / tau, loss = R / total_rows * sum_i (logsumexp_j s_ij - s_i,target).
+/// After the mean over ranks its gradient is that of one process holding all rows, provided that the candidates are raw
+/// data (no gradient flows through the gather).
+///
+///   energy_BN  [B, N]  float32 or float64; lower is a better match
+///   tau        []      temperature, > 0
+///   target_B   [B]     int64, the column of each row's positive
+///   valid_N    [N]     bool, columns that are candidates; undefined: all
+///
+/// Throws std::invalid_argument naming both shapes if they do not fit.
+InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
+                    const at::Tensor& valid_N, const InfoNceOptions& options);
+
+/// Loss and gradients of row_infonce by plain loops in float64, for all rows of all ranks in one process.
+struct InfoNceReference {
+  double loss = 0;
+  std::vector<double> d_energy;  ///< [rows * columns]
+  double d_tau = 0;
+};
+InfoNceReference infonce_reference(const std::vector<double>& energy, const std::vector<std::size_t>& targets,
+                                   std::size_t columns, double tau);
+
+}  // namespace lockstep

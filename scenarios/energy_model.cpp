@@ -1,0 +1,80 @@
+#include "scenarios/energy_model.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cmath>
+#include <limits>
+
+namespace lockstep {
+
+at::Tensor EnergyModel::draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in, at::Generator& generator) {
+  const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
+  return parameters_.add(name, at::empty(shape, at::kFloat).uniform_(-bound, bound, generator));
+}
+
+EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t seed) : shape_(shape) {
+  const c10::NoGradGuard no_grad;
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(seed));
+  const int64_t c = shape.channels;
+  const int64_t d = shape.width;
+  const int64_t w = shape.hidden;
+  const int64_t a = shape.action_steps * c;
+  context_in_w_ = draw("context_encoder.in.weight", {d, c}, c, generator);
+  context_in_b_ = draw("context_encoder.in.bias", {d}, c, generator);
+  context_place_ = draw("context_encoder.place", {shape.context_steps, d}, d, generator);
+  context_out_w_ = draw("context_encoder.out.weight", {d, d}, d, generator);
+  context_out_b_ = draw("context_encoder.out.bias", {d}, d, generator);
+  summary_in_w_ = draw("context_encoder.summary_in.weight", {w, shape.context_steps * c}, shape.context_steps * c, generator);
+  summary_in_b_ = draw("context_encoder.summary_in.bias", {w}, shape.context_steps * c, generator);
+  summary_out_w_ = draw("context_encoder.summary_out.weight", {d, w}, w, generator);
+  action_in_w_ = draw("action_encoder.in.weight", {w, a}, a, generator);
+  action_in_b_ = draw("action_encoder.in.bias", {w}, a, generator);
+  action_out_w_ = draw("action_encoder.out.weight", {d, w}, w, generator);
+  action_out_b_ = draw("action_encoder.out.bias", {d}, w, generator);
+  query_w_ = draw("energy_head.query.weight", {d, d}, d, generator);
+  key_w_ = draw("energy_head.key.weight", {d, d}, d, generator);
+  hidden_w_ = draw("energy_head.hidden.weight", {w, 3 * d}, 3 * d, generator);
+  hidden_b_ = draw("energy_head.hidden.bias", {w}, 3 * d, generator);
+  energy_w_ = draw("energy_head.energy.weight", {1, w}, w, generator);
+  energy_b_ = draw("energy_head.energy.bias", {1}, w, generator);
+  log_tau_ = parameters_.add("temperature.log_tau", at::full({}, std::log(temperature), at::kFloat));
+}
+
+EncodedContext EncodedContext::rows(int64_t first, int64_t count) const {
+  return {steps_BSD.narrow(0, first, count), summary_B1D.narrow(0, first, count), mask_BS.narrow(0, first, count)};
+}
+
+EncodedContext EnergyModel::encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const {
+  const at::Tensor seen_BSC = at::where(mask_BS.unsqueeze(2), context_BSC, 0.0);
+  const at::Tensor step = at::tanh(at::linear(seen_BSC, context_in_w_, context_in_b_) + context_place_);
+  const at::Tensor whole = at::tanh(at::linear(seen_BSC.flatten(1), summary_in_w_, summary_in_b_));
+  return {at::linear(step, context_out_w_, context_out_b_), at::linear(whole, summary_out_w_).unsqueeze(1), mask_BS};
+}
+
+at::Tensor EnergyModel::encode_action(const at::Tensor& action_NA) const {
+  return at::linear(at::tanh(at::linear(action_NA, action_in_w_, action_in_b_)), action_out_w_, action_out_b_);
+}
+
+at::Tensor EnergyModel::head(const EncodedContext& context, const at::Tensor& action_ND,
+                             const at::Tensor& dropout_BNW) const {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(shape_.width));
+  const at::Tensor key_BSD = at::linear(context.steps_BSD, key_w_);
+  const at::Tensor query_ND = at::linear(action_ND, query_w_);
+  at::Tensor score_BSN = at::matmul(key_BSD, query_ND.t()) * scale;
+  score_BSN = at::where(context.mask_BS.unsqueeze(2), score_BSN, -std::numeric_limits<double>::infinity());
+  const at::Tensor weight_BNS = at::softmax(score_BSN, 1).transpose(1, 2);
+  const at::Tensor found_BND = at::bmm(weight_BNS, context.steps_BSD) + context.summary_B1D;
+  const at::Tensor action_BND = action_ND.unsqueeze(0).expand_as(found_BND);
+  const at::Tensor both = at::cat({found_BND, action_BND, found_BND * action_BND}, 2);
+  at::Tensor hidden_BNW = at::silu(at::linear(both, hidden_w_, hidden_b_));
+  if (dropout_BNW.defined()) {
+    hidden_BNW = hidden_BNW * dropout_BNW;
+  }
+  return at::linear(hidden_BNW, energy_w_, energy_b_).squeeze(2);
+}
+
+at::Tensor EnergyModel::temperature() const { return at::exp(log_tau_); }
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#pragma once
+// E(h, a, pad_mask): a context encoder, an action encoder and a head that looks at both together.
+//
+// B = rows, N = candidate actions, S = context steps, C = channels, H = action steps, D = width, W = hidden width.
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "harness/train/parameters.h"
+
+namespace lockstep {
+
+struct EnergyShape {
+  int64_t context_steps = 16;  ///< S
+  int64_t channels = 6;        ///< C
+  int64_t action_steps = 8;    ///< H
+  int64_t width = 32;          ///< D
+  int64_t hidden = 64;         ///< W
+};
+
+/// A context, encoded: one vector a step, and one for the whole.
+struct EncodedContext {
+  at::Tensor steps_BSD;    ///< [B, S, D]
+  at::Tensor summary_B1D;  ///< [B, 1, D]
+  at::Tensor mask_BS;      ///< [B, S] bool, true where the context has a real step
+
+  EncodedContext rows(int64_t first, int64_t count) const;
+};
+
+/// The energy of every (context, action) pair. The head does not factorise: each action attends over the context's
+/// unmasked steps, and an MLP sees what it found beside the context's summary, the action, and their product.
+class EnergyModel {
+ public:
+  /// Parameters are drawn from a generator seeded with `seed`, module by module, each uniform in +-1/sqrt(fan_in).
+  EnergyModel(const EnergyShape& shape, double temperature, int64_t seed);
+
+  ParameterList& parameters() { return parameters_; }
+  const EnergyShape& shape() const { return shape_; }
+
+  /// context_BSC [B, S, C], mask_BS [B, S] bool; masked steps count as zeros.
+  EncodedContext encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const;
+  /// action_NA [N, H * C] -> [N, D]
+  at::Tensor encode_action(const at::Tensor& action_NA) const;
+  /// action_ND: encoded actions. dropout_BNW: factors on the hidden layer; undefined: none. -> [B, N]
+  at::Tensor head(const EncodedContext& context, const at::Tensor& action_ND, const at::Tensor& dropout_BNW) const;
+  /// tau = exp(log_tau), a scalar with gradient.
+  at::Tensor temperature() const;
+
+ private:
+  at::Tensor draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in, at::Generator& generator);
+
+  EnergyShape shape_;
+  ParameterList parameters_;
+  at::Tensor context_in_w_, context_in_b_, context_place_, context_out_w_, context_out_b_;
+  at::Tensor summary_in_w_, summary_in_b_, summary_out_w_;
+  at::Tensor action_in_w_, action_in_b_, action_out_w_, action_out_b_;
+  at::Tensor query_w_, key_w_, hidden_w_, hidden_b_, energy_w_, energy_b_;
+  at::Tensor log_tau_;
+};
+
+}  // namespace lockstep

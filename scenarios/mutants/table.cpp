@@ -1,0 +1,32 @@
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "scenarios/mutants/mutants.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kMutants{
+    MutantEntry{"flip_bit", &make_flip_bit}, MutantEntry{"grad_scale", &make_grad_scale},
+    MutantEntry{"stall", &make_stall},       MutantEntry{"throw", &make_throw},
+    MutantEntry{"die", &make_die},
+};
+
+}  // namespace
+
+std::span<const MutantEntry> mutants() { return kMutants; }
+
+std::unique_ptr<Mutant> make_mutant(const MutantConfig& config, int rank) {
+  if (config.name == "none" || (config.rank >= 0 && config.rank != rank)) {
+    return nullptr;
+  }
+  for (const MutantEntry& entry : kMutants) {
+    if (entry.name == config.name) {
+      return entry.make(config);
+    }
+  }
+  throw std::invalid_argument("no mutant is called " + config.name);
+}
+
+}  // namespace lockstep

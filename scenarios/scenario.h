@@ -1,0 +1,38 @@
+#pragma once
+// What one rank does, by kind. One plain table lists the kinds; a test holds it equal to the torch-free catalogue.
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "harness/comm/comm.h"
+#include "harness/plan/run_config.h"
+#include "harness/train/task.h"
+
+namespace lockstep {
+
+/// A kind of trainer. One object serves all ranks of a process: what `prepare` made is only read afterwards.
+class Scenario {
+ public:
+  virtual ~Scenario() = default;
+  /// Loads the data. Throws ConfigError.
+  virtual void prepare(const RunConfig& config) = 0;
+  /// Number of training samples; ids run from 0.
+  virtual int64_t samples() const = 0;
+  /// One rank's replica; called in that rank's thread. `config` and `comm` outlive it.
+  virtual std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm) = 0;
+};
+
+struct ScenarioEntry {
+  std::string_view name;
+  std::unique_ptr<Scenario> (*make)();
+};
+
+std::span<const ScenarioEntry> scenarios();
+
+/// Throws std::invalid_argument if there is no such kind.
+std::unique_ptr<Scenario> make_scenario(std::string_view name);
+
+std::unique_ptr<Scenario> make_energy_scenario();
+
+}  // namespace lockstep

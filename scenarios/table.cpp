@@ -1,0 +1,27 @@
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kScenarios{
+    ScenarioEntry{"energy", &make_energy_scenario},
+};
+
+}  // namespace
+
+std::span<const ScenarioEntry> scenarios() { return kScenarios; }
+
+std::unique_ptr<Scenario> make_scenario(std::string_view name) {
+  for (const ScenarioEntry& entry : kScenarios) {
+    if (entry.name == name) {
+      return entry.make();
+    }
+  }
+  throw std::invalid_argument("no scenario is called " + std::string(name));
+}
+
+}  // namespace lockstep
