@@ -1,8 +1,8 @@
 #pragma once
 // A YAML matrix, read: cells, references, controls, seeds and the question that is asked.
 
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/plan/run_config.h"
@@ -33,6 +33,7 @@ struct Cell {
   RunConfig config;                  ///< with seed = the first seed
   RunConfig reference;               ///< the run that it should equal
   std::string reference_name;        ///< "1x24 global"
+  bool paired = false;               ///< `same_as: cell`: the reference is this config but for the keys it names
   std::vector<std::pair<std::string, std::string>> settings;  ///< axis -> value, in the axes' order
   bool power_control = false;
   std::vector<VerdictKind> expected; ///< empty: any verdict but `failed` will do
@@ -49,13 +50,21 @@ struct Matrix {
   int64_t certify_steps = 50;        ///< length of the real prefix of each cell, one seed a cell; 0: none
   std::vector<int64_t> forced_steps; ///< clipped to < steps; empty: no forced comparison
   std::vector<int64_t> seeds;
+  bool allow_unequal_batch = false;  ///< a cell may have another global batch than its reference
   std::vector<Cell> cells;
 };
 
 /// What the command line adds to a config.
+///
+/// `set` gives a base value or a scalar key of the matrix (primary.margin, certify_steps, seeds, reference.layout);
+/// of a key that is an axis it replaces the whole axis: `layout=8x3`, `layout=[3x8, 8x3]`. Values are read as YAML.
+///
+/// `only` joins terms by `&&`, `||`, `!` and parentheses: `key==value`, `key!=value` (by value, any config key or
+/// name), `key~part` (part of the value's text), and a bare or quoted word: part of the cell's name. The whole text
+/// may also be the exact name of one cell: "8x3 global lr_scale=0.125".
 struct Overrides {
   std::vector<std::string> set;      ///< key=value, dotted keys
-  std::string only;                  ///< expression over settings and names; empty: all cells
+  std::string only;                  ///< which cells; empty: all
   std::string seeds;                 ///< "A..B" or "a,b,c"; empty: as in the file
 };
 

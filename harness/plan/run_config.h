@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -67,7 +68,7 @@ struct RunConfig {
   Layout layout;
   RankKind ranks = RankKind::emulated;
   int64_t steps = 600;
-  int64_t stop_after = 0;       ///< stop after that many steps, schedules still reach to `steps`; 0: run all of them
+  int64_t stop_after = 0;       ///< stop after that many steps; schedules still reach to `steps`; 0: run all
   int64_t seed = 0;
 
   Negatives negatives = Negatives::global;
@@ -98,6 +99,10 @@ struct RunConfig {
   double timeout_s = 60.0;              ///< longest wait of one collective, and longest time without a finished step
 };
 
+/// Steps that the run takes: `stop_after` if it is set, else `steps`. Of forced runs: at how many steps gradients are
+/// computed.
+int64_t steps_to_run(const RunConfig& config);
+
 /// Every field as JSON with sorted keys: equal configs give equal text.
 std::string canonical_json(const RunConfig& config);
 
@@ -106,5 +111,11 @@ std::string config_hash(const RunConfig& config);
 
 /// The inverse of canonical_json. Throws ConfigError on unknown keys, wrong types and values out of range.
 RunConfig run_config_from_json(const std::string& text, const std::string& file_name);
+
+/// Every field as (dotted key, value in words), in the struct's order: ("data.source", "basic_motions").
+std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& config);
+
+/// Equal in every field.
+bool same_config(const RunConfig& a, const RunConfig& b);
 
 }  // namespace lockstep

@@ -1,0 +1,216 @@
+// From axes, includes and rules to named cells with their references.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "harness/plan/matrix_source.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kMostCells = 100000;
+
+using Fields = std::vector<const RunField*>;
+
+void add_field(Fields& fields, const RunField* field) {
+  if (std::find(fields.begin(), fields.end(), field) == fields.end()) fields.push_back(field);
+}
+
+std::string setting_text(const RunField& field, const RunConfig& config) {
+  return fmt::format(" {}={}", field.spec.key, text_of(field.of(config)));
+}
+
+class Expansion {
+ public:
+  Expansion(const MatrixSource& source, Problems& problems) : source_(source), problems_(problems) {
+    for (const Choice& axis : source.axes) axis_fields_.push_back(axis.field);
+  }
+
+  std::vector<Cell> run() {
+    std::size_t product = source_.axes.empty() && !source_.include.empty() ? 0 : 1;
+    for (const Choice& axis : source_.axes) {
+      product *= axis.values.size();
+      if (product > kMostCells) {
+        problems_.add(source_.place_of("axes"), fmt::format("the axes give more than {} cells", kMostCells));
+        return {};
+      }
+    }
+    excluded_.assign(source_.exclude.size(), false);
+    for (std::size_t i = 0; i < product; ++i) add_product_cell(i);
+    for (std::size_t i = 0; i < source_.exclude.size(); ++i) {
+      if (!excluded_[i]) report_no_match(source_.exclude[i], "exclude");
+    }
+    for (const std::vector<Setting>& extra : source_.include) add_included_cell(extra);
+    for (std::size_t i = 0; i < cells_.size(); ++i) name_cell(i);
+    for (Cell& cell : cells_) add_reference(cell);
+    mark_power_controls();
+    set_expectations();
+    return std::move(cells_);
+  }
+
+ private:
+  void add_product_cell(std::size_t index) {
+    RunConfig config = cell_base();
+    // The first axis turns slowest, as written.
+    for (std::size_t a = source_.axes.size(); a-- > 0;) {
+      const Choice& axis = source_.axes[a];
+      store(axis.field->of(config), axis.values[index % axis.values.size()]);
+      index /= axis.values.size();
+    }
+    bool keep = true;
+    for (std::size_t i = 0; i < source_.exclude.size(); ++i) {
+      if (source_.exclude[i].matches(config)) {
+        excluded_[i] = true;
+        keep = false;
+      }
+    }
+    if (keep) add_cell(std::move(config), axis_fields_, source_.place_of("axes"));
+  }
+
+  void add_included_cell(const std::vector<Setting>& extra) {
+    RunConfig config = cell_base();
+    // An included cell names what is special about it; of the other axes it has the first value.
+    for (const Choice& axis : source_.axes) store(axis.field->of(config), axis.values.front());
+    apply(extra, config);
+    Fields fields = axis_fields_;
+    for (const Setting& setting : extra) add_field(fields, setting.field);
+    add_cell(std::move(config), std::move(fields),
+             extra.empty() ? source_.place_of("include") : extra.front().place);
+  }
+
+  RunConfig cell_base() const {
+    RunConfig config = source_.base;
+    apply(source_.faults, config);
+    return config;
+  }
+
+  void add_cell(RunConfig config, Fields fields, const Place& place) {
+    if (config.layout.world_size == 1) config.ranks = RankKind::emulated;
+    Cell cell;
+    for (const RunField* field : fields)
+      cell.settings.emplace_back(field->spec.key, text_of(field->of(config)));
+    cell.config = std::move(config);
+    cells_.push_back(std::move(cell));
+    fields_.push_back(std::move(fields));
+    places_.push_back(place);
+  }
+
+  // Layout and negatives first, then what is neither the default nor the matrix's base value.
+  std::string name_of_config(const RunConfig& config, const Fields& fields) const {
+    static const RunConfig defaults;
+    static const RunField* const layout = find_run_field("layout");
+    static const RunField* const negatives = find_run_field("negatives");
+    std::string name = text_of(layout->of(config));
+    const bool names_negatives = std::find(fields.begin(), fields.end(), negatives) != fields.end();
+    if (names_negatives || config.negatives != defaults.negatives)
+      name += " " + text_of(negatives->of(config));
+    for (const RunField* field : fields) {
+      if (field == layout || field == negatives) continue;
+      const FieldRef value = field->of(config);
+      if (!equal(value, field->of(defaults)) || !equal(value, field->of(source_.base))) {
+        name += setting_text(*field, config);
+      }
+    }
+    return name;
+  }
+
+  void name_cell(std::size_t index) {
+    Cell& cell = cells_[index];
+    cell.name = name_of_config(cell.config, fields_[index]);
+    const auto [at, is_new] = by_name_.emplace(cell.name, index);
+    if (is_new) return;
+    if (same_config(cells_[at->second].config, cell.config)) {
+      problems_.add(places_[index], fmt::format("cell {} stands twice in the matrix", in_quotes(cell.name)));
+      return;
+    }
+    // Included cells may set a key to its default that is a base value elsewhere: say all of it.
+    for (const RunField* field : fields_[index]) {
+      const std::string setting = setting_text(*field, cell.config);
+      if (cell.name.find(setting) == std::string::npos) cell.name += setting;
+    }
+    if (!by_name_.emplace(cell.name, index).second) {
+      cell.name += " #" + config_hash(cell.config).substr(0, 8);
+      by_name_.emplace(cell.name, index);
+    }
+  }
+
+  void add_reference(Cell& cell) {
+    const std::size_t index = static_cast<std::size_t>(&cell - cells_.data());
+    cell.paired = source_.same_as_cell;
+    Fields fields = source_.same_as_cell ? fields_[index] : Fields{};
+    cell.reference = source_.same_as_cell ? cell.config : source_.base;
+    // A planted fault is a planted difference: the reference has one only if its own block names it.
+    cell.reference.mutant = MutantConfig{};
+    apply(source_.reference, cell.reference);
+    if (cell.reference.layout.world_size == 1) cell.reference.ranks = RankKind::emulated;
+    for (const Setting& setting : source_.reference) add_field(fields, setting.field);
+    cell.reference_name = reference_name(cell.reference, fields);
+    if (cell.reference_name == cell.name) cell.reference_name = "reference of " + cell.name;
+    if (same_config(cell.config, cell.reference)) {
+      problems_.add(places_[index],
+                    fmt::format("cell {} is its own reference: nothing would be compared; exclude it",
+                                in_quotes(cell.name)));
+    }
+  }
+
+  std::string reference_name(const RunConfig& config, const Fields& fields) {
+    std::string name = name_of_config(config, fields);
+    const auto [at, is_new] = references_.emplace(name, config);
+    if (!is_new && !same_config(at->second, config)) name += " #" + config_hash(config).substr(0, 8);
+    return name;
+  }
+
+  void mark_power_controls() {
+    for (const Rule& rule : source_.power_controls) {
+      bool any = false;
+      for (Cell& cell : cells_) {
+        if (!rule.matches(cell.config)) continue;
+        any = cell.power_control = true;
+        cell.expected = {VerdictKind::divergent};
+      }
+      if (!any) report_no_match(rule, "power control");
+    }
+  }
+
+  void set_expectations() {
+    std::vector<bool> taken(cells_.size(), false);
+    for (const ExpectRule& rule : source_.expect) {
+      bool any = false;
+      for (std::size_t i = 0; i < cells_.size(); ++i) {
+        if (!rule.when.matches(cells_[i].config)) continue;
+        any = true;
+        if (!taken[i]) cells_[i].expected = rule.verdicts;
+        taken[i] = true;
+      }
+      if (!any) report_no_match(rule.when, "expectation");
+    }
+  }
+
+  // On the command line an axis may have been narrowed: then it is no mistake of the file's that a rule lost
+  // its cells.
+  void report_no_match(const Rule& rule, std::string_view what) {
+    const auto is_set = [&rule](const std::string& key) { return rule.mentions(key); };
+    if (std::any_of(source_.set_keys.begin(), source_.set_keys.end(), is_set)) return;
+    problems_.add(rule.place, fmt::format("this {} matches no cell", what));
+  }
+
+  const MatrixSource& source_;
+  Problems& problems_;
+  Fields axis_fields_;
+  std::vector<bool> excluded_;
+  std::vector<Cell> cells_;
+  std::vector<Fields> fields_;  // the keys that each cell was given, by cell
+  std::vector<Place> places_;   // by cell
+  std::unordered_map<std::string, std::size_t> by_name_;
+  std::unordered_map<std::string, RunConfig> references_;
+};
+
+}  // namespace
+
+std::vector<Cell> expand_cells(const MatrixSource& source, Problems& problems) {
+  return Expansion(source, problems).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,229 @@
+// Values that are fine alone and not together.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/plan/matrix_source.h"
+
+namespace lockstep {
+namespace {
+
+// Fixed by the archive's files: 40 series of 100 steps in each part.
+constexpr int kBasicMotionsSeries = 40;
+constexpr int kBasicMotionsSteps = 100;
+
+class Checker {
+ public:
+  Checker(const MatrixSource& source, Problems& problems) : source_(source), problems_(problems) {}
+
+  void check_cell(const Cell& cell) {
+    cell_ = &cell;
+    check_batch(cell);
+    if (cell.config.steps != cell.reference.steps) {
+      add("steps",
+          fmt::format("{} steps against the reference's {}", cell.config.steps, cell.reference.steps));
+    }
+    for (const RunConfig* config : {&cell.config, &cell.reference}) {
+      in_reference_ = config == &cell.reference;
+      check_data(*config);
+      check_loss(*config);
+      check_schedule(*config);
+      check_trace(*config);
+      check_fault(*config);
+    }
+    in_reference_ = false;
+    check_expectation(cell);
+  }
+
+  void check_whole(const std::vector<Cell>& cells) {
+    const auto controls = [](const Cell& cell) { return cell.power_control; };
+    const bool outcome = source_.matrix.question == Question::outcome;
+    if (outcome && source_.power_controls.empty()) {
+      problems_.add(source_.place_of("question"),
+                    "an outcome needs power_controls: a cell that learns so differently that it must come "
+                    "out divergent");
+    }
+    if (!outcome && std::any_of(cells.begin(), cells.end(), controls)) {
+      problems_.add(source_.place_of("power_controls"),
+                    "power controls are judged by their outcome; the question is mechanism");
+    }
+    if (outcome && source_.matrix.seeds.size() < 2 && !source_.set_keys.contains("seeds")) {
+      problems_.add(source_.place_of("seeds"), "an outcome needs at least 2 seeds, better 10");
+    }
+    check_idle_fault(cells);
+  }
+
+  void report() {
+    for (const Found& found : found_) {
+      const std::string more = found.cells > 1 ? fmt::format(" and {} more", found.cells - 1) : "";
+      problems_.add(source_.place_of(found.key),
+                    fmt::format("cell {}{}: {}", in_quotes(found.first), more, found.message));
+    }
+  }
+
+ private:
+  struct Found {
+    std::string key, message, first;
+    int cells = 1;
+    const Cell* last = nullptr;
+  };
+
+  // One line for one mistake, however many cells share it.
+  void add(std::string key, std::string message) {
+    const auto said_of_cell = [&](const Found& found) {
+      return found.key == key && found.message == message && found.last == cell_;
+    };
+    if (in_reference_) {
+      if (std::any_of(found_.begin(), found_.end(), said_of_cell)) return;
+      message = "its reference: " + message;
+    }
+    for (Found& found : found_) {
+      if (found.key != key || found.message != message) continue;
+      if (found.last != cell_) ++found.cells;
+      found.last = cell_;
+      return;
+    }
+    found_.push_back({std::move(key), std::move(message), cell_->name, 1, cell_});
+  }
+
+  void check_batch(const Cell& cell) {
+    const Layout& own = cell.config.layout;
+    const Layout& other = cell.reference.layout;
+    if (own.global_batch() == other.global_batch() || source_.matrix.allow_unequal_batch) return;
+    add("layout", fmt::format("a step has {} x {} = {} rows, the reference's has {} x {} = {}; "
+                              "say allow_unequal_batch: true if that is meant",
+                              own.world_size, own.rows_per_rank, own.global_batch(), other.world_size,
+                              other.rows_per_rank, other.global_batch()));
+  }
+
+  void check_data(const RunConfig& config) {
+    const DataConfig& data = config.data;
+    if (data.min_context > data.context_steps) {
+      add("data.min_context", fmt::format("data.min_context {} is longer than data.context_steps {}",
+                                          data.min_context, data.context_steps));
+    }
+    const bool has_files = !data.train_file.empty() || !data.test_file.empty();
+    if (data.source == DataSource::ts_files) {
+      if (data.train_file.empty() || data.test_file.empty()) {
+        add("data.source", "source ts_files needs data.train_file and data.test_file");
+      }
+      return;  // What the files hold is known when they are read.
+    }
+    if (has_files) add("data.train_file", "data files are given, but data.source is not ts_files");
+    const bool synthetic = data.source == DataSource::synthetic;
+    const int64_t series = synthetic ? data.series : kBasicMotionsSeries;
+    const int64_t length = synthetic ? data.series_steps : kBasicMotionsSteps;
+    const int64_t window = static_cast<int64_t>(data.context_steps) + data.action_steps;
+    if (window > length) {
+      add("data.context_steps",
+          fmt::format("a context of {} and an action chunk of {} steps do not fit into series of {}",
+                      data.context_steps, data.action_steps, length));
+    } else if (data.holdout_series >= series) {
+      add("data.holdout_series",
+          fmt::format("{} of {} series held back leave none to train on", data.holdout_series, series));
+    } else {
+      const int64_t pairs = (series - data.holdout_series) * ((length - window) / data.stride + 1);
+      if (pairs < config.layout.global_batch()) {
+        add("layout", fmt::format("{} training pairs are fewer than the {} rows of a step", pairs,
+                                  config.layout.global_batch()));
+      }
+    }
+  }
+
+  void check_loss(const RunConfig& config) {
+    if (config.layout.global_batch() < 2) {
+      add("layout", "a batch of one row has no negatives: its loss is 0");
+    } else if (config.negatives == Negatives::local && config.layout.rows_per_rank < 2) {
+      add("negatives", "local negatives need at least 2 rows a rank: with one the loss is 0");
+    }
+  }
+
+  void check_schedule(const RunConfig& config) {
+    if (config.schedule == Schedule::warmup && config.warmup_steps == 0) {
+      add("schedule", "schedule warmup needs warmup_steps");
+    } else if (config.schedule == Schedule::constant && config.warmup_steps > 0) {
+      add("warmup_steps", "warmup_steps has no effect with schedule constant");
+    } else if (config.warmup_steps >= config.steps) {
+      // `--set steps=20` shortens a run; the warm-up must be shortened with it, or nothing else would be
+      // seen.
+      add("warmup_steps", fmt::format("a warm-up of {} steps leaves nothing of the {} steps",
+                                      config.warmup_steps, config.steps));
+    }
+  }
+
+  void check_trace(const RunConfig& config) {
+    if (config.trace != TraceLevel::off) return;
+    const bool certifies = source_.matrix.ranks == RanksPolicy::automatic && source_.matrix.certify_steps > 0;
+    if (source_.matrix.question == Question::mechanism) {
+      add("trace", "trace: off leaves nothing to compare");
+    } else if (!source_.matrix.forced_steps.empty() || certifies) {
+      add("trace",
+          "trace: off keeps neither snapshots nor hashes; it needs forced_steps: [] and certify_steps: 0");
+    }
+  }
+
+  void check_fault(const RunConfig& config) {
+    const MutantConfig& mutant = config.mutant;
+    if (mutant.name == "none") return;
+    if (mutant.rank >= config.layout.world_size) {
+      add("mutant.rank", fmt::format("mutant.rank {} of {} ranks (0 to {})", mutant.rank,
+                                     config.layout.world_size, config.layout.world_size - 1));
+    }
+    if (mutant.step >= config.steps) {
+      add("mutant.step",
+          fmt::format("mutant.step {} is never reached in {} steps", mutant.step, config.steps));
+    }
+    if (mutant.name == "grad_scale" && mutant.factor == 1.0) {
+      add("mutant.factor", "grad_scale with mutant.factor 1 changes nothing");
+    }
+  }
+
+  void check_idle_fault(const std::vector<Cell>& cells) {
+    const auto acts = [](const Cell& cell) {
+      return cell.config.mutant.name != "none" || cell.reference.mutant.name != "none";
+    };
+    if (cells.empty() || source_.faults.empty() || std::any_of(cells.begin(), cells.end(), acts)) return;
+    for (const Setting& setting : source_.faults) {
+      if (setting.field->spec.key == "mutant.name") continue;
+      problems_.add(setting.place,
+                    fmt::format("{} has no effect: mutant.name is none", setting.field->spec.key));
+    }
+  }
+
+  void check_expectation(const Cell& cell) {
+    const bool outcome = source_.matrix.question == Question::outcome;
+    const auto answers = [outcome](VerdictKind kind) {
+      if (kind == VerdictKind::divergent || kind == VerdictKind::failed) return true;
+      const bool of_outcome = kind == VerdictKind::equivalent || kind == VerdictKind::inconclusive;
+      return of_outcome == outcome;
+    };
+    for (const VerdictKind kind : cell.expected) {
+      if (!answers(kind)) {
+        add("expect", fmt::format("{} is no answer to the question of {}", name_of(kind),
+                                  name_of(source_.matrix.question)));
+      }
+    }
+    const auto begin = cell.expected.begin(), end = cell.expected.end();
+    if (outcome && cell.power_control && std::find(begin, end, VerdictKind::divergent) == end) {
+      add("expect", "a power control must be expected to be divergent");
+    }
+  }
+
+  const MatrixSource& source_;
+  Problems& problems_;
+  const Cell* cell_ = nullptr;
+  bool in_reference_ = false;
+  std::vector<Found> found_;
+};
+
+}  // namespace
+
+void check_matrix(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems) {
+  Checker checker(source, problems);
+  for (const Cell& cell : cells) checker.check_cell(cell);
+  checker.check_whole(cells);
+  checker.report();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,151 @@
+// The tables: one line a key. A test counts the structs' members, so that none is forgotten here.
+
+#include <algorithm>
+#include <array>
+
+#include "harness/plan/field.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kMostInt = 2147483647.0;
+constexpr double kMostExact = 9007199254740991.0;  // 2^53 - 1: every reader of JSON keeps it exactly
+
+constexpr Range kAny{};
+constexpr Range kNotNegative{0, kInf, false, true};
+constexpr Range kPositive{0, kInf, true, true};
+constexpr Range kFraction{0, 1, false, true};
+constexpr Range from(double low) { return {low, kMostInt, false, false}; }
+constexpr Range kStep{0, 1e9, false, false};
+constexpr Range kSteps{1, 1e9, false, false};
+constexpr Range kSeed{0, kMostExact, false, false};
+
+// The member's own spelling is its key.
+#define RUN(member, ...)                                                       \
+  {                                                                            \
+    {#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return &c.member; } \
+  }
+#define MATRIX(member, ...)                                                 \
+  {                                                                         \
+    {#member, __VA_ARGS__}, [](Matrix& m) -> FieldRef { return &m.member; } \
+  }
+constexpr Setter kPlanner = Setter::internal;
+
+const RunField kRunFields[] = {
+    RUN(trainer, kAny, "", "what one rank does", Words::scenarios),
+    RUN(data.source, kAny, "", "where the time series come from"),
+    RUN(data.train_file, kAny, "", "training series, a `.ts` file; of source ts_files", Words::path),
+    RUN(data.test_file, kAny, "", "test series, a `.ts` file; of source ts_files", Words::path),
+    RUN(data.context_steps, from(1), "time steps", "length of the context"),
+    RUN(data.action_steps, from(1), "time steps", "length of the action chunk that follows the context"),
+    RUN(data.stride, from(1), "time steps", "every stride-th start in a series is a pair"),
+    RUN(data.holdout_series, from(1), "series",
+        "training series kept back to fit the evaluation temperature"),
+    RUN(data.min_context, from(1), "time steps",
+        "contexts are cut to a keyed length from this to context_steps"),
+    RUN(data.shuffle, kAny, "", "a new order of samples each epoch"),
+    RUN(data.drop_last, kAny, "", "leave out the rows that fill no whole batch, else repeat the first ones"),
+    RUN(data.series, from(2), "series", "generated series; of source synthetic"),
+    RUN(data.series_steps, from(2), "time steps", "length of each generated series; of source synthetic"),
+    RUN(data.channels, from(1), "channels", "of generated series; of source synthetic"),
+    RUN(data.seed, kSeed, "", "of the generated series, not of the run; of source synthetic"),
+    RUN(layout, kAny, "", "VxB: V ranks of B rows each"),
+    RUN(ranks, kAny, "", "threads of one process (emulated), or one process a rank on Gloo (real)"),
+    RUN(steps, kSteps, "steps", "length of a run"),
+    RUN(stop_after, kStep, "steps", "stop after that many, schedules still reach to `steps`; 0: run all",
+        Words::any, kPlanner),
+    RUN(seed, kSeed, "", "of the run: initial weights, order of samples, noise", Words::any, kPlanner),
+    RUN(negatives, kAny, "", "candidates of the loss: rows of the rank itself, or of all ranks"),
+    RUN(temperature, kPositive, "", "initial value of the learned temperature"),
+    RUN(dropout, kFraction, "", "probability to drop, in the energy head"),
+    RUN(context_noise, kNotNegative, "standard deviations", "noise on the context's standardised channels"),
+    RUN(rank_seed, kAny, "", "random draws keyed by sample, from seed + rank, or one stream for all ranks"),
+    RUN(optimizer, kAny, "", "update rule, in PyTorch's arithmetic"),
+    RUN(lr, kPositive, "", "learning rate before lr_rule, lr_scale and schedule"),
+    RUN(lr_rule, kAny, "", "learning rate times 1, the number of ranks, or its square root"),
+    RUN(lr_scale, kPositive, "", "a further factor of the learning rate"),
+    RUN(schedule, kAny, "", "learning rate over the steps"),
+    RUN(warmup_steps, kStep, "steps", "linear rise from 0 to the learning rate"),
+    RUN(momentum, kFraction, "", "of sgd"),
+    RUN(beta1, kFraction, "", "of adam and adamw: decay of the first moment"),
+    RUN(beta2, kFraction, "", "of adam and adamw: decay of the second moment"),
+    RUN(eps, kPositive, "", "of adam and adamw: added to the root of the second moment"),
+    RUN(weight_decay, kNotNegative, "", "added to the gradient (sgd, adam), or decoupled (adamw)"),
+    RUN(clip_norm, kNotNegative, "",
+        "largest norm of the whole gradient, after the reduction; 0: no clipping"),
+    RUN(bucket_cap_bytes, from(0), "bytes", "largest bucket of the reducer; 0: PyTorch's default"),
+    RUN(gradient_as_bucket_view, kAny, "", "gradients are views of the reducer's buckets"),
+    RUN(find_unused_parameters, kAny, "", "the reducer looks for parameters without a gradient at each step"),
+    RUN(trace, kAny, "", "how much of each tensor the trace keeps; the run's bits do not depend on it"),
+    RUN(snapshot_steps, kStep, "steps", "steps before which the parameters are kept whole in the trace"),
+    RUN(eval_every, kStep, "steps", "steps between evaluations; 0: at the end alone"),
+    RUN(forced.from, kAny, "", "run whose snapshots are loaded instead of training", Words::any, kPlanner),
+    RUN(forced.steps, kStep, "steps", "steps at which gradients are computed", Words::any, kPlanner),
+    RUN(forced.repeat, from(0), "", "which permutation of rows or ranks; 0: as they are", Words::any,
+        kPlanner),
+    RUN(mutant.name, kAny, "", "a planted fault, in cells alone: tests the detectors", Words::mutants),
+    RUN(mutant.step, kStep, "steps", "first step at which the fault acts"),
+    RUN(mutant.rank, from(-1), "", "the rank that it acts on; -1: every rank"),
+    RUN(mutant.tensor, kAny, "", "parameter that it acts on; empty: every parameter"),
+    RUN(mutant.bit, Range{0, 31}, "", "flip_bit: which bit of the first element, 0 the lowest"),
+    RUN(mutant.factor, kAny, "", "grad_scale: the factor"),
+    RUN(timeout_s, kPositive, "s",
+        "longest wait of one collective, and longest time without a finished step"),
+};
+
+const MatrixField kMatrixFields[] = {
+    MATRIX(name, kAny, "", "name of the matrix and of its folder under out/", Words::name),
+    MATRIX(question, kAny, "", "are the same numbers computed, or does it learn the same"),
+    MATRIX(primary.metric, kAny, "", "the metric that the outcome is judged by", Words::name),
+    MATRIX(primary.margin, kPositive, "units of the metric", "differences within ± margin count as equal"),
+    MATRIX(primary.alpha, Range{0, 0.5, true, true}, "", "level of each of the two one-sided tests"),
+    MATRIX(band.repeats, Range{4, 64}, "runs",
+           "permuted repeats of the reference that measure the rounding band"),
+    MATRIX(band.factor, Range{8, kInf, false, true}, "",
+           "the band is this times the largest difference over repeats"),
+    MATRIX(band.floor, kPositive, "", "c of the band's floor, c * epsilon * sum of |terms|"),
+    MATRIX(ranks, kAny, "",
+           "auto: emulated ranks, certified by a prefix on real ones; or all emulated; or all real"),
+    MATRIX(certify_steps, kStep, "steps", "length of the real prefix of each cell, one seed a cell; 0: none"),
+    MATRIX(forced_steps, kStep, "steps",
+           "steps at which gradients are compared at the reference's parameters; [] : none"),
+    MATRIX(allow_unequal_batch, kAny, "", "a cell may have another global batch than its reference"),
+};
+#undef RUN
+#undef MATRIX
+
+template <class Owner>
+class Index {
+ public:
+  explicit Index(std::span<const Field<Owner>> fields) {
+    for (const Field<Owner>& field : fields) sorted_.push_back(&field);
+    std::sort(sorted_.begin(), sorted_.end(), [](auto* a, auto* b) { return a->spec.key < b->spec.key; });
+  }
+  const Field<Owner>* find(std::string_view key) const {
+    const auto at =
+        std::lower_bound(sorted_.begin(), sorted_.end(), key,
+                         [](auto* field, std::string_view wanted) { return field->spec.key < wanted; });
+    return at != sorted_.end() && (*at)->spec.key == key ? *at : nullptr;
+  }
+
+ private:
+  std::vector<const Field<Owner>*> sorted_;
+};
+
+}  // namespace
+
+std::span<const RunField> run_fields() { return kRunFields; }
+std::span<const MatrixField> matrix_fields() { return kMatrixFields; }
+
+const RunField* find_run_field(std::string_view key) {
+  static const Index<RunConfig> index(kRunFields);
+  return index.find(key);
+}
+
+const MatrixField* find_matrix_field(std::string_view key) {
+  static const Index<Matrix> index(kMatrixFields);
+  return index.find(key);
+}
+
+}  // namespace lockstep

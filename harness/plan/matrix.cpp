@@ -1,0 +1,77 @@
+#include "harness/plan/matrix.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "harness/plan/matrix_source.h"
+#include "harness/plan/select.h"
+
+namespace lockstep {
+namespace {
+
+void select_cells(const std::string& only, std::vector<Cell>& cells, bool sound, Problems& problems) {
+  if (only.empty()) return;
+  const auto is_named = [&only](const Cell& cell) { return cell.name == only; };
+  if (std::any_of(cells.begin(), cells.end(), is_named)) {
+    std::erase_if(cells, std::not_fn(is_named));
+    return;
+  }
+  const Selection selection(only, problems.add_source("--only"), problems);
+  if (sound) std::erase_if(cells, [&selection](const Cell& cell) { return !selection.selects(cell); });
+}
+
+// Steps that no run reaches are left out, so that a shortened trial needs no other edit.
+void clip_forced_steps(Matrix& matrix, int64_t steps) {
+  std::erase_if(matrix.forced_steps, [steps](int64_t step) { return step >= steps; });
+}
+
+}  // namespace
+
+Matrix parse_matrix(const std::string& text, const std::string& file_name, const Overrides& overrides) {
+  Problems problems(file_name);
+  MatrixSource source = read_source(text, file_name, overrides, problems);
+  std::vector<Cell> cells;
+  if (source.sound) cells = expand_cells(source, problems);
+  select_cells(overrides.only, cells, source.sound, problems);
+  if (source.sound) check_matrix(source, cells, problems);
+  problems.throw_if_any();
+  Matrix matrix = std::move(source.matrix);
+  clip_forced_steps(matrix, source.base.steps);
+  for (const Cell& cell : cells) clip_forced_steps(matrix, cell.config.steps);
+  matrix.cells = std::move(cells);
+  return matrix;
+}
+
+Matrix read_matrix(const std::string& file, const Overrides& overrides) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error))
+    throw ConfigError(fmt::format("{}: is a folder, not a config", file));
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw ConfigError(fmt::format("{}: cannot be read: {}", file, std::strerror(errno)));
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return parse_matrix(text.str(), file, overrides);
+}
+
+const char* name_of(VerdictKind kind) {
+  switch (kind) {
+    case VerdictKind::identical: return "identical";
+    case VerdictKind::within_envelope: return "within_envelope";
+    case VerdictKind::equivalent: return "equivalent";
+    case VerdictKind::divergent: return "divergent";
+    case VerdictKind::inconclusive: return "inconclusive";
+    case VerdictKind::failed: return "failed";
+  }
+  return "?";
+}
+
+const char* name_of(Question question) { return question == Question::outcome ? "outcome" : "mechanism"; }
+
+}  // namespace lockstep

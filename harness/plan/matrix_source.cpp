@@ -1,0 +1,341 @@
+#include "harness/plan/matrix_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "harness/plan/catalogue.h"
+#include "harness/plan/seeds.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 7> kSections{"seeds",   "reference",      "axes",  "exclude",
+                                                    "include", "power_controls", "expect"};
+constexpr std::array<VerdictKind, 6> kVerdicts{VerdictKind::identical,    VerdictKind::within_envelope,
+                                               VerdictKind::equivalent,   VerdictKind::divergent,
+                                               VerdictKind::inconclusive, VerdictKind::failed};
+constexpr std::array<int64_t, 10> kForcedSteps{0, 1, 2, 5, 10, 20, 50, 100, 200, 500};
+
+std::string first_comment(const std::string& text) {
+  if (!text.starts_with('#')) return "";
+  std::string line = text.substr(0, text.find('\n'));
+  line.erase(0, line.find_first_not_of("# "));
+  const std::size_t last = line.find_last_not_of(" \r\t");
+  return last == std::string::npos ? "" : line.substr(0, last + 1);
+}
+
+class SourceReader {
+ public:
+  SourceReader(const std::string& file_name, Problems& problems)
+      : problems_(problems), settings_(std::filesystem::path(file_name).parent_path().string(), problems) {
+    source_.matrix.file = file_name;
+    source_.matrix.seeds = {0};
+  }
+
+  void read_text(const std::string& text) {
+    source_.matrix.question_text = first_comment(text);
+    YamlNode root = read_yaml(text, 0, problems_);
+    if (root.is_map()) {
+      top_ = entries_of(root, problems_);
+    } else if (problems_.empty()) {
+      problems_.add({0, 1, 1},
+                    root.is_null() ? "the config is empty" : "a config is a map of keys and values");
+    }
+    is_map_ = root.is_map();
+    if (const Entry* reference = find("reference"); reference != nullptr) {
+      if (reference->value.is_map()) {
+        reference_ = entries_of(reference->value, problems_);
+      } else {
+        add_unsound(reference->value.place,
+                    fmt::format("reference must be a map, not {}", got(reference->value)));
+      }
+    }
+    if (const Entry* axes = find("axes"); axes != nullptr) read_axes(*axes);
+  }
+
+  void read_set(const std::string& option) {
+    const int number = problems_.add_source("--set " + option);
+    const std::size_t sign = option.find('=');
+    if (sign == std::string::npos || sign == 0) {
+      problems_.add({number}, "--set takes key=value");
+      return;
+    }
+    YamlNode map;
+    map.kind = YamlNode::Kind::map;
+    map.place = {number};
+    map.keys.emplace_back();
+    map.keys.front().kind = YamlNode::Kind::scalar;
+    map.keys.front().place = {number};
+    map.keys.front().text = option.substr(0, sign);
+    map.items.push_back(read_yaml(option.substr(sign + 1), number, problems_));
+    map.items.front().place = {number};
+    for (Entry& entry : entries_of(map, problems_)) set_entry(std::move(entry));
+  }
+
+  MatrixSource finish(const Overrides& overrides) {
+    read_top();
+    read_reference();
+    if (!overrides.seeds.empty()) {
+      const int number = problems_.add_source("--seeds " + overrides.seeds);
+      const std::string wrong = parse_seeds(overrides.seeds, source_.matrix.seeds);
+      if (!wrong.empty()) problems_.add({number}, wrong);
+      source_.set_keys.insert("seeds");
+    }
+    if (source_.matrix.seeds.empty()) source_.matrix.seeds = {0};
+    source_.base.seed = source_.matrix.seeds.front();
+    if (source_.matrix.ranks == RanksPolicy::real) source_.base.ranks = RankKind::real;
+    if (!is_given("question") && source_.matrix.seeds.size() > 1) source_.matrix.question = Question::outcome;
+    if (!is_given("forced_steps"))
+      source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
+    return std::move(source_);
+  }
+
+ private:
+  bool is_given(std::string_view key) const { return source_.places.contains(key); }
+  const Entry* find(std::string_view key) const {
+    const auto at =
+        std::find_if(top_.begin(), top_.end(), [key](const Entry& entry) { return entry.key == key; });
+    return at == top_.end() ? nullptr : &*at;
+  }
+  static std::string got(const YamlNode& node) {
+    return node.is_scalar() ? in_quotes(node.text) : name_of(node.kind);
+  }
+  void add_unsound(const Place& place, std::string message) {
+    problems_.add(place, std::move(message));
+    source_.sound = false;
+  }
+
+  // Runs `read` and notes whether it found a problem that leaves the cells in doubt.
+  template <class Read>
+  void watch(Read read) {
+    const std::size_t before = problems_.size();
+    read();
+    if (problems_.size() != before) source_.sound = false;
+  }
+
+  static void replace(std::vector<Entry>& entries, Entry entry) {
+    const auto at =
+        std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == entry.key; });
+    if (at != entries.end()) {
+      *at = std::move(entry);
+    } else {
+      entries.push_back(std::move(entry));
+    }
+  }
+
+  void set_entry(Entry entry) {
+    constexpr std::string_view kReference = "reference.";
+    if (!source_.set_keys.insert(entry.key).second) {
+      problems_.add(entry.place, fmt::format("{} is set twice", entry.key));
+      return;
+    }
+    const auto axis = std::find_if(source_.axes.begin(), source_.axes.end(), [&entry](const Choice& choice) {
+      return choice.field->spec.key == entry.key;
+    });
+    if (axis != source_.axes.end()) {
+      watch([&] {
+        if (std::optional<Choice> choice = settings_.choice(entry)) *axis = std::move(*choice);
+      });
+      source_.places[entry.key] = entry.place;
+    } else if (entry.key.starts_with(kReference)) {
+      entry.key.erase(0, kReference.size());
+      replace(reference_, std::move(entry));
+      reference_given_ = true;
+    } else if (entry.key != "seeds" &&
+               std::find(kSections.begin(), kSections.end(), entry.key) != kSections.end()) {
+      problems_.add(entry.place, fmt::format("{} can be given in the file alone", entry.key));
+    } else {
+      replace(top_, std::move(entry));
+    }
+  }
+
+  void read_top() {
+    for (const Entry& entry : top_) {
+      if (entry.key != "axes") source_.places[entry.key] = entry.place;
+      if (entry.key == "seeds") {
+        read_seeds(entry.value, source_.matrix.seeds, problems_);
+      } else if (entry.key == "exclude" || entry.key == "power_controls") {
+        read_rules(entry, entry.key == "exclude" ? source_.exclude : source_.power_controls);
+      } else if (entry.key == "include") {
+        read_include(entry);
+      } else if (entry.key == "expect") {
+        read_expect(entry);
+      } else if (const MatrixField* field = find_matrix_field(entry.key)) {
+        const auto read = [&] { read_field(field->spec, field->of(source_.matrix), entry.value, problems_); };
+        if (entry.key == "ranks") {
+          watch(read);
+        } else {
+          read();
+        }
+      } else if (entry.key != "axes" && entry.key != "reference") {
+        watch([&] { read_setting(entry); });
+      }
+    }
+    if (is_map_ && find("name") == nullptr)
+      problems_.add({0, 1, 1}, "name is missing: it names the output folder");
+    if (is_map_ && find("reference") == nullptr && !reference_given_) {
+      add_unsound({0, 1, 1}, "reference is missing: what every cell should equal, such as {layout: 1x24}");
+    }
+    if (!is_map_) source_.sound = false;
+  }
+
+  void read_setting(const Entry& entry) {
+    std::vector<std::string_view> others = section_keys();
+    for (const MatrixField& field : matrix_fields()) others.push_back(field.spec.key);
+    const std::optional<Setting> setting = settings_.setting(entry, std::move(others));
+    if (!setting) return;
+    if (setting->field->spec.key.starts_with("mutant.")) {
+      source_.faults.push_back(*setting);
+    } else {
+      store(setting->field->of(source_.base), setting->value);
+    }
+  }
+
+  void read_axes(const Entry& entry) {
+    source_.places["axes"] = entry.place;
+    if (!entry.value.is_map() || entry.value.keys.empty()) {
+      add_unsound(entry.value.is_map() ? entry.value.place : entry.place,
+                  "axes must be a map of keys to lists of values");
+      return;
+    }
+    watch([&] {
+      for (const Entry& axis : entries_of(entry.value, problems_)) {
+        if (!axis.value.is_sequence()) {
+          problems_.add(axis.value.place.line > 0 ? axis.value.place : axis.place,
+                        fmt::format("axis {} must be a list of values, not {}", axis.key, got(axis.value)));
+        } else if (axis.value.items.empty()) {
+          problems_.add(axis.value.place, fmt::format("axis {} is empty", axis.key));
+        } else if (std::optional<Choice> choice = settings_.choice(axis)) {
+          source_.axes.push_back(std::move(*choice));
+          source_.places[axis.key] = axis.place;
+        }
+      }
+    });
+  }
+
+  // A list whose items are maps; complains about everything else.
+  std::vector<const YamlNode*> maps_of(const Entry& entry) {
+    std::vector<const YamlNode*> maps;
+    if (!entry.value.is_sequence()) {
+      problems_.add(entry.value.place.line > 0 ? entry.value.place : entry.place,
+                    fmt::format("{} must be a list of maps, not {}", entry.key, got(entry.value)));
+      return maps;
+    }
+    for (const YamlNode& item : entry.value.items) {
+      if (item.is_map() && !item.keys.empty()) {
+        maps.push_back(&item);
+      } else {
+        problems_.add(item.place, fmt::format("an item of {} must be a map with at least one key, not {}",
+                                              entry.key, item.is_map() ? "an empty one" : got(item)));
+      }
+    }
+    return maps;
+  }
+
+  void read_rules(const Entry& entry, std::vector<Rule>& rules) {
+    watch([&] {
+      for (const YamlNode* map : maps_of(entry)) rules.push_back(settings_.rule(*map));
+    });
+  }
+
+  void read_include(const Entry& entry) {
+    watch([&] {
+      for (const YamlNode* map : maps_of(entry)) {
+        source_.include.push_back(settings_.settings(*map));
+        source_.places["include"] = map->place;
+      }
+    });
+  }
+
+  void read_expect(const Entry& entry) {
+    for (const YamlNode* map : maps_of(entry)) {
+      const std::size_t before = problems_.size();
+      ExpectRule rule;
+      rule.when.place = map->place;
+      bool has_verdict = false;
+      for (std::size_t i = 0; i < map->keys.size(); ++i) {
+        const std::string& key = map->keys[i].text;
+        const YamlNode& value = map->items[i];
+        if (key == "when" && value.is_map()) {
+          rule.when = settings_.rule(value);
+          rule.when.place = map->place;
+        } else if (key == "when") {
+          problems_.add(map->keys[i].place, fmt::format("when must be a map, not {}", got(value)));
+        } else if (key == "verdict") {
+          has_verdict = true;
+          read_verdicts(value, map->keys[i].place, rule.verdicts);
+        } else {
+          report_unknown_key(key, map->keys[i].place, {"when", "verdict"}, problems_);
+        }
+      }
+      if (!has_verdict) problems_.add(map->place, "an expectation needs a verdict");
+      // A rule that was misread may match nothing: that would be no news.
+      if (problems_.size() == before) source_.expect.push_back(std::move(rule));
+    }
+  }
+
+  void read_verdicts(const YamlNode& node, const Place& key_place, std::vector<VerdictKind>& verdicts) {
+    std::vector<std::string_view> names;
+    for (const VerdictKind kind : kVerdicts) names.push_back(name_of(kind));
+    if (node.is_null() || node.is_map() || (node.is_sequence() && node.items.empty())) {
+      problems_.add(key_place, "verdict must be a verdict or a list of them");
+      return;
+    }
+    for (const YamlNode& item : node.is_sequence() ? node.items : std::vector<YamlNode>{node}) {
+      const auto at = std::find(names.begin(), names.end(), item.text);
+      if (!item.is_scalar() || at == names.end()) {
+        problems_.add(item.place,
+                      fmt::format("unknown verdict {}; verdicts are {}", got(item), fmt::join(names, ", ")),
+                      nearest(item.text, names));
+      } else {
+        verdicts.push_back(kVerdicts[static_cast<std::size_t>(at - names.begin())]);
+      }
+    }
+  }
+
+  void read_reference() {
+    watch([&] {
+      for (const Entry& entry : reference_) {
+        if (entry.key != "same_as") {
+          if (std::optional<Setting> setting = settings_.setting(entry, {"same_as"})) {
+            source_.reference.push_back(std::move(*setting));
+          }
+        } else if (entry.value.is_scalar() && entry.value.text == "cell") {
+          source_.same_as_cell = true;
+        } else {
+          problems_.add(entry.place, fmt::format("same_as must be cell, not {}", got(entry.value)));
+        }
+      }
+    });
+  }
+
+  Problems& problems_;
+  SettingsReader settings_;
+  MatrixSource source_;
+  std::vector<Entry> top_;
+  std::vector<Entry> reference_;
+  bool reference_given_ = false;
+  bool is_map_ = false;
+};
+
+}  // namespace
+
+Place MatrixSource::place_of(std::string_view key) const {
+  const auto at = places.find(key);
+  return at != places.end() ? at->second : Place{0, 1, 1};
+}
+
+std::vector<std::string_view> section_keys() { return {kSections.begin(), kSections.end()}; }
+
+MatrixSource read_source(const std::string& text, const std::string& file_name, const Overrides& overrides,
+                         Problems& problems) {
+  SourceReader reader(file_name, problems);
+  reader.read_text(text);
+  for (const std::string& option : overrides.set) reader.read_set(option);
+  return reader.finish(overrides);
+}
+
+}  // namespace lockstep

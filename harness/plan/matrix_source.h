@@ -1,0 +1,52 @@
+#pragma once
+// What a matrix file and the command line say, read but not yet expanded into cells.
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/plan/settings.h"
+
+namespace lockstep {
+
+struct ExpectRule {
+  Rule when;
+  std::vector<VerdictKind> verdicts;
+};
+
+struct MatrixSource {
+  Matrix matrix;                ///< all but its cells
+  RunConfig base;               ///< of cells and references, without planted faults
+  std::vector<Setting> faults;  ///< top-level mutant.*: of cells alone
+  std::vector<Choice> axes;
+  std::vector<std::vector<Setting>> include;
+  std::vector<Setting> reference;  ///< keys of the reference's block
+  bool same_as_cell = false;
+  std::vector<Rule> exclude;
+  std::vector<Rule> power_controls;
+  std::vector<ExpectRule> expect;
+  std::set<std::string, std::less<>> set_keys;       ///< given by --set
+  std::map<std::string, Place, std::less<>> places;  ///< where each key was last given a value
+  bool sound = true;  ///< everything that decides the cells was read without a problem
+
+  /// Where `key` was given; the file's first line if nowhere.
+  Place place_of(std::string_view key) const;
+};
+
+/// Words that may stand at a matrix's top level besides fields.
+std::vector<std::string_view> section_keys();
+
+MatrixSource read_source(const std::string& text, const std::string& file_name, const Overrides& overrides,
+                         Problems& problems);
+
+/// Cells of the product of axes without the excluded ones, then the included ones; names, references,
+/// expectations. Reports rules that match nothing, cells that stand twice and cells that are their own
+/// reference.
+std::vector<Cell> expand_cells(const MatrixSource& source, Problems& problems);
+
+/// Reports combinations of values that cannot run or cannot be judged, each once with the cells that it
+/// concerns.
+void check_matrix(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems);
+
+}  // namespace lockstep

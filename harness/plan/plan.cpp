@@ -1,0 +1,206 @@
+#include "harness/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <unordered_map>
+
+#include "harness/plan/plan_history.h"
+
+namespace lockstep {
+namespace {
+
+std::string folder_name(std::string_view name) {
+  constexpr std::size_t kLongest = 80;  // the hash tells apart what is cut
+  std::string out;
+  for (const char c : name.substr(0, kLongest)) {
+    const bool keep = std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+    // No dot in front: the folder would be hidden, or worse, "..".
+    out += keep && !(out.empty() && c == '.') ? c : '-';
+  }
+  return out;
+}
+
+std::string role_suffix(RunRole role, const RunConfig& config) {
+  switch (role) {
+    case RunRole::reference:
+    case RunRole::cell: return "";
+    case RunRole::certify: return "-certify";
+    case RunRole::forced_reference: return "-forced";
+    case RunRole::forced_repeat: return fmt::format("-repeat{}", config.forced.repeat);
+    case RunRole::forced_cell: return "-forced";
+  }
+  return "";
+}
+
+std::vector<int64_t> merged(std::vector<int64_t> a, const std::vector<int64_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  std::sort(a.begin(), a.end());
+  a.erase(std::unique(a.begin(), a.end()), a.end());
+  return a;
+}
+
+// A reference with the same bits, or another layout: the first needs no band, the second cannot do without.
+bool wants_forced(const Matrix& matrix, const Cell& cell) {
+  if (matrix.forced_steps.empty()) return false;
+  // The reference's batch does not fit into a step of another size.
+  if (cell.config.layout.global_batch() != cell.reference.layout.global_batch()) return false;
+  return !(cell.paired && cell.config.layout == cell.reference.layout);
+}
+
+class Planner {
+ public:
+  explicit Planner(const Matrix& matrix) : matrix_(matrix) {}
+
+  std::vector<PlannedRun> run() {
+    if (matrix_.seeds.empty()) return {};
+    gather_references();
+    for (Reference& reference : references_) add_reference(reference);
+    for (const Reference& reference : references_) add_forced_reference(reference);
+    for (std::size_t i = 0; i < matrix_.cells.size(); ++i)
+      add_cell(matrix_.cells[i], references_[reference_of_[i]]);
+    return std::move(runs_);
+  }
+
+ private:
+  struct Reference {
+    const Cell* first = nullptr;  ///< a cell that has it
+    bool forced = false;
+    std::string first_run;  ///< id of the run of the first seed
+  };
+
+  int64_t first_seed() const { return matrix_.seeds.front(); }
+
+  // Cells of one reference share its runs; equal configs are one reference whatever they are called.
+  void gather_references() {
+    std::unordered_map<std::string, std::size_t> by_hash;
+    for (const Cell& cell : matrix_.cells) {
+      RunConfig config = cell.reference;
+      config.seed = first_seed();
+      const auto [at, is_new] = by_hash.emplace(config_hash(config), references_.size());
+      if (is_new) references_.push_back({&cell, false, ""});
+      references_[at->second].forced |= wants_forced(matrix_, cell);
+      reference_of_.push_back(at->second);
+    }
+  }
+
+  void add_reference(Reference& reference) {
+    for (const int64_t seed : matrix_.seeds) {
+      RunConfig config = reference.first->reference;
+      config.seed = seed;
+      // One seed's snapshots serve all forced runs; the others stay lean.
+      if (reference.forced && seed == first_seed()) {
+        config.snapshot_steps = merged(config.snapshot_steps, matrix_.forced_steps);
+      }
+      const std::size_t run = add(RunRole::reference, reference.first->reference_name, std::move(config));
+      if (seed == first_seed()) reference.first_run = runs_[run].id;
+    }
+  }
+
+  RunConfig forced(RunConfig config, const Reference& reference, int repeat) const {
+    config.seed = first_seed();
+    config.snapshot_steps.clear();
+    config.eval_every = 0;
+    config.forced = ForcedConfig{reference.first_run, matrix_.forced_steps, repeat};
+    return config;
+  }
+
+  void add_forced_reference(const Reference& reference) {
+    if (!reference.forced) return;
+    const std::string& name = reference.first->reference_name;
+    for (int repeat = 0; repeat <= matrix_.band.repeats; ++repeat) {
+      add(repeat == 0 ? RunRole::forced_reference : RunRole::forced_repeat, name,
+          forced(reference.first->reference, reference, repeat), {reference.first_run});
+    }
+  }
+
+  void add_cell(const Cell& cell, const Reference& reference) {
+    for (const int64_t seed : matrix_.seeds) {
+      RunConfig config = cell.config;
+      config.seed = seed;
+      add(RunRole::cell, cell.name, std::move(config));
+    }
+    if (matrix_.ranks == RanksPolicy::automatic && cell.config.ranks == RankKind::emulated &&
+        cell.config.layout.world_size > 1 && matrix_.certify_steps > 0) {
+      RunConfig config = cell.config;
+      config.seed = first_seed();
+      config.ranks = RankKind::real;
+      config.eval_every = 0;
+      config.stop_after = matrix_.certify_steps < config.steps ? matrix_.certify_steps : 0;
+      add(RunRole::certify, cell.name, std::move(config));
+    }
+    if (wants_forced(matrix_, cell)) {
+      add(RunRole::forced_cell, cell.name, forced(cell.config, reference, 0), {reference.first_run});
+    }
+  }
+
+  std::size_t add(RunRole role, const std::string& name, RunConfig config,
+                  std::vector<std::string> needs = {}) {
+    std::string hash = config_hash(config);
+    const auto [at, is_new] = by_hash_.emplace(hash, runs_.size());
+    if (!is_new) return at->second;
+    PlannedRun run;
+    run.id = fmt::format("{}-s{}{}-{}", folder_name(name), config.seed, role_suffix(role, config),
+                         std::string_view(hash).substr(0, 8));
+    // Eight digits may meet by chance; the ninth and on then tell them apart.
+    while (!ids_.emplace(run.id, runs_.size()).second) run.id += "-" + hash.substr(8);
+    run.role = role;
+    run.cell = name;
+    run.config = std::move(config);
+    run.hash = std::move(hash);
+    run.needs = std::move(needs);
+    runs_.push_back(std::move(run));
+    return runs_.size() - 1;
+  }
+
+  const Matrix& matrix_;
+  std::vector<Reference> references_;
+  std::vector<std::size_t> reference_of_;  // by cell
+  std::vector<PlannedRun> runs_;
+  std::unordered_map<std::string, std::size_t> by_hash_;
+  std::unordered_map<std::string, std::size_t> ids_;
+};
+
+bool is_of_reference(RunRole role) {
+  return role == RunRole::reference || role == RunRole::forced_reference || role == RunRole::forced_repeat;
+}
+
+}  // namespace
+
+Plan make_plan(const Matrix& matrix, const std::string& out_dir, const BuildIdentity& identity) {
+  Plan plan;
+  plan.matrix = matrix;
+  plan.runs = Planner(matrix).run();
+  apply_history(plan.runs, out_dir, identity);
+  return plan;
+}
+
+const PlannedRun* find_run(const Plan& plan, const std::string& cell, RunRole role, int64_t seed) {
+  const bool is_free = role == RunRole::reference || role == RunRole::cell;
+  const auto find = [&](const std::string& name) -> const PlannedRun* {
+    const auto at = std::find_if(plan.runs.begin(), plan.runs.end(), [&](const PlannedRun& run) {
+      return run.role == role && run.cell == name && (!is_free || run.config.seed == seed);
+    });
+    return at != plan.runs.end() ? &*at : nullptr;
+  };
+  if (const PlannedRun* run = find(cell)) return run;
+  if (!is_of_reference(role)) return nullptr;
+  const auto has_it = std::find_if(plan.matrix.cells.begin(), plan.matrix.cells.end(),
+                                   [&cell](const Cell& candidate) { return candidate.name == cell; });
+  return has_it != plan.matrix.cells.end() ? find(has_it->reference_name) : nullptr;
+}
+
+const char* name_of(RunRole role) {
+  switch (role) {
+    case RunRole::reference: return "reference";
+    case RunRole::cell: return "cell";
+    case RunRole::certify: return "certify";
+    case RunRole::forced_reference: return "forced_reference";
+    case RunRole::forced_repeat: return "forced_repeat";
+    case RunRole::forced_cell: return "forced_cell";
+  }
+  return "?";
+}
+
+}  // namespace lockstep

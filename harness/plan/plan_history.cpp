@@ -1,0 +1,173 @@
+#include "harness/plan/plan_history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "harness/plan/errors.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Done {
+  std::string config_hash, build, libtorch, isa, data;
+  double seconds = 0;
+};
+
+std::optional<Done> read_done(const fs::path& path) {
+  std::ifstream stream(path);
+  if (!stream) return std::nullopt;
+  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  Done done;
+  if (!json.is_object()) return done;  // of nobody: no hash is equal to it
+  const auto text = [&json](const char* key) {
+    const auto at = json.find(key);
+    return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
+  };
+  done.config_hash = text("config_hash");
+  done.build = text("build");
+  done.libtorch = text("libtorch");
+  done.isa = text("isa");
+  done.data = text("data");
+  const auto seconds = json.find("seconds");
+  if (seconds != json.end() && seconds->is_number()) done.seconds = std::max(0.0, seconds->get<double>());
+  return done;
+}
+
+// The first thing that is not as it was, in words; empty if nothing.
+std::string difference(const Done& done, const PlannedRun& run, const BuildIdentity& identity) {
+  if (done.config_hash.empty()) return "its done file is malformed";
+  if (done.config_hash != run.hash) return fmt::format("its config was another ({})", done.config_hash);
+  const auto changed = [](const char* what, const std::string& was, const std::string& is) {
+    return fmt::format("{} changed: {} then, {} now", what, was, is);
+  };
+  if (done.build != identity.build) return changed("the build", done.build, identity.build);
+  if (done.libtorch != identity.libtorch) return changed("LibTorch", done.libtorch, identity.libtorch);
+  if (done.isa != identity.isa) return changed("the instruction set", done.isa, identity.isa);
+  if (done.data != identity.data) return changed("the data", done.data, identity.data);
+  return "";
+}
+
+// Runs that take about the same time a step.
+std::string kind_of(const RunConfig& config) {
+  return fmt::format("{}x{} {} {} {}", config.layout.world_size, config.layout.rows_per_rank,
+                     static_cast<int>(config.ranks), static_cast<int>(config.negatives),
+                     !config.forced.from.empty());
+}
+
+struct Rate {
+  double seconds = 0;
+  double steps = 0;
+};
+
+std::unordered_set<std::string> folders_in(const fs::path& path) {
+  std::unordered_set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    names.insert(at->path().filename().string());
+  }
+  return names;
+}
+
+}  // namespace
+
+double modelled_s(const PlannedRun& run) {
+  // Rough figures of a small model on two cores: good enough to order runs and to tell minutes from hours.
+  constexpr double kStartS = 0.05, kStartRankS = 0.04;
+  constexpr double kBaseMs = 1.0, kRowMs = 0.08, kRankMs = 0.65, kRealRankMs = 5.0, kEvaluationMs = 40;
+  const RunConfig& config = run.config;
+  const int ranks = config.layout.world_size;
+  const bool real = config.ranks == RankKind::real && ranks > 1;
+  double step_ms = kBaseMs + kRowMs * config.layout.global_batch();
+  if (ranks > 1) step_ms += (real ? kRealRankMs : kRankMs) * ranks;
+  if (run.role == RunRole::forced_reference)
+    step_ms *= config.layout.global_batch();  // row by row: sums of |terms|
+  const auto steps = static_cast<double>(steps_to_run(config));
+  double evaluations = 0;
+  if (config.forced.from.empty())
+    evaluations = 1 + (config.eval_every > 0 ? steps / static_cast<double>(config.eval_every) : 0);
+  return kStartS + (real ? kStartRankS * ranks : 0) + (steps * step_ms + evaluations * kEvaluationMs) / 1000;
+}
+
+void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, const BuildIdentity& identity) {
+  const fs::path folder = fs::path(out_dir) / "runs";
+  const std::unordered_set<std::string> present = folders_in(folder);
+  std::map<std::string, Rate> rates;
+  std::unordered_map<std::string, const PlannedRun*> by_id;
+  std::vector<double> known(runs.size(), 0);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    PlannedRun& run = runs[i];
+    by_id.emplace(run.id, &run);
+    if (!present.contains(run.id)) {
+      run.why = "has not run here";
+      continue;
+    }
+    const std::optional<Done> done = read_done(folder / run.id / "done");
+    if (!done) {
+      run.why = "was begun and not finished";
+      continue;
+    }
+    known[i] = done->seconds;
+    Rate& rate = rates[kind_of(run.config)];
+    rate.seconds += done->seconds;
+    rate.steps += static_cast<double>(steps_to_run(run.config));
+    run.why = difference(*done, run, identity);
+    run.reused = run.why.empty();
+    if (run.reused) run.why = "finished with the same config, build and data";
+    // References stand before what needs them, so one pass carries a rerun on.
+    for (const std::string& need : run.needs) {
+      const auto at = by_id.find(need);
+      if (run.reused && (at == by_id.end() || !at->second->reused)) {
+        run.reused = false;
+        run.why = fmt::format("{}, which it reads, runs again", need);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    runs[i].estimate_s = known[i];
+    if (known[i] > 0) continue;
+    const auto rate = rates.empty() ? rates.end() : rates.find(kind_of(runs[i].config));
+    const bool measured = rate != rates.end() && rate->second.steps > 0 && rate->second.seconds > 0;
+    runs[i].estimate_s = measured ? rate->second.seconds / rate->second.steps *
+                                        static_cast<double>(steps_to_run(runs[i].config))
+                                  : modelled_s(runs[i]);
+  }
+}
+
+void check_out_dir(const Matrix& matrix, const std::string& out_dir) {
+  std::error_code error;
+  if (fs::exists(out_dir, error) && !fs::is_directory(out_dir, error)) {
+    throw ConfigError(fmt::format("{}: is a file, not an output folder", out_dir));
+  }
+  const fs::path path = fs::path(out_dir) / "matrix.json";
+  std::ifstream stream(path);
+  if (!stream) return;
+  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  const auto name = json.is_object() ? json.find("name") : json.end();
+  if (!json.is_object() || name == json.end() || !name->is_string()) {
+    throw ConfigError(fmt::format("{}: is malformed; remove it if the folder is {}'s, or give another --out",
+                                  path.string(), matrix.name));
+  }
+  if (name->get<std::string>() != matrix.name) {
+    throw ConfigError(
+        fmt::format("{}: holds the results of the matrix {}, this config is {}; give another --out", out_dir,
+                    name->get<std::string>(), matrix.name));
+  }
+}
+
+std::string default_out_dir(const Matrix& matrix) { return "out/" + matrix.name; }
+
+std::string matrix_stamp(const Matrix& matrix) {
+  return nlohmann::json{{"name", matrix.name}, {"file", matrix.file}, {"schema_version", 1}}.dump(2) + "\n";
+}
+
+}  // namespace lockstep

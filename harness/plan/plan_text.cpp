@@ -1,0 +1,190 @@
+// A plan in words and as JSON.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "harness/plan/errors.h"
+#include "harness/plan/plan.h"
+
+namespace lockstep {
+namespace {
+
+int cores_or(int jobs) {
+  return jobs > 0 ? jobs : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int cores_of(const PlannedRun& run, int jobs) { return std::min(run.config.layout.world_size, jobs); }
+
+std::string duration(double seconds) {
+  if (seconds < 10) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 100) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 6000) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string ranks_text(const RunConfig& config) {
+  if (config.layout.world_size == 1) return "1 process";
+  return fmt::format("{} {}", config.layout.world_size, config.ranks == RankKind::real ? "real" : "emulated");
+}
+
+std::string counted(std::size_t n, std::string_view noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
+// Runs that differ by seed (or by permutation) alone: one line of the text.
+struct Line {
+  const PlannedRun* first = nullptr;
+  std::size_t runs = 0, reused = 0;
+  double estimate_s = 0;
+  std::string why;
+};
+
+std::vector<Line> lines_of(const Plan& plan) {
+  std::vector<Line> lines;
+  std::map<std::pair<RunRole, std::string>, std::size_t> index;
+  for (const PlannedRun& run : plan.runs) {
+    const auto [at, is_new] = index.emplace(std::pair(run.role, run.cell), lines.size());
+    if (is_new) lines.push_back({&run, 0, 0, 0, ""});
+    Line& line = lines[at->second];
+    ++line.runs;
+    if (run.reused) {
+      ++line.reused;
+    } else {
+      line.estimate_s += run.estimate_s;
+      if (line.why.empty()) line.why = run.why;
+    }
+  }
+  return lines;
+}
+
+std::size_t width_of(std::string_view text) {  // columns: UTF-8 continuation bytes have none
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string padded(const std::string& text, std::size_t width) {
+  const std::size_t has = width_of(text);
+  return text + std::string(width > has ? width - has : 0, ' ');
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()), 0);
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (std::size_t i = 0; i < row.size(); ++i) line += " " + padded(row[i], widths[i]) + " ";
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string role_text(RunRole role) {
+  std::string text = name_of(role);
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
+std::string headline(const Matrix& matrix) {
+  if (matrix.question == Question::mechanism) {
+    return fmt::format("{} · mechanism: {}\n", matrix.name, counted(matrix.seeds.size(), "seed"));
+  }
+  return fmt::format("{} · outcome: {}, margin ± {}, {} paired {}\n", matrix.name, matrix.primary.metric,
+                     matrix.primary.margin, matrix.seeds.size(), matrix.seeds.size() == 1 ? "seed" : "seeds");
+}
+
+}  // namespace
+
+double estimate_total_s(const Plan& plan, int jobs) {
+  const int cores = cores_or(jobs);
+  double core_seconds = 0, longest = 0;
+  std::map<std::string, double> ends;  // of what others wait for
+  for (const PlannedRun& run : plan.runs) {
+    if (run.reused) continue;
+    core_seconds += run.estimate_s * cores_of(run, cores);
+    double end = run.estimate_s;
+    for (const std::string& need : run.needs) {
+      if (const auto at = ends.find(need); at != ends.end()) end = std::max(end, at->second + run.estimate_s);
+    }
+    if (run.role == RunRole::reference) ends[run.id] = end;
+    longest = std::max(longest, end);
+  }
+  return std::max(core_seconds / cores, longest);
+}
+
+std::string plan_text(const Plan& plan, int jobs) {
+  std::vector<std::vector<std::string>> rows{
+      {"ROLE", "NAME", "RUNS", "RANKS", "STEPS", "ESTIMATE", "REUSED"}};
+  std::size_t reused = 0;
+  for (const Line& line : lines_of(plan)) {
+    reused += line.reused;
+    const std::string all = line.reused == 0           ? "no"
+                            : line.reused == line.runs ? "all"
+                                                       : fmt::format("{}", line.reused);
+    rows.push_back({role_text(line.first->role), line.first->cell, fmt::format("{}", line.runs),
+                    ranks_text(line.first->config), fmt::format("{}", steps_to_run(line.first->config)),
+                    line.reused == line.runs ? "-" : duration(line.estimate_s),
+                    line.why.empty() ? all : all + ": " + line.why});
+  }
+  const int cores = cores_or(jobs);
+  std::string out = headline(plan.matrix);
+  if (!plan.matrix.question_text.empty()) out += plan.matrix.question_text + "\n";
+  out += table(rows);
+  out += fmt::format("{}: {} to run, {} reused; about {} on {}\n", counted(plan.runs.size(), "run"),
+                     plan.runs.size() - reused, reused, duration(estimate_total_s(plan, cores)),
+                     counted(static_cast<std::size_t>(cores), "core"));
+  return out;
+}
+
+std::string plan_json(const Plan& plan, int jobs) {
+  using Json = nlohmann::ordered_json;
+  const int cores = cores_or(jobs);
+  Json runs = Json::array();
+  std::size_t reused = 0;
+  for (const PlannedRun& run : plan.runs) {
+    reused += run.reused ? 1 : 0;
+    runs.push_back({{"id", run.id},
+                    {"role", name_of(run.role)},
+                    {"cell", run.cell},
+                    {"seed", run.config.seed},
+                    {"hash", run.hash},
+                    {"world_size", run.config.layout.world_size},
+                    {"ranks", run.config.ranks == RankKind::real ? "real" : "emulated"},
+                    {"steps", steps_to_run(run.config)},
+                    {"needs", run.needs},
+                    {"estimate_s", run.estimate_s},
+                    {"reused", run.reused},
+                    {"why", run.why},
+                    {"config", Json::parse(canonical_json(run.config))}});
+  }
+  Json cells = Json::array();
+  for (const Cell& cell : plan.matrix.cells) {
+    Json expected = Json::array();
+    for (const VerdictKind kind : cell.expected) expected.push_back(name_of(kind));
+    cells.push_back({{"name", cell.name},
+                     {"reference", cell.reference_name},
+                     {"power_control", cell.power_control},
+                     {"expected", expected}});
+  }
+  const Json out{{"schema_version", 1},
+                 {"name", plan.matrix.name},
+                 {"file", plan.matrix.file},
+                 {"question", name_of(plan.matrix.question)},
+                 {"seeds", plan.matrix.seeds},
+                 {"cells", cells},
+                 {"runs", runs},
+                 {"reused", reused},
+                 {"jobs", cores},
+                 {"estimate_s", estimate_total_s(plan, cores)}};
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,156 @@
+// The JSON Schema of matrices, from the same tables that read them.
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "harness/plan/matrix_source.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string description(const FieldSpec& spec) {
+  std::string text(spec.help);
+  if (!spec.unit.empty()) text += " [" + std::string(spec.unit) + "]";
+  return text;
+}
+
+void add_range(Json& schema, const Range& range) {
+  if (std::isfinite(range.low)) schema[range.low_open ? "exclusiveMinimum" : "minimum"] = range.low;
+  if (std::isfinite(range.high)) schema[range.high_open ? "exclusiveMaximum" : "maximum"] = range.high;
+}
+
+Json number_schema(const char* type, const Range& range) {
+  Json schema{{"type", type}};
+  add_range(schema, range);
+  return schema;
+}
+
+Json value_schema(const FieldSpec& spec, const FieldRef& ref) {
+  Json schema;
+  if (const auto* const* flag = std::get_if<bool*>(&ref)) {
+    schema = {{"type", "boolean"}, {"default", **flag}};
+  } else if (const auto* const* small = std::get_if<int*>(&ref)) {
+    schema = number_schema("integer", spec.range);
+    schema["default"] = **small;
+  } else if (const auto* const* whole = std::get_if<int64_t*>(&ref)) {
+    schema = number_schema("integer", spec.range);
+    schema["default"] = **whole;
+  } else if (const auto* const* number = std::get_if<double*>(&ref)) {
+    schema = number_schema("number", spec.range);
+    schema["default"] = **number;
+  } else if (std::holds_alternative<std::vector<int64_t>*>(ref)) {
+    schema = {{"type", "array"}, {"items", number_schema("integer", spec.range)}, {"uniqueItems", true}};
+  } else {
+    schema["type"] = "string";
+    for (const std::string_view choice : choices_of(spec, ref)) schema["enum"].push_back(std::string(choice));
+    if (std::holds_alternative<Layout*>(ref)) schema["pattern"] = "^[0-9]+x[0-9]+$";
+    if (spec.words == Words::name) schema["pattern"] = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$";
+    // An empty text is no default worth offering in an editor.
+    if (const std::string text = text_of(ref); !text.empty()) schema["default"] = text;
+  }
+  schema["description"] = description(spec);
+  return schema;
+}
+
+Json object_schema() {
+  return {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
+}
+
+// A key under its dotted name, and inside its group if it has one.
+void add_property(Json& object, const std::string& key, const Json& schema) {
+  object["properties"][key] = schema;
+  const std::size_t dot = key.find('.');
+  if (dot == std::string::npos) return;
+  Json& group = object["properties"][key.substr(0, dot)];
+  if (group.is_null()) group = object_schema();
+  group["properties"][key.substr(dot + 1)] = schema;
+}
+
+enum class Many { one, one_or_list, list };
+
+// An object of RunConfig keys, each with one value, one or several, or several.
+Json settings_schema(Many many) {
+  Json object = object_schema();
+  for (const RunField& field : run_fields()) {
+    if (field.spec.setter != Setter::user) continue;
+    const std::string key(field.spec.key);
+    const Json one{{"$ref", "#/definitions/" + key}};
+    const Json list{{"type", "array"}, {"items", one}, {"minItems", 1}};
+    const Json either{{"anyOf", {one, list}}};
+    add_property(object, key, many == Many::one ? one : many == Many::list ? list : either);
+  }
+  return object;
+}
+
+Json list_of(Json items, const char* help) {
+  return {{"description", help}, {"type", "array"}, {"items", std::move(items)}};
+}
+
+Json sections() {
+  const Json seed{{"type", "integer"}, {"minimum", 0}};
+  const Json seed_list{{"type", "array"}, {"items", seed}, {"minItems", 1}, {"uniqueItems", true}};
+  const Json seed_text{{"type", "string"}, {"pattern", "^ *[0-9]+ *(\\.\\.[0-9]+|( *, *[0-9]+)*) *$"}};
+  Json verdict{{"type", "string"}};
+  for (const VerdictKind kind :
+       {VerdictKind::identical, VerdictKind::within_envelope, VerdictKind::equivalent, VerdictKind::divergent,
+        VerdictKind::inconclusive, VerdictKind::failed}) {
+    verdict["enum"].push_back(name_of(kind));
+  }
+  const Json verdicts{{"anyOf", {verdict, {{"type", "array"}, {"items", verdict}, {"minItems", 1}}}}};
+  const Json rule{{"$ref", "#/definitions/rule"}};
+  Json reference = settings_schema(Many::one);
+  reference["properties"]["same_as"] = {
+      {"type", "string"},
+      {"enum", {"cell"}},
+      {"description", "the cell's own config, with the other keys applied"}};
+  reference["description"] = "the run that every cell should equal";
+  Json axes = settings_schema(Many::list);
+  axes["description"] = "keys with lists of values: every combination is a cell";
+  axes["minProperties"] = 1;
+  Json expectation = object_schema();
+  expectation["properties"] = {{"when", rule}, {"verdict", verdicts}};
+  expectation["required"] = {"verdict"};
+  Json out;
+  out["seeds"] = {{"anyOf", {seed, seed_list, seed_text}},
+                  {"description", "0..9 (both included), a list, or one seed"}};
+  out["reference"] = std::move(reference);
+  out["axes"] = std::move(axes);
+  out["exclude"] = list_of(rule, "combinations that are left out");
+  out["include"] = list_of({{"$ref", "#/definitions/settings"}},
+                           "further cells; of axes that one does not name it has the first value");
+  out["power_controls"] = list_of(rule, "cells that learn so differently that they must come out divergent");
+  out["expect"] =
+      list_of(std::move(expectation), "expected verdicts; the first rule that matches a cell holds");
+  return out;
+}
+
+}  // namespace
+
+std::string config_schema() {
+  const RunConfig run;
+  const Matrix matrix;
+  Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"},
+              {"title", "lockstep matrix"},
+              {"type", "object"},
+              {"required", {"name", "reference"}},
+              {"additionalProperties", false},
+              {"properties", settings_schema(Many::one)["properties"]}};
+  for (const MatrixField& field : matrix_fields()) {
+    add_property(schema, std::string(field.spec.key), value_schema(field.spec, field.of(matrix)));
+  }
+  const Json parts = sections();
+  for (const auto& [key, part] : parts.items()) schema["properties"][key] = part;
+  Json settings = settings_schema(Many::one);
+  settings["minProperties"] = 1;
+  schema["definitions"]["rule"] = settings_schema(Many::one_or_list);
+  schema["definitions"]["settings"] = std::move(settings);
+  for (const RunField& field : run_fields()) {
+    if (field.spec.setter != Setter::user) continue;
+    schema["definitions"][std::string(field.spec.key)] = value_schema(field.spec, field.of(run));
+  }
+  return schema.dump(2) + "\n";
+}
+
+}  // namespace lockstep
