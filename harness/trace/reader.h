@@ -1,7 +1,11 @@
 #pragma once
 // Reads traces, whole or cut short, and refuses corrupt ones by name.
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -26,6 +30,7 @@ struct Trace {
   std::string path;
   TraceHeader header;
   std::vector<StepRecords> steps;
+  std::optional<StepRecords> partial;  ///< the step in which the rank threw, as far as it got
   bool finished = false;        ///< the end mark was there
   uint64_t valid_bytes = 0;     ///< length of the readable part
   uint64_t file_bytes = 0;
@@ -36,11 +41,19 @@ struct Trace {
 class TraceReader {
  public:
   explicit TraceReader(const std::string& path);   ///< throws TraceError
+  /// The same from memory, which must outlive the reader; `name` stands for the path in messages.
+  TraceReader(std::span<const std::byte> bytes, const std::string& name);
   ~TraceReader();
+  TraceReader(TraceReader&&) noexcept;
+  TraceReader& operator=(TraceReader&&) noexcept;
   const TraceHeader& header() const;
   /// The next whole step, or nothing at the end. A frame cut short ends the trace; a wrong checksum throws TraceError.
   std::optional<StepRecords> next();
   bool finished() const;
+  /// After the end: the step in which the rank threw, as far as it got.
+  const std::optional<StepRecords>& partial() const;
+  uint64_t valid_bytes() const;  ///< read so far and whole
+  uint64_t file_bytes() const;   ///< when the reader was made
   std::string end() const;      ///< in words, once next() gave nothing
 
  private:

@@ -1,0 +1,256 @@
+#include "harness/trace/reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "harness/trace/decode.h"
+#include "harness/trace/format.h"
+#include "harness/trace/header_json.h"
+
+namespace lockstep {
+namespace {
+
+/// 13402 as "13,402".
+std::string with_commas(uint64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
+  return text;
+}
+
+/// A file, or bytes in memory.
+class Source {
+ public:
+  explicit Source(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    struct stat info {};
+    if (fd_ < 0 || ::fstat(fd_, &info) != 0) throw TraceError(path + ": cannot read it: " + std::strerror(errno));
+    if (!S_ISREG(info.st_mode)) throw TraceError(path + ": not a file");
+    size_ = static_cast<uint64_t>(info.st_size);
+  }
+  explicit Source(std::span<const std::byte> bytes) : bytes_(bytes), size_(bytes.size()) {}
+  ~Source() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  uint64_t size() const { return size_; }
+
+  /// The caller has checked that the bytes are there; false if the file has shrunk since.
+  bool read(uint64_t offset, char* to, std::size_t count) const {
+    if (fd_ < 0) {
+      if (count > 0) std::memcpy(to, bytes_.data() + offset, count);
+      return true;
+    }
+    while (count > 0) {
+      const ssize_t got = ::pread(fd_, to, count, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return false;
+      to += got;
+      offset += static_cast<uint64_t>(got);
+      count -= static_cast<std::size_t>(got);
+    }
+    return true;
+  }
+
+ private:
+  int fd_ = -1;
+  std::span<const std::byte> bytes_;
+  uint64_t size_ = 0;
+};
+
+}  // namespace
+
+struct TraceReader::Impl {
+  std::string path;
+  Source source;
+  TraceHeader header;
+  std::optional<StepDecoder> decoder;
+  uint64_t offset = 0;      // of the next frame
+  int64_t steps = 0;
+  int64_t last_step = std::numeric_limits<int64_t>::min();
+  bool ended = false, finished = false;
+  std::string end;
+  std::string frame;
+  std::optional<StepRecords> partial;
+
+  template <typename From>
+  Impl(std::string name, const From& from) : path(std::move(name)), source(from) {}
+
+  std::string after_step() const {
+    return steps == 0 ? "before the first step" : fmt::format("after step {}", last_step);
+  }
+  std::string place() const { return fmt::format("{}: at offset {}, {}", path, with_commas(offset), after_step()); }
+  [[noreturn]] void fail(const std::string& reason) const { throw TraceError(place() + ": " + reason); }
+
+  void cut_short() {
+    ended = true;
+    end = fmt::format("cut short in the record {}: {} of {} bytes are whole",
+                      steps == 0 ? "before the first step" : fmt::format("after step {}", last_step),
+                      with_commas(offset), with_commas(source.size()));
+  }
+
+  void read(uint64_t from, char* to, std::size_t count) const {
+    if (!source.read(from, to, count)) fail("the file became shorter while it was read");
+  }
+
+  /// The next frame's type, its payload in `payload`; nothing if the file ends inside it or before it.
+  std::optional<FrameType> next_frame(std::string_view& payload) {
+    const uint64_t left = source.size() - offset;
+    if (left < kFrameHeadBytes) return std::nullopt;
+    uint64_t head = 0;
+    read(offset, reinterpret_cast<char*>(&head), sizeof head);
+    const auto size = static_cast<uint32_t>(head);
+    const auto type = static_cast<FrameType>(head >> 32 & 0xff);
+    if (head != frame_head(size, type)) fail("the head of a frame is damaged (its check does not fit)");
+    if (left - kFrameHeadBytes < uint64_t{size} + kFrameTailBytes) return std::nullopt;
+    frame.resize(kFrameHeadBytes + size + kFrameTailBytes);
+    read(offset, frame.data(), frame.size());
+    uint64_t checksum = 0;
+    std::memcpy(&checksum, frame.data() + kFrameHeadBytes + size, sizeof checksum);
+    if (checksum != XXH3_64bits(frame.data(), kFrameHeadBytes + size)) {
+      fail("a frame is damaged (its checksum does not fit)");
+    }
+    payload = std::string_view(frame).substr(kFrameHeadBytes, size);
+    return type;
+  }
+
+  void read_header() {
+    char prefix[kFilePrefixBytes] = {};
+    const std::size_t there = std::min<uint64_t>(source.size(), sizeof prefix);
+    read(0, prefix, there);
+    if (there == 0) throw TraceError(path + ": an empty file, not a trace");
+    if (std::memcmp(prefix, kTraceMagic, std::min(there, sizeof kTraceMagic)) != 0) {
+      throw TraceError(path + ": not a trace (it does not begin with LSTRACE)");
+    }
+    if (there < sizeof prefix) throw TraceError(path + ": a trace cut short in its first 12 bytes");
+    uint32_t version = 0;
+    std::memcpy(&version, prefix + sizeof kTraceMagic, sizeof version);
+    if (version != kTraceVersion) {
+      throw TraceError(fmt::format("{}: a trace of version {}; this build reads version {}", path, version,
+                                   kTraceVersion));
+    }
+    offset = sizeof prefix;
+    std::string_view payload;
+    const std::optional<FrameType> type = next_frame(payload);
+    if (!type) throw TraceError(path + ": a trace cut short in its header");
+    if (*type != FrameType::header) fail("the first frame is not a header");
+    std::string why;
+    const std::optional<TraceHeader> read_header = header_from_json(payload, why);
+    if (!read_header) throw TraceError(path + ": " + why);
+    header = *read_header;
+    decoder.emplace(header.rank, header.world_size);
+    offset += frame.size();
+  }
+
+  StepRecords decode(std::string_view payload) {
+    ByteCursor cursor(payload, place());
+    StepRecords step = decoder->decode(cursor);
+    if (steps > 0 && step.step <= last_step) fail(fmt::format("step {} comes again or too late", step.step));
+    return step;
+  }
+
+  void end_partial(std::string_view payload) {
+    partial = decode(payload);
+    offset += frame.size();
+    ended = true;
+    end = fmt::format("ends inside step {}, which was left after {} records", partial->step, partial->records.size());
+    if (!partial->records.empty()) {
+      const Record& last = partial->records.back();
+      end += fmt::format(" (the last: {}, {})", name_of(last.phase), last.name);
+    }
+    if (offset != source.size()) fail("bytes after the step that was left");
+  }
+
+  void end_finished(std::string_view payload) {
+    ByteCursor cursor(payload, place());
+    const uint64_t count = cursor.varint();
+    if (cursor.left() != 0 || count != static_cast<uint64_t>(steps)) {
+      fail(fmt::format("the end mark tells of {} steps, and {} were read", count, steps));
+    }
+    offset += frame.size();
+    if (offset != source.size()) fail("bytes after the end mark");
+    ended = finished = true;
+    end = "whole";
+  }
+
+  std::optional<StepRecords> next() {
+    if (ended) return std::nullopt;
+    if (offset == source.size()) {
+      ended = true;
+      end = fmt::format("ends {} without an end mark: the rank was stopped there, or still runs", after_step());
+      return std::nullopt;
+    }
+    std::string_view payload;
+    const std::optional<FrameType> type = next_frame(payload);
+    if (!type) {
+      cut_short();
+      return std::nullopt;
+    }
+    switch (*type) {
+      case FrameType::step: {
+        StepRecords step = decode(payload);
+        last_step = step.step;
+        ++steps;
+        offset += frame.size();
+        return step;
+      }
+      case FrameType::partial_step: end_partial(payload); return std::nullopt;
+      case FrameType::end: end_finished(payload); return std::nullopt;
+      case FrameType::header: fail("a second header");
+    }
+    fail("a frame of an unknown kind");
+  }
+};
+
+TraceReader::TraceReader(const std::string& path) : impl_(std::make_unique<Impl>(path, path)) { impl_->read_header(); }
+
+TraceReader::TraceReader(std::span<const std::byte> bytes, const std::string& name)
+    : impl_(std::make_unique<Impl>(name, bytes)) {
+  impl_->read_header();
+}
+
+TraceReader::~TraceReader() = default;
+TraceReader::TraceReader(TraceReader&&) noexcept = default;
+TraceReader& TraceReader::operator=(TraceReader&&) noexcept = default;
+
+const TraceHeader& TraceReader::header() const { return impl_->header; }
+std::optional<StepRecords> TraceReader::next() { return impl_->next(); }
+bool TraceReader::finished() const { return impl_->finished; }
+std::string TraceReader::end() const { return impl_->end; }
+const std::optional<StepRecords>& TraceReader::partial() const { return impl_->partial; }
+uint64_t TraceReader::valid_bytes() const { return impl_->offset; }
+uint64_t TraceReader::file_bytes() const { return impl_->source.size(); }
+
+namespace {
+
+Trace read_all(TraceReader reader, const std::string& path) {
+  Trace trace;
+  trace.path = path;
+  trace.header = reader.header();
+  while (std::optional<StepRecords> step = reader.next()) trace.steps.push_back(std::move(*step));
+  trace.partial = reader.partial();
+  trace.finished = reader.finished();
+  trace.valid_bytes = reader.valid_bytes();
+  trace.file_bytes = reader.file_bytes();
+  if (!trace.finished) trace.end = reader.end();
+  return trace;
+}
+
+}  // namespace
+
+Trace read_trace(const std::string& path) { return read_all(TraceReader(path), path); }
+
+Trace read_trace_bytes(std::span<const std::byte> bytes, const std::string& name) {
+  return read_all(TraceReader(bytes, name), name);
+}
+
+}  // namespace lockstep

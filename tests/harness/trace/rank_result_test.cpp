@@ -1,0 +1,110 @@
+#include "harness/trace/rank_result.h"
+
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/plan/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using support::TempFolder;
+using ::testing::HasSubstr;
+
+RankResult sample_result() {
+  RankResult result;
+  result.rank = 2;
+  result.world_size = 8;
+  result.status = "failed";
+  result.error = "a \"quoted\" error\n\xff";
+  result.phase = "train";
+  result.steps_done = 17;
+  result.train_seconds = 1.25;
+  result.metrics = {{"accuracy_24", 0.1 + 0.2}, {"nan", std::numeric_limits<double>::quiet_NaN()},
+                    {"low", -std::numeric_limits<double>::infinity()}};
+  result.curves["loss"] = {{0, 1, 2}, {3.178, std::numeric_limits<double>::infinity(), 1e-300}};
+  return result;
+}
+
+std::string error_of(const std::string& path) {
+  try {
+    read_rank_result(path);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(RankResult, ComesBackBitForBit) {
+  TempFolder folder;
+  const RankResult result = sample_result();
+  write_rank_result(folder / "r.json", result);
+  const RankResult back = read_rank_result(folder / "r.json");
+  EXPECT_EQ(back.rank, 2);
+  EXPECT_EQ(back.world_size, 8);
+  EXPECT_EQ(back.status, "failed");
+  EXPECT_EQ(back.phase, "train");
+  EXPECT_EQ(back.steps_done, 17);
+  EXPECT_EQ(back.train_seconds, 1.25);
+  ASSERT_EQ(back.metrics.size(), 3u);
+  for (const auto& [name, value] : result.metrics) {
+    EXPECT_EQ(std::bit_cast<uint64_t>(back.metrics.at(name)), std::bit_cast<uint64_t>(value)) << name;
+  }
+  EXPECT_EQ(back.curves.at("loss").steps, result.curves.at("loss").steps);
+  EXPECT_EQ(back.curves.at("loss").values, result.curves.at("loss").values);
+}
+
+TEST(RankResult, HasNoNullForWhatJsonCannotSay) {
+  TempFolder folder;
+  write_rank_result(folder / "r.json", sample_result());
+  const std::string text = support::read_file(folder / "r.json");
+  EXPECT_EQ(text.find("null"), std::string::npos);
+  EXPECT_THAT(text, HasSubstr("\"nan\""));
+  EXPECT_THAT(text, HasSubstr("\"bits\": \"3fd3333333333334\""));
+}
+
+TEST(RankResult, RefusesMissingMalformedAndUnknown) {
+  TempFolder folder;
+  EXPECT_THAT(error_of(folder / "none"), HasSubstr(folder / "none: cannot read it"));
+  support::write_file(folder / "r", "{\"schema_version\": 1, \"rank\": ");
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("not a JSON object"));
+  support::write_file(folder / "r", "{\"schema_version\": 7}");
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 7"));
+  write_rank_result(folder / "r", sample_result());
+  std::string text = support::read_file(folder / "r");
+  text.replace(text.find("3fd3333333333334"), 16, "3fd333333333333x");
+  support::write_file(folder / "r", text);
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("accuracy_24"));
+}
+
+TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
+  TempFolder folder;
+  write_file_atomically(folder / "f", "first, long");
+  write_file_atomically(folder / "f", "second");
+  EXPECT_EQ(support::read_file(folder / "f"), "second");
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) files += entry.is_regular_file();
+  EXPECT_EQ(files, 1);
+}
+
+TEST(WriteFileAtomically, NamesThePathAndLeavesTheOldFile) {
+  TempFolder folder;
+  std::filesystem::create_directory(folder / "taken");
+  support::write_file(folder / "taken/x", "");
+  EXPECT_THROW(write_file_atomically(folder / "none/f", "x"), MachineError);
+  EXPECT_THROW(write_file_atomically(folder / "taken", "x"), MachineError);   // a folder that is not empty
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "taken"));
+  int entries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) entries += entry.exists();
+  EXPECT_EQ(entries, 1);
+}
+
+}  // namespace
+}  // namespace lockstep
