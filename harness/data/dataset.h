@@ -19,7 +19,7 @@ struct SeriesSet {
 };
 
 /// Reads the `.ts` format of the time-series archives (multivariate, no time stamps, `?` refused).
-/// Throws ConfigError with file:line:column and what is wrong.
+/// Throws ConfigError with file:line:column (bytes, from 1) and what is wrong, for the first 20 problems at once.
 SeriesSet read_ts_file(const std::string& path);
 SeriesSet parse_ts(const std::string& text, const std::string& file_name);
 
@@ -48,7 +48,14 @@ Dataset load_dataset(const DataConfig& config);
 /// Hex hash of what load_dataset would read: the files' bytes, or the generator's parameters.
 std::string data_hash(const DataConfig& config);
 
-/// Folder where ci/bootstrap keeps the BasicMotions files: $LOCKSTEP_DATA, else beside the program.
+/// Folder where ci/bootstrap keeps the BasicMotions files: $LOCKSTEP_DATA, else the first `.lockstep/data` at or above
+/// the running program's folder; if there is none, the place beside the program where it would be looked for first.
 std::string data_folder();
+
+/// The first existing `.lockstep/data` at or above `folder`, or empty.
+std::string find_data_folder(const std::string& folder);
+
+/// A data file's bytes. Throws ConfigError if it is missing or unreadable.
+std::string read_data_file(const std::string& path);
 
 }  // namespace lockstep
