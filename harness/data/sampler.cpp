@@ -10,9 +10,12 @@
 namespace lockstep {
 namespace {
 
-int64_t ceil_div(int64_t numerator, int64_t denominator) { return (numerator + denominator - 1) / denominator; }
+int64_t ceil_div(int64_t numerator, int64_t denominator) {
+  return (numerator + denominator - 1) / denominator;
+}
 
-/// torch.Generator draws: std::mt19937 is fixed by the C++ standard and seeds as ATen's engine does, from 32 bits.
+/// torch.Generator draws: std::mt19937 is fixed by the C++ standard and seeds as ATen's engine does, from 32
+/// bits.
 class TorchGenerator {
  public:
   explicit TorchGenerator(uint64_t seed) : engine_(static_cast<uint32_t>(seed & 0xffffffffu)) {}
@@ -48,14 +51,16 @@ DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_
                  "a rank lies in [0, world_size)");
   LOCKSTEP_CHECK(options_.rows_per_rank >= 1, "a batch has at least one row");
   if (options_.samples < 1 || batches_per_epoch() < 1) {
-    throw ConfigError("the sampler has " + std::to_string(options_.samples) + " pairs, which give no whole batch for " +
-                      std::to_string(options_.world_size) + " ranks of " + std::to_string(options_.rows_per_rank) +
+    throw ConfigError("the sampler has " + std::to_string(options_.samples) +
+                      " pairs, which give no whole batch for " + std::to_string(options_.world_size) +
+                      " ranks of " + std::to_string(options_.rows_per_rank) +
                       " rows; use more series, a smaller data.stride or a smaller layout");
   }
 }
 
 int64_t DistributedSampler::rows_per_epoch() const {
-  return options_.drop_last ? options_.samples / options_.world_size : ceil_div(options_.samples, options_.world_size);
+  return options_.drop_last ? options_.samples / options_.world_size
+                            : ceil_div(options_.samples, options_.world_size);
 }
 
 int64_t DistributedSampler::batches_per_epoch() const {
@@ -67,14 +72,16 @@ std::vector<int64_t> DistributedSampler::epoch_indices(int64_t epoch) const {
   std::vector<int64_t> order;
   if (options_.shuffle) {
     // Unsigned, so that the sum wraps: PyTorch's generator sees only the low 32 bits of it.
-    order = torch_randperm(options_.samples, static_cast<uint64_t>(options_.seed) + static_cast<uint64_t>(epoch));
+    order =
+        torch_randperm(options_.samples, static_cast<uint64_t>(options_.seed) + static_cast<uint64_t>(epoch));
   } else {
     order.resize(static_cast<std::size_t>(options_.samples));
     std::iota(order.begin(), order.end(), int64_t{0});
   }
   std::vector<int64_t> mine(static_cast<std::size_t>(rows_per_epoch()));
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    const std::size_t position = i * static_cast<std::size_t>(options_.world_size) + static_cast<std::size_t>(options_.rank);
+    const std::size_t position =
+        i * static_cast<std::size_t>(options_.world_size) + static_cast<std::size_t>(options_.rank);
     // Past the end (without drop_last) the list starts over, as often as it takes.
     mine[i] = order[position % order.size()];
   }

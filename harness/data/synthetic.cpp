@@ -4,9 +4,10 @@
 #include "harness/data/dataset.h"
 #include "harness/data/hashing.h"
 
-// Every class is a motion: a rhythm, and for each channel the weights and phases of its first three harmonics. A series
-// plays that motion at its own speed, from its own moment, with its own strength, under noise. So the next chunk follows
-// from the context up to noise, and series of one class resemble each other without being equal.
+// Every class is a motion: a rhythm, and for each channel the weights and phases of its first three
+// harmonics. A series plays that motion at its own speed, from its own moment, with its own strength, under
+// noise. So the next chunk follows from the context up to noise, and series of one class resemble each other
+// without being equal.
 
 namespace lockstep {
 namespace {
@@ -15,9 +16,18 @@ constexpr int kClasses = 4;
 constexpr int kHarmonics = 3;
 constexpr double kNoise = 0.15;
 
-// What a draw is for; a part of its key. Changing one of them, or the arithmetic below, makes other data: raise
-// kSyntheticVersion in dataset.cpp then.
-enum class Draw : uint64_t { class_rhythm = 1, weight, harmonic_phase, offset, speed, moment, strength, noise };
+// What a draw is for; a part of its key. Changing one of them, or the arithmetic below, makes other data:
+// raise kSyntheticVersion in dataset.cpp then.
+enum class Draw : uint64_t {
+  class_rhythm = 1,
+  weight,
+  harmonic_phase,
+  offset,
+  speed,
+  moment,
+  strength,
+  noise
+};
 
 /// sin(2 pi turns) from additions and multiplications alone: libm's last bits differ from machine to machine.
 double sine_of_turns(double turns) {
@@ -31,7 +41,9 @@ double sine_of_turns(double turns) {
   return angle * sum;
 }
 
-double uniform(uint64_t key, double low, double high) { return low + (high - low) * unit_interval(mix64(key)); }
+double uniform(uint64_t key, double low, double high) {
+  return low + (high - low) * unit_interval(mix64(key));
+}
 
 /// Near to a normal of mean 0 and standard deviation 1 (the sum of four uniforms), without logarithms.
 double near_normal(uint64_t key) {
@@ -64,21 +76,24 @@ SeriesSet synthetic_series(const DataConfig& config, int part) {
   for (int s = 0; s < config.series; ++s) {
     // Class by class, as archives list them.
     const auto label = static_cast<int>(static_cast<int64_t>(s) * classes / config.series);
-    const double cycles_per_step = uniform(keyed(seed, Draw::class_rhythm, label), 0.9, 1.1) * (0.03 + 0.025 * label);
+    const double cycles_per_step =
+        uniform(keyed(seed, Draw::class_rhythm, label), 0.9, 1.1) * (0.03 + 0.025 * label);
     const double speed = uniform(keyed(seed, Draw::speed, part, s), 0.9, 1.1) * cycles_per_step;
     const double moment = uniform(keyed(seed, Draw::moment, part, s), 0.0, 1.0);
     const double strength = uniform(keyed(seed, Draw::strength, part, s), 0.7, 1.3);
-    std::vector<float> values(static_cast<std::size_t>(config.series_steps) * static_cast<std::size_t>(config.channels));
+    std::vector<float> values(static_cast<std::size_t>(config.series_steps) *
+                              static_cast<std::size_t>(config.channels));
     for (int c = 0; c < config.channels; ++c) {
       const ClassChannel shape = class_channel(seed, label, c);
       for (int t = 0; t < config.series_steps; ++t) {
         double value = shape.offset;
         for (int k = 0; k < kHarmonics; ++k) {
-          value += strength * shape.weight[k] * sine_of_turns((k + 1) * (moment + speed * t) + shape.phase[k]);
+          value +=
+              strength * shape.weight[k] * sine_of_turns((k + 1) * (moment + speed * t) + shape.phase[k]);
         }
         value += kNoise * near_normal(keyed(seed, Draw::noise, part, s, t, c));
-        values[static_cast<std::size_t>(t) * static_cast<std::size_t>(config.channels) + static_cast<std::size_t>(c)] =
-            static_cast<float>(value);
+        values[static_cast<std::size_t>(t) * static_cast<std::size_t>(config.channels) +
+               static_cast<std::size_t>(c)] = static_cast<float>(value);
       }
     }
     set.series.push_back(std::move(values));

@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kMaxProblems = 20;
 constexpr int kMaxDimensions = 4096;
 constexpr std::size_t kShownBytes = 24;
+constexpr std::size_t kShownWords = 12;
 
 /// Thrown inside the parser once enough problems are known.
 struct EnoughProblems {};
@@ -37,8 +38,8 @@ std::string lower(std::string_view text) {
 }
 
 /// The file's own text inside a message: cut short, and without bytes that a terminal would act on.
-std::string quoted(std::string_view text) {
-  std::string result = "\"";
+std::string shown(std::string_view text) {
+  std::string result;
   for (const char c : text.substr(0, kShownBytes)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
@@ -47,16 +48,27 @@ std::string quoted(std::string_view text) {
       result += c;
     }
   }
+  if (text.size() <= kShownBytes) return result;
   // A cut through a character of several bytes would leave text that is not UTF-8.
-  if (text.size() > kShownBytes) {
-    while (result.size() > 1 && (static_cast<unsigned char>(result.back()) & 0xc0) == 0x80) result.pop_back();
-    if (result.size() > 1 && static_cast<unsigned char>(result.back()) >= 0xc0) result.pop_back();
-    result += "…";
-  }
-  return result + "\"";
+  while (!result.empty() && (static_cast<unsigned char>(result.back()) & 0xc0) == 0x80) result.pop_back();
+  if (!result.empty() && static_cast<unsigned char>(result.back()) >= 0xc0) result.pop_back();
+  return result + "…";
 }
 
-std::string plural(std::size_t count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+std::string quoted(std::string_view text) { return "\"" + shown(text) + "\""; }
+
+/// The first of them, for a message.
+std::string listed(const std::vector<std::string>& words) {
+  std::string result;
+  for (std::size_t i = 0; i < words.size() && i < kShownWords; ++i) {
+    result += (i == 0 ? "" : ", ") + shown(words[i]);
+  }
+  return words.size() > kShownWords ? result + ", …" : result;
+}
+
+std::string plural(std::size_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
 
 class TsParser {
  public:
@@ -94,7 +106,8 @@ class TsParser {
   void add(ConfigProblem problem) {
     problems_.push_back(std::move(problem));
     if (problems_.size() < kMaxProblems) return;
-    problems_.push_back({file_, 0, 0, fmt::format("the first {} problems are shown; there may be more", kMaxProblems), ""});
+    problems_.push_back(
+        {file_, 0, 0, fmt::format("the first {} problems are shown; there may be more", kMaxProblems), ""});
     throw EnoughProblems{};
   }
 
@@ -102,13 +115,13 @@ class TsParser {
   const std::string& file_;
   std::size_t line_start_ = 0;
   int line_ = 0;
-  bool last_line_ = false;   // the file ends in this line, without a line break: it may be cut short
+  bool last_line_ = false;  // the file ends in this line, without a line break: it may be cut short
 
   std::set<std::string> headers_;
-  int dimensions_ = 0;       // 0: not known yet
-  int series_length_ = 0;    // 0: may differ from series to series
+  int dimensions_ = 0;     // 0: not known yet
+  int series_length_ = 0;  // 0: may differ from series to series
   bool labelled_ = false;
-  bool target_ = false;      // @targetLabel: the last field is a number to predict, kept as text
+  bool target_ = false;  // @targetLabel: the last field is a number to predict, kept as text
   std::vector<std::string> labels_;
 
   std::vector<ConfigProblem> problems_;
@@ -158,7 +171,8 @@ void TsParser::header(std::string_view line) {
     return;
   }
   if (name == "data") {
-    if (words.size() > 1) problem(words[1], "nothing may follow @data on its line; series start on the next line");
+    if (words.size() > 1)
+      problem(words[1], "nothing may follow @data on its line; series start on the next line");
     return;
   }
   if (words.size() < 2) {
@@ -178,9 +192,10 @@ void TsParser::header(std::string_view line) {
   } else if (name == "missing" || name == "equallength") {
     boolean(words[1], words[0].substr(1));
   } else if (name != "problemname") {
-    problem(words[0], fmt::format("unknown header {}; known are @problemName, @timeStamps, @missing, @univariate, "
-                                  "@dimensions, @equalLength, @seriesLength, @classLabel, @targetLabel and @data",
-                                  quoted(words[0])));
+    problem(words[0],
+            fmt::format("unknown header {}; known are @problemName, @timeStamps, @missing, @univariate, "
+                        "@dimensions, @equalLength, @seriesLength, @classLabel, @targetLabel and @data",
+                        quoted(words[0])));
   }
 }
 
@@ -221,7 +236,8 @@ void TsParser::dimension(std::string_view field) {
   std::size_t count = 0;
   for (std::size_t start = 0;; ++count) {
     const std::size_t comma = field.find(',', start);
-    const std::string_view value = field.substr(start, comma == std::string_view::npos ? comma : comma - start);
+    const std::string_view value =
+        field.substr(start, comma == std::string_view::npos ? comma : comma - start);
     if (const std::optional<float> parsed = number(value)) values_.push_back(*parsed);
     if (comma == std::string_view::npos) break;
     start = comma + 1;
@@ -241,21 +257,23 @@ void TsParser::label(std::string_view field) {
       return;
     }
   }
-  std::string listed;
-  for (const std::string& known : labels_) listed += (listed.empty() ? "" : ", ") + known;
-  problem(field, fmt::format("the class {} is not one of @classLabel's: {}{}", quoted(value), listed,
-                             last_line_ ? "; the file ends in this line without a line break: is it cut short?" : ""));
+  problem(
+      field,
+      fmt::format("the class {} is not one of @classLabel's: {}{}", quoted(value), listed(labels_),
+                  last_line_ ? "; the file ends in this line without a line break: is it cut short?" : ""));
 }
 
 void TsParser::check_lengths(std::string_view line, std::size_t dimensions) {
   for (std::size_t d = 1; d < dimensions; ++d) {
     if (lengths_[d] == lengths_[0]) continue;
-    problem(line, fmt::format("dimension {} has {}, dimension 1 has {}; all dimensions of a series are equally long", d + 1,
-                              plural(lengths_[d], "step"), lengths_[0]));
+    problem(line, fmt::format(
+                      "dimension {} has {}, dimension 1 has {}; all dimensions of a series are equally long",
+                      d + 1, plural(lengths_[d], "step"), lengths_[0]));
     return;
   }
   if (series_length_ > 0 && lengths_[0] != static_cast<std::size_t>(series_length_)) {
-    problem(line, fmt::format("the series has {}, but @seriesLength is {}", plural(lengths_[0], "step"), series_length_));
+    problem(line, fmt::format("the series has {}, but @seriesLength is {}", plural(lengths_[0], "step"),
+                              series_length_));
   }
 }
 
@@ -276,8 +294,9 @@ void TsParser::data_line(std::string_view line) {
     const std::string cut = last_line_ && fields.size() < dimensions + label_fields
                                 ? "; the file ends in this line without a line break: is it cut short?"
                                 : "";
-    problem(line, fmt::format("the line has {} separated by ':', but {}{} {} expected{}", plural(fields.size(), "field"),
-                              plural(dimensions, "dimension"), label_fields ? " and a class label" : "",
+    problem(line, fmt::format("the line has {} separated by ':', but {}{} {} expected{}",
+                              plural(fields.size(), "field"), plural(dimensions, "dimension"),
+                              label_fields ? " and a class label" : "",
                               dimensions + label_fields == 1 ? "was" : "were", cut));
     return;
   }
@@ -308,7 +327,8 @@ void TsParser::parse_lines() {
   while (position < text_.size()) {
     const std::size_t end = text_.find('\n', position);
     last_line_ = end == std::string_view::npos;
-    const std::string_view whole = text_.substr(position, last_line_ ? std::string_view::npos : end - position);
+    const std::string_view whole =
+        text_.substr(position, last_line_ ? std::string_view::npos : end - position);
     line_start_ = position;
     ++line_;
     position = last_line_ ? text_.size() : end + 1;
@@ -340,7 +360,9 @@ void TsParser::parse_lines() {
 
 }  // namespace
 
-SeriesSet parse_ts(const std::string& text, const std::string& file_name) { return TsParser(text, file_name).parse(); }
+SeriesSet parse_ts(const std::string& text, const std::string& file_name) {
+  return TsParser(text, file_name).parse();
+}
 
 SeriesSet read_ts_file(const std::string& path) { return parse_ts(read_data_file(path), path); }
 

@@ -45,7 +45,8 @@ ChannelScale channel_scale(const SeriesSet& set, std::span<const int> chosen) {
     if (count == 0) continue;
     const double mean = sum / static_cast<double>(count);
     scale.mean[channel] = mean;
-    // Rounding gives even a constant channel a tiny deviation: dividing by that would blow rounding up to data.
+    // Rounding gives even a constant channel a tiny deviation: dividing by that would blow rounding up to
+    // data.
     if (low == high) {
       scale.mean[channel] = low;
       continue;
@@ -97,11 +98,14 @@ Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const Ch
     const int64_t starts = pairs_of(set.steps_of(static_cast<std::size_t>(index)), config);
     for (int64_t k = 0; k < starts; ++k, ++pair) {
       const float* start = standardised.data() + static_cast<std::size_t>(k * config.stride) * channels;
-      const auto kept = static_cast<std::size_t>(keyed_context_length(config, part, static_cast<int64_t>(pair)));
+      const auto kept =
+          static_cast<std::size_t>(keyed_context_length(config, part, static_cast<int64_t>(pair)));
       const std::size_t cut = context_steps - kept;
-      std::copy(start + cut * channels, start + context_steps * channels,
-                windows.contexts.begin() + static_cast<std::ptrdiff_t>((pair * context_steps + cut) * channels));
-      std::fill_n(windows.context_mask.begin() + static_cast<std::ptrdiff_t>(pair * context_steps + cut), kept, uint8_t{1});
+      std::copy(
+          start + cut * channels, start + context_steps * channels,
+          windows.contexts.begin() + static_cast<std::ptrdiff_t>((pair * context_steps + cut) * channels));
+      std::fill_n(windows.context_mask.begin() + static_cast<std::ptrdiff_t>(pair * context_steps + cut),
+                  kept, uint8_t{1});
       std::copy_n(start + context_steps * channels, action_steps * channels,
                   windows.actions.begin() + static_cast<std::ptrdiff_t>(pair * action_steps * channels));
     }

@@ -30,7 +30,8 @@ std::string ConfigProblem::text() const {
 ConfigError::ConfigError(std::vector<ConfigProblem> problems)
     : std::runtime_error(joined(problems)), problems_(std::move(problems)) {}
 
-ConfigError::ConfigError(const std::string& message) : ConfigError(std::vector{ConfigProblem{"", 0, 0, message, ""}}) {}
+ConfigError::ConfigError(const std::string& message)
+    : ConfigError(std::vector{ConfigProblem{"", 0, 0, message, ""}}) {}
 
 void check_failed(const char* condition, const char* file, int line, const std::string& why) {
   std::fprintf(stderr, "lockstep: broken invariant at %s:%d: %s (%s)\n", file, line, why.c_str(), condition);

@@ -84,7 +84,8 @@ std::string refusal(const DataConfig& config) {
 
 TEST(Dataset, StandardisesByWhatIsLeftForTraining) {
   Scratch scratch;
-  DataConfig config = files_config(scratch.file("a.ts", ts_text(8, 40, 0)), scratch.file("b.ts", ts_text(3, 40, 100)));
+  DataConfig config =
+      files_config(scratch.file("a.ts", ts_text(8, 40, 0)), scratch.file("b.ts", ts_text(3, 40, 100)));
   config.holdout_series = 2;
   config.stride = config.context_steps + config.action_steps;  // windows do not overlap
   const Dataset data = load_dataset(config);
@@ -96,8 +97,10 @@ TEST(Dataset, StandardisesByWhatIsLeftForTraining) {
   for (const float value : data.train.actions) train_sum += value;
   for (const float value : data.test.actions) test_sum += value;
   EXPECT_LT(std::abs(train_sum / static_cast<double>(data.train.actions.size())), 0.5);
-  EXPECT_GT(test_sum / static_cast<double>(data.test.actions.size()), 10.0);  // 100 of training's units, not its own
-  EXPECT_THAT(data.description, HasSubstr("6 training series, 6 pairs; 2 held out, 2 pairs; 3 test series, 3 pairs"));
+  EXPECT_GT(test_sum / static_cast<double>(data.test.actions.size()),
+            10.0);  // 100 of training's units, not its own
+  EXPECT_THAT(data.description,
+              HasSubstr("6 training series, 6 pairs; 2 held out, 2 pairs; 3 test series, 3 pairs"));
 }
 
 TEST(Dataset, SyntheticHasThePairsOfBasicMotions) {
@@ -123,15 +126,17 @@ TEST(Dataset, ReadsTheRealFilesIfTheyAreHere) {
 TEST(Dataset, SaysHowToGetBasicMotions) {
   Scratch scratch;
   Environment data("LOCKSTEP_DATA", scratch.path().string());
-  EXPECT_THAT(refusal(DataConfig{}), testing::AllOf(HasSubstr("BasicMotions_TRAIN.ts: no such file; run ci/bootstrap"),
-                                                    HasSubstr("BasicMotions_TEST.ts"), HasSubstr("data.source=synthetic")));
+  EXPECT_THAT(refusal(DataConfig{}),
+              testing::AllOf(HasSubstr("BasicMotions_TRAIN.ts: no such file; run ci/bootstrap"),
+                             HasSubstr("BasicMotions_TEST.ts"), HasSubstr("data.source=synthetic")));
   EXPECT_THROW(data_hash(DataConfig{}), ConfigError);
 }
 
 TEST(Dataset, RefusesWhatGivesNoPairs) {
   Scratch scratch;
   const std::string train = scratch.file("a.ts", ts_text(8, 40, 0));
-  EXPECT_THAT(refusal(files_config(train, scratch.file("b.ts", ts_text(3, 20, 0)))), HasSubstr("the test series give no pair"));
+  EXPECT_THAT(refusal(files_config(train, scratch.file("b.ts", ts_text(3, 20, 0)))),
+              HasSubstr("the test series give no pair"));
   EXPECT_THAT(refusal(files_config(train, "")), HasSubstr("data.test_file is empty"));
   EXPECT_THAT(refusal(files_config(train, scratch.file("c.ts", "@univariate true\n@data\n1\n"))),
               HasSubstr("c.ts: has 1 dimensions"));
@@ -141,7 +146,8 @@ TEST(Dataset, RefusesWhatGivesNoPairs) {
   config = files_config(train, train);
   config.stride = 0;
   config.min_context = 17;
-  EXPECT_THAT(refusal(config), testing::AllOf(HasSubstr("data.stride is 0"), HasSubstr("data.min_context is 17")));
+  EXPECT_THAT(refusal(config),
+              testing::AllOf(HasSubstr("data.stride is 0"), HasSubstr("data.min_context is 17")));
 }
 
 TEST(Dataset, RefusesASyntheticSetBeyondMemory) {

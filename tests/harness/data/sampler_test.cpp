@@ -75,8 +75,8 @@ TEST(DistributedSampler, GivesTheBatchesOfPyTorchsLoader) {
     SamplerOptions options;
     int64_t epoch = 0, batches = 0;
     uint64_t hash = 0;
-    line >> options.samples >> options.world_size >> options.rows_per_rank >> options.drop_last >> options.shuffle >>
-        options.seed >> epoch >> batches >> std::hex >> hash;
+    line >> options.samples >> options.world_size >> options.rows_per_rank >> options.drop_last >>
+        options.shuffle >> options.seed >> epoch >> batches >> std::hex >> hash;
     ASSERT_FALSE(line.fail());
     SCOPED_TRACE(line.str());
     if (batches == 0) {
@@ -99,7 +99,8 @@ TEST(DistributedSampler, GivesTheBatchesOfPyTorchsLoader) {
 }
 
 TEST(DistributedSampler, RanksTogetherHaveTheRowsOfOneProcess) {
-  for (const auto& [world_size, rows] : std::vector<std::pair<int, int>>{{8, 3}, {3, 8}, {2, 12}, {4, 6}, {24, 1}}) {
+  for (const auto& [world_size, rows] :
+       std::vector<std::pair<int, int>>{{8, 3}, {3, 8}, {2, 12}, {4, 6}, {24, 1}}) {
     for (const int64_t samples : {24, 25, 47, 48, 100, 1404, 1560}) {
       SamplerOptions one{.samples = samples, .world_size = 1, .rank = 0, .rows_per_rank = 24, .seed = 7};
       DistributedSampler reference(one);
@@ -109,13 +110,15 @@ TEST(DistributedSampler, RanksTogetherHaveTheRowsOfOneProcess) {
       std::vector<DistributedSampler> ranks = all_ranks(many);
       ASSERT_EQ(ranks[0].batches_per_epoch(), reference.batches_per_epoch());
       const int64_t steps = 3 * reference.batches_per_epoch();
-      for (int64_t step = 0; step < steps; ++step) ASSERT_EQ(global_batch(ranks, step), reference.batch(step)) << step;
+      for (int64_t step = 0; step < steps; ++step)
+        ASSERT_EQ(global_batch(ranks, step), reference.batch(step)) << step;
     }
   }
 }
 
 TEST(DistributedSampler, WithoutDropLastOnlyAnEpochsLastStepDiffersFromOneProcess) {
-  SamplerOptions one{.samples = 1404, .world_size = 1, .rank = 0, .rows_per_rank = 24, .seed = 1, .drop_last = false};
+  SamplerOptions one{
+      .samples = 1404, .world_size = 1, .rank = 0, .rows_per_rank = 24, .seed = 1, .drop_last = false};
   DistributedSampler reference(one);
   SamplerOptions many = one;
   many.world_size = 8;
@@ -135,8 +138,13 @@ TEST(DistributedSampler, HandsOutEverySampleAsOftenAsItMust) {
   for (int64_t samples = 1; samples <= 40; ++samples) {
     for (int world_size = 1; world_size <= 9; ++world_size) {
       for (const bool drop_last : {true, false}) {
-        SamplerOptions options{.samples = samples, .world_size = world_size, .rank = 0, .rows_per_rank = 1,
-                               .seed = samples, .shuffle = samples % 2 == 0, .drop_last = drop_last};
+        SamplerOptions options{.samples = samples,
+                               .world_size = world_size,
+                               .rank = 0,
+                               .rows_per_rank = 1,
+                               .seed = samples,
+                               .shuffle = samples % 2 == 0,
+                               .drop_last = drop_last};
         if (drop_last && samples < world_size) {
           EXPECT_THROW(DistributedSampler{options}, ConfigError);
           continue;
@@ -171,7 +179,8 @@ TEST(DistributedSampler, AStepAskedForOutOfOrderIsTheSame) {
   DistributedSampler forward(options), jumping(options);
   std::vector<std::vector<int64_t>> batches;
   for (int64_t step = 0; step < 30; ++step) batches.push_back(forward.batch(step));
-  for (const int64_t step : {29, 0, 17, 16, 8, 7}) EXPECT_EQ(jumping.batch(step), batches[static_cast<std::size_t>(step)]);
+  for (const int64_t step : {29, 0, 17, 16, 8, 7})
+    EXPECT_EQ(jumping.batch(step), batches[static_cast<std::size_t>(step)]);
 }
 
 TEST(DistributedSampler, EpochsHaveOtherOrdersUnlessShuffleIsOff) {
@@ -187,7 +196,8 @@ TEST(DistributedSampler, SaysWhatIsTooSmall) {
     DistributedSampler{options};
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("20 pairs"), testing::HasSubstr("8 ranks of 3 rows")));
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("20 pairs"), testing::HasSubstr("8 ranks of 3 rows")));
   }
 }
 

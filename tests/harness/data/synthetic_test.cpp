@@ -65,8 +65,8 @@ TEST(SyntheticSeries, EveryClassTakesPart) {
   }
 }
 
-// The task must be learnable: the chunk that followed the nearest training context must foretell the test chunk far
-// better than the mean (0 after standardising) does.
+// The task must be learnable: the chunk that followed the nearest training context must foretell the test
+// chunk far better than the mean (0 after standardising) does.
 TEST(SyntheticSeries, TheNextChunkFollowsFromTheContext) {
   const Dataset data = load_dataset(synthetic());
   const std::size_t context = static_cast<std::size_t>(data.test.context_steps) * 6;

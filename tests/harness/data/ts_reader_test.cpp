@@ -50,7 +50,8 @@ TEST(TsReader, ReadsSeriesWithTheChannelFastest) {
 
 TEST(TsReader, TakesHeadersInAnyCaseAndFreeSpace) {
   const SeriesSet set = parse_ts(
-      "\xef\xbb\xbf@DIMENSIONS 2\r\n\r\n@classlabel TRUE  walking\r\n@Data\r\n # a comment\r\n 1 , +2 : 3, 4 : Walking \r\n",
+      "\xef\xbb\xbf@DIMENSIONS 2\r\n\r\n@classlabel TRUE  walking\r\n@Data\r\n # a comment\r\n 1 , +2 : 3, 4 "
+      ": Walking \r\n",
       "tiny.ts");
   EXPECT_THAT(set.series[0], ElementsAre(1, 3, 2, 4));
   EXPECT_THAT(set.labels, ElementsAre("walking"));
@@ -70,8 +71,9 @@ TEST(TsReader, TakesUnlabelledAndUnequalSeries) {
 
 TEST(TsReader, FindsTheDimensionsOfTheFirstSeries) {
   EXPECT_EQ(parse_ts("@classLabel true a\n@data\n1:2:3:a\n", "tiny.ts").channels, 3);
-  EXPECT_THAT(only_problem("@classLabel true a\n@data\n1:2:3:a\n1:2:a\n"),
-              HasSubstr("tiny.ts:4:1: the line has 3 fields separated by ':', but 3 dimensions and a class label"));
+  EXPECT_THAT(
+      only_problem("@classLabel true a\n@data\n1:2:3:a\n1:2:a\n"),
+      HasSubstr("tiny.ts:4:1: the line has 3 fields separated by ':', but 3 dimensions and a class label"));
 }
 
 TEST(TsReader, RoundsValuesBelowTheSmallestFloatToZero) {
@@ -87,17 +89,24 @@ TEST(TsReader, NamesTheTextThatIsNoNumber) {
 }
 
 TEST(TsReader, RefusesMissingEmptyAndNonFiniteValues) {
-  EXPECT_THAT(only_problem(kHeader + "1,?,3:4,5,6:Walking\n"), HasSubstr("tiny.ts:10:3: a value is missing (?)"));
+  EXPECT_THAT(only_problem(kHeader + "1,?,3:4,5,6:Walking\n"),
+              HasSubstr("tiny.ts:10:3: a value is missing (?)"));
   EXPECT_THAT(only_problem(kHeader + "1,,3:4,5,6:Walking\n"), HasSubstr("tiny.ts:10:3: a value is empty"));
-  EXPECT_THAT(only_problem(kHeader + "1,NaN,3:4,5,6:Walking\n"), HasSubstr("10:3: \"NaN\" is not a finite number"));
-  EXPECT_THAT(only_problem(kHeader + "1,-inf,3:4,5,6:Walking\n"), HasSubstr("\"-inf\" is not a finite number"));
-  EXPECT_THAT(only_problem(kHeader + "1,1e39,3:4,5,6:Walking\n"), HasSubstr("\"1e39\" lies outside the range"));
-  EXPECT_THAT(only_problem(kHeader + "1,1e999,3:4,5,6:Walking\n"), HasSubstr("\"1e999\" lies outside the range"));
+  EXPECT_THAT(only_problem(kHeader + "1,NaN,3:4,5,6:Walking\n"),
+              HasSubstr("10:3: \"NaN\" is not a finite number"));
+  EXPECT_THAT(only_problem(kHeader + "1,-inf,3:4,5,6:Walking\n"),
+              HasSubstr("\"-inf\" is not a finite number"));
+  EXPECT_THAT(only_problem(kHeader + "1,1e39,3:4,5,6:Walking\n"),
+              HasSubstr("\"1e39\" lies outside the range"));
+  EXPECT_THAT(only_problem(kHeader + "1,1e999,3:4,5,6:Walking\n"),
+              HasSubstr("\"1e999\" lies outside the range"));
 }
 
 TEST(TsReader, RefusesUnequalLengthsAndDimensions) {
-  EXPECT_THAT(only_problem(kHeader + "1,2,3:4,5:Walking\n"), HasSubstr("10:1: dimension 2 has 2 steps, dimension 1 has 3"));
-  EXPECT_THAT(only_problem(kHeader + "1,2:4,5:Walking\n"), HasSubstr("10:1: the series has 2 steps, but @seriesLength is 3"));
+  EXPECT_THAT(only_problem(kHeader + "1,2,3:4,5:Walking\n"),
+              HasSubstr("10:1: dimension 2 has 2 steps, dimension 1 has 3"));
+  EXPECT_THAT(only_problem(kHeader + "1,2:4,5:Walking\n"),
+              HasSubstr("10:1: the series has 2 steps, but @seriesLength is 3"));
   EXPECT_THAT(only_problem(kHeader + "1,2,3:4,5,6:7,8,9:Walking\n"), HasSubstr("the line has 4 fields"));
 }
 
@@ -113,13 +122,14 @@ TEST(TsReader, SaysWhenTheLastLineIsCutShort) {
   EXPECT_THAT(only_problem(kHeader), HasSubstr("no series follows @data: is the file cut short?"));
 }
 
-// Wherever the file is cut inside the series, the reader must notice; a whole series more or less is no cut that the
-// format could show.
+// Wherever the file is cut inside the series, the reader must notice; a whole series more or less is no cut
+// that the format could show.
 TEST(TsReader, NoticesACutAtEveryByteOfTheLastSeries) {
   const std::string head = kHeader + "1,2,3:4,5,6:Walking\n";
   const std::string whole = head + "11,12,13:14,15,16:Running";
   for (std::size_t length = head.size() + 1; length < whole.size(); ++length) {
-    EXPECT_FALSE(problems_of(whole.substr(0, length)).empty()) << whole.substr(head.size(), length - head.size());
+    EXPECT_FALSE(problems_of(whole.substr(0, length)).empty())
+        << whole.substr(head.size(), length - head.size());
   }
 }
 
@@ -130,13 +140,17 @@ TEST(TsReader, RefusesFilesWithoutData) {
 }
 
 TEST(TsReader, RefusesHeadersThatItDoesNotUnderstand) {
-  EXPECT_THAT(only_problem("@dimensoins 2\n@data\n1\n"), HasSubstr("1:1: unknown header \"@dimensoins\"; known are"));
-  EXPECT_THAT(only_problem("@dimensions two\n@data\n1\n"), HasSubstr("1:13: @dimensions is a whole number from 1"));
+  EXPECT_THAT(only_problem("@dimensoins 2\n@data\n1\n"),
+              HasSubstr("1:1: unknown header \"@dimensoins\"; known are"));
+  EXPECT_THAT(only_problem("@dimensions two\n@data\n1\n"),
+              HasSubstr("1:13: @dimensions is a whole number from 1"));
   EXPECT_THAT(only_problem("@dimensions 0\n@data\n1\n"), HasSubstr("@dimensions is a whole number from 1"));
   EXPECT_THAT(only_problem("@timeStamps true\n@data\n1\n"), HasSubstr("1:13: series with time stamps"));
-  EXPECT_THAT(only_problem("@dimensions 1\n@dimension 1\n@data\n1\n"), HasSubstr("2:1: \"@dimension\" stands twice"));
+  EXPECT_THAT(only_problem("@dimensions 1\n@dimension 1\n@data\n1\n"),
+              HasSubstr("2:1: \"@dimension\" stands twice"));
   EXPECT_THAT(only_problem("@classLabel true\n@data\n1:a\n"), HasSubstr("@classLabel true lists no class"));
-  EXPECT_THAT(only_problem("@missing maybe\n@data\n1\n"), HasSubstr("@missing is true or false, not \"maybe\""));
+  EXPECT_THAT(only_problem("@missing maybe\n@data\n1\n"),
+              HasSubstr("@missing is true or false, not \"maybe\""));
   EXPECT_THAT(only_problem("@data\n1\n@dimensions 1\n"), HasSubstr("3:1: a header after @data"));
 }
 
@@ -151,10 +165,18 @@ TEST(TsReader, CollectsProblemsAndStopsAtTwenty) {
 }
 
 TEST(TsReader, ShowsForeignBytesHarmlessly) {
-  EXPECT_THAT(only_problem(kHeader + "1,\x1b[31m,3:4,5,6:Walking\n"), HasSubstr("\"\\x1b[31m\" is not a number"));
+  EXPECT_THAT(only_problem(kHeader + "1,\x1b[31m,3:4,5,6:Walking\n"),
+              HasSubstr("\"\\x1b[31m\" is not a number"));
   const std::string text = only_problem(kHeader + "1," + std::string(100, 'z') + ",3:4,5,6:Walking\n");
   EXPECT_THAT(text, HasSubstr("zzz…\" is not a number"));
   EXPECT_LT(text.size(), 80u);
+}
+
+TEST(TsReader, ShowsForeignClassLabelsHarmlessly) {
+  std::string text = "@classLabel true a\x1b[2Jb";
+  for (int i = 0; i < 40; ++i) text += " label" + std::to_string(i);
+  EXPECT_THAT(only_problem(text + "\n@data\n1:nobody\n"),
+              testing::AllOf(HasSubstr("a\\x1b[2Jb, label0"), HasSubstr("label10, …")));
 }
 
 TEST(TsReader, NamesAMissingFileAndAFolder) {

@@ -68,14 +68,16 @@ TEST(Windows, ActionsFollowTheirContexts) {
       EXPECT_EQ(windows.contexts[(pair * 4 + t) * 2 + 1], -first - static_cast<float>(t));
       EXPECT_EQ(windows.context_mask[pair * 4 + t], 1);
     }
-    for (std::size_t t = 0; t < 3; ++t) EXPECT_EQ(windows.actions[(pair * 3 + t) * 2], first + 4 + static_cast<float>(t));
+    for (std::size_t t = 0; t < 3; ++t)
+      EXPECT_EQ(windows.actions[(pair * 3 + t) * 2], first + 4 + static_cast<float>(t));
   }
 }
 
 TEST(Windows, SeriesOfUnequalLengthGiveUnequallyManyPairs) {
   SeriesSet set = ramps(2, 20);
   set.series[0].resize(2 * 9);
-  EXPECT_EQ(make_windows(set, all_of(set), unscaled(), config_of(4, 3, 1), WindowPart::test).size(), 3u + 14u);
+  EXPECT_EQ(make_windows(set, all_of(set), unscaled(), config_of(4, 3, 1), WindowPart::test).size(),
+            3u + 14u);
 }
 
 TEST(Windows, ShortContextsAreMaskedAtTheFront) {
@@ -87,7 +89,8 @@ TEST(Windows, ShortContextsAreMaskedAtTheFront) {
   ASSERT_EQ(windows.actions, whole.actions);
   std::vector<int> lengths(17, 0);
   for (std::size_t pair = 0; pair < windows.size(); ++pair) {
-    const auto kept = static_cast<std::size_t>(keyed_context_length(config, WindowPart::train, static_cast<int64_t>(pair)));
+    const auto kept =
+        static_cast<std::size_t>(keyed_context_length(config, WindowPart::train, static_cast<int64_t>(pair)));
     ++lengths.at(kept);
     for (std::size_t t = 0; t < 16; ++t) {
       const bool real = t >= 16 - kept;
@@ -105,7 +108,8 @@ TEST(Windows, ContextLengthsOfThePartsAreDrawnApart) {
   config.min_context = 1;
   int differing = 0;
   for (int64_t pair = 0; pair < 100; ++pair) {
-    differing += keyed_context_length(config, WindowPart::train, pair) != keyed_context_length(config, WindowPart::test, pair);
+    differing += keyed_context_length(config, WindowPart::train, pair) !=
+                 keyed_context_length(config, WindowPart::test, pair);
   }
   EXPECT_GT(differing, 70);
 }
