@@ -19,12 +19,13 @@ struct SeriesSet {
 };
 
 /// Reads the `.ts` format of the time-series archives (multivariate, no time stamps, `?` refused).
-/// Throws ConfigError with file:line:column and what is wrong.
+/// Throws ConfigError with file:line:column (bytes, from 1) and what is wrong, for the first 20 problems at
+/// once.
 SeriesSet read_ts_file(const std::string& path);
 SeriesSet parse_ts(const std::string& text, const std::string& file_name);
 
 /// Sums of keyed sinusoids and noise; the same for the same (data.seed, part) on every machine.
-SeriesSet synthetic_series(const DataConfig& config, int part);   ///< part 0: train, 1: test
+SeriesSet synthetic_series(const DataConfig& config, int part);  ///< part 0: train, 1: test
 
 /// Context and action chunk of one pair.
 struct Windows {
@@ -36,10 +37,11 @@ struct Windows {
   std::size_t size() const { return actions.size() / (static_cast<std::size_t>(action_steps) * channels); }
 };
 
-/// Training, held-out (same recordings' part, other series) and test pairs of a run. Sample id = index into `train`.
+/// Training, held-out (same recordings' part, other series) and test pairs of a run. Sample id = index into
+/// `train`.
 struct Dataset {
   Windows train, holdout, test;
-  std::string description;   ///< "BasicMotions: 36 training series, 1404 pairs, …"
+  std::string description;  ///< "BasicMotions: 36 training series, 1404 pairs, …"
 };
 
 /// Throws ConfigError (missing or corrupt file, too few pairs).
@@ -48,7 +50,15 @@ Dataset load_dataset(const DataConfig& config);
 /// Hex hash of what load_dataset would read: the files' bytes, or the generator's parameters.
 std::string data_hash(const DataConfig& config);
 
-/// Folder where ci/bootstrap keeps the BasicMotions files: $LOCKSTEP_DATA, else beside the program.
+/// Folder where ci/bootstrap keeps the BasicMotions files: $LOCKSTEP_DATA, else the first `.lockstep/data` at
+/// or above the running program's folder; if there is none, the place beside the program where it would be
+/// looked for first.
 std::string data_folder();
+
+/// The first existing `.lockstep/data` at or above `folder`, or empty.
+std::string find_data_folder(const std::string& folder);
+
+/// A data file's bytes. Throws ConfigError if it is missing or unreadable.
+std::string read_data_file(const std::string& path);
 
 }  // namespace lockstep

@@ -13,18 +13,27 @@ struct SamplerOptions {
   int rows_per_rank = 1;
   int64_t seed = 0;
   bool shuffle = true;
-  bool drop_last = true;   ///< of the sampler (shorten to a multiple of the world) and of the loader (whole batches)
+  bool drop_last = true;  ///< of the sampler (shorten to a multiple of the world) and the loader (whole batches)
 };
 
 /// torch.randperm(n, generator=torch.Generator().manual_seed(seed)), bit for bit.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 
-/// Rank r of V takes permutation[r], [r + V], …; without drop_last the permutation's head is repeated to fill up.
+/// Rank r of V takes permutation[r], [r + V], …; without drop_last the permutation's head is repeated to fill
+/// up. With drop_last the ranks' rows of a step together are the rows of one process with batch V * B: row i
+/// of that batch is row i / V of rank i mod V. Without drop_last that holds for every step but the last one
+/// of an epoch, where V ranks share what is left of the padded list and one process has what is left of the
+/// list itself.
 class DistributedSampler {
  public:
+  /// Throws ConfigError if an epoch has no batch.
   explicit DistributedSampler(const SamplerOptions& options);
   int64_t batches_per_epoch() const;
+  /// Length of this rank's list of an epoch, before batches are cut from it; equal on all ranks.
+  int64_t rows_per_epoch() const;
   /// Sample ids of this rank's rows at a global step (epoch = step / batches_per_epoch; set_epoch is called).
+  /// rows_per_rank of them; without drop_last the last batch of an epoch has the rest, at least one, on every
+  /// rank alike.
   std::vector<int64_t> batch(int64_t step);
   /// Epoch's whole list for this rank.
   std::vector<int64_t> epoch_indices(int64_t epoch) const;

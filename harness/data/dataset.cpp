@@ -1,0 +1,228 @@
+#include "harness/data/dataset.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "harness/data/windows.h"
+#include "harness/plan/errors.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSyntheticVersion = 1;
+/// A generated or windowed set beyond this is a slip of the pen, not a wish.
+constexpr int64_t kMaxValues = int64_t{1} << 31;
+
+struct Files {
+  std::string train, test;
+};
+
+Files files_of(const DataConfig& config) {
+  Files files{config.train_file, config.test_file};
+  if (config.source == DataSource::basic_motions) {
+    const std::string folder = data_folder();
+    if (files.train.empty()) files.train = folder + "/BasicMotions_TRAIN.ts";
+    if (files.test.empty()) files.test = folder + "/BasicMotions_TEST.ts";
+  } else if (files.train.empty() || files.test.empty()) {
+    throw ConfigError(
+        fmt::format("data.source ts_files needs data.train_file and data.test_file; data.{} is empty",
+                    files.train.empty() ? "train_file" : "test_file"));
+  }
+  return files;
+}
+
+/// A missing file that the user did not name is not the user's to find: say what brings it.
+void require_basic_motions(const DataConfig& config, const Files& files) {
+  if (config.source != DataSource::basic_motions) return;
+  std::vector<ConfigProblem> problems;
+  for (const std::string* file : {&files.train, &files.test}) {
+    std::error_code ignored;
+    if (fs::exists(*file, ignored)) continue;
+    problems.push_back(
+        {*file, 0, 0,
+         "no such file; run ci/bootstrap, which fetches BasicMotions, or use generated data with "
+         "data.source=synthetic",
+         ""});
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+void require_sound(const DataConfig& config) {
+  std::vector<ConfigProblem> problems;
+  const auto at_least = [&](int64_t value, int64_t least, const char* name) {
+    if (value < least)
+      problems.push_back({"", 0, 0, fmt::format("data.{} is {}; at least {}", name, value, least), ""});
+  };
+  at_least(config.context_steps, 1, "context_steps");
+  at_least(config.action_steps, 1, "action_steps");
+  at_least(config.stride, 1, "stride");
+  at_least(config.holdout_series, 0, "holdout_series");
+  at_least(config.min_context, 1, "min_context");
+  if (config.min_context > config.context_steps) {
+    problems.push_back({"", 0, 0,
+                        fmt::format("data.min_context is {}; at most data.context_steps, {}",
+                                    config.min_context, config.context_steps),
+                        ""});
+  }
+  if (config.source == DataSource::synthetic) {
+    at_least(config.series, 1, "series");
+    at_least(config.series_steps, 1, "series_steps");
+    at_least(config.channels, 1, "channels");
+    if (problems.empty() && int64_t{config.series} * config.series_steps > kMaxValues / config.channels) {
+      problems.push_back(
+          {"", 0, 0, "data.series * data.series_steps * data.channels is more than 2^31 values", ""});
+    }
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+const char* title_of(DataSource source) {
+  switch (source) {
+    case DataSource::basic_motions:
+      return "BasicMotions";
+    case DataSource::synthetic:
+      return "generated series";
+    case DataSource::ts_files:
+      return "series from files";
+  }
+  return "series";
+}
+
+/// The context and action chunk overlap between pairs, so windows can outgrow their series by far.
+void require_pairs(const SeriesSet& set, std::span<const int> chosen, const DataConfig& config,
+                   const char* part) {
+  int64_t pairs = 0, longest = 0;
+  for (const int index : chosen) {
+    const int64_t steps = set.steps_of(static_cast<std::size_t>(index));
+    longest = std::max(longest, steps);
+    pairs += pairs_of(steps, config);
+  }
+  if (pairs == 0) {
+    throw ConfigError(
+        fmt::format("the {} series give no pair: data.context_steps {} and data.action_steps {} do not fit "
+                    "into the longest, {} steps",
+                    part, config.context_steps, config.action_steps, longest));
+  }
+  if (pairs > kMaxValues / (int64_t{config.context_steps} + config.action_steps) / set.channels) {
+    throw ConfigError(fmt::format(
+        "{} pairs of the {} series are more than 2^31 values; use a larger data.stride", pairs, part));
+  }
+}
+
+std::string hex(const XXH128_hash_t& hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
+
+}  // namespace
+
+std::string read_data_file(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    throw ConfigError({ConfigProblem{path, 0, 0, "is a folder, not a file", ""}});
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file)
+    throw ConfigError(
+        {ConfigProblem{path, 0, 0, fmt::format("cannot be read: {}", std::strerror(errno)), ""}});
+  std::string bytes(static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0)), '\0');
+  file.seekg(0);
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!file) throw ConfigError({ConfigProblem{path, 0, 0, "cannot be read to its end", ""}});
+  return bytes;
+}
+
+std::string find_data_folder(const std::string& folder) {
+  std::error_code error;
+  fs::path place = fs::absolute(folder, error);
+  while (!error) {
+    const fs::path candidate = place / ".lockstep" / "data";
+    if (fs::is_directory(candidate, error)) return candidate.string();
+    error.clear();  // an unreadable folder on the way is as good as an empty one
+    if (!place.has_relative_path()) break;
+    place = place.parent_path();
+  }
+  return "";
+}
+
+std::string data_folder() {
+  if (const char* chosen = std::getenv("LOCKSTEP_DATA"); chosen != nullptr && *chosen != '\0') return chosen;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const std::string beside = error ? "." : program.parent_path().string();
+  const std::string found = find_data_folder(beside);
+  return found.empty() ? beside + "/.lockstep/data" : found;
+}
+
+Dataset load_dataset(const DataConfig& config) {
+  require_sound(config);
+  SeriesSet train, test;
+  if (config.source == DataSource::synthetic) {
+    train = synthetic_series(config, 0);
+    test = synthetic_series(config, 1);
+  } else {
+    const Files files = files_of(config);
+    require_basic_motions(config, files);
+    train = read_ts_file(files.train);
+    test = read_ts_file(files.test);
+    if (train.channels != test.channels) {
+      throw ConfigError({ConfigProblem{files.test, 0, 0,
+                                       fmt::format("has {} dimensions, but the training file {} has {}",
+                                                   test.channels, files.train, train.channels),
+                                       ""}});
+    }
+  }
+  const auto series = static_cast<int>(train.series.size());
+  if (config.holdout_series >= series) {
+    throw ConfigError(fmt::format("data.holdout_series {} leaves none of the {} training series",
+                                  config.holdout_series, series));
+  }
+  const std::vector<int> held_out = holdout_indices(series, config.holdout_series);
+  std::vector<int> kept;
+  for (int i = 0; i < series; ++i) {
+    if (!std::binary_search(held_out.begin(), held_out.end(), i)) kept.push_back(i);
+  }
+  std::vector<int> tested(test.series.size());
+  std::iota(tested.begin(), tested.end(), 0);
+
+  require_pairs(train, kept, config, "training");
+  require_pairs(test, tested, config, "test");
+  if (!held_out.empty()) require_pairs(train, held_out, config, "held-out");
+  const ChannelScale scale = channel_scale(train, kept);
+  Dataset dataset;
+  dataset.train = make_windows(train, kept, scale, config, WindowPart::train);
+  dataset.holdout = make_windows(train, held_out, scale, config, WindowPart::holdout);
+  dataset.test = make_windows(test, tested, scale, config, WindowPart::test);
+  dataset.description = fmt::format(
+      "{}: {} training series, {} pairs; {} held out, {} pairs; {} test series, {} pairs; {} channels, "
+      "context {}, action {}",
+      title_of(config.source), kept.size(), dataset.train.size(), held_out.size(), dataset.holdout.size(),
+      tested.size(), dataset.test.size(), train.channels, config.context_steps, config.action_steps);
+  return dataset;
+}
+
+std::string data_hash(const DataConfig& config) {
+  std::string bytes;
+  if (config.source == DataSource::synthetic) {
+    bytes = fmt::format("synthetic {} series {} steps {} channels {} seed {}", kSyntheticVersion,
+                        config.series, config.series_steps, config.channels, config.seed);
+    return hex(XXH3_128bits(bytes.data(), bytes.size()));
+  }
+  const Files files = files_of(config);
+  require_basic_motions(config, files);
+  // Each file's own hash first, so that bytes cannot move from one file to the other unseen.
+  for (const std::string& file : {files.train, files.test}) {
+    const std::string content = read_data_file(file);
+    bytes += hex(XXH3_128bits(content.data(), content.size()));
+  }
+  return hex(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,104 @@
+#include "harness/data/sampler.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "harness/plan/errors.h"
+
+namespace lockstep {
+namespace {
+
+int64_t ceil_div(int64_t numerator, int64_t denominator) {
+  return (numerator + denominator - 1) / denominator;
+}
+
+/// torch.Generator draws: std::mt19937 is fixed by the C++ standard and seeds as ATen's engine does, from 32
+/// bits.
+class TorchGenerator {
+ public:
+  explicit TorchGenerator(uint64_t seed) : engine_(static_cast<uint32_t>(seed & 0xffffffffu)) {}
+  uint64_t random() { return static_cast<uint32_t>(engine_()); }
+  uint64_t random64() {
+    const uint64_t high = random();
+    return (high << 32) | random();
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+}  // namespace
+
+std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
+  LOCKSTEP_CHECK(n >= 0, "a permutation has a length of at least 0");
+  std::vector<int64_t> permutation(static_cast<std::size_t>(n));
+  std::iota(permutation.begin(), permutation.end(), int64_t{0});
+  TorchGenerator generator(seed);
+  // ATen takes one 32-bit draw a place while the modulus leaves little bias, two above that length.
+  const bool wide = n >= static_cast<int64_t>(std::numeric_limits<uint32_t>::max() / 20);
+  for (int64_t i = 0; i + 1 < n; ++i) {
+    const uint64_t draw = wide ? generator.random64() : generator.random();
+    const auto offset = static_cast<int64_t>(draw % static_cast<uint64_t>(n - i));
+    std::swap(permutation[static_cast<std::size_t>(i)], permutation[static_cast<std::size_t>(i + offset)]);
+  }
+  return permutation;
+}
+
+DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_(options) {
+  LOCKSTEP_CHECK(options_.world_size >= 1 && options_.rank >= 0 && options_.rank < options_.world_size,
+                 "a rank lies in [0, world_size)");
+  LOCKSTEP_CHECK(options_.rows_per_rank >= 1, "a batch has at least one row");
+  if (options_.samples < 1 || batches_per_epoch() < 1) {
+    throw ConfigError("the sampler has " + std::to_string(options_.samples) +
+                      " pairs, which give no whole batch for " + std::to_string(options_.world_size) +
+                      " ranks of " + std::to_string(options_.rows_per_rank) +
+                      " rows; use more series, a smaller data.stride or a smaller layout");
+  }
+}
+
+int64_t DistributedSampler::rows_per_epoch() const {
+  return options_.drop_last ? options_.samples / options_.world_size
+                            : ceil_div(options_.samples, options_.world_size);
+}
+
+int64_t DistributedSampler::batches_per_epoch() const {
+  return options_.drop_last ? rows_per_epoch() / options_.rows_per_rank
+                            : ceil_div(rows_per_epoch(), options_.rows_per_rank);
+}
+
+std::vector<int64_t> DistributedSampler::epoch_indices(int64_t epoch) const {
+  std::vector<int64_t> order;
+  if (options_.shuffle) {
+    // Unsigned, so that the sum wraps: PyTorch's generator sees only the low 32 bits of it.
+    order =
+        torch_randperm(options_.samples, static_cast<uint64_t>(options_.seed) + static_cast<uint64_t>(epoch));
+  } else {
+    order.resize(static_cast<std::size_t>(options_.samples));
+    std::iota(order.begin(), order.end(), int64_t{0});
+  }
+  std::vector<int64_t> mine(static_cast<std::size_t>(rows_per_epoch()));
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const std::size_t position =
+        i * static_cast<std::size_t>(options_.world_size) + static_cast<std::size_t>(options_.rank);
+    // Past the end (without drop_last) the list starts over, as often as it takes.
+    mine[i] = order[position % order.size()];
+  }
+  return mine;
+}
+
+std::vector<int64_t> DistributedSampler::batch(int64_t step) {
+  LOCKSTEP_CHECK(step >= 0, "steps count from 0");
+  const int64_t batches = batches_per_epoch();
+  const int64_t epoch = step / batches;
+  if (epoch != cached_epoch_) {
+    cached_ = epoch_indices(epoch);
+    cached_epoch_ = epoch;
+  }
+  const int64_t first = (step % batches) * options_.rows_per_rank;
+  const int64_t last = std::min(first + options_.rows_per_rank, static_cast<int64_t>(cached_.size()));
+  return {cached_.begin() + first, cached_.begin() + last};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,5 @@
+@univariate true
+@classLabel false
+@data
+1,2,3
+4,5
