@@ -100,13 +100,14 @@ GatheredRows gather_rows(Comm& comm, const std::vector<at::Tensor>& tensors, int
   // One payload: each row's tensors side by side as bytes.
   std::vector<at::Tensor> bytes;
   for (const at::Tensor& tensor : tensors) {
-    bytes.push_back(tensor.detach().contiguous().reshape({rows, -1}).view(at::kByte));
+    const int64_t row_elements = rows > 0 ? tensor.numel() / rows : c10::multiply_integers(tensor.sizes().slice(1));
+    bytes.push_back(tensor.detach().contiguous().reshape({rows, row_elements}).view(at::kByte));
   }
   at::Tensor payload = at::cat(bytes, 1);
   if (rows < most) {
     payload = at::constant_pad_nd(payload, {0, 0, 0, most - rows});
   }
-  const at::Tensor all = comm.all_gather(payload.contiguous(), name).reshape({comm.world_size() * most, -1});
+  const at::Tensor all = comm.all_gather(payload.contiguous(), name).reshape({comm.world_size() * most, payload.size(1)});
   int64_t column = 0;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::vector<int64_t> shape = tensors[t].sizes().vec();

@@ -58,10 +58,16 @@ class ProcessGroupComm : public Comm {
   void finish(const char* operation, std::string_view tag, Start start) {
     try {
       start()->wait(groups_.timeout);
+    } catch (const c10::Error& error) {
+      fail(operation, tag, error.what_without_backtrace());
     } catch (const std::exception& error) {
-      throw std::runtime_error(std::string(operation) + " " + std::string(tag) + " failed on rank " +
-                               std::to_string(rank()) + ": " + error.what());
+      fail(operation, tag, error.what());
     }
+  }
+
+  [[noreturn]] void fail(const char* operation, std::string_view tag, const char* why) const {
+    throw std::runtime_error(std::string(operation) + " " + std::string(tag) + " failed on rank " + std::to_string(rank()) +
+                             ": " + why);
   }
 
   ProcessGroups groups_;

@@ -1,6 +1,7 @@
 #include "harness/rank/rank_main.h"
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <time.h>
 
 #include <cstdio>
@@ -100,9 +101,10 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     trace.finish();
     result.status = "finished";
   } catch (const std::exception& error) {
-    result.error = error.what();
+    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+    result.error = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
     std::fprintf(stderr, "rank %d failed at step %lld in %s: %s\n", rank, static_cast<long long>(step_now),
-                 result.phase.c_str(), error.what());
+                 result.phase.c_str(), result.error.c_str());
   }
   write_rank_result(process.path("rank-" + std::to_string(rank) + ".result.json"), result);
   return result.status == "finished";

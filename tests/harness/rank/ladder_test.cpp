@@ -1,0 +1,132 @@
+// R1 = R2: emulated ranks give the bits of real ones, at every step, record by record.
+
+#include <gtest/gtest.h>
+
+#include "harness/judge/judge.h"
+#include "harness/trace/reader.h"
+#include "tests/support/mini_run.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+struct Rung {
+  int world_size;
+  Negatives negatives;
+  OptimizerKind optimizer;
+  double clip_norm;
+  RankSeed rank_seed;
+  bool bucket_view;
+};
+
+class Ladder : public testing::TestWithParam<Rung> {};
+
+RunConfig config_of(const Rung& rung) {
+  RunConfig config = mini_config();
+  config.layout = {rung.world_size, rung.world_size == 8 ? 3 : 2};
+  config.negatives = rung.negatives;
+  config.optimizer = rung.optimizer;
+  config.lr = rung.optimizer == OptimizerKind::sgd ? 0.05 : 1e-3;
+  config.momentum = rung.optimizer == OptimizerKind::sgd ? 0.9 : 0.0;
+  config.clip_norm = rung.clip_norm;
+  config.rank_seed = rung.rank_seed;
+  config.gradient_as_bucket_view = rung.bucket_view;
+  config.bucket_cap_bytes = 16384;  // Several buckets for a model of 90 kB.
+  config.data.series = 24;
+  return config;
+}
+
+TEST_P(Ladder, EmulatedRanksEqualRealOnes) {
+  const support::TempFolder folder;
+  RunConfig config = config_of(GetParam());
+  const std::string emulated = mini_run(folder.path(), "emulated", config);
+  config.ranks = RankKind::real;
+  const std::string real = mini_run(folder.path(), "real", config);
+  const Mechanism mechanism = compare_runs({emulated, real, {}, {}});
+  EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << mechanism.sentence;
+  EXPECT_GE(mechanism.compared_steps, config.steps);
+
+  std::size_t buckets = 0;
+  for (const Record& record : read_trace(real + "/rank-0.trace").steps.back().records) {
+    buckets += record.phase == Phase::collective && record.collective.op == "reduce_gradients" ? 1 : 0;
+  }
+  EXPECT_GE(buckets, 3U) << "one bucket cannot show that the order of buckets is right";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rungs, Ladder,
+    testing::Values(Rung{2, Negatives::local, OptimizerKind::adam, 0.5, RankSeed::keyed, false},
+                    Rung{2, Negatives::global, OptimizerKind::sgd, 0.0, RankSeed::plus_rank, true},
+                    Rung{3, Negatives::global, OptimizerKind::adam, 0.0, RankSeed::keyed, false},
+                    Rung{3, Negatives::global, OptimizerKind::sgd, 0.5, RankSeed::plus_rank, false},
+                    Rung{3, Negatives::local, OptimizerKind::adamw, 0.5, RankSeed::same, true},
+                    Rung{4, Negatives::global, OptimizerKind::adam, 0.5, RankSeed::same, false},
+                    Rung{4, Negatives::local, OptimizerKind::sgd, 0.0, RankSeed::keyed, false},
+                    Rung{5, Negatives::global, OptimizerKind::adam, 0.5, RankSeed::keyed, true},
+                    Rung{5, Negatives::local, OptimizerKind::sgd, 0.5, RankSeed::plus_rank, false},
+                    Rung{8, Negatives::global, OptimizerKind::adam, 0.5, RankSeed::keyed, false},
+                    Rung{8, Negatives::local, OptimizerKind::sgd, 0.0, RankSeed::plus_rank, false}));
+
+TEST(Ladder, TraceLevelsDoNotChangeTheRun) {
+  const support::TempFolder folder;
+  RunConfig config = mini_config();
+  std::map<std::string, Series> expected;
+  std::map<std::string, double> metrics;
+  for (const TraceLevel level : {TraceLevel::off, TraceLevel::hash, TraceLevel::stats, TraceLevel::full}) {
+    config.trace = level;
+    const std::string dir = mini_run(folder.path(), "level-" + std::to_string(static_cast<int>(level)), config);
+    const RankResult result = read_rank_result(dir + "/rank-0.result.json");
+    ASSERT_EQ(result.curves.at("gradient_norm").values.size(), static_cast<std::size_t>(config.steps));
+    if (level == TraceLevel::off) {
+      expected = result.curves;
+      metrics = result.metrics;
+      continue;
+    }
+    for (const auto& [name, series] : expected) {
+      EXPECT_EQ(result.curves.at(name).values, series.values) << name;
+    }
+    EXPECT_EQ(result.metrics, metrics);
+  }
+}
+
+TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {
+  const support::TempFolder folder;
+  RunConfig config = mini_config();
+  const std::string clean = mini_run(folder.path(), "clean", config);
+  EXPECT_EQ(compare_runs({clean, mini_run(folder.path(), "again", config), {}, {}}).verdict, VerdictKind::identical);
+  config.mutant.name = "flip_bit";
+  config.mutant.step = 5;
+  config.mutant.rank = 2;
+  config.mutant.tensor = "energy_head.query.weight";
+  config.mutant.bit = 3;
+  const Mechanism found = compare_runs({clean, mini_run(folder.path(), "flipped", config), {}, {}});
+  ASSERT_EQ(found.verdict, VerdictKind::divergent);
+  ASSERT_TRUE(found.first_divergence);
+  EXPECT_EQ(found.first_divergence->step, 5);
+  EXPECT_EQ(found.first_divergence->phase, "local_gradients");
+  EXPECT_EQ(found.first_divergence->rank, 2);
+  EXPECT_EQ(found.first_divergence->where, "energy_head.query.weight");
+}
+
+TEST(Ladder, AThrowingRankEndsEveryRankWithItsReason) {
+  for (const RankKind kind : {RankKind::emulated, RankKind::real}) {
+    const support::TempFolder folder;
+    RunConfig config = mini_config();
+    config.ranks = kind;
+    config.timeout_s = 5;
+    config.mutant.name = "throw";
+    config.mutant.step = 3;
+    config.mutant.rank = 1;
+    for (const int status : mini_run_statuses(folder.path(), "throws", config)) {
+      EXPECT_NE(status, 0);
+    }
+    const RankResult result = read_rank_result(folder.path() + "/throws/rank-1.result.json");
+    EXPECT_EQ(result.status, "failed");
+    EXPECT_EQ(result.steps_done, 3);
+    EXPECT_NE(result.error.find("planted"), std::string::npos) << result.error;
+    EXPECT_EQ(read_rank_result(folder.path() + "/throws/rank-0.result.json").status, "failed");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

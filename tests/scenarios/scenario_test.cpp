@@ -1,0 +1,128 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "harness/comm/solo.h"
+#include "harness/plan/catalogue.h"
+#include "scenarios/energy_evaluation.h"
+#include "scenarios/energy_model.h"
+#include "scenarios/mutants/mutants.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+namespace {
+
+template <typename Entries>
+std::set<std::string> names(const Entries& entries) {
+  std::set<std::string> result;
+  for (const auto& entry : entries) {
+    result.insert(std::string(entry.name));
+  }
+  return result;
+}
+
+TEST(Tables, EqualTheTorchFreeCatalogue) {
+  EXPECT_EQ(names(scenarios()), names(catalogue_scenarios()));
+  std::set<std::string> expected = names(mutants());
+  expected.insert("none");
+  EXPECT_EQ(names(catalogue_mutants()), expected);
+}
+
+TEST(Tables, RefuseUnknownNames) {
+  EXPECT_THROW(make_scenario("enery"), std::invalid_argument);
+  MutantConfig config;
+  config.name = "flip";
+  EXPECT_THROW(make_mutant(config, 0), std::invalid_argument);
+}
+
+EnergyModel model() { return {{16, 6, 8, 32, 64}, 0.5, 3}; }
+
+at::Tensor wave(at::IntArrayRef shape) {
+  return at::arange(c10::multiply_integers(shape), at::kFloat).mul(0.37).sin().reshape(shape);
+}
+
+TEST(EnergyModel, MaskedStepsDoNotMatter) {
+  const EnergyModel energy = model();
+  at::Tensor mask = at::ones({2, 16}, at::kBool);
+  mask[0].narrow(0, 0, 5).fill_(false);
+  const at::Tensor action = energy.encode_action(wave({3, 48}));
+  at::Tensor context = wave({2, 16, 6}).clone();
+  const at::Tensor before = energy.head(energy.encode_context(context, mask), action, {});
+  context[0].narrow(0, 0, 5).fill_(1e6);
+  EXPECT_TRUE(at::equal(before, energy.head(energy.encode_context(context, mask), action, {})));
+  context[0].narrow(0, 5, 1).fill_(3.0);
+  EXPECT_FALSE(at::equal(before, energy.head(energy.encode_context(context, mask), action, {})));
+}
+
+TEST(EnergyModel, DoesNotFactorise) {
+  // A sum f(h) + g(a) has the second difference E11 - E12 - E21 + E22 = 0.
+  const EnergyModel energy = model();
+  const at::Tensor e = energy.head(energy.encode_context(wave({2, 16, 6}), at::ones({2, 16}, at::kBool)),
+                                   energy.encode_action(wave({2, 48})), {});
+  EXPECT_GT(std::abs((e[0][0] - e[0][1] - e[1][0] + e[1][1]).item<double>()), 1e-4);
+}
+
+TEST(EnergyModel, EveryParameterGetsAGradient) {
+  EnergyModel energy = model();
+  const at::Tensor e = energy.head(energy.encode_context(wave({3, 16, 6}), at::ones({3, 16}, at::kBool)),
+                                   energy.encode_action(wave({4, 48})), {});
+  (e / energy.temperature()).square().sum().backward();
+  for (std::size_t i = 0; i < energy.parameters().tensors.size(); ++i) {
+    ASSERT_TRUE(energy.parameters().tensors[i].grad().defined()) << energy.parameters().names[i];
+    EXPECT_GT(energy.parameters().tensors[i].grad().abs().sum().item<double>(), 0) << energy.parameters().names[i];
+  }
+}
+
+TEST(EnergyModel, TheSameSeedGivesTheSameWeights) {
+  EnergyModel a = model();
+  EnergyModel b = model();
+  EnergyModel other({16, 6, 8, 32, 64}, 0.5, 4);
+  for (std::size_t i = 0; i < a.parameters().tensors.size(); ++i) {
+    EXPECT_TRUE(at::equal(a.parameters().tensors[i], b.parameters().tensors[i]));
+  }
+  EXPECT_FALSE(at::equal(a.parameters().tensors[0], other.parameters().tensors[0]));
+}
+
+TEST(Retrieval, AConstantEnergyIsAtChance) {
+  EnergyModel energy = model();
+  const c10::NoGradGuard no_grad;
+  for (at::Tensor& parameter : energy.parameters().tensors) {
+    parameter.detach().zero_();
+  }
+  const PairTensors pairs{wave({96, 16, 6}), at::ones({96, 16}, at::kBool), wave({96, 48})};
+  std::map<std::string, double> metrics;
+  add_retrieval(energy, pairs, 24, metrics);
+  EXPECT_NEAR(metrics.at("cross_entropy_24"), std::log(24.0), 1e-12);
+  EXPECT_EQ(metrics.at("accuracy_24"), 0.0) << "ties count against the row";
+}
+
+TEST(EnergyTask, PartsOfABatchAddUpToTheWhole) {
+  RunConfig config;
+  config.data.source = DataSource::synthetic;
+  config.layout = {1, 12};
+  const std::unique_ptr<Scenario> scenario = make_scenario("energy");
+  scenario->prepare(config);
+  const std::unique_ptr<Comm> comm = make_solo_comm();
+  const std::unique_ptr<Task> task = scenario->make_task(config, *comm);
+  const std::vector<int64_t> ids{5, 3, 8, 21, 13, 1, 34, 2, 55, 89, 4, 7};
+  const auto gradients = [&](int64_t part) {
+    for (at::Tensor& parameter : task->parameters().tensors) {
+      parameter.mutable_grad() = at::Tensor();
+    }
+    for (int64_t first = 0; first < 12; first += part) {
+      task->forward({4, ids, first, first + part}).loss.backward();
+    }
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& parameter : task->parameters().tensors) {
+      flat.push_back(parameter.grad().flatten());
+    }
+    return at::cat(flat);
+  };
+  const at::Tensor whole = gradients(12);
+  EXPECT_LT((gradients(3) - whole).norm().item<double>(), 1e-5 * whole.norm().item<double>());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "tests/support/mini_run.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/launch/beat.h"
+#include "harness/rank/rank_main.h"
+#include "harness/trace/rank_result.h"
+
+namespace lockstep {
+
+RunConfig mini_config() {
+  RunConfig config;
+  config.data.source = DataSource::synthetic;
+  config.data.series = 12;
+  config.data.series_steps = 40;
+  config.data.min_context = 10;
+  config.data.holdout_series = 2;
+  config.layout = {3, 2};
+  config.steps = 8;
+  config.seed = 1;
+  config.eval_every = 0;
+  return config;
+}
+
+std::vector<int> mini_run_statuses(const std::string& root, const std::string& id, const RunConfig& config) {
+  const std::string dir = root + "/" + id;
+  std::filesystem::create_directories(dir);
+  const nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}};
+  write_file_atomically(dir + "/run.json", run.dump());
+  BeatFile::create(dir + "/beat", config.layout.world_size);
+  const bool real = config.ranks == RankKind::real && config.layout.world_size > 1;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < (real ? config.layout.world_size : 1); ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(120);  // A rank that hangs ends the test, not the session.
+      _exit(rank_main({dir, real ? rank : -1, 0}));
+    }
+    children.push_back(child);
+  }
+  std::vector<int> statuses;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    statuses.push_back(status);
+  }
+  return statuses;
+}
+
+std::string mini_run(const std::string& root, const std::string& id, const RunConfig& config) {
+  for (const int status : mini_run_statuses(root, id, config)) {
+    EXPECT_EQ(status, 0) << "a rank of " << id << " failed";
+  }
+  return root + "/" + id;
+}
+
+}  // namespace lockstep
