@@ -1,0 +1,134 @@
+#include "harness/judge/compare.h"
+
+#include <fmt/format.h>
+
+#include "harness/judge/forced.h"
+
+namespace lockstep {
+
+bool StepPairs::next() {
+  if (missing_step_) return false;
+  step_a_ = a_.next();
+  step_b_ = b_.next();
+  if (!step_a_ || !step_b_) return false;
+  if (step_a_->step == step_b_->step) {
+    ++compared_;
+    return true;
+  }
+  const bool b_skips = step_a_->step < step_b_->step;
+  Divergence missing;
+  missing.step = std::min(step_a_->step, step_b_->step);
+  missing.phase = name_of(Phase::samples);
+  missing.where = "the whole step";
+  missing.kind = "missing";
+  missing.expected = b_skips ? "recorded" : "nothing";
+  missing.actual = b_skips ? "nothing" : "recorded";
+  missing.sentence = fmt::format("They part at step {}: only {} recorded it.", missing.step,
+                                 b_skips ? a_.dir() : b_.dir());
+  missing_step_ = missing;
+  return false;
+}
+
+std::string StepPairs::ends() const {
+  std::string text;
+  for (const RunReader* run : {&a_, &b_}) {
+    if (!run->end().empty()) text += (text.empty() ? "" : "; ") + run->end();
+  }
+  if (!text.empty() || missing_step_) return text;
+  if (step_a_ && !step_b_) return fmt::format("{} ends here, and {} goes on", b_.dir(), a_.dir());
+  if (step_b_ && !step_a_) return fmt::format("{} ends here, and {} goes on", a_.dir(), b_.dir());
+  return text;
+}
+
+Certification certify(const std::string& emulated_dir, const std::string& real_dir, int64_t asked) {
+  StepPairs pairs(emulated_dir, real_dir);
+  Certification result;
+  result.wanted = true;
+  result.asked = asked;
+  if (!pairs.same_layout()) {
+    throw TraceError(fmt::format("{}: {}, where {} has {}: no prefix of it", real_dir,
+                                 counted(pairs.b().world_size(), "rank"), emulated_dir, pairs.a().world_size()));
+  }
+  while (result.steps < asked && pairs.next()) {
+    if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
+      result.divergence = difference->divergence;
+      return result;
+    }
+    ++result.steps;
+  }
+  if (result.steps < asked) result.divergence = pairs.missing_step();
+  return result;
+}
+
+namespace {
+
+/// The sentence of runs that agree, with what could not be compared.
+std::string identical_sentence(StepPairs& pairs) {
+  const std::string ends = pairs.ends();
+  const std::string steps = counted(pairs.compared(), "step");
+  if (ends.empty()) {
+    return fmt::format("Identical: every bit of {} on {} agrees.", steps, counted(pairs.a().world_size(), "rank"));
+  }
+  return fmt::format("Identical as far as both go, {}: {}.", steps, ends);
+}
+
+/// A step's difference, told as replica drift where only the replicas of run B have parted.
+void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRun& b) {
+  const std::optional<ReplicaDrift> drift = replica_drift(b);
+  if (!drift || replica_drift(a)) return;
+  const bool same_place = divergence.phase == name_of(drift->phase) && divergence.where == drift->name;
+  if (same_place) {
+    divergence.kind = "replica";
+    divergence.rank = drift->rank;
+  }
+  divergence.sentence += fmt::format(" Replicas of the run differ among themselves: {}.", drift->sentence);
+}
+
+Mechanism compare_same_layout(StepPairs& pairs) {
+  Mechanism result;
+  std::optional<std::string> drift_of_both;
+  while (pairs.next()) {
+    if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
+      result.first_divergence = difference->divergence;
+      tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
+      break;
+    }
+    if (drift_of_both) continue;
+    if (const auto drift = replica_drift(pairs.step_b())) drift_of_both = drift->sentence;
+  }
+  if (!result.first_divergence) result.first_divergence = pairs.missing_step();
+  result.compared_steps = pairs.compared();
+  if (result.first_divergence) {
+    result.verdict = VerdictKind::divergent;
+    result.sentence = result.first_divergence->sentence;
+    // result.cause is named here, from the divergence and the ledgers around it.
+  } else if (result.compared_steps == 0) {
+    result.verdict = VerdictKind::inconclusive;
+    result.sentence = fmt::format("Nothing could be compared: {}.",
+                                  pairs.ends().empty() ? "both traces end before the first step" : pairs.ends());
+  } else {
+    result.verdict = VerdictKind::identical;
+    result.sentence = identical_sentence(pairs);
+  }
+  if (drift_of_both) {
+    result.sentence += fmt::format(" In both runs the replicas differ among themselves: {}.", *drift_of_both);
+  }
+  return result;
+}
+
+}  // namespace
+
+Mechanism compare_runs(const CompareOptions& options) {
+  if (!options.repeats.empty()) {
+    ForcedInputs inputs;
+    inputs.forced_reference = options.run_a;
+    inputs.forced_cell = options.run_b;
+    inputs.forced_repeats = options.repeats;
+    inputs.band = options.band;
+    return judge_forced(inputs);
+  }
+  StepPairs pairs(options.run_a, options.run_b);
+  return pairs.same_layout() ? compare_same_layout(pairs) : compare_layouts(pairs);
+}
+
+}  // namespace lockstep

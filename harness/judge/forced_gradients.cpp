@@ -1,0 +1,145 @@
+#include "harness/judge/forced_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "harness/judge/compare.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+
+const NamedTensor* find(const std::vector<NamedTensor>& tensors, const std::string& name) {
+  for (const NamedTensor& tensor : tensors) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+/// Sums over the tensors of a group.
+struct GroupSums {
+  std::string name;
+  double dot = 0, reference = 0, cell = 0, difference = 0, terms = 0;   // squares, but for dot
+  std::vector<double> repeats;                                          // squared differences, by repeat
+};
+
+double square(double value) { return value * value; }
+
+/// What one tensor adds to its group and to "all".
+GroupSums sums_of(const NamedTensor& reference, const NamedTensor& cell, const NamedTensor* terms,
+                  const std::vector<const NamedTensor*>& repeats) {
+  GroupSums sums;
+  for (std::size_t i = 0; i < reference.values.size(); ++i) {
+    sums.dot += reference.values[i] * cell.values[i];
+    sums.reference += square(reference.values[i]);
+    sums.cell += square(cell.values[i]);
+  }
+  sums.difference = square(distance(reference.values, cell.values));
+  sums.terms = terms ? square(norm(terms->values)) : 0;
+  for (const NamedTensor* repeat : repeats) sums.repeats.push_back(square(distance(reference.values, repeat->values)));
+  return sums;
+}
+
+void add(GroupSums& to, const GroupSums& from) {
+  to.dot += from.dot;
+  to.reference += from.reference;
+  to.cell += from.cell;
+  to.difference += from.difference;
+  to.terms += from.terms;
+  to.repeats.resize(from.repeats.size());
+  for (std::size_t k = 0; k < from.repeats.size(); ++k) to.repeats[k] += from.repeats[k];
+}
+
+double band_of(const GroupSums& sums, double whole_gradient, const BandConfig& config) {
+  const double floor = config.floor * kEpsilon * std::sqrt(sums.terms);
+  if (sums.repeats.empty()) return std::max(floor, rounding_bound(0) * whole_gradient);
+  return std::max(floor, config.factor * std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end())));
+}
+
+/// c = <g, g_ref> / |g_ref|^2 and cosine are 0 where they would divide by 0, unless both gradients are 0.
+GradientSignature signature_of(const GroupSums& sums, double whole_gradient, const BandConfig& config) {
+  GradientSignature signature;
+  signature.group = sums.name;
+  signature.difference = std::sqrt(sums.difference);
+  signature.band = band_of(sums, whole_gradient, config);
+  if (sums.reference == 0 && sums.cell == 0) return signature;
+  signature.ratio = sums.reference > 0 ? sums.dot / sums.reference : 0;
+  const double norms = std::sqrt(sums.reference) * std::sqrt(sums.cell);
+  signature.cosine = norms > 0 ? std::clamp(sums.dot / norms, -1.0, 1.0) : 0;
+  if (sums.cell == 0) return signature;
+  // |g - c g_ref|^2 = |g - g_ref|^2 - (1 - c)^2 |g_ref|^2: near agreement |g|^2 - c <g, g_ref> would lose every digit.
+  const double squares = sums.difference - square(1 - signature.ratio) * sums.reference;
+  signature.residual = std::sqrt(std::max(0.0, squares)) / std::sqrt(sums.cell);
+  return signature;
+}
+
+}  // namespace
+
+double BandUse::used() const {
+  if (difference == 0) return 0;
+  if (std::isfinite(difference) && band > 0) return difference / band;
+  return std::numeric_limits<double>::infinity();
+}
+
+const TensorUse* GradientJudgement::worst() const {
+  const auto found = std::max_element(tensors.begin(), tensors.end(), [](const TensorUse& x, const TensorUse& y) {
+    return x.use.used() < y.use.used();
+  });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+std::string parameter_group(const std::string& name) { return name.substr(0, name.find('.')); }
+
+GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedValues& cell,
+                                  const std::vector<ForcedValues>& repeats, const BandConfig& config) {
+  GradientJudgement judgement;
+  std::vector<GroupSums> by_tensor, groups;
+  GroupSums all;
+  all.name = "all";
+  for (const NamedTensor& expected : reference.gradients) {
+    const NamedTensor* actual = find(cell.gradients, expected.name);
+    if (!actual) {
+      judgement.missing.push_back(expected.name);
+      continue;
+    }
+    if (actual->shape != expected.shape) {
+      judgement.misshapen.push_back(expected.name);
+      continue;
+    }
+    std::vector<const NamedTensor*> repeated;
+    for (const ForcedValues& repeat : repeats) {
+      const NamedTensor* tensor = find(repeat.gradients, expected.name);
+      if (!tensor || tensor->shape != expected.shape) {
+        throw TraceError("a forced repeat lacks the gradient " + expected.name + ", or has it in another shape");
+      }
+      repeated.push_back(tensor);
+    }
+    const NamedTensor* terms = find(reference.term_sums, expected.name);
+    by_tensor.push_back(sums_of(expected, *actual, terms, repeated));
+    by_tensor.back().name = expected.name;
+    const std::string group = parameter_group(expected.name);
+    auto place = std::find_if(groups.begin(), groups.end(), [&](const GroupSums& each) { return each.name == group; });
+    if (place == groups.end()) {
+      groups.emplace_back();
+      groups.back().name = group;
+      place = groups.end() - 1;
+    }
+    add(*place, by_tensor.back());
+    add(all, by_tensor.back());
+  }
+  for (const NamedTensor& actual : cell.gradients) {
+    if (!find(reference.gradients, actual.name)) judgement.missing.push_back(actual.name);
+  }
+  const double whole_gradient = std::sqrt(all.reference);
+  for (const GroupSums& sums : by_tensor) {
+    judgement.tensors.push_back({sums.name, {std::sqrt(sums.difference), band_of(sums, whole_gradient, config)},
+                                 std::sqrt(sums.reference), std::sqrt(sums.cell)});
+  }
+  groups.push_back(all);
+  for (const GroupSums& sums : groups) judgement.groups.push_back(signature_of(sums, whole_gradient, config));
+  return judgement;
+}
+
+}  // namespace lockstep

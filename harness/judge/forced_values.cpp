@@ -1,0 +1,202 @@
+#include "harness/judge/forced_values.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+template <typename Stored, typename Wanted>
+std::vector<Wanted> copied(const Record& record) {
+  std::vector<Wanted> values(record.payload.size() / sizeof(Stored));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    Stored value;
+    std::memcpy(&value, &record.payload[i * sizeof(Stored)], sizeof value);
+    values[i] = static_cast<Wanted>(value);
+  }
+  return values;
+}
+
+std::vector<double> values_of(const Record& record, const std::string& run_dir) {
+  if (record.dtype == DType::float32) return copied<float, double>(record);
+  if (record.dtype == DType::float64) return copied<double, double>(record);
+  throw TraceError(fmt::format("{}: step {}: {} {} is {}, and only float32 and float64 can be compared by value", run_dir,
+                               record.step, name_of(record.phase), record.name, name_of(record.dtype)));
+}
+
+bool kept_whole(const Record& record) {
+  int64_t elements = 1;
+  for (int64_t extent : record.shape) elements *= extent;
+  return !record.is_scalar && record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
+}
+
+/// Energies of all ranks; nothing if a rank did not keep rows, ids and columns.
+std::optional<Energies> energies_of(const StepOfRun& step, const std::string& run_dir) {
+  Energies energies;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    const Record *columns = nullptr, *block = nullptr;
+    for (const Record& record : step.ranks[rank].records) {
+      if (record.phase != Phase::energies || !kept_whole(record)) continue;
+      if (record.name == "columns" && record.dtype == DType::int64) columns = &record;
+      if (record.name == "energies" && record.shape.size() == 2) block = &record;
+    }
+    if (!columns || !block) return std::nullopt;
+    energies.columns.push_back(copied<int64_t, int64_t>(*columns));
+    const auto width = static_cast<std::size_t>(block->shape[1]);
+    if (block->ids.size() != static_cast<std::size_t>(block->shape[0]) || energies.columns.back().size() != width) {
+      throw TraceError(fmt::format("{}: step {}, rank {}: energies of {} rows and {} columns with {} row ids and {} "
+                                   "column ids",
+                                   run_dir, step.step, rank, block->shape[0], width, block->ids.size(),
+                                   energies.columns.back().size()));
+    }
+    const std::vector<double> values = values_of(*block, run_dir);
+    for (std::size_t row = 0; row < block->ids.size(); ++row) {
+      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * width);
+      energies.rows.push_back({block->ids[row], static_cast<int>(rank), {begin, begin + static_cast<std::ptrdiff_t>(width)}});
+    }
+  }
+  return energies;
+}
+
+/// Hands out positions of equal ids one after the other; the last again when they run out.
+class Occurrences {
+ public:
+  void add(int64_t id, std::size_t position) { positions_[id].push_back(position); }
+  /// Position of the k-th occurrence, or nothing.
+  std::optional<std::size_t> at(int64_t id, std::size_t k) const {
+    const auto found = positions_.find(id);
+    if (found == positions_.end()) return std::nullopt;
+    return found->second[std::min(k, found->second.size() - 1)];
+  }
+
+ private:
+  std::unordered_map<int64_t, std::vector<std::size_t>> positions_;
+};
+
+/// One row against its reference row.
+void compare_row(const Energies& reference, const EnergyRow& expected, const Energies& other, const EnergyRow& row,
+                 EnergyDifference& total, std::set<int>& ranks_that_differ) {
+  const std::vector<int64_t>& columns = reference.columns[static_cast<std::size_t>(expected.rank)];
+  const std::vector<int64_t>& own = other.columns[static_cast<std::size_t>(row.rank)];
+  Occurrences places;
+  for (std::size_t j = 0; j < columns.size(); ++j) places.add(columns[j], j);
+  std::unordered_map<int64_t, std::size_t> seen;
+  std::set<std::size_t> matched;
+  int64_t extra = 0;
+  for (std::size_t j = 0; j < own.size(); ++j) {
+    const auto place = places.at(own[j], seen[own[j]]++);
+    if (!place || !matched.insert(*place).second) {
+      ++extra;
+      continue;
+    }
+    const double gap = distance(expected.values[*place], row.values[j]);
+    ++total.compared;
+    if (gap <= total.largest && total.compared > 1) continue;
+    total.largest = gap;
+    total.row_id = row.row_id;
+    total.column_id = own[j];
+    total.rank = row.rank;
+    total.expected = expected.values[*place];
+    total.actual = row.values[j];
+  }
+  const auto missing = static_cast<int64_t>(columns.size() - matched.size());
+  if (missing > 0 || extra > 0) ranks_that_differ.insert(row.rank);
+  if (missing + extra <= total.missing_columns + total.extra_columns) return;
+  total.expected_columns = static_cast<int64_t>(columns.size());
+  total.actual_columns = static_cast<int64_t>(own.size());
+  total.missing_columns = missing;
+  total.extra_columns = extra;
+  total.columns_rank = row.rank;
+}
+
+}  // namespace
+
+double distance(double a, double b) {
+  if (std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b)) return 0;
+  const double gap = std::abs(a - b);
+  return std::isnan(gap) ? std::numeric_limits<double>::infinity() : gap;
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double gap = distance(a[i], b[i]);
+    squares += gap * gap;
+  }
+  return std::sqrt(squares);
+}
+
+double norm(const std::vector<double>& values) {
+  double squares = 0;
+  for (double value : values) squares += value * value;
+  return std::sqrt(squares);
+}
+
+ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir) {
+  ForcedValues values;
+  values.step = step.step;
+  for (const Record& record : step.ranks[0].records) {
+    if (record.phase == Phase::gradient_norm && record.is_scalar) values.gradient_norm = record.value;
+    const bool gradient = record.phase == Phase::reduced_gradients;
+    if (!gradient && record.phase != Phase::term_sums) continue;
+    if (!kept_whole(record)) {
+      throw TraceError(fmt::format("{}: step {}: {} {} was not kept whole; this is no trace of a forced run", run_dir,
+                                   step.step, name_of(record.phase), record.name));
+    }
+    (gradient ? values.gradients : values.term_sums)
+        .push_back({record.name, record.shape, values_of(record, run_dir)});
+  }
+  if (values.gradients.empty()) {
+    throw TraceError(fmt::format("{}: step {} holds no reduced gradients; this is no trace of a forced run", run_dir,
+                                 step.step));
+  }
+  double sum = 0;
+  std::size_t losses = 0;
+  for (const StepRecords& rank : step.ranks) {
+    for (const Record& record : rank.records) {
+      if (record.phase != Phase::loss || record.name != "loss" || !record.is_scalar) continue;
+      sum += record.value;
+      ++losses;
+    }
+  }
+  if (losses == step.ranks.size()) values.loss = sum / static_cast<double>(losses);
+  values.energies = energies_of(step, run_dir);
+  return values;
+}
+
+EnergyDifference energy_difference(const Energies& reference, const Energies& other) {
+  Occurrences places;
+  for (std::size_t i = 0; i < reference.rows.size(); ++i) places.add(reference.rows[i].row_id, i);
+  EnergyDifference total;
+  std::unordered_map<int64_t, std::size_t> seen;
+  std::set<int> ranks_that_differ;
+  int64_t matched = 0;
+  for (const EnergyRow& row : other.rows) {
+    const auto place = places.at(row.row_id, seen[row.row_id]++);
+    if (!place) continue;
+    ++matched;
+    compare_row(reference, reference.rows[*place], other, row, total, ranks_that_differ);
+  }
+  total.missing_rows = std::max<int64_t>(0, static_cast<int64_t>(reference.rows.size()) - matched);
+  total.every_rank_differs = ranks_that_differ.size() == other.columns.size();
+  return total;
+}
+
+double largest_energy(const Energies& energies) {
+  double largest = 0;
+  for (const EnergyRow& row : energies.rows) {
+    for (double value : row.values) {
+      if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+    }
+  }
+  return largest;
+}
+
+}  // namespace lockstep
