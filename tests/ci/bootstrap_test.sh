@@ -51,6 +51,14 @@ bootstrap "" || status=$?
 ((status == 7)) || complain "no LibTorch and no network: status $status instead of 7"
 logged "set CMAKE_PREFIX_PATH to a LibTorch 2.13"
 
+printf '#!/bin/sh\nprintf "Filesystem 1024-blocks Used Available\\nx 1 1 204800 1%%%% /\\n"\n' >"$work/bin/df"
+chmod +x "$work/bin/df"
+status=0
+bootstrap "$work/right" || status=$?
+((status == 7)) || complain "a full disk: status $status instead of 7"
+logged "200 MB are free in $work/checkout; the build needs about 1500 MB"
+rm "$work/bin/df"
+
 touch "$work/missing"
 status=0
 bootstrap "$work/right" || status=$?
