@@ -35,6 +35,8 @@ struct LaunchOptions {
   double command_started = 0;   ///< CLOCK_MONOTONIC seconds at which the command began, for time to first step
   std::function<void(const RunEvent&)> on_event;
   const volatile int* stop_requested = nullptr;  ///< set by a signal handler: 1 = drain in order, 2 = kill
+  double hang_grace_s = 2;   ///< beyond a run's timeout_s, so that what its ranks say of a silent peer comes first
+  double kill_grace_s = 1;   ///< from a rank's failure (or the request to stop) to the SIGKILL of the others
 };
 
 struct LaunchReport {
@@ -45,7 +47,8 @@ struct LaunchReport {
 
 /// Runs what the plan says and is not reused: longest first with backfill, a run's needs before it. Each run writes
 /// under OUT/runs/<id>: run.json first (resolved config, provenance), then traces, logs and results of its ranks, then
-/// `done` (the hashes that decide reuse). Leaves no process behind. Throws MachineError.
+/// `done` (the hashes that decide reuse). A run whose need failed is a failure too. The first request to stop starts
+/// nothing more and ends what is going, to be done again by the next launch. Leaves no process behind. Throws MachineError.
 LaunchReport launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity);
 
 }  // namespace lockstep

@@ -1,0 +1,119 @@
+#include "harness/launch/beat.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "harness/plan/errors.h"
+
+namespace lockstep {
+namespace {
+
+// Reports and looks may meet: the text is stored word by word, and `changes` is odd while a report is being written, so
+// that a reader can tell a whole text from half of two.
+constexpr int kWords = sizeof(BeatSlot::operation) / sizeof(uint64_t);
+using Words = std::array<uint64_t, kWords>;
+constexpr int kReadAttempts = 64;
+
+std::atomic_ref<uint64_t> word(BeatSlot& slot, int i) {
+  return std::atomic_ref<uint64_t>(reinterpret_cast<uint64_t*>(slot.operation)[i]);
+}
+
+std::size_t bytes_of(int world_size) { return sizeof(BeatSlot) * static_cast<std::size_t>(world_size); }
+
+[[noreturn]] void fail(const std::string& path, const char* what, int error) {
+  throw MachineError(path + ": " + what + ": " + std::strerror(error));
+}
+
+BeatSlot* map_slots(const std::string& path, int descriptor, int world_size) {
+  void* memory = ::mmap(nullptr, bytes_of(world_size), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  const int error = errno;
+  ::close(descriptor);
+  if (memory == MAP_FAILED) fail(path, "cannot map", error);
+  return static_cast<BeatSlot*>(memory);
+}
+
+}  // namespace
+
+BeatFile BeatFile::create(const std::string& path, int world_size) {
+  LOCKSTEP_CHECK(world_size >= 1, "a run has at least one rank");
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) fail(path, "cannot create", errno);
+  // Reserved now: a full disk would otherwise show itself as a SIGBUS at the first report.
+  if (const int error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes_of(world_size)))) {
+    ::close(descriptor);
+    fail(path, "cannot reserve space", error);
+  }
+  BeatSlot* slots = map_slots(path, descriptor, world_size);
+  for (int r = 0; r < world_size; ++r) slots[r].step.store(-1, std::memory_order_release);
+  return BeatFile(slots, world_size);
+}
+
+BeatFile BeatFile::open(const std::string& path, int world_size) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) fail(path, "cannot open", errno);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || static_cast<std::size_t>(status.st_size) != bytes_of(world_size)) {
+    ::close(descriptor);
+    throw MachineError(path + ": is not the beat file of " + std::to_string(world_size) + " ranks");
+  }
+  return BeatFile(map_slots(path, descriptor, world_size), world_size);
+}
+
+BeatFile::BeatFile(BeatFile&& other) noexcept
+    : slots_(std::exchange(other.slots_, nullptr)), world_size_(std::exchange(other.world_size_, 0)) {}
+
+BeatFile& BeatFile::operator=(BeatFile&& other) noexcept {
+  std::swap(slots_, other.slots_);
+  std::swap(world_size_, other.world_size_);
+  return *this;
+}
+
+BeatFile::~BeatFile() {
+  if (slots_ != nullptr) ::munmap(slots_, bytes_of(world_size_));
+}
+
+void BeatFile::report(int rank, int64_t step, const char* operation) {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  BeatSlot& slot = slots_[rank];
+  Words text{};
+  std::memcpy(text.data(), operation, ::strnlen(operation, sizeof(BeatSlot::operation) - 1));
+  const uint64_t before = slot.changes.load(std::memory_order_relaxed) & ~uint64_t{1};
+  slot.changes.store(before + 1, std::memory_order_seq_cst);
+  for (int i = 0; i < kWords; ++i) word(slot, i).store(text[static_cast<std::size_t>(i)], std::memory_order_release);
+  slot.step.store(step, std::memory_order_release);
+  slot.changes.store(before + 2, std::memory_order_release);
+}
+
+int64_t BeatFile::step(int rank) const {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  return slots_[rank].step.load(std::memory_order_acquire);
+}
+
+uint64_t BeatFile::changes(int rank) const {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  return slots_[rank].changes.load(std::memory_order_acquire);
+}
+
+std::string BeatFile::operation(int rank) const {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  BeatSlot& slot = slots_[rank];
+  Words text{};
+  // A rank that was killed inside a report leaves an odd count for ever: then the last look has to do.
+  for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
+    const uint64_t before = slot.changes.load(std::memory_order_acquire);
+    for (int i = 0; i < kWords; ++i) text[static_cast<std::size_t>(i)] = word(slot, i).load(std::memory_order_acquire);
+    if (before % 2 == 0 && slot.changes.load(std::memory_order_acquire) == before) break;
+  }
+  const char* bytes = reinterpret_cast<const char*>(text.data());
+  return std::string(bytes, ::strnlen(bytes, sizeof(BeatSlot::operation)));
+}
+
+}  // namespace lockstep

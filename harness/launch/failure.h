@@ -1,0 +1,47 @@
+#pragma once
+// Names what went wrong in a run from how its processes ended and from what its ranks wrote.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/launch/beat.h"
+#include "harness/launch/launcher.h"
+
+namespace lockstep {
+
+/// How one process of a run ended.
+struct RankEnd {
+  int rank = -1;                ///< -1: the process was all ranks of the run
+  int code = 0;                 ///< exit status, if signal is 0
+  int signal = 0;
+  bool killed_by_us = false;    ///< after the launcher had sent it a signal
+};
+
+struct RunEnds {
+  std::string run, dir;
+  int world_size = 1;
+  const BeatFile* beat = nullptr;
+  std::vector<RankEnd> ends;    ///< in order of arrival
+};
+
+/// Does the message say no more than that other ranks were gone or silent?
+bool only_lost_its_peers(const std::string& message);
+
+/// The first failing rank, or nothing if every rank of the run has left a finished result. A rank that only lost its peers
+/// is named if no other failed.
+std::optional<RankFailure> name_failure(const RunEnds& ends);
+
+/// Do all processes that have failed so far say that they only lost their peers?
+bool all_lost_their_peers(const RunEnds& ends);
+
+/// The failure of a run that was killed because `rank` stood still; `message` says for how long.
+RankFailure hung_failure(const RunEnds& ends, int rank, const std::string& message);
+
+/// The same for a run that was stopped at the user's wish.
+RankFailure interrupted_failure(const RunEnds& ends);
+
+/// Does any text of the failure say that the disk is full?
+bool disk_was_full(const RankFailure& failure);
+
+}  // namespace lockstep

@@ -1,0 +1,309 @@
+#include "harness/launch/launcher.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "harness/launch/failure.h"
+#include "harness/launch/parent_process.h"
+#include "harness/launch/run_folder.h"
+#include "harness/launch/job_queue.h"
+#include "harness/launch/watch.h"
+#include "harness/plan/errors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kLookEvery_s = 0.1;       ///< beats lie in memory, which poll() cannot watch
+constexpr double kLoadDeadline_s = 120;    ///< of LibTorch from a cold disk
+constexpr double kDeathDeadline_s = 10;    ///< after SIGKILL
+constexpr double kQuitDeadline_s = 5;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// One run while its ranks live.
+struct Going {
+  const PlannedRun* run;
+  std::size_t job;
+  RunEnds facts;
+  BeatFile beat;
+  RunWatch watch;
+  double started_at = kNever;          ///< when the parent said that it had
+  double kill_at = kNever;             ///< when the rest of it gets SIGKILL
+  double dead_by = kNever;             ///< when they must be gone
+  bool signalled = false, killed = false, stopped_by_user = false;
+  std::optional<RankFailure> hung;
+  int64_t shown_step = -1;
+
+  Going(const PlannedRun& run_, std::size_t job_, const std::string& dir, double now)
+      : run(&run_),
+        job(job_),
+        beat(BeatFile::create(dir + "/beat", run_.config.layout.world_size)),
+        watch(run_.config.layout.world_size, now) {
+    facts.run = run_.id;
+    facts.dir = dir;
+    facts.world_size = run_.config.layout.world_size;
+    facts.beat = &beat;
+  }
+  bool started() const { return started_at < kNever; }
+  double seconds(double now) const { return started() ? now - started_at : 0; }
+};
+
+class Launch {
+ public:
+  Launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity);
+  LaunchReport run();
+
+ private:
+  void start_what_can();
+  void start(std::size_t job);
+  void heed_stop();
+  void wait_for_events();
+  void handle(const ParentEvent& event);
+  void handle_exit(Going& going, const ParentEvent& event);
+  void look_after(Going& going, double now);
+  void declare_hung(Going& going, int rank, const std::string& message);
+  void signal(Going& going, int number);
+  void conclude(Going& going);
+  void give_up(std::size_t job, const std::string& need);
+  void fail(RankFailure failure, double seconds);
+  void tell(const RunEvent& event) const {
+    if (options_.on_event) options_.on_event(event);
+  }
+
+  const LaunchOptions& options_;
+  const BuildIdentity& identity_;
+  LaunchReport report_;
+  std::vector<const PlannedRun*> runs_;  ///< by job
+  std::optional<JobQueue> queue_;
+  std::unique_ptr<ParentProcess> parent_;
+  bool parent_ready_ = false;
+  double parent_started_ = 0;
+  std::map<std::string, std::unique_ptr<Going>> going_;
+  int stop_heeded_ = 0;
+};
+
+int slots_for(const LaunchOptions& options) {
+  if (options.jobs > 0) return options.jobs;
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity)
+    : options_(options), identity_(identity) {
+  std::vector<Job> jobs;
+  for (const PlannedRun& run : plan.runs) {
+    if (run.reused) {
+      ++report_.reused;
+      tell({RunEvent::Kind::reused, run.id});
+      continue;
+    }
+    runs_.push_back(&run);
+    jobs.push_back({run.id, run.needs, run.estimate_s, processes_of(run.config)});
+  }
+  queue_.emplace(std::move(jobs), slots_for(options));
+}
+
+LaunchReport Launch::run() {
+  if (queue_->done()) return report_;
+  parent_started_ = monotonic_s();
+  parent_ = std::make_unique<ParentProcess>(options_.rank_program);
+  for (;;) {
+    heed_stop();
+    start_what_can();
+    if (queue_->done()) break;
+    wait_for_events();
+    const double now = monotonic_s();
+    if (!parent_ready_ && now - parent_started_ > kLoadDeadline_s) {
+      throw MachineError(fmt::format("{}: has not loaded within {} s", options_.rank_program, kLoadDeadline_s));
+    }
+    for (auto& [id, going] : going_) look_after(*going, now);
+  }
+  parent_->shut_down(kQuitDeadline_s);
+  return report_;
+}
+
+void Launch::start_what_can() {
+  while (const auto job = queue_->next()) start(*job);
+}
+
+void Launch::start(std::size_t job) {
+  const PlannedRun& run = *runs_[job];
+  const std::string dir = run_folder(options_.out_dir, run.id);
+  prepare_run_folder(dir, run, identity_);
+  going_[run.id] = std::make_unique<Going>(run, job, dir, monotonic_s());
+  ParentCommand command;
+  command.op = ParentCommand::Op::start;
+  command.run = run.id;
+  command.dir = dir;
+  command.world_size = run.config.layout.world_size;
+  command.processes = processes_of(run.config);
+  command.command_started = options_.command_started;
+  parent_->send(command);
+}
+
+void Launch::heed_stop() {
+  const int wish = options_.stop_requested == nullptr ? 0 : *options_.stop_requested;
+  if (wish <= stop_heeded_) return;
+  stop_heeded_ = wish;
+  report_.interrupted = true;
+  queue_->stop();
+  for (auto& [id, going] : going_) {
+    going->stopped_by_user = true;
+    signal(*going, wish == 1 ? SIGTERM : SIGKILL);
+  }
+}
+
+void Launch::wait_for_events() {
+  pollfd wait{parent_->descriptor(), POLLIN, 0};
+  double deadline = monotonic_s() + kLookEvery_s;
+  for (const auto& [id, going] : going_) deadline = std::min({deadline, going->kill_at, going->dead_by});
+  const double left_ms = std::max(0.0, (deadline - monotonic_s()) * 1000);
+  const int ready = ::poll(&wait, 1, static_cast<int>(left_ms) + 1);
+  if (ready <= 0) return;
+  for (const ParentEvent& event : parent_->receive()) handle(event);
+}
+
+void Launch::handle(const ParentEvent& event) {
+  if (event.kind == ParentEvent::Kind::ready) {
+    parent_ready_ = true;
+    return;
+  }
+  const auto found = going_.find(event.run);
+  LOCKSTEP_CHECK(found != going_.end(), "the rank parent speaks of a run that is not going: " + event.run);
+  Going& going = *found->second;
+  switch (event.kind) {
+    case ParentEvent::Kind::started:
+      going.started_at = monotonic_s();
+      going.watch = RunWatch(going.facts.world_size, going.started_at);
+      tell({RunEvent::Kind::started, going.run->id, 0, steps_to_run(going.run->config)});
+      break;
+    case ParentEvent::Kind::exit:
+      handle_exit(going, event);
+      break;
+    default:
+      throw MachineError(event.run + ": its ranks cannot be started: " + event.message);
+  }
+}
+
+void Launch::handle_exit(Going& going, const ParentEvent& event) {
+  going.facts.ends.push_back({event.rank, event.code, event.signal, going.signalled && event.signal != 0});
+  const double now = monotonic_s();
+  going.watch.look(going.beat, now);
+  if (event.rank >= 0) going.watch.ended(event.rank);
+  if (static_cast<int>(going.facts.ends.size()) == processes_of(going.run->config)) {
+    conclude(going);
+    return;
+  }
+  RunEnds this_one = going.facts;
+  this_one.ends = {going.facts.ends.back()};
+  if (going.kill_at == kNever && name_failure(this_one)) going.kill_at = now + options_.kill_grace_s;
+}
+
+void Launch::look_after(Going& going, double now) {
+  const RunConfig& config = going.run->config;
+  if (now >= going.dead_by) {
+    throw MachineError(fmt::format("{}: its ranks did not die within {} s of SIGKILL", going.run->id, kDeathDeadline_s));
+  }
+  if (!going.started() || going.killed) return;
+  going.watch.look(going.beat, now);
+  if (now >= going.kill_at) {
+    const int behind = going.watch.behind();
+    // Everybody who ended says that somebody else was silent: then it is the one who has not ended.
+    const bool others_accuse = !going.facts.ends.empty() && behind >= 0 && all_lost_their_peers(going.facts);
+    if (others_accuse && !going.stopped_by_user) {
+      const auto accusation = name_failure(going.facts);
+      declare_hung(going, behind, fmt::format("silent while its peers failed; rank {}: {}", accusation->rank,
+                                              accusation->message));
+    }
+    signal(going, SIGKILL);
+    return;
+  }
+  if (going.watch.standstill_s(now) > config.timeout_s + options_.hang_grace_s && going.kill_at == kNever) {
+    declare_hung(going, going.watch.behind(),
+                 fmt::format("no progress for {:.1f} s (timeout_s is {})", going.watch.standstill_s(now), config.timeout_s));
+    signal(going, SIGKILL);
+    return;
+  }
+  const int64_t step = going.beat.step(0);
+  if (step == going.shown_step || step < 0) return;
+  going.shown_step = step;
+  const int64_t steps = steps_to_run(config);
+  tell({RunEvent::Kind::progress, going.run->id, std::min(step, steps), steps, going.seconds(now)});
+}
+
+void Launch::declare_hung(Going& going, int rank, const std::string& message) {
+  going.hung = hung_failure(going.facts, rank, message);
+}
+
+void Launch::signal(Going& going, int number) {
+  const double now = monotonic_s();
+  ParentCommand command;
+  command.op = ParentCommand::Op::kill;
+  command.run = going.run->id;
+  command.signal = number;
+  parent_->send(command);
+  going.signalled = true;
+  if (number == SIGKILL) {
+    going.killed = true;
+    going.kill_at = kNever;
+    // A parent that is still loading has its own deadline.
+    going.dead_by = std::max(now, parent_ready_ ? now : parent_started_ + kLoadDeadline_s) + kDeathDeadline_s;
+  } else {
+    going.kill_at = std::min(going.kill_at, now + options_.kill_grace_s);
+  }
+}
+
+void Launch::conclude(Going& going) {
+  const std::unique_ptr<Going> ended = std::move(going_.at(going.run->id));
+  going_.erase(ended->run->id);
+  const double seconds = ended->seconds(monotonic_s());
+  std::optional<RankFailure> failure = ended->hung ? ended->hung : name_failure(ended->facts);
+  if (failure && !ended->hung && ended->stopped_by_user) failure = interrupted_failure(ended->facts);
+  if (!failure) {
+    write_done(ended->facts.dir, *ended->run, identity_, seconds);
+    queue_->finished(ended->job);
+    ++report_.finished;
+    const int64_t steps = steps_to_run(ended->run->config);
+    tell({RunEvent::Kind::finished, ended->run->id, steps, steps, seconds});
+    return;
+  }
+  if (disk_was_full(*failure)) {
+    throw MachineError(fmt::format("{}: rank {} found the disk full: {}; free some space and run again to resume",
+                                   ended->facts.dir, failure->rank, failure->message));
+  }
+  const std::vector<std::size_t> given_up = queue_->failed(ended->job);
+  fail(std::move(*failure), seconds);
+  if (report_.interrupted) return;
+  for (const std::size_t job : given_up) give_up(job, ended->run->id);
+}
+
+void Launch::give_up(std::size_t job, const std::string& need) {
+  RankFailure failure;
+  failure.run = runs_[job]->id;
+  failure.kind = "threw";
+  failure.message = "not started: it needs " + need + ", which failed";
+  fail(std::move(failure), 0);
+}
+
+void Launch::fail(RankFailure failure, double seconds) {
+  report_.failures.push_back(std::move(failure));
+  RunEvent event{RunEvent::Kind::failed, report_.failures.back().run};
+  event.seconds = seconds;
+  event.failure = &report_.failures.back();
+  tell(event);
+}
+
+}  // namespace
+
+LaunchReport launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity) {
+  return Launch(plan, options, identity).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,152 @@
+#include "harness/launch/parent_process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <string_view>
+
+#include "harness/launch/run_folder.h"
+#include "harness/plan/errors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kSocketInParent = 3;
+constexpr int kExecFailed = 127;
+
+/// The environment of ranks: ours, with the thread counts pinned that libraries read while they load.
+std::vector<std::string> rank_environment() {
+  const std::array<std::string, 2> pinned = {"OMP_NUM_THREADS=" + std::to_string(kThreadsPerRank),
+                                             "MKL_NUM_THREADS=" + std::to_string(kThreadsPerRank)};
+  std::vector<std::string> entries(pinned.begin(), pinned.end());
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const auto is_name_of = [&](const std::string& pin) {
+      const std::size_t name = pin.find('=') + 1;
+      return text.substr(0, name) == std::string_view(pin).substr(0, name);
+    };
+    if (std::none_of(pinned.begin(), pinned.end(), is_name_of)) entries.emplace_back(text);
+  }
+  return entries;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+/// In the forked child: only calls that are safe between fork and exec.
+[[noreturn]] void become(const char* program, char* const* arguments, char* const* environment, int socket,
+                         pid_t lockstep_pid) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != lockstep_pid) ::_exit(kExecFailed);  // lockstep died before the line above
+  ::setsid();
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);  // lockstep's output is data; whatever libraries print is not
+  if (socket == kSocketInParent) ::fcntl(socket, F_SETFD, 0);
+  else ::dup2(socket, kSocketInParent);
+  ::close_range(kSocketInParent + 1, ~0U, 0);
+  ::execve(program, arguments, environment);
+  ::_exit(kExecFailed);
+}
+
+}  // namespace
+
+double monotonic_s() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+ParentProcess::ParentProcess(const std::string& program) : program_(program) {
+  if (::access(program.c_str(), X_OK) != 0) {
+    throw MachineError(program + ": " + std::strerror(errno) +
+                       "; it starts the ranks: build it (target lockstep-rank), or name it in LOCKSTEP_RANK");
+  }
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw MachineError(std::string("cannot make a socket pair: ") + std::strerror(errno));
+  }
+  socket_ = std::make_unique<LineSocket>(ends[0]);
+  std::vector<std::string> words = {program, "--socket", std::to_string(kSocketInParent)};
+  std::vector<std::string> variables = rank_environment();
+  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
+  const pid_t lockstep_pid = ::getpid();
+  pid_ = ::fork();
+  const int error = errno;
+  if (pid_ == 0) become(program.c_str(), arguments.data(), environment.data(), ends[1], lockstep_pid);
+  ::close(ends[1]);
+  if (pid_ < 0) throw MachineError("cannot start " + program + ": " + std::strerror(error));
+}
+
+ParentProcess::~ParentProcess() {
+  if (pid_ > 0) shut_down(2.0);
+}
+
+int ParentProcess::reap() {
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  return status;
+}
+
+void ParentProcess::gone() {
+  std::string how;
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);  // it has closed its socket: without it, it is of no use
+    const int status = reap();
+    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL) how = "killed by signal " + std::to_string(WTERMSIG(status));
+    else if (WIFEXITED(status)) how = "exit status " + std::to_string(WEXITSTATUS(status));
+    else how = "killed";
+  }
+  throw MachineError(program_ + ": the rank parent ended before its runs did (" + how + ")");
+}
+
+void ParentProcess::send(const ParentCommand& command) {
+  if (!socket_->send(to_line(command))) gone();
+}
+
+std::vector<ParentEvent> ParentProcess::receive() {
+  const bool there = socket_->receive();
+  std::vector<ParentEvent> events;
+  while (const auto line = socket_->line()) events.push_back(event_from_line(*line));
+  if (!there && events.empty()) gone();
+  return events;
+}
+
+void ParentProcess::shut_down(double deadline_s) {
+  if (pid_ <= 0) return;
+  socket_->send(to_line(ParentCommand{}));
+  const double deadline = monotonic_s() + deadline_s;
+  // Its end of the socket closes when it ends, and not before.
+  bool there = true;
+  while (there) {
+    const double left_s = deadline - monotonic_s();
+    if (left_s <= 0) break;
+    pollfd wait{socket_->descriptor(), POLLIN, 0};
+    const int ready = ::poll(&wait, 1, static_cast<int>(left_s * 1000) + 1);
+    if (ready > 0) there = socket_->receive();
+  }
+  if (there) ::kill(pid_, SIGKILL);
+  reap();
+}
+
+}  // namespace lockstep

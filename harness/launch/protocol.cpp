@@ -1,0 +1,166 @@
+#include "harness/launch/protocol.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& line, const std::string& why) {
+  throw std::runtime_error("cannot understand the message '" + line + "': " + why);
+}
+
+json parse(const std::string& line) {
+  json message = json::parse(line, nullptr, false);
+  if (!message.is_object()) refuse(line, "not a JSON object");
+  return message;
+}
+
+template <class T>
+T field(const json& message, const char* key, const std::string& line) {
+  const auto found = message.find(key);
+  if (found == message.end()) refuse(line, std::string("no '") + key + "'");
+  if constexpr (std::is_same_v<T, std::string>) {
+    if (!found->is_string()) refuse(line, std::string("'") + key + "' is not a string");
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    if (!found->is_number()) refuse(line, std::string("'") + key + "' is not a number");
+  } else {
+    if (!found->is_array()) refuse(line, std::string("'") + key + "' is not a list");
+  }
+  return found->get<T>();
+}
+
+}  // namespace
+
+std::string to_line(const ParentCommand& command) {
+  json message;
+  switch (command.op) {
+    case ParentCommand::Op::start:
+      message = {{"op", "start"},
+                 {"run", command.run},
+                 {"dir", command.dir},
+                 {"world", command.world_size},
+                 {"processes", command.processes},
+                 {"command_started", command.command_started}};
+      break;
+    case ParentCommand::Op::kill:
+      message = {{"op", "kill"}, {"run", command.run}, {"signal", command.signal}};
+      break;
+    case ParentCommand::Op::quit:
+      message = {{"op", "quit"}};
+      break;
+  }
+  return message.dump() + "\n";
+}
+
+std::string to_line(const ParentEvent& event) {
+  json message;
+  switch (event.kind) {
+    case ParentEvent::Kind::ready:
+      message = {{"event", "ready"}};
+      break;
+    case ParentEvent::Kind::started:
+      message = {{"event", "started"}, {"run", event.run}, {"pids", event.pids}};
+      break;
+    case ParentEvent::Kind::exit:
+      message = {{"event", "exit"}, {"run", event.run}, {"rank", event.rank}};
+      if (event.signal != 0) message["signal"] = event.signal;
+      else message["code"] = event.code;
+      break;
+    case ParentEvent::Kind::refused:
+      message = {{"event", "refused"}, {"run", event.run}, {"message", event.message}};
+      break;
+  }
+  return message.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+ParentCommand command_from_line(const std::string& line) {
+  const json message = parse(line);
+  const auto op = field<std::string>(message, "op", line);
+  ParentCommand command;
+  if (op == "start") {
+    command.op = ParentCommand::Op::start;
+    command.run = field<std::string>(message, "run", line);
+    command.dir = field<std::string>(message, "dir", line);
+    command.world_size = field<int>(message, "world", line);
+    command.processes = field<int>(message, "processes", line);
+    command.command_started = field<double>(message, "command_started", line);
+    const bool counts_fit = command.processes == 1 || command.processes == command.world_size;
+    if (command.world_size < 1 || !counts_fit) refuse(line, "'processes' is neither 1 nor the world's size");
+  } else if (op == "kill") {
+    command.op = ParentCommand::Op::kill;
+    command.run = field<std::string>(message, "run", line);
+    command.signal = field<int>(message, "signal", line);
+  } else if (op == "quit") {
+    command.op = ParentCommand::Op::quit;
+  } else {
+    refuse(line, "unknown op");
+  }
+  return command;
+}
+
+ParentEvent event_from_line(const std::string& line) {
+  const json message = parse(line);
+  const auto kind = field<std::string>(message, "event", line);
+  ParentEvent event;
+  if (kind == "ready") return event;
+  event.run = field<std::string>(message, "run", line);
+  if (kind == "started") {
+    event.kind = ParentEvent::Kind::started;
+    event.pids = field<std::vector<int>>(message, "pids", line);
+  } else if (kind == "exit") {
+    event.kind = ParentEvent::Kind::exit;
+    event.rank = field<int>(message, "rank", line);
+    if (message.contains("signal")) event.signal = field<int>(message, "signal", line);
+    else event.code = field<int>(message, "code", line);
+  } else if (kind == "refused") {
+    event.kind = ParentEvent::Kind::refused;
+    event.message = field<std::string>(message, "message", line);
+  } else {
+    refuse(line, "unknown event");
+  }
+  return event;
+}
+
+LineSocket::~LineSocket() { ::close(descriptor_); }
+
+bool LineSocket::send(const std::string& line) {
+  std::size_t sent = 0;
+  while (sent < line.size()) {
+    const ssize_t n = ::send(descriptor_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    sent += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+bool LineSocket::receive() {
+  char block[4096];
+  for (;;) {
+    const ssize_t n = ::recv(descriptor_, block, sizeof block, MSG_DONTWAIT);
+    if (n > 0) {
+      buffer_.append(block, static_cast<std::size_t>(n));
+      continue;
+    }
+    if (n == 0) return false;
+    if (errno == EINTR) continue;
+    return errno == EAGAIN || errno == EWOULDBLOCK;
+  }
+}
+
+std::optional<std::string> LineSocket::line() {
+  const std::size_t end = buffer_.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  std::string result = buffer_.substr(0, end);
+  buffer_.erase(0, end + 1);
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+#include "harness/launch/run_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <thread>
+
+#include "harness/plan/errors.h"
+#include "harness/trace/rank_result.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::streamoff kTailBytes = 64 * 1024;
+constexpr std::size_t kLineBytes = 400;
+
+/// Variables that change what ranks compute, how fast, or over which network.
+constexpr std::array<std::string_view, 14> kMattering = {
+    "OMP_",  "MKL_",   "KMP_",  "GOMP_", "ATEN_",     "DNNL_",       "ONEDNN_",
+    "GLOO_", "TORCH_", "NCCL_", "CUDA_", "LOCKSTEP_", "LD_PRELOAD=", "OPENBLAS_"};
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+bool is_plain_name(const std::string& id) {
+  return !id.empty() && id != "." && id != ".." && id.find('/') == std::string::npos;
+}
+
+}  // namespace
+
+std::string run_folder(const std::string& out_dir, const std::string& id) {
+  LOCKSTEP_CHECK(is_plain_name(id), "a run's id is the name of its folder: '" + id + "'");
+  return (fs::path(out_dir) / "runs" / id).string();
+}
+
+int processes_of(const RunConfig& config) {
+  return config.ranks == RankKind::real ? config.layout.world_size : 1;
+}
+
+std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity& identity) {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"build", identity.build},
+      {"libtorch", identity.libtorch},
+      {"isa", identity.isa},
+      {"data", identity.data},
+      {"host", host_name()},
+      {"processor", processor_name()},
+      {"cores", std::to_string(std::max(1U, std::thread::hardware_concurrency()))},
+      {"threads_per_rank", std::to_string(kThreadsPerRank)},
+  };
+  const auto first_variable = static_cast<std::ptrdiff_t>(facts.size());
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const auto matters = [&](std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; };
+    if (std::none_of(kMattering.begin(), kMattering.end(), matters)) continue;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    facts.emplace_back("env." + std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
+  }
+  std::sort(facts.begin() + first_variable, facts.end());
+  return facts;
+}
+
+void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity) {
+  std::error_code error;
+  fs::remove_all(dir, error);
+  if (error) throw MachineError(dir + ": cannot remove what an earlier attempt left: " + error.message());
+  fs::create_directories(dir, error);
+  if (error) throw MachineError(dir + ": cannot be created: " + error.message());
+  json facts = json::object();
+  for (const auto& [key, value] : provenance(identity)) facts[key] = value;
+  facts["started"] = utc_now();
+  const json content = {{"config", json::parse(canonical_json(run.config))},
+                        {"config_hash", run.hash},
+                        {"id", run.id},
+                        {"role", name_of(run.role)},
+                        {"cell", run.cell},
+                        {"provenance", facts}};
+  write_file_atomically(dir + "/run.json", content.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity, double seconds) {
+  const json content = {{"config_hash", run.hash},       {"build", identity.build}, {"libtorch", identity.libtorch},
+                        {"isa", identity.isa},           {"data", identity.data},   {"seconds", seconds}};
+  write_file_atomically(dir + "/done", content.dump(2) + "\n");
+}
+
+std::vector<std::string> last_lines(const std::string& path, std::size_t count) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  file.seekg(0, std::ios::end);
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    for (char& c : line) {
+      const auto byte = static_cast<unsigned char>(c);
+      if ((byte < 0x20 && c != '\t') || byte == 0x7f) c = '?';
+    }
+    if (line.size() > kLineBytes) line = line.substr(0, kLineBytes) + " [cut]";
+    lines.push_back(std::move(line));
+  }
+  if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
+  return lines;
+}
+
+std::string rank_log_path(const std::string& dir, int rank) {
+  return dir + "/rank-" + std::to_string(std::max(rank, 0)) + ".log";
+}
+
+std::string rank_result_path(const std::string& dir, int rank) {
+  return dir + "/rank-" + std::to_string(rank) + ".result.json";
+}
+
+}  // namespace lockstep

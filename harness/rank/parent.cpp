@@ -1,0 +1,218 @@
+#include "harness/rank/parent.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/launch/protocol.h"
+#include "harness/launch/run_folder.h"
+#include "harness/plan/errors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kThrew = 1;
+constexpr int kUsage = 2;
+
+struct Child {
+  std::string run;
+  int rank;
+};
+
+/// Signals as a program finds them when it starts, but for two that would end a rank without a word.
+void restore_signals() {
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  ::signal(SIGPIPE, SIG_IGN);  // a peer that is gone shall be an error that the rank can report
+  ::signal(SIGHUP, SIG_IGN);   // sent when a group that holds a stopped rank loses its parent
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+class Parent {
+ public:
+  Parent(int socket, const std::function<int(const RankTask&)>& run_rank) : socket_(socket), run_rank_(run_rank) {}
+  int serve();
+
+ private:
+  void obey(const ParentCommand& command);
+  void start(const ParentCommand& command);
+  std::string fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids);
+  [[noreturn]] void be_rank(const RankTask& task, int log, pid_t group);
+  void tell(const ParentEvent& event) { socket_.send(to_line(event)); }
+  void reap(bool wait);
+  void kill_all();
+
+  LineSocket socket_;
+  const std::function<int(const RankTask&)>& run_rank_;
+  std::map<pid_t, Child> children_;
+  std::map<std::string, pid_t> groups_;   ///< runs that have children
+  const pid_t own_pid_ = ::getpid();
+  bool quit_ = false;
+};
+
+int Parent::serve() {
+  sigset_t child_ended;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+  const int signals = ::signalfd(-1, &child_ended, SFD_CLOEXEC | SFD_NONBLOCK);
+  LOCKSTEP_CHECK(signals >= 0, std::string("signalfd: ") + std::strerror(errno));
+  ParentEvent ready;
+  tell(ready);
+  while (!quit_) {
+    std::array<pollfd, 2> wait = {{{socket_.descriptor(), POLLIN, 0}, {signals, POLLIN, 0}}};
+    if (::poll(wait.data(), wait.size(), -1) < 0) continue;
+    if (wait[1].revents != 0) {
+      signalfd_siginfo ignored{};
+      while (::read(signals, &ignored, sizeof ignored) > 0) {
+      }
+      reap(false);
+    }
+    if (wait[0].revents == 0) continue;
+    const bool there = socket_.receive();
+    while (const auto line = socket_.line()) obey(command_from_line(*line));
+    if (!there) quit_ = true;
+  }
+  kill_all();
+  ::close(signals);
+  return 0;
+}
+
+void Parent::obey(const ParentCommand& command) {
+  switch (command.op) {
+    case ParentCommand::Op::start:
+      start(command);
+      break;
+    case ParentCommand::Op::kill:
+      if (const auto group = groups_.find(command.run); group != groups_.end()) ::killpg(group->second, command.signal);
+      break;
+    case ParentCommand::Op::quit:
+      quit_ = true;
+      break;
+  }
+}
+
+void Parent::start(const ParentCommand& command) {
+  LOCKSTEP_CHECK(!groups_.contains(command.run), "a run that is going cannot be started: " + command.run);
+  std::vector<int> pids;
+  std::string problem;
+  for (int r = 0; r < command.processes && problem.empty(); ++r) {
+    problem = fork_rank(command, command.processes == 1 ? -1 : r, pids);
+  }
+  if (!problem.empty()) {
+    for (const int pid : pids) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+      children_.erase(pid);
+    }
+    groups_.erase(command.run);
+    tell({ParentEvent::Kind::refused, command.run, {}, -1, 0, 0, problem});
+    return;
+  }
+  tell({ParentEvent::Kind::started, command.run, pids, -1, 0, 0, {}});
+}
+
+/// Returns what went wrong, or nothing.
+std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids) {
+  const std::string log_path = rank_log_path(command.dir, rank);
+  const int log = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) return log_path + ": " + std::strerror(errno);
+  const pid_t group = pids.empty() ? 0 : pids.front();  // the first rank leads the run's process group
+  const pid_t pid = ::fork();
+  if (pid == 0) be_rank({command.dir, rank, command.command_started}, log, group);
+  const int error = errno;
+  ::close(log);
+  if (pid < 0) return std::string("fork: ") + std::strerror(error);
+  ::setpgid(pid, group);  // the child does the same: whoever comes first
+  pids.push_back(pid);
+  children_[pid] = {command.run, rank};
+  groups_[command.run] = pids.front();
+  return {};
+}
+
+void Parent::be_rank(const RankTask& task, int log, pid_t group) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != own_pid_) ::_exit(kThrew);
+  ::setpgid(0, group);
+  restore_signals();
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  ::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was printed before a crash shall be in the log
+  int status = kThrew;
+  try {
+    status = run_rank_(task);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", task.rank, error.what());
+  } catch (...) {
+    std::fprintf(stderr, "rank %d: threw something that is no std::exception\n", task.rank);
+  }
+  std::fflush(nullptr);
+  ::_exit(status);  // destructors of the parent's objects are the parent's
+}
+
+void Parent::reap(bool wait) {
+  for (;;) {
+    int status = 0;
+    const pid_t pid = ::waitpid(-1, &status, wait ? 0 : WNOHANG);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) return;
+    const auto found = children_.find(pid);
+    if (found == children_.end()) continue;
+    const Child child = found->second;
+    children_.erase(found);
+    bool last = true;
+    for (const auto& [other_pid, other] : children_) last = last && other.run != child.run;
+    if (last) groups_.erase(child.run);
+    ParentEvent event{ParentEvent::Kind::exit, child.run, {}, child.rank, 0, 0, {}};
+    if (WIFSIGNALED(status)) event.signal = WTERMSIG(status);
+    else event.code = WEXITSTATUS(status);
+    tell(event);
+  }
+}
+
+void Parent::kill_all() {
+  for (const auto& [run, group] : groups_) ::killpg(group, SIGKILL);
+  reap(true);
+}
+
+}  // namespace
+
+int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank) {
+  return Parent(socket, run_rank).serve();
+}
+
+int rank_program_main(int argc, char** argv, const char* description,
+                      const std::function<int(const RankTask&)>& run_rank) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::printf("%s\n", description);
+    return 0;
+  }
+  char* end = nullptr;
+  const long socket = argc == 3 && std::string_view(argv[1]) == "--socket" ? std::strtol(argv[2], &end, 10) : -1;
+  if (socket < 0 || end == argv[2] || *end != '\0') {
+    std::fprintf(stderr, "%s starts the ranks of lockstep and is started by it; see lockstep --help\n", argv[0]);
+    return kUsage;
+  }
+  ::fcntl(static_cast<int>(socket), F_SETFD, FD_CLOEXEC);
+  return serve_ranks(static_cast<int>(socket), run_rank);
+}
+
+}  // namespace lockstep

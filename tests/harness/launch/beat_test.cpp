@@ -1,0 +1,64 @@
+#include "harness/launch/beat.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "harness/plan/errors.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+TEST(BeatFile, ShowsToObserversWhatEachRankReports) {
+  const TemporaryFolder folder;
+  const BeatFile launcher = BeatFile::create(folder / "beat", 3);
+  BeatFile ranks = BeatFile::open(folder / "beat", 3);
+  EXPECT_EQ(launcher.step(1), -1);
+  EXPECT_EQ(launcher.operation(1), "");
+  const uint64_t before = launcher.changes(1);
+  ranks.report(1, 17, "all_gather loss.actions");
+  EXPECT_EQ(launcher.step(1), 17);
+  EXPECT_EQ(launcher.operation(1), "all_gather loss.actions");
+  EXPECT_GT(launcher.changes(1), before);
+  EXPECT_EQ(launcher.step(0), -1);
+  EXPECT_EQ(launcher.changes(2), 0U);
+}
+
+TEST(BeatFile, CutsLongOperations) {
+  const TemporaryFolder folder;
+  BeatFile beat = BeatFile::create(folder / "beat", 1);
+  beat.report(0, 0, std::string(200, 'x').c_str());
+  EXPECT_EQ(beat.operation(0), std::string(47, 'x'));
+}
+
+TEST(BeatFile, GivesWholeOperationsWhileARankWritesThem) {
+  const TemporaryFolder folder;
+  const BeatFile launcher = BeatFile::create(folder / "beat", 1);
+  const std::string a(40, 'a'), b(40, 'b');
+  std::atomic<bool> go{true};
+  std::thread rank([&] {
+    BeatFile own = BeatFile::open(folder / "beat", 1);
+    for (int64_t step = 0; go; ++step) own.report(0, step, (step % 2 == 0 ? a : b).c_str());
+  });
+  int whole = 0, mixed = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const std::string seen = launcher.operation(0);
+    if (seen.empty()) continue;
+    (seen == a || seen == b ? whole : mixed) += 1;
+  }
+  go = false;
+  rank.join();
+  EXPECT_EQ(mixed, 0) << "of " << whole + mixed;
+}
+
+TEST(BeatFile, RefusesAFileOfAnotherWorldSize) {
+  const TemporaryFolder folder;
+  const BeatFile launcher = BeatFile::create(folder / "beat", 2);
+  EXPECT_THROW(BeatFile::open(folder / "beat", 3), MachineError);
+  EXPECT_THROW(BeatFile::open(folder / "none", 2), MachineError);
+  EXPECT_THROW(BeatFile::create(folder / "no/folder", 2), MachineError);
+}
+
+}  // namespace
+}  // namespace lockstep

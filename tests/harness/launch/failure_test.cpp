@@ -1,0 +1,145 @@
+#include "harness/launch/failure.h"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "harness/launch/run_folder.h"
+#include "harness/trace/rank_result.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class NameFailure : public testing::Test {
+ protected:
+  NameFailure() {
+    ends_.run = "a";
+    ends_.dir = folder_.path();
+    ends_.world_size = 3;
+    ends_.beat = &beat_;
+  }
+  void result(int rank, const std::string& status, const std::string& error = {}) {
+    RankResult result;
+    result.rank = rank;
+    result.world_size = 3;
+    result.status = status;
+    result.error = error;
+    result.phase = "train";
+    write_rank_result(rank_result_path(folder_.path(), rank), result);
+  }
+  void all_finish() {
+    for (int rank = 0; rank < 3; ++rank) result(rank, "finished");
+  }
+  const TemporaryFolder folder_;
+  BeatFile beat_ = BeatFile::create(folder_ / "beat", 3);
+  RunEnds ends_;
+};
+
+TEST_F(NameFailure, FindsNothingWhereEveryRankFinished) {
+  all_finish();
+  ends_.ends = {{2}, {0}, {1}};
+  EXPECT_FALSE(name_failure(ends_));
+  ends_.ends = {{-1}};
+  EXPECT_FALSE(name_failure(ends_));
+}
+
+TEST_F(NameFailure, NamesTheOneThatThrewNotThoseThatLostIt) {
+  result(0, "failed", "[pair.cc:534] Connection closed by peer [127.0.0.1]:31");
+  result(1, "failed", "no such tensor");
+  result(2, "failed", "Timed out waiting 1000ms for recv operation to complete");
+  beat_.report(1, 17, "forward");
+  write_text(rank_log_path(folder_.path(), 1), "first\nlast\n");
+  ends_.ends = {{0, 1}, {2, 1}, {1, 1}};
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_EQ(failure->kind, "threw");
+  EXPECT_EQ(failure->message, "no such tensor");
+  EXPECT_EQ(failure->step, 17);
+  EXPECT_EQ(failure->operation, "forward");
+  EXPECT_THAT(failure->last_lines, ElementsAre("first", "last"));
+}
+
+TEST_F(NameFailure, NamesADeadRankThoughItsPeersEndedBefore) {
+  result(0, "failed", "Connection reset by peer");
+  result(2, "failed", "Broken pipe");
+  ends_.ends = {{0, 1}, {2, 1}, {1, 0, SIGSEGV}};
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_EQ(failure->kind, "died");
+  EXPECT_EQ(failure->message, "killed by signal 11 (SIGSEGV)");
+}
+
+TEST_F(NameFailure, DoesNotNameRanksThatTheLauncherKilled) {
+  result(2, "failed", "disk on fire");
+  ends_.ends = {{0, 0, SIGKILL, true}, {1, 0, SIGKILL, true}, {2, 1}};
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 2);
+}
+
+TEST_F(NameFailure, DoesNotTrustAnExitStatusWithoutAResult) {
+  result(0, "finished");
+  result(2, "finished");
+  ends_.ends = {{0}, {1}, {2}};
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_EQ(failure->message, "exited with status 0 without a result");
+}
+
+TEST_F(NameFailure, NoticesACrashAfterTheResult) {
+  all_finish();
+  ends_.ends = {{0}, {1, 3}, {2}};
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->message, "exited with status 3 after it had finished");
+}
+
+TEST_F(NameFailure, TakesAHalfWrittenResultAsEvidence) {
+  all_finish();
+  write_text(rank_result_path(folder_.path(), 2), "{\"rank\": 2, ");
+  ends_.ends = {{0}, {1}, {2}};
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 2);
+  EXPECT_THAT(failure->message, HasSubstr("rank-2.result.json"));
+}
+
+TEST_F(NameFailure, FindsTheFailedRankInsideOneProcess) {
+  result(0, "failed", "another rank failed");
+  result(1, "finished");
+  result(2, "failed", "no such tensor");
+  write_text(rank_log_path(folder_.path(), -1), "the only log\n");
+  ends_.ends = {{-1, 1}};
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 2);
+  EXPECT_EQ(failure->kind, "threw");
+  EXPECT_THAT(failure->last_lines, ElementsAre("the only log"));
+}
+
+TEST_F(NameFailure, NamesNoRankWhereAProcessOfSeveralWasKilled) {
+  ends_.ends = {{-1, 0, SIGKILL}};
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, -1);
+  EXPECT_EQ(failure->message, "killed by signal 9 (SIGKILL) (the process that holds all 3 ranks)");
+  ends_.world_size = 1;
+  EXPECT_EQ(name_failure(ends_)->rank, 0);
+}
+
+TEST(OnlyLostItsPeers, TellsConsequencesFromCauses) {
+  EXPECT_TRUE(only_lost_its_peers("[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"));
+  EXPECT_TRUE(only_lost_its_peers("Timed out waiting 60000ms for send operation to complete"));
+  EXPECT_FALSE(only_lost_its_peers("loss is not finite at step 17"));
+  EXPECT_FALSE(only_lost_its_peers(""));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include "harness/rank/parent.h"
+
+#include <gmock/gmock.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <poll.h>
+
+#include "harness/launch/protocol.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+/// Serves in a forked child; the test holds the other end.
+class ServedRanks {
+ public:
+  explicit ServedRanks(const std::function<int(const RankTask&)>& run_rank) {
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) ::abort();
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(ends[0]);
+      ::_exit(serve_ranks(ends[1], run_rank));
+    }
+    ::close(ends[1]);
+    socket_ = std::make_unique<LineSocket>(ends[0]);
+  }
+  ~ServedRanks() {
+    if (pid_ > 0) leave();
+  }
+  ParentEvent next() {
+    for (;;) {
+      if (const auto line = socket_->line()) return event_from_line(*line);
+      pollfd wait{socket_->descriptor(), POLLIN, 0};
+      if (::poll(&wait, 1, 30000) != 1 || !socket_->receive()) throw std::runtime_error("the parent says nothing");
+    }
+  }
+  void start(const std::string& run, const std::string& dir, int processes) {
+    ParentCommand command;
+    command.op = ParentCommand::Op::start;
+    command.run = run;
+    command.dir = dir;
+    command.world_size = command.processes = processes;
+    command.command_started = 2.5;
+    socket_->send(to_line(command));
+  }
+  void kill(const std::string& run, int signal) {
+    ParentCommand command;
+    command.op = ParentCommand::Op::kill;
+    command.run = run;
+    command.signal = signal;
+    socket_->send(to_line(command));
+  }
+  /// Closes the socket, waits, and returns the parent's exit status.
+  int leave() {
+    socket_.reset();
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t pid_;
+  std::unique_ptr<LineSocket> socket_;
+};
+
+TEST(RankParent, GivesEachRankItsTaskAndReportsItsStatus) {
+  const TemporaryFolder folder;
+  ServedRanks ranks([&](const RankTask& task) {
+    std::printf("%s %.1f\n", task.run_dir == folder.path() ? "right folder" : "wrong folder", task.command_started);
+    return 10 + task.rank;
+  });
+  EXPECT_EQ(ranks.next().kind, ParentEvent::Kind::ready);
+  ranks.start("a", folder.path(), 3);
+  const ParentEvent started = ranks.next();
+  EXPECT_EQ(started.kind, ParentEvent::Kind::started);
+  EXPECT_EQ(started.pids.size(), 3U);
+  for (int i = 0; i < 3; ++i) {
+    const ParentEvent event = ranks.next();
+    EXPECT_EQ(event.kind, ParentEvent::Kind::exit);
+    EXPECT_EQ(event.code, 10 + event.rank);
+  }
+  EXPECT_EQ(read_text(folder / "rank-2.log"), "right folder 2.5\n");
+  EXPECT_EQ(ranks.leave(), 0);
+}
+
+TEST(RankParent, KillsTheRanksOfOneRunAndNoOthers) {
+  const TemporaryFolder folder;
+  ServedRanks ranks([](const RankTask&) -> int {
+    for (;;) ::pause();
+  });
+  ranks.next();
+  ranks.start("a", folder.path(), 2);
+  ranks.start("b", folder.path(), 2);
+  ranks.next();
+  const ParentEvent b = ranks.next();
+  ranks.kill("a", SIGTERM);
+  for (int i = 0; i < 2; ++i) {
+    const ParentEvent event = ranks.next();
+    EXPECT_EQ(event.run, "a");
+    EXPECT_EQ(event.signal, SIGTERM);
+  }
+  for (const int pid : b.pids) EXPECT_EQ(::kill(pid, 0), 0);
+  EXPECT_EQ(ranks.leave(), 0);
+  for (const int pid : b.pids) EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH);
+}
+
+TEST(RankParent, GivesRanksFreshSignalsAndNoDescriptors) {
+  const TemporaryFolder folder;
+  const int inherited = ::dup(STDOUT_FILENO);
+  ServedRanks ranks([&](const RankTask&) {
+    sigset_t blocked;
+    ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
+    struct stat ignored {};
+    if (sigismember(&blocked, SIGCHLD) != 0) return 1;
+    if (::fstat(inherited, &ignored) == 0) return 2;
+    if (::signal(SIGTERM, SIG_DFL) != SIG_DFL) return 3;
+    if (::signal(SIGHUP, SIG_DFL) != SIG_IGN) return 4;
+    if (::getpgrp() != ::getpid()) return 5;
+    return 0;
+  });
+  ranks.next();
+  ranks.start("a", folder.path(), 1);
+  ranks.next();
+  const ParentEvent end = ranks.next();
+  EXPECT_EQ(end.code, 0);
+  EXPECT_EQ(end.rank, -1) << "the one process is all ranks";
+  ::close(inherited);
+}
+
+TEST(RankParent, RunsNoDestructorOfItsOwnInARank) {
+  const TemporaryFolder folder;
+  struct Loud {
+    std::string path;
+    ~Loud() { write_text(path, "destroyed"); }
+  };
+  const auto loud = std::make_shared<Loud>(Loud{folder / "destroyed"});
+  std::filesystem::remove(folder / "destroyed");
+  ServedRanks ranks([loud](const RankTask&) { return 0; });
+  ranks.next();
+  ranks.start("a", folder.path(), 1);
+  ranks.next();
+  ranks.next();
+  EXPECT_FALSE(std::filesystem::exists(folder / "destroyed"));
+  EXPECT_EQ(ranks.leave(), 0);
+}
+
+TEST(RankParent, RefusesARunWhoseLogItCannotOpen) {
+  ServedRanks ranks([](const RankTask&) { return 0; });
+  ranks.next();
+  ranks.start("a", "/nowhere/at/all", 2);
+  const ParentEvent event = ranks.next();
+  EXPECT_EQ(event.kind, ParentEvent::Kind::refused);
+  EXPECT_THAT(event.message, testing::HasSubstr("/nowhere/at/all/rank-0.log"));
+  EXPECT_EQ(ranks.leave(), 0);
+}
+
+TEST(RankProgram, ExplainsItselfToPeople) {
+  std::string program = "lockstep-rank", option = "--socket", number = "three";
+  std::array<char*, 3> arguments = {program.data(), option.data(), number.data()};
+  const auto none = [](const RankTask&) { return 0; };
+  EXPECT_EQ(rank_program_main(1, arguments.data(), "v", none), 2);
+  EXPECT_EQ(rank_program_main(3, arguments.data(), "v", none), 2);
+}
+
+}  // namespace
+}  // namespace lockstep

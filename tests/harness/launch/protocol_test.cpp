@@ -1,0 +1,83 @@
+#include "harness/launch/protocol.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <stdexcept>
+
+namespace lockstep {
+namespace {
+
+TEST(Protocol, KeepsCommands) {
+  ParentCommand start;
+  start.op = ParentCommand::Op::start;
+  start.run = "8x3 \"local\"\n";
+  start.dir = "/out/runs/a";
+  start.world_size = 8;
+  start.processes = 8;
+  start.command_started = 12.25;
+  const std::string line = to_line(start);
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  const ParentCommand read = command_from_line(line);
+  EXPECT_EQ(read.run, start.run);
+  EXPECT_EQ(read.dir, start.dir);
+  EXPECT_EQ(read.processes, 8);
+  EXPECT_EQ(read.command_started, 12.25);
+  ParentCommand kill;
+  kill.op = ParentCommand::Op::kill;
+  kill.run = "a";
+  kill.signal = 15;
+  EXPECT_EQ(command_from_line(to_line(kill)).signal, 15);
+  EXPECT_EQ(command_from_line(to_line(ParentCommand{})).op, ParentCommand::Op::quit);
+}
+
+TEST(Protocol, KeepsEvents) {
+  const ParentEvent started{ParentEvent::Kind::started, "a", {4, 5, 6}, -1, 0, 0, {}};
+  EXPECT_EQ(event_from_line(to_line(started)).pids, (std::vector<int>{4, 5, 6}));
+  const ParentEvent died{ParentEvent::Kind::exit, "a", {}, 2, 0, 9, {}};
+  EXPECT_EQ(event_from_line(to_line(died)).signal, 9);
+  EXPECT_EQ(event_from_line(to_line(died)).rank, 2);
+  const ParentEvent left{ParentEvent::Kind::exit, "a", {}, -1, 3, 0, {}};
+  EXPECT_EQ(event_from_line(to_line(left)).code, 3);
+  EXPECT_EQ(event_from_line(to_line(left)).rank, -1);
+  const ParentEvent refused{ParentEvent::Kind::refused, "a", {}, -1, 0, 0, "fork: no\xff memory"};
+  EXPECT_EQ(event_from_line(to_line(refused)).message.substr(0, 8), "fork: no");
+  EXPECT_EQ(event_from_line(to_line(ParentEvent{})).kind, ParentEvent::Kind::ready);
+}
+
+TEST(Protocol, RefusesWhatItDoesNotKnow) {
+  for (const char* line : {"", "no json", "[1]", "{}", R"({"op":"jump"})", R"({"op":"start","run":"a"})",
+                           R"({"op":"kill","run":3,"signal":9})", R"({"op":"kill","run":"a","signal":"9"})",
+                           R"({"op":"start","run":"a","dir":"d","world":3,"processes":2,"command_started":0})"}) {
+    EXPECT_THROW(command_from_line(line), std::runtime_error) << line;
+  }
+  for (const char* line : {"no json", "{}", R"({"event":"jump","run":"a"})", R"({"event":"exit","run":"a","rank":1})",
+                           R"({"event":"started","run":"a","pids":3})"}) {
+    EXPECT_THROW(event_from_line(line), std::runtime_error) << line;
+  }
+}
+
+TEST(LineSocket, JoinsAndPartsLines) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  LineSocket reader(ends[0]);
+  EXPECT_TRUE(reader.receive());
+  EXPECT_FALSE(reader.line());
+  {
+    LineSocket writer(ends[1]);
+    EXPECT_TRUE(writer.send("one\ntw"));
+    EXPECT_TRUE(reader.receive());
+    EXPECT_EQ(reader.line(), "one");
+    EXPECT_FALSE(reader.line());
+    EXPECT_TRUE(writer.send("o\nthree\n"));
+  }
+  EXPECT_FALSE(reader.receive()) << "the writer has gone";
+  EXPECT_EQ(reader.line(), "two");
+  EXPECT_EQ(reader.line(), "three");
+  EXPECT_FALSE(reader.send("anybody?\n"));
+}
+
+}  // namespace
+}  // namespace lockstep

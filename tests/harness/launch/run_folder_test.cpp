@@ -1,0 +1,89 @@
+#include "harness/launch/run_folder.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/plan/errors.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+
+PlannedRun a_run() {
+  PlannedRun run;
+  run.id = "1x24-global-s0";
+  run.role = RunRole::reference;
+  run.cell = "1x24 global";
+  run.hash = config_hash(run.config);
+  return run;
+}
+
+TEST(RunFolder, StatesTheConfigAndWhereItRan) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::setenv("OMP_SCHEDULE", "static", 1), 0);
+  prepare_run_folder(folder / "runs/a", a_run(), {"b", "2.13.0", "avx2", "d"});
+  ::unsetenv("OMP_SCHEDULE");
+  const auto json = nlohmann::json::parse(read_text(folder / "runs/a/run.json"));
+  EXPECT_EQ(json.at("config"), nlohmann::json::parse(canonical_json(RunConfig{})));
+  EXPECT_EQ(json.at("config_hash"), config_hash(RunConfig{}));
+  EXPECT_EQ(json.at("role"), "reference");
+  EXPECT_EQ(json.at("cell"), "1x24 global");
+  const auto& facts = json.at("provenance");
+  EXPECT_EQ(facts.at("build"), "b");
+  EXPECT_EQ(facts.at("libtorch"), "2.13.0");
+  EXPECT_EQ(facts.at("threads_per_rank"), "1");
+  EXPECT_EQ(facts.at("env.OMP_SCHEDULE"), "static");
+  EXPECT_FALSE(facts.at("started").get<std::string>().empty());
+  for (const auto& [key, value] : facts.items()) EXPECT_TRUE(value.is_string()) << key;
+}
+
+TEST(RunFolder, RemovesWhatAnEarlierAttemptLeft) {
+  const TemporaryFolder folder;
+  prepare_run_folder(folder / "runs/a", a_run(), {});
+  write_text(folder / "runs/a/rank-7.trace", "old");
+  prepare_run_folder(folder / "runs/a", a_run(), {});
+  EXPECT_FALSE(std::filesystem::exists(folder / "runs/a/rank-7.trace"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "runs/a/run.json"));
+}
+
+TEST(RunFolder, SaysWhichFolderCannotBeMade) {
+  const TemporaryFolder folder;
+  write_text(folder / "runs", "a file");
+  try {
+    prepare_run_folder(folder / "runs/a", a_run(), {});
+    FAIL() << "nothing was thrown";
+  } catch (const MachineError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(folder / "runs/a"));
+  }
+}
+
+TEST(RunFolder, KeepsTheHashesThatDecideReuse) {
+  const TemporaryFolder folder;
+  write_done(folder.path(), a_run(), {"b", "t", "i", "d"}, 1.5);
+  const auto json = nlohmann::json::parse(read_text(folder / "done"));
+  EXPECT_EQ(json.at("config_hash"), config_hash(RunConfig{}));
+  EXPECT_EQ(json.at("build"), "b");
+  EXPECT_EQ(json.at("libtorch"), "t");
+  EXPECT_EQ(json.at("isa"), "i");
+  EXPECT_EQ(json.at("data"), "d");
+  EXPECT_EQ(json.at("seconds"), 1.5);
+}
+
+TEST(LastLines, GivesTheEndAndNoControlCharacters) {
+  const TemporaryFolder folder;
+  write_text(folder / "log", "one\ntwo \x1b[31mred\nthree without an end");
+  EXPECT_THAT(last_lines(folder / "log", 2), ElementsAre("two ?[31mred", "three without an end"));
+  EXPECT_THAT(last_lines(folder / "none", 2), ElementsAre());
+  write_text(folder / "long", std::string(200000, 'x') + "\nend\n");
+  const auto lines = last_lines(folder / "long", 20);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_LT(lines[0].size(), 500U);
+  EXPECT_EQ(lines[1], "end");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+// A rank program without LibTorch, whose ranks do as the run's cell says: "1:die 2:throw" makes rank 1 die and rank 2
+// throw; ranks that are not named finish. "all:wait" goes for every rank that is not named.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "harness/launch/beat.h"
+#include "harness/launch/run_folder.h"
+#include "harness/plan/run_config.h"
+#include "harness/rank/parent.h"
+#include "harness/trace/rank_result.h"
+
+namespace {
+
+using namespace lockstep;
+
+struct FakeRun {
+  std::string dir, script;
+  RunConfig config;
+};
+
+FakeRun read_run(const std::string& dir) {
+  std::ifstream file(dir + "/run.json");
+  const auto json = nlohmann::json::parse(file);
+  return {dir, json.at("cell"), run_config_from_json(json.at("config").dump(), dir + "/run.json")};
+}
+
+std::string behaviour_of(const FakeRun& run, int rank) {
+  std::istringstream items(run.script);
+  std::string others = "finish";
+  for (std::string item; items >> item;) {
+    const std::size_t colon = item.find(':');
+    if (colon == std::string::npos) continue;
+    if (item.substr(0, colon) == std::to_string(rank)) return item.substr(colon + 1);
+    if (item.substr(0, colon) == "all") others = item.substr(colon + 1);
+  }
+  return others;
+}
+
+void append(const std::string& path, const std::string& line) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  if (file < 0 || ::write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size())) ::_exit(9);
+  ::close(file);
+}
+
+void leave_result(const FakeRun& run, int rank, const std::string& status, const std::string& error) {
+  RankResult result;
+  result.rank = rank;
+  result.world_size = run.config.layout.world_size;
+  result.status = status;
+  result.error = error;
+  result.phase = "train";
+  result.steps_done = run.config.steps;
+  write_rank_result(rank_result_path(run.dir, rank), result);
+}
+
+int behave(const FakeRun& run, int rank, BeatFile& beat) {
+  const std::string behaviour = behaviour_of(run, rank);
+  if (behaviour == "finish") {
+    for (int64_t step = 0; step <= run.config.steps; ++step) beat.report(rank, step, "train");
+    leave_result(run, rank, "finished", "");
+    return 0;
+  }
+  beat.report(rank, 3, behaviour == "wait" ? "all_reduce bucket 0" : "train");
+  std::printf("rank %d is about to %s\n", rank, behaviour.c_str());
+  if (behaviour == "die") ::raise(SIGKILL);
+  if (behaviour == "throw") throw std::runtime_error("no such tensor: head.weight");
+  if (behaviour == "full") throw std::runtime_error(std::string("trace: ") + std::strerror(ENOSPC));
+  if (behaviour == "lose") throw std::runtime_error("Connection closed by peer [127.0.0.1]:4711");
+  if (behaviour == "escape") throw std::runtime_error("thrown past the rank's own net");
+  if (behaviour == "stop") ::raise(SIGSTOP);
+  if (behaviour == "ignore_term") ::signal(SIGTERM, SIG_IGN);
+  if (behaviour == "wait" || behaviour == "hang" || behaviour == "ignore_term") {
+    for (;;) ::pause();
+  }
+  return 0;  // "leave": without a result
+}
+
+int fake_rank_main(const RankTask& task) {
+  append(task.run_dir + "/pids", std::to_string(::getpid()) + "\n");
+  const FakeRun run = read_run(task.run_dir);
+  append(task.run_dir + "/../order", task.run_dir.substr(task.run_dir.rfind('/') + 1) + "\n");
+  const int world = run.config.layout.world_size;
+  BeatFile beat = BeatFile::open(task.run_dir + "/beat", world);
+  int status = 0;
+  const int first = task.rank < 0 ? 0 : task.rank, last = task.rank < 0 ? world - 1 : task.rank;
+  for (int rank = first; rank <= last; ++rank) {
+    try {
+      status = std::max(status, behave(run, rank, beat));
+    } catch (const std::exception& error) {
+      if (behaviour_of(run, rank) == "escape") throw;
+      std::fprintf(stderr, "rank %d failed: %s\n", rank, error.what());
+      leave_result(run, rank, "failed", error.what());
+      status = 1;
+    }
+  }
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return lockstep::rank_program_main(argc, argv, "fake ranks", fake_rank_main); }
