@@ -74,7 +74,8 @@ std::string metric_list(const std::vector<std::string>& metrics, const std::vect
       continue;
     }
     std::ranges::sort(sizes, {}, [](const std::string& way) { return std::pair(way.size(), way); });
-    phrases.push_back(fmt::format("its {}-way {}", join_words(sizes), family));
+    for (std::string& size : sizes) size += "-way";
+    phrases.push_back(fmt::format("its {} {}", join_words(sizes), family));
   }
   return join_words(phrases);
 }

@@ -39,14 +39,14 @@ void check_margin(const Results& results, Summary& summary) {
   const double half = std::abs(outcome.primary.mean) / 2.0;
   if (outcome.margin <= half) return;
   summary.margin_refused = true;
+  // Rounded down to two digits, so that the margin that is named is one that will be taken.
+  const double unit = std::pow(10.0, std::floor(std::log10(half)) - 1.0);
   summary.margin_text = fmt::format(
       "The margin of {} is refused: it exceeds half of the effect of the power control {}, which changes {} "
-      "by {} (half: {}). "
-      "Declare a margin of at most {} under primary.",
-      outcome.margin, weakest->scenario, outcome.metric, format_signed_difference(outcome.primary.mean, half),
-      format_difference(half, half),
-      // Rounded down, so that the margin that is named is one that will be taken.
-      format_difference(std::floor(half * 1e3) / 1e3 > 0 ? std::floor(half * 1e3) / 1e3 : half * 0.9, half));
+      "by {}. "
+      "Declare a margin of at most {:.2g} under primary.",
+      outcome.margin, weakest->scenario, outcome.metric,
+      format_signed_difference(outcome.primary.mean, half / 10.0), std::floor(half / unit) * unit);
 }
 
 std::string join_names(const std::vector<std::string>& names) {

@@ -27,7 +27,8 @@ class Validator {
     check_value(value, schema, at);
     if (value.is_object()) check_object(value, schema, at);
     if (value.is_array() && schema.contains("items")) {
-      for (std::size_t i = 0; i < value.size(); ++i) check(value[i], schema["items"], at + "/" + std::to_string(i));
+      for (std::size_t i = 0; i < value.size(); ++i)
+        check(value[i], schema["items"], at + "/" + std::to_string(i));
     }
   }
 
@@ -39,11 +40,15 @@ class Validator {
   }
 
   void refuse_unknown_words(const Json& schema, const std::string& at) {
-    static const std::set<std::string> known{"$schema", "$ref", "title", "description", "definitions", "type", "required",
-                                             "properties", "additionalProperties", "items", "enum", "const", "anyOf",
-                                             "minimum", "maximum", "pattern", "default"};
+    static const std::set<std::string> known{"$schema",     "$ref",        "title",
+                                             "description", "definitions", "type",
+                                             "required",    "properties",  "additionalProperties",
+                                             "items",       "enum",        "const",
+                                             "anyOf",       "minimum",     "maximum",
+                                             "pattern",     "default"};
     for (const auto& [word, rule] : schema.items()) {
-      if (!known.contains(word)) add(at, "the schema says \"" + word + "\", which this validator does not know");
+      if (!known.contains(word))
+        add(at, "the schema says \"" + word + "\", which this validator does not know");
     }
   }
 
@@ -53,18 +58,22 @@ class Validator {
   }
 
   static bool has_type(const Json& value, const Json& type) {
-    if (type.is_array()) return std::ranges::any_of(type, [&](const Json& one) { return has_type(value, one); });
+    if (type.is_array())
+      return std::ranges::any_of(type, [&](const Json& one) { return has_type(value, one); });
     const std::string found = type_of(value);
     return found == type || (type == "number" && found == "integer");
   }
 
   void check_value(const Json& value, const Json& schema, const std::string& at) {
-    if (schema.contains("const") && value != schema["const"]) add(at, value.dump() + " is not " + schema["const"].dump());
+    if (schema.contains("const") && value != schema["const"])
+      add(at, value.dump() + " is not " + schema["const"].dump());
     if (schema.contains("enum") && std::ranges::find(schema["enum"], value) == schema["enum"].end()) {
       add(at, value.dump() + " is not one of " + schema["enum"].dump());
     }
-    if (schema.contains("minimum") && value.is_number() && value < schema["minimum"]) add(at, value.dump() + " is too small");
-    if (schema.contains("maximum") && value.is_number() && value > schema["maximum"]) add(at, value.dump() + " is too large");
+    if (schema.contains("minimum") && value.is_number() && value < schema["minimum"])
+      add(at, value.dump() + " is too small");
+    if (schema.contains("maximum") && value.is_number() && value > schema["maximum"])
+      add(at, value.dump() + " is too large");
     if (schema.contains("pattern") && value.is_string() &&
         !std::regex_search(value.get<std::string>(), std::regex(schema["pattern"].get<std::string>()))) {
       add(at, value.dump() + " does not match " + schema["pattern"].dump());

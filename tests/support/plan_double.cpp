@@ -1,5 +1,5 @@
-// TEST DOUBLE of harness/plan. Linked only while that room has no sources of its own (see tests/harness/judge); delete it
-// once it has.
+// TEST DOUBLE of harness/plan. Linked only while that room has no sources of its own (see
+// tests/harness/judge); delete it once it has.
 
 #include <fmt/format.h>
 
@@ -10,15 +10,20 @@
 namespace lockstep {
 
 const char* name_of(VerdictKind kind) {
-  static constexpr const char* kNames[] = {"identical", "within_envelope", "equivalent", "divergent", "inconclusive", "failed"};
+  static constexpr const char* kNames[] = {"identical", "within_envelope", "equivalent",
+                                           "divergent", "inconclusive",    "failed"};
   return kNames[static_cast<int>(kind)];
 }
 
-const char* name_of(Question question) { return question == Question::mechanism ? "mechanism" : "outcome"; }
+const char* name_of(Question question) {
+  return question == Question::mechanism ? "mechanism" : "outcome";
+}
 
 std::string canonical_json(const RunConfig& c) {
   return nlohmann::json{{"layout", fmt::format("{}x{}", c.layout.world_size, c.layout.rows_per_rank)},
-                        {"seed", c.seed}, {"steps", c.steps}, {"lr_scale", c.lr_scale},
+                        {"seed", c.seed},
+                        {"steps", c.steps},
+                        {"lr_scale", c.lr_scale},
                         {"negatives", c.negatives == Negatives::local ? "local" : "global"},
                         {"ranks", c.ranks == RankKind::real ? "real" : "emulated"},
                         {"data", {{"stride", c.data.stride}}}}

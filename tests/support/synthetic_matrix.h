@@ -1,5 +1,6 @@
 #pragma once
-// A matrix whose runs stand in memory: plan, rank results, mechanisms and certifications as a test plants them.
+// A matrix whose runs stand in memory: plan, rank results, mechanisms and certifications as a test plants
+// them.
 
 #include <cmath>
 #include <functional>
@@ -20,11 +21,11 @@ inline double scatter(int64_t seed) {
 
 struct PlantedCell {
   std::string name;
-  double effect = 0;         ///< on accuracy_24
-  double sd = 0.008;         ///< of the paired difference
-  double loss_effect = 0;    ///< on the training loss
+  double effect = 0;       ///< on accuracy_24
+  double sd = 0.008;       ///< of the paired difference
+  double loss_effect = 0;  ///< on the training loss
   bool power_control = false;
-  std::vector<VerdictKind> expected;
+  std::vector<VerdictKind> expected = {};
 };
 
 class SyntheticMatrix {
@@ -89,7 +90,9 @@ class SyntheticMatrix {
     return matrix;
   }
 
-  static std::string id_of(const std::string& cell, int64_t seed) { return cell + " seed " + std::to_string(seed); }
+  static std::string id_of(const std::string& cell, int64_t seed) {
+    return cell + " seed " + std::to_string(seed);
+  }
   static std::string certify_id(const std::string& cell) { return cell + " certify"; }
   std::string path_of(const std::string& id, int rank) const {
     return options.out_dir + "/runs/" + id + "/rank-" + std::to_string(rank) + ".result.json";
@@ -123,9 +126,9 @@ class SyntheticMatrix {
   static constexpr const char* kReference = "1x24 global";
   Plan plan;
   JudgeOptions options;
-  std::map<std::string, RankResult> results;           ///< by path
-  std::map<std::string, Mechanism> mechanisms;         ///< by run id; none: the trace is torn
-  std::map<std::string, Certification> certifications; ///< by run id; none: all that was asked agrees
+  std::map<std::string, RankResult> results;            ///< by path
+  std::map<std::string, Mechanism> mechanisms;          ///< by run id; none: the trace is torn
+  std::map<std::string, Certification> certifications;  ///< by run id; none: all that was asked agrees
   std::function<void(const ForcedInputs&)> on_forced;
 
   PlannedRun& add_run(RunRole role, const std::string& cell, RunConfig config, int64_t seed) {
@@ -156,7 +159,8 @@ class SyntheticMatrix {
  private:
   Mechanism mechanism_of(const std::string& dir) const {
     const auto found = mechanisms.find(dir.substr(dir.rfind('/') + 1));
-    if (found == mechanisms.end()) throw std::runtime_error(dir + "/rank-0.trace: offset 96: the checksum is wrong");
+    if (found == mechanisms.end())
+      throw std::runtime_error(dir + "/rank-0.trace: offset 96: the checksum is wrong");
     return found->second;
   }
 
@@ -174,10 +178,14 @@ class SyntheticMatrix {
       if (rank > 0) continue;
       for (int64_t step = 0; step <= steps_; step += 25) {
         r.curves["accuracy_24"].steps.push_back(step);
-        r.curves["accuracy_24"].values.push_back(accuracy * static_cast<double>(step) / static_cast<double>(steps_));
+        r.curves["accuracy_24"].values.push_back(accuracy * static_cast<double>(step) /
+                                                 static_cast<double>(steps_));
       }
-      r.metrics = {{"accuracy_24", accuracy}, {"accuracy_256", accuracy / 3}, {"cross_entropy_24", 1.0 + loss},
-                   {"cross_entropy_24_fitted", 1.7 - accuracy}, {"temperature", 0.2 + 0.001 * scatter(seed + 7)}};
+      r.metrics = {{"accuracy_24", accuracy},
+                   {"accuracy_256", accuracy / 3},
+                   {"cross_entropy_24", 1.0 + loss},
+                   {"cross_entropy_24_fitted", 1.7 - accuracy},
+                   {"temperature", 0.2 + 0.001 * scatter(seed + 7)}};
     }
   }
 

@@ -56,8 +56,9 @@ TEST_F(Outcomes, ASmallDifferenceIsEquivalent) {
   EXPECT_NEAR(o.power, equivalence_power({10, o.primary.sd, 0.03, 0.05, 0}), 1e-12);
   EXPECT_GT(o.power, 0.99);
   EXPECT_EQ(o.seeds_needed, 0);
-  EXPECT_EQ(o.sentence, "8x3 local learns the same: accuracy_24 differs by +0.001 (-0.004 to +0.006), inside the margin "
-                        "of 0.03 (10 paired seeds).");
+  EXPECT_EQ(o.sentence,
+            "8x3 local learns the same: accuracy_24 differs by +0.001 (-0.004 to +0.006), inside the margin "
+            "of 0.03 (10 paired seeds).");
 }
 
 TEST_F(Outcomes, ALargeDifferenceIsDivergentAndTheSentenceSaysWhatReadsOtherwise) {
@@ -69,10 +70,13 @@ TEST_F(Outcomes, ALargeDifferenceIsDivergentAndTheSentenceSaysWhatReadsOtherwise
   plant("temperature", 0.1, 0.001);
   const Outcome o = judge();
   EXPECT_EQ(o.verdict, VerdictKind::divergent);
-  EXPECT_EQ(o.sentence, "8x3 local learns worse: accuracy_24 0.094 lower (0.074 to 0.114), although its training loss / log N "
-                        "and its raw cross-entropy read better.");
+  EXPECT_EQ(
+      o.sentence,
+      "8x3 local learns worse: accuracy_24 0.094 lower (0.074 to 0.114), although its training loss / log N "
+      "and its raw cross-entropy read better.");
   EXPECT_EQ(o.others.size(), 5u);
-  for (const MetricDifference& other : o.others) EXPECT_EQ(other.has_direction, other.metric != "temperature");
+  for (const MetricDifference& other : o.others)
+    EXPECT_EQ(other.has_direction, other.metric != "temperature");
 }
 
 TEST_F(Outcomes, NoAlthoughWhereTheMetricsAgree) {
@@ -87,7 +91,7 @@ TEST_F(Outcomes, OneSizeOfAFamilyIsNamedByItsSize) {
   plant("cross_entropy_3", -0.1, 0.02);
   plant("cross_entropy_24", 0.1, 0.02);
   plant("cross_entropy_256", -0.1, 0.02);
-  EXPECT_THAT(judge().sentence, HasSubstr("although its 3 and 256-way raw cross-entropy reads better."));
+  EXPECT_THAT(judge().sentence, HasSubstr("although its 3-way and 256-way raw cross-entropy read better."));
 }
 
 TEST_F(Outcomes, ABetterCellSaysSo) {

@@ -101,14 +101,15 @@ struct KnownPower {
 };
 
 TEST(EquivalencePower, AgreesWithTheIntegralOverTheMean) {
-  // The same probability integrated the other way round: over the sample mean, the chi-squared distribution function of
-  // the spread inside (scipy 1.17 quad, tolerance 1e-12).
+  // The same probability integrated the other way round: over the sample mean, the chi-squared distribution
+  // function of the spread inside (scipy 1.17 quad, tolerance 1e-12).
   const KnownPower known[] = {
-      {{2, 0.01, 0.03, 0.05, 0}, 0.41302958044245336}, {{5, 0.02, 0.03, 0.05, 0}, 0.7350094348685164},
-      {{10, 0.036, 0.03, 0.05, 0}, 0.5718418737406497}, {{10, 0.02, 0.03, 0.05, 0.01}, 0.8974995352728509},
+      {{2, 0.01, 0.03, 0.05, 0}, 0.41302958044245336},     {{5, 0.02, 0.03, 0.05, 0}, 0.7350094348685164},
+      {{10, 0.036, 0.03, 0.05, 0}, 0.5718418737406497},    {{10, 0.02, 0.03, 0.05, 0.01}, 0.8974995352728509},
       {{10, 0.02, 0.03, 0.05, 0.03}, 0.04999999999847192}, {{30, 0.07, 0.03, 0.05, 0}, 0.4826275754914572},
       {{500, 0.3, 0.03, 0.05, 0}, 0.4435895858346204}};
-  for (const auto& [question, power] : known) EXPECT_NEAR(equivalence_power(question), power, 1e-9) << question.n;
+  for (const auto& [question, power] : known)
+    EXPECT_NEAR(equivalence_power(question), power, 1e-9) << question.n;
 }
 
 TEST(DivergencePower, AgreesWithTheNoncentralT) {
@@ -116,7 +117,8 @@ TEST(DivergencePower, AgreesWithTheNoncentralT) {
                               {{10, 0.036, 0.03, 0.05, 0.05}, 0.3486401040678244},
                               {{5, 0.02, 0.03, 0.05, 0.03}, 0.02500000000000277},
                               {{200, 0.1, 0.03, 0.05, 0.05}, 0.803665761344712}};
-  for (const auto& [question, power] : known) EXPECT_NEAR(divergence_power(question), power, 1e-9) << question.n;
+  for (const auto& [question, power] : known)
+    EXPECT_NEAR(divergence_power(question), power, 1e-9) << question.n;
 }
 
 TEST(EquivalencePower, KnowsTheEdges) {
@@ -142,7 +144,8 @@ Interval clopper_pearson(const Proportion& p) {
   constexpr double kMiss = 5e-7;
   const double k = p.hits, n = p.trials;
   return {p.hits == 0 ? 0.0 : quantile(beta_distribution<>(k, n - k + 1), kMiss),
-          p.hits == p.trials ? 1.0 : quantile(complement(beta_distribution<>(k + 1, n - k), kMiss)), 1 - 2 * kMiss};
+          p.hits == p.trials ? 1.0 : quantile(complement(beta_distribution<>(k + 1, n - k), kMiss)),
+          1 - 2 * kMiss};
 }
 
 Proportion simulate(const PowerQuestion& q, VerdictKind wanted, uint64_t seed) {
@@ -160,8 +163,9 @@ Proportion simulate(const PowerQuestion& q, VerdictKind wanted, uint64_t seed) {
 
 TEST(EquivalencePower, AgreesWithSimulation) {
   uint64_t seed = 20;
-  for (const PowerQuestion& q : {PowerQuestion{3, 0.01, 0.03, 0.05, 0}, PowerQuestion{10, 0.036, 0.03, 0.05, 0},
-                                 PowerQuestion{10, 0.02, 0.03, 0.1, 0.01}, PowerQuestion{25, 0.07, 0.03, 0.05, 0}}) {
+  for (const PowerQuestion& q :
+       {PowerQuestion{3, 0.01, 0.03, 0.05, 0}, PowerQuestion{10, 0.036, 0.03, 0.05, 0},
+        PowerQuestion{10, 0.02, 0.03, 0.1, 0.01}, PowerQuestion{25, 0.07, 0.03, 0.05, 0}}) {
     const Interval bounds = clopper_pearson(simulate(q, VerdictKind::equivalent, ++seed));
     EXPECT_GE(equivalence_power(q), bounds.low) << q.n;
     EXPECT_LE(equivalence_power(q), bounds.high) << q.n;
@@ -178,7 +182,8 @@ TEST(DivergencePower, AgreesWithSimulation) {
 TEST(Calibration, AFalseEquivalentAtTheMarginIsNoLikelierThanAlpha) {
   uint64_t seed = 40;
   for (double alpha : {0.05, 0.1}) {
-    for (const PowerQuestion& q : {PowerQuestion{5, 0.01, 0.03, alpha, 0.03}, PowerQuestion{10, 0.036, 0.03, alpha, -0.03}}) {
+    for (const PowerQuestion& q :
+         {PowerQuestion{5, 0.01, 0.03, alpha, 0.03}, PowerQuestion{10, 0.036, 0.03, alpha, -0.03}}) {
       EXPECT_LE(clopper_pearson(simulate(q, VerdictKind::equivalent, ++seed)).low, alpha);
       EXPECT_LE(equivalence_power(q), alpha + 1e-9);
     }
