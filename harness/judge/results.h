@@ -68,8 +68,9 @@ struct MetricDifference {
   std::string metric;
   double reference_mean = 0, cell_mean = 0;
   double mean = 0, sd = 0;       ///< of the paired differences
-  Interval interval;             ///< 1 - alpha, two-sided
+  Interval interval;             ///< 1 - alpha, two-sided; from -infinity to +infinity if n < 2
   bool higher_is_better = true;
+  bool has_direction = true;     ///< false: neither way is better, higher_is_better says nothing
 };
 
 struct Outcome {
@@ -78,9 +79,12 @@ struct Outcome {
   double margin = 0, alpha = 0.05;
   int n = 0;
   MetricDifference primary;
-  Interval equivalence;          ///< 1 - 2 alpha: inside +- margin means equivalent
-  double power = 0;              ///< probability to conclude `equivalent` if the true difference is 0 at this sd and n
-  int seeds_needed = 0;          ///< to decide, at this sd, if the true difference is 0; 0: decided already
+  Interval equivalence;          ///< 1 - 2 alpha: inside +- margin means equivalent; infinite if n < 2
+  double power = 0;              ///< chance to be found equivalent if the true difference is 0, at this sd and n
+  /// To decide with probability 0.8 at this sd, if the true difference is 0; where n seeds were that many and
+  /// did not decide, if it is the one measured. 0: decided already; 2: one seed shows no spread; 10,000: that
+  /// many or more.
+  int seeds_needed = 0;
   std::vector<int64_t> seeds;
   std::vector<double> differences;          ///< by seed
   std::vector<MetricDifference> others;     ///< the other metrics, primary left out
@@ -99,7 +103,10 @@ struct Certification {
 
 /// Why a run did not finish.
 struct Failure {
-  std::string run, kind;         ///< "died", "hung", "threw", "interrupted"
+  /// "died", "hung", "threw", "interrupted" as the launcher saw it; as the judge did: "lost" (no result, or
+  /// not all of what was asked), "unreadable" (a file that is torn or corrupt), "nonfinite" (NaN or infinity in
+  /// what is judged), "unmeasured" (a metric that is missing).
+  std::string run, kind;
   int rank = -1;
   int64_t step = -1;
   std::string operation, message;
@@ -144,6 +151,8 @@ struct Summary {
   int runs = 0, runs_reused = 0;
   int exit_code = 0;
   bool can_tell = true;          ///< false: a power control was not divergent
+  bool margin_refused = false;   ///< the margin exceeds half of the effect that a power control shows
+  std::string margin_text;       ///< why, with the figures
   std::string sentence;          ///< the report's first line
 };
 
@@ -156,13 +165,18 @@ struct Results {
   std::vector<int64_t> seeds;
   std::vector<CellResult> cells;
   std::vector<ReferenceResult> references;
-  std::vector<std::pair<std::string, std::string>> provenance;  ///< build, versions, host, threads, data, environment
+  /// Build, versions, host, threads, data, environment; what differs between runs first.
+  std::vector<std::pair<std::string, std::string>> provenance;
   std::string rerun;
   Summary summary;
 };
 
+/// A whole document. Statistics stand as {"value", "bits"}; NaN and infinities are strings, never null.
 std::string results_to_json(const Results& results);
 /// Throws std::runtime_error on malformed text or a schema version that this build does not know.
 Results results_from_json(const std::string& text, const std::string& file_name);
+
+/// JSON Schema (draft-07) of what results_to_json writes; also in reports/results.schema.json.
+const char* results_schema();
 
 }  // namespace lockstep

@@ -1,0 +1,349 @@
+#include "harness/judge/matrix_judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "harness/judge/config_table.h"
+#include "harness/judge/outcome.h"
+#include "harness/judge/parallel.h"
+#include "harness/judge/stats.h"
+#include "harness/judge/summary.h"
+
+namespace lockstep {
+namespace {
+
+Failure judge_failure(std::string kind, const std::string& run, std::string message) {
+  Failure failure;
+  failure.kind = std::move(kind);
+  failure.run = run;
+  failure.message = std::move(message);
+  return failure;
+}
+
+/// One seed of a cell and of its reference; null where the plan has no such run.
+struct SeedPair {
+  int64_t seed = 0;
+  const PlannedRun* cell = nullptr;
+  const PlannedRun* reference = nullptr;
+};
+
+class MatrixJudge {
+ public:
+  MatrixJudge(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources)
+      : plan_(plan), options_(options), sources_(sources), evidence_(plan.runs.size()) {
+    for (std::size_t i = 0; i < plan.runs.size(); ++i) index_.emplace(plan.runs[i].id, i);
+    parallel_for(plan.runs.size(), options.jobs, [&](std::size_t i) {
+      const PlannedRun& run = plan_.runs[i];
+      const auto launched = options_.failures.find(run.id);
+      evidence_[i] =
+          gather_run(run, dir_of(run), launched == options_.failures.end() ? nullptr : &launched->second,
+                     sources_.read_rank_result);
+    });
+  }
+
+  CellResult judge_cell(const Cell& cell) const;
+  ReferenceResult judge_reference(const Cell& cell) const;
+
+ private:
+  std::string dir_of(const PlannedRun& run) const { return options_.out_dir + "/runs/" + run.id; }
+  const RunEvidence& evidence_of(const PlannedRun& run) const { return evidence_[index_.at(run.id)]; }
+  std::vector<SeedPair> pair_seeds(const Cell& cell) const;
+  std::vector<const PlannedRun*> forced_runs(const Cell& cell) const;
+  std::optional<Failure> find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const;
+  void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
+  void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
+  Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
+  void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
+  std::vector<CurveBand> bands_of(const std::vector<const PlannedRun*>& runs) const;
+
+  const Plan& plan_;
+  const JudgeOptions& options_;
+  const EvidenceSources& sources_;
+  std::vector<RunEvidence> evidence_;  ///< of plan_.runs
+  std::unordered_map<std::string, std::size_t> index_;
+};
+
+std::vector<SeedPair> MatrixJudge::pair_seeds(const Cell& cell) const {
+  // A plan holds each distinct run once: a cell that equals its reference, or another cell, finds its run by
+  // its hash.
+  auto by_hash = [&](RunConfig config, int64_t seed) -> const PlannedRun* {
+    config.seed = seed;
+    const std::string hash = config_hash(config);
+    const auto found = std::ranges::find_if(plan_.runs, [&](const PlannedRun& run) {
+      return run.hash == hash && (run.role == RunRole::cell || run.role == RunRole::reference);
+    });
+    return found == plan_.runs.end() ? nullptr : &*found;
+  };
+  std::vector<SeedPair> pairs;
+  for (int64_t seed : plan_.matrix.seeds) {
+    SeedPair pair{seed, find_run(plan_, cell.name, RunRole::cell, seed),
+                  find_run(plan_, cell.reference_name, RunRole::reference, seed)};
+    if (!pair.cell) pair.cell = by_hash(cell.config, seed);
+    if (!pair.reference) pair.reference = by_hash(cell.reference, seed);
+    pairs.push_back(pair);
+  }
+  return pairs;
+}
+
+/// The forced run of the cell, then those of the reference at whose snapshots it was taken; empty if none is
+/// planned.
+std::vector<const PlannedRun*> MatrixJudge::forced_runs(const Cell& cell) const {
+  std::vector<const PlannedRun*> runs;
+  const PlannedRun* forced_cell = find_run(plan_, cell.name, RunRole::forced_cell, cell.config.seed);
+  if (!forced_cell) return runs;
+  runs.push_back(forced_cell);
+  for (const PlannedRun& run : plan_.runs) {
+    const bool of_reference = run.role == RunRole::forced_reference || run.role == RunRole::forced_repeat;
+    if (of_reference && run.config.forced.from == forced_cell->config.forced.from &&
+        run.config.layout == cell.reference.layout) {
+      runs.push_back(&run);
+    }
+  }
+  return runs;
+}
+
+std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const {
+  std::vector<const PlannedRun*> needed;
+  for (const SeedPair& pair : pairs) needed.push_back(pair.cell);
+  for (const SeedPair& pair : pairs) needed.push_back(pair.reference);
+  const std::vector<const PlannedRun*> forced = forced_runs(cell);
+  needed.insert(needed.end(), forced.begin(), forced.end());
+  if (const PlannedRun* real = find_run(plan_, cell.name, RunRole::certify, cell.config.seed))
+    needed.push_back(real);
+  if (pairs.empty()) return judge_failure("lost", "", cell.name + ": the matrix has no seed");
+  // An interruption says least: what else went wrong comes before it.
+  const Failure* first = nullptr;
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    if (!needed[i]) {
+      return judge_failure("lost", "",
+                           fmt::format("the plan has no run of seed {} of {}", pairs[i % pairs.size()].seed,
+                                       i < pairs.size() ? cell.name : cell.reference_name));
+    }
+    const auto& failure = evidence_of(*needed[i]).failure;
+    if (failure && (!first || (first->kind == "interrupted" && failure->kind != "interrupted")))
+      first = &*failure;
+  }
+  return first ? std::optional(*first) : std::nullopt;
+}
+
+void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs,
+                                 CellResult& result) const {
+  const Matrix& matrix = plan_.matrix;
+  const bool asked = matrix.question == Question::outcome || cell.power_control;
+  if (result.failure || (!asked && pairs.size() < 2)) return;
+  MetricsBySeed cell_metrics, reference_metrics;
+  for (const SeedPair& pair : pairs) {
+    cell_metrics[pair.seed] = evidence_of(*pair.cell).metrics;
+    reference_metrics[pair.seed] = evidence_of(*pair.reference).metrics;
+  }
+  try {
+    result.outcome =
+        judge_outcome({cell.name, cell.reference_name, cell_metrics, reference_metrics, matrix.primary});
+  } catch (const OutcomeError& error) {
+    // A matrix that asks for the mechanism need not measure what an outcome takes.
+    if (!asked && error.kind() == "unmeasured") return;
+    result.failure = judge_failure(error.kind(), result.run, error.what());
+  }
+}
+
+Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const {
+  ForcedInputs inputs;
+  inputs.reference_dir = dir_of(*first.reference);
+  inputs.cell_dir = dir_of(*first.cell);
+  inputs.forced_cell_dir = dir_of(forced_cell);
+  inputs.band = plan_.matrix.band;
+  for (const PlannedRun& run : plan_.runs) {
+    if (run.config.forced.from != forced_cell.config.forced.from) continue;
+    if (run.config.layout != first.reference->config.layout) continue;
+    if (run.role == RunRole::forced_reference) inputs.forced_reference_dir = dir_of(run);
+    if (run.role == RunRole::forced_repeat) inputs.forced_repeat_dirs.push_back(dir_of(run));
+  }
+  if (inputs.forced_reference_dir.empty()) {
+    throw std::runtime_error("the plan has no forced run of the reference at the snapshots of " +
+                             forced_cell.config.forced.from);
+  }
+  return sources_.judge_forced(inputs);
+}
+
+void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
+  if (!first.cell || !first.reference) return;
+  if (first.cell->config.trace == TraceLevel::off || first.reference->config.trace == TraceLevel::off) {
+    result.mechanism.emplace();
+    result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
+    return;
+  }
+  const PlannedRun* forced_cell = find_run(plan_, cell.name, RunRole::forced_cell, cell.config.seed);
+  if (forced_cell) {
+    try {
+      result.mechanism = judge_forced_runs(*forced_cell, first);
+      return;
+    } catch (const std::runtime_error& error) {
+      if (!result.failure) result.failure = judge_failure("unreadable", forced_cell->id, error.what());
+    }
+  }
+  // Also of a run that failed: its trace up to there may say why.
+  try {
+    result.mechanism =
+        sources_.compare_runs({dir_of(*first.reference), dir_of(*first.cell), {}, plan_.matrix.band});
+  } catch (const std::runtime_error& error) {
+    if (!result.failure) result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
+void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs,
+                                      CellResult& result) const {
+  const Matrix& matrix = plan_.matrix;
+  const PlannedRun* real = find_run(plan_, cell.name, RunRole::certify, cell.config.seed);
+  const PlannedRun* first = pairs.empty() ? nullptr : pairs.front().cell;
+  const bool stands_in =
+      first && first->config.ranks == RankKind::emulated && first->config.layout.world_size > 1;
+  Certification& certification = result.certification;
+  if (!real && !(stands_in && matrix.ranks == RanksPolicy::automatic && matrix.certify_steps > 0)) return;
+  const int64_t asked = std::min(real ? real->config.steps : matrix.certify_steps, cell.config.steps);
+  const int64_t seed = real ? real->config.seed : cell.config.seed;
+  auto describe = [&](Certification& c) {
+    c.wanted = true;
+    c.asked = asked;
+    c.seed = seed;
+    if (c.backend.empty()) c.backend = "gloo";
+  };
+  describe(certification);
+  if (result.failure) return;
+  const auto emulated = std::ranges::find(pairs, seed, &SeedPair::seed);
+  if (!real || emulated == pairs.end()) {
+    result.failure =
+        judge_failure("lost", real ? real->id : result.run,
+                      "the plan has no pair of an emulated run and a real prefix of one seed to certify");
+    return;
+  }
+  try {
+    certification = sources_.certify(dir_of(*emulated->cell), dir_of(*real), asked);
+    describe(certification);
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", real->id, error.what());
+    return;
+  }
+  if (!certification.divergence && certification.steps < asked) {
+    result.failure = judge_failure(
+        "lost", real->id,
+        fmt::format("the real prefix certifies {} of {} steps and then ends", certification.steps, asked));
+  }
+}
+
+std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*>& runs) const {
+  std::vector<std::string> metrics{"loss_over_log_n", "accuracy_24"};
+  const std::string& primary = plan_.matrix.primary.metric;
+  if (std::ranges::find(metrics, primary) == metrics.end()) metrics.push_back(primary);
+  std::vector<const RunEvidence*> finished;
+  for (const PlannedRun* run : runs) {
+    if (run && !evidence_of(*run).failure) finished.push_back(&evidence_of(*run));
+  }
+  return curve_bands(finished, metrics);
+}
+
+/// Real ranks part from the emulated run that was judged in their place: whatever that run shows does not
+/// hold for them.
+void apply_certification_divergence(CellResult& result) {
+  const Divergence& divergence = *result.certification.divergence;
+  if (!result.mechanism) result.mechanism.emplace();
+  result.mechanism->verdict = VerdictKind::divergent;
+  result.mechanism->first_divergence = divergence;
+  result.mechanism->sentence =
+      "Real ranks part from the emulated run that was judged in their place: " +
+      (divergence.sentence.empty() ? fmt::format("step {}, {}", divergence.step, divergence.where)
+                                   : divergence.sentence);
+  result.verdict = VerdictKind::divergent;
+  result.as_expected = false;
+}
+
+CellResult MatrixJudge::judge_cell(const Cell& cell) const {
+  const std::vector<SeedPair> pairs = pair_seeds(cell);
+  CellResult result;
+  result.scenario = cell.name;
+  result.reference = cell.reference_name;
+  result.power_control = cell.power_control;
+  result.expected = cell.expected;
+  if (cell.power_control && result.expected.empty()) result.expected = {VerdictKind::divergent};
+  result.settings = cell.settings;
+  result.config = config_rows(cell.config);
+  result.rerun = rerun_line(options_.command, plan_.matrix, cell);
+  result.failure = find_failure(cell, pairs);
+  if (!pairs.empty()) {
+    if (pairs.front().cell) result.run = pairs.front().cell->id;
+    if (pairs.front().reference) result.reference_run = pairs.front().reference->id;
+    judge_learning(cell, pairs, result);
+    judge_computing(cell, pairs.front(), result);
+    judge_certification(cell, pairs, result);
+  }
+  std::vector<const PlannedRun*> runs;
+  for (const SeedPair& pair : pairs) runs.push_back(pair.cell);
+  result.curves = bands_of(runs);
+
+  const bool by_outcome = plan_.matrix.question == Question::outcome || cell.power_control;
+  if (result.failure) {
+    result.verdict = VerdictKind::failed;
+  } else if (by_outcome) {
+    result.verdict = result.outcome ? result.outcome->verdict : VerdictKind::inconclusive;
+  } else {
+    result.verdict = result.mechanism ? result.mechanism->verdict : VerdictKind::inconclusive;
+  }
+  const auto& expected = result.expected;
+  result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed
+                                        : std::ranges::find(expected, result.verdict) != expected.end();
+  if (cell.power_control && result.verdict != VerdictKind::divergent) result.as_expected = false;
+  if (result.certification.divergence) apply_certification_divergence(result);
+  return result;
+}
+
+ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
+  ReferenceResult result;
+  result.name = cell.reference_name;
+  result.config = config_rows(cell.reference);
+  std::vector<const PlannedRun*> runs;
+  std::map<std::string, std::vector<double>> values;
+  for (const SeedPair& pair : pair_seeds(cell)) {
+    if (!pair.reference || evidence_of(*pair.reference).failure) continue;
+    runs.push_back(pair.reference);
+    for (const auto& [metric, value] : evidence_of(*pair.reference).metrics) values[metric].push_back(value);
+  }
+  result.curves = bands_of(runs);
+  for (const auto& [metric, numbers] : values) {
+    if (numbers.size() == runs.size()) result.metric_means[metric] = summarize_differences(numbers).mean;
+  }
+  return result;
+}
+
+}  // namespace
+
+Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources) {
+  const Matrix& matrix = plan.matrix;
+  const MatrixJudge judge(plan, options, sources);
+  Results results;
+  results.name = matrix.name;
+  results.config_file = matrix.file;
+  results.question_text = matrix.question_text;
+  results.question = matrix.question;
+  results.primary = matrix.primary;
+  results.seeds = matrix.seeds;
+  results.rerun = options.command;
+  for (const Cell& cell : matrix.cells) results.steps = std::max(results.steps, cell.config.steps);
+
+  results.cells.resize(matrix.cells.size());
+  parallel_for(matrix.cells.size(), options.jobs,
+               [&](std::size_t i) { results.cells[i] = judge.judge_cell(matrix.cells[i]); });
+  std::set<std::string> seen;
+  for (const Cell& cell : matrix.cells) {
+    if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
+  }
+  results.provenance = gather_provenance(plan, options.out_dir);
+  results.summary = summarize_results(results);
+  results.summary.runs = static_cast<int>(plan.runs.size());
+  results.summary.runs_reused = static_cast<int>(std::ranges::count_if(plan.runs, &PlannedRun::reused));
+  return results;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#pragma once
+// Judges a whole matrix. What reads and compares runs is handed in, so that the rules can be tried without
+// traces.
+
+#include <functional>
+#include <string>
+
+#include "harness/judge/forced.h"
+#include "harness/judge/judge.h"
+#include "harness/judge/run_evidence.h"
+
+namespace lockstep {
+
+/// Where the judge's evidence comes from. Each may throw std::runtime_error (TraceError, OutcomeError): the
+/// cell failed.
+struct EvidenceSources {
+  RankResultReader read_rank_result;
+  std::function<Mechanism(const CompareOptions&)> compare_runs;
+  std::function<Mechanism(const ForcedInputs&)> judge_forced;
+  std::function<Certification(const std::string& emulated_dir, const std::string& real_dir, int64_t asked)>
+      certify;
+};
+
+/// judge_matrix with these sources. The result does not depend on options.jobs.
+///
+/// A cell's verdict answers the matrix's question, and a power control's is its outcome whatever the
+/// question. Over both stand: `failed` if a run that the answer needs did not finish or cannot be read, and
+/// `divergent`, never as expected, if real ranks part from the emulated run that was judged in their place.
+Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources);
+
+}  // namespace lockstep

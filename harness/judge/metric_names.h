@@ -1,0 +1,26 @@
+#pragma once
+// What a metric's name says about it.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+/// Curves and metrics that the judge makes itself, from ranks' curves.
+inline constexpr std::string_view kTrainLoss = "train_loss";
+inline constexpr std::string_view kTrainLossOverLogN = "train_loss_over_log_n";
+
+/// accuracy*: true; cross_entropy*, loss*, train_loss*: false; others have no direction that a name tells.
+std::optional<bool> higher_is_better(std::string_view metric);
+
+/// In words: "24-way accuracy", "training loss / log N", "raw cross-entropy (24-way)".
+std::string metric_label(std::string_view metric);
+
+/// Several metrics in words, those of one family once: "its training loss / log N and its raw cross-entropy".
+/// `all` are the metrics that were measured: a family is named without its sizes if all of it is in
+/// `metrics`.
+std::string metric_list(const std::vector<std::string>& metrics, const std::vector<std::string>& all);
+
+}  // namespace lockstep

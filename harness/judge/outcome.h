@@ -1,0 +1,48 @@
+#pragma once
+// Does a cell learn the same as its reference? Paired over seeds, on metrics alone: blind to what was
+// configured.
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "harness/judge/results.h"
+
+namespace lockstep {
+
+/// seed -> metric -> value at the end of the run
+using MetricsBySeed = std::map<int64_t, std::map<std::string, double>>;
+
+/// The arms cannot be compared: seeds without a partner, a metric that is missing or not finite; says which.
+class OutcomeError : public std::runtime_error {
+ public:
+  /// `kind` as in Failure: "lost", "unmeasured", "nonfinite".
+  OutcomeError(std::string kind, const std::string& what)
+      : std::runtime_error(what), kind_(std::move(kind)) {}
+  const std::string& kind() const { return kind_; }
+
+ private:
+  std::string kind_;
+};
+
+struct OutcomeInputs {
+  std::string cell, reference;  ///< names, for the sentence
+  const MetricsBySeed& cell_metrics;
+  const MetricsBySeed& reference_metrics;
+  Primary primary;
+};
+
+/// Verdict, intervals, power and sentence of one cell. Throws OutcomeError.
+Outcome judge_outcome(const OutcomeInputs& inputs);
+
+/// "24-way accuracy 0.094 lower (0.074 to 0.114), although its training loss reads better": the difference's
+/// size with its (1 - alpha) interval, and the other metrics whose intervals speak against it. Of an outcome
+/// with n >= 2.
+std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words);
+
+/// "0.094": as many decimals as the margin needs for two digits of it. Signed: "+0.094", "-0.094".
+std::string format_difference(double value, double margin);
+std::string format_signed_difference(double value, double margin);
+
+}  // namespace lockstep

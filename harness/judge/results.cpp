@@ -1,0 +1,185 @@
+// results.json, written.
+
+#include "harness/judge/results.h"
+
+#include "harness/judge/results_fields.h"
+
+namespace lockstep {
+namespace {
+
+using namespace results_fields;
+
+Json rows(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  return list(pairs, [](const auto& pair) { return Json{{"key", pair.first}, {"value", pair.second}}; });
+}
+
+Json verdict(VerdictKind kind) {
+  return name_of(kind);
+}
+
+Json interval(const Interval& i) {
+  return {{"low", exact(i.low)}, {"high", exact(i.high)}, {"level", i.level}};
+}
+
+Json divergence(const Divergence& d) {
+  return {{"step", d.step}, {"phase", d.phase},       {"rank", d.rank},     {"where", d.where},
+          {"kind", d.kind}, {"expected", d.expected}, {"actual", d.actual}, {"sentence", d.sentence}};
+}
+
+Json cause(const Cause& c) {
+  return {
+      {"code", c.code}, {"confidence", number(c.confidence)}, {"evidence", c.evidence}, {"remedy", c.remedy}};
+}
+
+Json signature(const GradientSignature& g) {
+  return {{"group", g.group},
+          {"ratio", exact(g.ratio)},
+          {"cosine", exact(g.cosine)},
+          {"residual", exact(g.residual)},
+          {"difference", exact(g.difference)},
+          {"band", exact(g.band)}};
+}
+
+/// Without first divergence and cause, which stand in the verdict itself.
+Json mechanism(const Mechanism& m) {
+  Json forced = list(m.forced, [](const ForcedStep& step) {
+    return Json{{"step", step.step},
+                {"band_used", exact(step.band_used)},
+                {"worst_tensor", step.worst_tensor},
+                {"groups", list(step.groups, signature)}};
+  });
+  return {{"verdict", verdict(m.verdict)},      {"sentence", m.sentence},
+          {"band_used", exact(m.band_used)},    {"band_measured", m.band_measured},
+          {"compared_steps", m.compared_steps}, {"forced", std::move(forced)}};
+}
+
+Json metric_difference(const MetricDifference& d) {
+  return {{"metric", d.metric},
+          {"reference_mean", exact(d.reference_mean)},
+          {"cell_mean", exact(d.cell_mean)},
+          {"mean", exact(d.mean)},
+          {"sd", exact(d.sd)},
+          {"interval", interval(d.interval)},
+          {"higher_is_better", d.has_direction ? Json(d.higher_is_better) : Json(nullptr)}};
+}
+
+Json outcome(const Outcome& o) {
+  return {{"verdict", verdict(o.verdict)},
+          {"sentence", o.sentence},
+          {"metric", o.metric},
+          {"others", list(o.others, metric_difference)}};
+}
+
+Json statistics(const Outcome& o) {
+  Json pairs = Json::array();
+  for (std::size_t i = 0; i < o.seeds.size(); ++i) {
+    pairs.push_back({{"seed", o.seeds[i]}, {"difference", exact(o.differences.at(i))}});
+  }
+  return {{"margin", exact(o.margin)},
+          {"alpha", exact(o.alpha)},
+          {"n", o.n},
+          {"primary", metric_difference(o.primary)},
+          {"equivalence", interval(o.equivalence)},
+          {"power", exact(o.power)},
+          {"seeds_needed", o.seeds_needed},
+          {"pairs", std::move(pairs)}};
+}
+
+Json certification(const Certification& c) {
+  return {{"wanted", c.wanted}, {"steps", c.steps},     {"asked", c.asked},
+          {"seed", c.seed},     {"backend", c.backend}, {"divergence", optional(c.divergence, divergence)}};
+}
+
+Json failure(const Failure& f) {
+  return {{"run", f.run},
+          {"kind", f.kind},
+          {"rank", f.rank},
+          {"step", f.step},
+          {"operation", f.operation},
+          {"message", f.message},
+          {"last_lines", f.last_lines}};
+}
+
+Json curve(const CurveBand& band) {
+  return {{"metric", band.metric},
+          {"steps", band.steps},
+          {"median", list(band.median, number)},
+          {"low", list(band.low, number)},
+          {"high", list(band.high, number)}};
+}
+
+Json cell(const CellResult& c) {
+  const Divergence* first =
+      c.mechanism && c.mechanism->first_divergence ? &*c.mechanism->first_divergence : nullptr;
+  const Cause* why = c.mechanism && c.mechanism->cause ? &*c.mechanism->cause : nullptr;
+  return {{"scenario", c.scenario},
+          {"run", c.run},
+          {"reference", c.reference},
+          {"reference_run", c.reference_run},
+          {"verdict", verdict(c.verdict)},
+          {"expected", list(c.expected, verdict)},
+          {"as_expected", c.as_expected},
+          {"power_control", c.power_control},
+          {"first_divergence", first ? divergence(*first) : Json(nullptr)},
+          {"cause", why ? cause(*why) : Json(nullptr)},
+          {"mechanism", optional(c.mechanism, mechanism)},
+          {"outcome", optional(c.outcome, outcome)},
+          {"statistics", optional(c.outcome, statistics)},
+          {"certified_steps", c.certification.steps},
+          {"certification", certification(c.certification)},
+          {"failure", optional(c.failure, failure)},
+          {"rerun", c.rerun},
+          {"settings", rows(c.settings)},
+          {"config", rows(c.config)},
+          {"curves", list(c.curves, curve)}};
+}
+
+Json reference(const ReferenceResult& r) {
+  Json means = Json::object();
+  for (const auto& [metric, mean] : r.metric_means) means[metric] = exact(mean);
+  return {{"name", r.name},
+          {"metric_means", std::move(means)},
+          {"config", rows(r.config)},
+          {"curves", list(r.curves, curve)}};
+}
+
+Json summary(const Summary& s) {
+  return {{"sentence", s.sentence},
+          {"exit_code", s.exit_code},
+          {"can_tell", s.can_tell},
+          {"margin_refused", s.margin_refused},
+          {"margin_text", s.margin_text},
+          {"cells", s.cells},
+          {"as_expected", s.as_expected},
+          {"failed", s.failed},
+          {"undecided", s.undecided},
+          {"power_controls", s.power_controls},
+          {"power_controls_caught", s.power_controls_caught},
+          {"runs", s.runs},
+          {"runs_reused", s.runs_reused}};
+}
+
+}  // namespace
+
+std::string results_to_json(const Results& r) {
+  const Json document = {{"schema_version", r.schema_version},
+                         {"name", r.name},
+                         {"config_file", r.config_file},
+                         {"question", name_of(r.question)},
+                         {"question_text", r.question_text},
+                         {"primary",
+                          {{"metric", r.primary.metric},
+                           {"margin", exact(r.primary.margin)},
+                           {"alpha", exact(r.primary.alpha)}}},
+                         {"steps", r.steps},
+                         {"seeds", r.seeds},
+                         {"summary", summary(r.summary)},
+                         {"verdicts", list(r.cells, cell)},
+                         {"references", list(r.references, reference)},
+                         {"provenance", rows(r.provenance)},
+                         {"rerun", r.rerun}};
+  // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.
+  return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep

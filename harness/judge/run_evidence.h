@@ -1,0 +1,37 @@
+#pragma once
+// What one run left, as far as outcomes need it: its end, its metrics, its curves.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "harness/judge/results.h"
+#include "harness/plan/plan.h"
+#include "harness/trace/rank_result.h"
+
+namespace lockstep {
+
+struct RunEvidence {
+  std::optional<Failure> failure;
+  std::map<std::string, double> metrics;  ///< of rank 0, and the training metrics made from the curves
+  std::map<std::string, Series>
+      curves;  ///< loss, loss_over_log_n: mean over ranks; the others as rank 0 wrote them
+};
+
+using RankResultReader = std::function<RankResult(const std::string& path)>;
+
+/// Steps at the end of a run over which its training metrics are averaged.
+inline constexpr std::size_t kTrainMetricSteps = 50;
+
+/// Reads every rank's result under `run_dir`. What is wrong with them is the evidence's failure; never throws
+/// for it. `launched` is the failure that the launcher saw, or null; it comes first.
+RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const Failure* launched,
+                       const RankResultReader& read);
+
+/// Bands over the seeds of one arm: median, smallest, largest at the steps that all have, at most
+/// `most_points` of them. A metric without a curve in every run is left out.
+std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds,
+                                   const std::vector<std::string>& metrics, std::size_t most_points = 300);
+
+}  // namespace lockstep

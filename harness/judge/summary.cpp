@@ -1,0 +1,299 @@
+#include "harness/judge/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "harness/judge/judge.h"
+#include "harness/judge/metric_names.h"
+#include "harness/judge/outcome.h"
+#include "harness/judge/stats.h"
+
+namespace lockstep {
+namespace {
+
+/// Cells named one by one before the rest is only counted.
+constexpr std::size_t kMostNamed = 3;
+
+using Cells = std::vector<const CellResult*>;
+
+bool shows_effect(const Outcome& outcome) {
+  return outcome.n >= 2 && (outcome.primary.interval.low > 0 || outcome.primary.interval.high < 0);
+}
+
+bool is_caught(const CellResult& control) {
+  return !control.failure && control.outcome && control.outcome->verdict == VerdictKind::divergent;
+}
+
+void check_margin(const Results& results, Summary& summary) {
+  const CellResult* weakest = nullptr;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.power_control || cell.failure || !cell.outcome || !shows_effect(*cell.outcome)) continue;
+    if (!weakest || std::abs(cell.outcome->primary.mean) < std::abs(weakest->outcome->primary.mean))
+      weakest = &cell;
+  }
+  if (!weakest) return;
+  const Outcome& outcome = *weakest->outcome;
+  const double half = std::abs(outcome.primary.mean) / 2.0;
+  if (outcome.margin <= half) return;
+  summary.margin_refused = true;
+  // Rounded down to two digits, so that the margin that is named is one that will be taken.
+  const double unit = std::pow(10.0, std::floor(std::log10(half)) - 1.0);
+  summary.margin_text = fmt::format(
+      "The margin of {} is refused: it exceeds half of the effect of the power control {}, which changes {} "
+      "by {}. "
+      "Declare a margin of at most {:.2g} under primary.",
+      outcome.margin, weakest->scenario, outcome.metric,
+      format_signed_difference(outcome.primary.mean, half / 10.0), std::floor(half / unit) * unit);
+}
+
+std::string join_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return text;
+}
+
+/// "a", "a and b", "a, b, c and 9 more".
+std::string names_of(const Cells& cells) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(cells.size(), kMostNamed); ++i) names.push_back(cells[i]->scenario);
+  if (cells.size() > kMostNamed) names.push_back(fmt::format("{} more", cells.size() - kMostNamed));
+  return join_names(names);
+}
+
+std::string references_of(const Cells& cells) {
+  std::vector<std::string> names;
+  for (const CellResult* cell : cells) {
+    if (std::ranges::find(names, cell->reference) == names.end()) names.push_back(cell->reference);
+  }
+  return names.size() > kMostNamed ? std::string("their references") : join_names(names);
+}
+
+/// One sentence a cell by `describe`, for the first few; then how many more there are.
+template <typename F>
+std::vector<std::string> each_of(const Cells& cells, const std::string& more, F describe) {
+  std::vector<std::string> sentences;
+  for (std::size_t i = 0; i < std::min(cells.size(), kMostNamed); ++i)
+    sentences.push_back(describe(*cells[i]));
+  if (cells.size() > kMostNamed)
+    sentences.push_back(fmt::format("{} more {}.", cells.size() - kMostNamed, more));
+  return sentences;
+}
+
+std::string failure_in_words(const CellResult& cell) {
+  const Failure& f = *cell.failure;
+  std::string place;
+  if (f.rank >= 0) place += fmt::format("rank {} ", f.rank);
+  place += f.kind;
+  if (f.step >= 0) place += fmt::format(" at step {}", f.step);
+  if (!f.operation.empty()) place += " in " + f.operation;
+  return fmt::format("{} failed: {}{}{}.", cell.scenario, place, f.message.empty() ? "" : ": ", f.message);
+}
+
+std::string equivalent_in_words(const Cells& cells) {
+  const Outcome& first = *cells.front()->outcome;
+  const std::string metric = metric_label(first.metric);
+  if (cells.size() == 1) {
+    return fmt::format("{} trains the same as {}: {} differs by {} ({} to {}), margin {}, {} paired seeds.",
+                       names_of(cells), references_of(cells), metric,
+                       format_signed_difference(first.primary.mean, first.margin),
+                       format_signed_difference(first.equivalence.low, first.margin),
+                       format_signed_difference(first.equivalence.high, first.margin), first.margin, first.n);
+  }
+  double most = 0;
+  for (const CellResult* cell : cells) most = std::max(most, std::abs(cell->outcome->primary.mean));
+  return fmt::format("{} train the same as {}: {} differs by at most {}, margin {}, {} paired seeds.",
+                     names_of(cells), references_of(cells), metric, format_difference(most, first.margin),
+                     first.margin, first.n);
+}
+
+std::string undecided_in_words(const CellResult& cell) {
+  if (!cell.outcome) return cell.scenario + " is undecided: its outcome could not be judged.";
+  return cell.outcome->sentence;
+}
+
+std::string control_in_words(const CellResult& control) {
+  if (control.failure) return failure_in_words(control);
+  if (!control.outcome) return control.scenario + " was not judged.";
+  const Outcome& o = *control.outcome;
+  return fmt::format("the power control {} came out {} ({})", control.scenario, name_of(o.verdict),
+                     format_signed_difference(o.primary.mean, o.margin));
+}
+
+std::vector<std::string> control_sentences(const Results& results) {
+  std::vector<std::string> sentences;
+  Cells caught;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.power_control) continue;
+    if (is_caught(cell)) {
+      caught.push_back(&cell);
+    } else {
+      sentences.push_back(fmt::format(
+          "This matrix cannot tell: {}, where it must come out divergent.",
+          cell.failure ? "the power control " + cell.scenario + " failed" : control_in_words(cell)));
+    }
+  }
+  for (const CellResult* cell : caught) {
+    std::string sentence = control_in_words(*cell) + ", as it must.";
+    sentence.front() = 'T';
+    sentences.push_back(sentence);
+  }
+  return sentences;
+}
+
+std::string mechanism_divergence(const CellResult& cell) {
+  const Mechanism& m = *cell.mechanism;
+  std::string why = m.sentence;
+  if (why.empty() && m.first_divergence) why = m.first_divergence->sentence;
+  if (why.empty() && m.first_divergence) {
+    why = fmt::format("step {}, {}, {}", m.first_divergence->step, m.first_divergence->phase,
+                      m.first_divergence->where);
+  }
+  return fmt::format("{} does not compute the same as {}{}{}", cell.scenario, cell.reference,
+                     why.empty() ? "." : ": ", why);
+}
+
+/// The cells of a matrix by what is to be said of them; power controls apart.
+struct Sorted {
+  Cells identical, within, equivalent, divergent, undecided, failed, uncertified;
+};
+
+Sorted sort_cells(const Results& results) {
+  Sorted sorted;
+  for (const CellResult& cell : results.cells) {
+    if (cell.certification.divergence) {
+      sorted.uncertified.push_back(&cell);
+    } else if (cell.verdict == VerdictKind::failed) {
+      sorted.failed.push_back(&cell);
+    } else if (!cell.power_control) {
+      switch (cell.verdict) {
+        case VerdictKind::identical: sorted.identical.push_back(&cell); break;
+        case VerdictKind::within_envelope: sorted.within.push_back(&cell); break;
+        case VerdictKind::equivalent: sorted.equivalent.push_back(&cell); break;
+        case VerdictKind::divergent: sorted.divergent.push_back(&cell); break;
+        default: sorted.undecided.push_back(&cell); break;
+      }
+    }
+  }
+  return sorted;
+}
+
+void add(std::vector<std::string>& to, const std::vector<std::string>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+std::vector<std::string> outcome_sentences(const Sorted& sorted) {
+  std::vector<std::string> all;
+  if (!sorted.equivalent.empty()) all.push_back(equivalent_in_words(sorted.equivalent));
+  const bool said =
+      !sorted.equivalent.empty() && references_of(sorted.equivalent) == references_of(sorted.divergent);
+  add(all, each_of(sorted.divergent, "do not train the same", [&](const CellResult& cell) {
+        return fmt::format("{} does not{}: {}.", cell.scenario,
+                           said ? "" : " train the same as " + cell.reference,
+                           difference_in_words(*cell.outcome, metric_label(cell.outcome->metric)));
+      }));
+  add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
+  return all;
+}
+
+std::vector<std::string> mechanism_sentences(const Sorted& sorted) {
+  std::vector<std::string> all;
+  if (!sorted.identical.empty()) {
+    all.push_back(fmt::format("{} compute{} the same as {}: every compared bit is equal.",
+                              names_of(sorted.identical), sorted.identical.size() == 1 ? "s" : "",
+                              references_of(sorted.identical)));
+  }
+  if (!sorted.within.empty()) {
+    double used = 0;
+    bool measured = true;
+    for (const CellResult* cell : sorted.within) {
+      used = std::max(used, cell->mechanism->band_used);
+      measured = measured && cell->mechanism->band_measured;
+    }
+    all.push_back(
+        fmt::format("{} compute{} the same as {} within the floating-point band ({:.0f} % of it used{}).",
+                    names_of(sorted.within), sorted.within.size() == 1 ? "s" : "",
+                    references_of(sorted.within), used * 100, measured ? "" : "; bound, not measured"));
+  }
+  add(all, each_of(sorted.divergent, "do not compute the same", mechanism_divergence));
+  add(all, each_of(sorted.undecided, "are undecided", [](const CellResult& cell) {
+        const bool words = cell.mechanism && !cell.mechanism->sentence.empty();
+        return fmt::format("{} is undecided{}{}", cell.scenario, words ? ": " : ".",
+                           words ? cell.mechanism->sentence : "");
+      }));
+  return all;
+}
+
+std::string sentence_of(const Results& results, const Summary& summary) {
+  if (results.cells.empty()) return "Nothing was selected.";
+  const Sorted sorted = sort_cells(results);
+  std::vector<std::string> all, controls = control_sentences(results);
+  if (summary.margin_refused) all.push_back(summary.margin_text);
+  if (!summary.can_tell) add(all, controls);
+  add(all, each_of(sorted.failed, "failed", failure_in_words));
+  add(all, each_of(sorted.uncertified, "part from their real ranks",
+                   [](const CellResult& cell) { return cell.scenario + ": " + cell.mechanism->sentence; }));
+  add(all, results.question == Question::outcome ? outcome_sentences(sorted) : mechanism_sentences(sorted));
+  if (summary.can_tell) add(all, controls);
+  std::string text;
+  for (const std::string& sentence : all) {
+    text += (text.empty() ? "" : " ") + sentence;
+    if (!sentence.ends_with('.')) text += '.';
+  }
+  return text;
+}
+
+/// What a cell that is not as expected asks of the exit code.
+int code_of(const CellResult& cell) {
+  if (cell.as_expected) return 0;
+  if (cell.verdict == VerdictKind::inconclusive) return 5;
+  if (cell.verdict != VerdictKind::failed || !cell.failure) return 1;
+  const std::string& kind = cell.failure->kind;
+  if (kind == "hung") return 4;
+  if (kind == "unreadable") return 7;
+  if (kind == "nonfinite" || kind == "unmeasured") return 1;
+  if (kind == "interrupted") return 5;
+  return 3;
+}
+
+int exit_code(const std::vector<CellResult>& cells, bool margin_refused) {
+  if (cells.empty()) return 6;
+  std::vector<int> occurred;
+  for (const CellResult& cell : cells) occurred.push_back(code_of(cell));
+  if (margin_refused) occurred.push_back(2);
+  for (int code : std::array{7, 2, 3, 4, 1, 5}) {
+    if (std::ranges::find(occurred, code) != occurred.end()) return code;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int exit_code_of(const Results& results) {
+  return exit_code(results.cells, results.summary.margin_refused);
+}
+
+Summary summarize_results(const Results& results) {
+  Summary summary;
+  summary.cells = static_cast<int>(results.cells.size());
+  for (const CellResult& cell : results.cells) {
+    summary.as_expected += cell.as_expected ? 1 : 0;
+    summary.failed += cell.verdict == VerdictKind::failed ? 1 : 0;
+    summary.undecided += cell.verdict == VerdictKind::inconclusive ? 1 : 0;
+    if (!cell.power_control) continue;
+    ++summary.power_controls;
+    if (is_caught(cell))
+      ++summary.power_controls_caught;
+    else
+      summary.can_tell = false;
+  }
+  check_margin(results, summary);
+  summary.exit_code = exit_code(results.cells, summary.margin_refused);
+  summary.sentence = sentence_of(results, summary);
+  return summary;
+}
+
+}  // namespace lockstep
