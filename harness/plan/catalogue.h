@@ -16,8 +16,8 @@ std::span<const CatalogueEntry> catalogue_scenarios();
 std::span<const CatalogueEntry> catalogue_losses();
 std::span<const CatalogueEntry> catalogue_mutants();
 
-/// The nearest of `names` by edit distance, at most a third of the word's length (and at least one letter) away; empty
-/// if none is near.
+/// The nearest of `names` by edit distance, at most a third of the word's length (and at least one letter)
+/// away; empty if none is near.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> names);
 
 }  // namespace lockstep

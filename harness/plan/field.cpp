@@ -190,11 +190,12 @@ struct TextWriter {
     out += 'x';
     append_number(out, value->rows_per_rank);
   }
-  void operator()(const std::vector<int64_t>* value) const {
+  void operator()(const std::vector<int64_t>* value) const { list(*value, ", "); }
+  void list(const std::vector<int64_t>& values, std::string_view separator) const {
     out += '[';
-    for (std::size_t i = 0; i < value->size(); ++i) {
-      if (i > 0) out += ", ";
-      append_number(out, (*value)[i]);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) out += separator;
+      append_number(out, values[i]);
     }
     out += ']';
   }
@@ -213,6 +214,7 @@ struct JsonWriter : TextWriter {
     if (out.find_first_of(".e", start) == std::string::npos) out += ".0";
   }
   void operator()(const std::string* value) const { append_json(out, std::string_view(*value)); }
+  void operator()(const std::vector<int64_t>* value) const { list(*value, ","); }
   void operator()(const Layout* value) const { quote(value); }
   template <class E>
     requires std::is_enum_v<E>

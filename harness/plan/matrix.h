@@ -56,19 +56,21 @@ struct Matrix {
 
 /// What the command line adds to a config.
 ///
-/// `set` gives a base value or a scalar key of the matrix (primary.margin, certify_steps, seeds, reference.layout);
-/// of a key that is an axis it replaces the whole axis: `layout=8x3`, `layout=[3x8, 8x3]`. Values are read as YAML.
+/// `set` gives a base value or a scalar key of the matrix (primary.margin, certify_steps, seeds,
+/// reference.layout); of a key that is an axis it replaces the whole axis: `layout=8x3`, `layout=[3x8, 8x3]`.
+/// Values are read as YAML.
 ///
-/// `only` joins terms by `&&`, `||`, `!` and parentheses: `key==value`, `key!=value` (by value, any config key or
-/// name), `key~part` (part of the value's text), and a bare or quoted word: part of the cell's name. The whole text
-/// may also be the exact name of one cell: "8x3 global lr_scale=0.125".
+/// `only` joins terms by `&&`, `||`, `!` and parentheses: `key==value`, `key!=value` (by value, any config
+/// key or name), `key~part` (part of the value's text), and a bare or quoted word: part of the cell's name.
+/// The whole text may also be the exact name of one cell: "8x3 global lr_scale=0.125".
 struct Overrides {
   std::vector<std::string> set;      ///< key=value, dotted keys
   std::string only;                  ///< which cells; empty: all
   std::string seeds;                 ///< "A..B" or "a,b,c"; empty: as in the file
 };
 
-/// Reads and resolves. Throws ConfigError with every problem found. An `only` that selects no cell gives no cells.
+/// Reads and resolves. Throws ConfigError with every problem found. An `only` that selects no cell gives no
+/// cells.
 Matrix read_matrix(const std::string& file, const Overrides& overrides);
 Matrix parse_matrix(const std::string& text, const std::string& file_name, const Overrides& overrides);
 

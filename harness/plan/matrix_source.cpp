@@ -70,7 +70,9 @@ class SourceReader {
     map.keys.front().kind = YamlNode::Kind::scalar;
     map.keys.front().place = {number};
     map.keys.front().text = option.substr(0, sign);
+    const std::size_t before = problems_.size();
     map.items.push_back(read_yaml(option.substr(sign + 1), number, problems_));
+    if (problems_.size() != before) return;
     map.items.front().place = {number};
     for (Entry& entry : entries_of(map, problems_)) set_entry(std::move(entry));
   }
@@ -156,7 +158,7 @@ class SourceReader {
     for (const Entry& entry : top_) {
       if (entry.key != "axes") source_.places[entry.key] = entry.place;
       if (entry.key == "seeds") {
-        read_seeds(entry.value, source_.matrix.seeds, problems_);
+        watch([&] { read_seeds(entry.value, source_.matrix.seeds, problems_); });
       } else if (entry.key == "exclude" || entry.key == "power_controls") {
         read_rules(entry, entry.key == "exclude" ? source_.exclude : source_.power_controls);
       } else if (entry.key == "include") {

@@ -42,13 +42,14 @@ struct BuildIdentity {
   std::string data;        ///< hash of the data files
 };
 
-/// Expands the matrix: references, cells, certifying prefixes, forced runs. Marks runs in `out_dir` that can be
-/// reused: those whose OUT/runs/<id>/done, JSON {config_hash, build, libtorch, isa, data, seconds}, names the same
-/// five hashes, and whose needs are reused too.
+/// Expands the matrix: references, cells, certifying prefixes, forced runs. Marks runs in `out_dir` that can
+/// be reused: those whose OUT/runs/<id>/done, JSON {config_hash, build, libtorch, isa, data, seconds}, names
+/// the same five hashes, and whose needs are reused too.
 Plan make_plan(const Matrix& matrix, const std::string& out_dir, const BuildIdentity& identity);
 
-/// The run of one cell by role, or null; `seed` selects among free runs, of the others there is one (of repeats: the
-/// first is given). For the roles of references `cell` is the reference's own name or that of a cell that has it.
+/// The run of one cell by role, or null; `seed` selects among free runs, of the others there is one (of
+/// repeats: the first is given). For the roles of references `cell` is the reference's own name or that of a
+/// cell that has it.
 const PlannedRun* find_run(const Plan& plan, const std::string& cell, RunRole role, int64_t seed);
 
 /// Seconds until everything that is not reused has run, `jobs` cores given (0: those of this machine).
@@ -65,8 +66,8 @@ std::string default_out_dir(const Matrix& matrix);
 /// Content of OUT/matrix.json, which says whose folder OUT is: {"file": …, "name": …, "schema_version": 1}.
 std::string matrix_stamp(const Matrix& matrix);
 
-/// Throws ConfigError naming both matrices if `out_dir` holds the results of a matrix of another name. A folder that
-/// is not there yet or has no matrix.json is free to take.
+/// Throws ConfigError naming both matrices if `out_dir` holds the results of a matrix of another name. A
+/// folder that is not there yet or has no matrix.json is free to take.
 void check_out_dir(const Matrix& matrix, const std::string& out_dir);
 
 const char* name_of(RunRole role);

@@ -99,8 +99,8 @@ struct RunConfig {
   double timeout_s = 60.0;              ///< longest wait of one collective, and longest time without a finished step
 };
 
-/// Steps that the run takes: `stop_after` if it is set, else `steps`. Of forced runs: at how many steps gradients are
-/// computed.
+/// Steps that the run takes: `stop_after` if it is set, else `steps`. Of forced runs: at how many steps
+/// gradients are computed.
 int64_t steps_to_run(const RunConfig& config);
 
 /// Every field as JSON with sorted keys: equal configs give equal text.

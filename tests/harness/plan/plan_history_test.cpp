@@ -1,0 +1,156 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "harness/plan/plan.h"
+#include "tests/harness/plan/matrix_helpers.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const BuildIdentity kNow{"b1", "2.13", "avx2", "d1"};
+
+class History : public testing::Test {
+ protected:
+  History() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    out_ = (fs::temp_directory_path() / ("lockstep_plan_" + std::to_string(getpid()) + "_" + test->name()))
+               .string();
+    fs::remove_all(out_);
+    matrix_ = parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 100\n");
+  }
+  ~History() override { fs::remove_all(out_); }
+
+  Plan plan(const BuildIdentity& identity = kNow) const { return make_plan(matrix_, out_, identity); }
+
+  void write(const std::string& path, const std::string& text) const {
+    fs::create_directories(fs::path(path).parent_path());
+    std::ofstream(path) << text;
+  }
+  void finish(const PlannedRun& run, double seconds = 2, const BuildIdentity& identity = kNow) const {
+    const nlohmann::json done{{"config_hash", run.hash},       {"build", identity.build},
+                              {"libtorch", identity.libtorch}, {"isa", identity.isa},
+                              {"data", identity.data},         {"seconds", seconds}};
+    write(out_ + "/runs/" + run.id + "/done", done.dump());
+  }
+  void finish_all() const {
+    for (const PlannedRun& run : plan().runs) finish(run);
+  }
+
+  std::string out_;
+  Matrix matrix_;
+};
+
+TEST_F(History, ReusesNothingInAnEmptyFolder) {
+  for (const PlannedRun& run : plan().runs) {
+    EXPECT_FALSE(run.reused);
+    EXPECT_EQ(run.why, "has not run here");
+  }
+}
+
+TEST_F(History, ReusesWhatFinishedWithTheSameEverything) {
+  finish_all();
+  const Plan again = plan();
+  for (const PlannedRun& run : again.runs) {
+    EXPECT_TRUE(run.reused) << run.id << ": " << run.why;
+    EXPECT_EQ(run.estimate_s, 2);
+  }
+  EXPECT_EQ(estimate_total_s(again, 2), 0);
+  EXPECT_THAT(plan_text(again, 2), HasSubstr("0 to run, " + std::to_string(again.runs.size()) + " reused"));
+}
+
+TEST_F(History, SaysWhatDiffers) {
+  finish_all();
+  const auto why = [this](const BuildIdentity& identity) {
+    const Plan again = plan(identity);
+    EXPECT_FALSE(again.runs[0].reused);
+    return again.runs[0].why;
+  };
+  EXPECT_EQ(why({"b2", "2.13", "avx2", "d1"}), "the build changed: b1 then, b2 now");
+  EXPECT_EQ(why({"b1", "2.14", "avx2", "d1"}), "LibTorch changed: 2.13 then, 2.14 now");
+  EXPECT_EQ(why({"b1", "2.13", "avx512", "d1"}), "the instruction set changed: avx2 then, avx512 now");
+  EXPECT_EQ(why({"b1", "2.13", "avx2", "d2"}), "the data changed: d1 then, d2 now");
+}
+
+TEST_F(History, DoesNotReuseWhatIsUnfinishedOrMalformedOrOfAnotherConfig) {
+  const Plan first = plan();
+  fs::create_directories(out_ + "/runs/" + first.runs[0].id);
+  EXPECT_EQ(plan().runs[0].why, "was begun and not finished");
+  const std::string done = out_ + "/runs/" + first.runs[0].id + "/done";
+  for (const std::string text : {"", "{", "[]", "{}", R"({"config_hash": 3})"}) {
+    write(done, text);
+    EXPECT_FALSE(plan().runs[0].reused);
+    EXPECT_EQ(plan().runs[0].why, "its done file is malformed") << text;
+  }
+  PlannedRun other = first.runs[0];
+  other.hash = "0123456789abcdef";
+  finish(other);
+  EXPECT_THAT(plan().runs[0].why, HasSubstr("its config was another"));
+}
+
+TEST_F(History, RunsAgainWhatReadsARunThatRunsAgain) {
+  finish_all();
+  const Plan first = plan();
+  const PlannedRun* reference = find_run(first, "1x24", RunRole::reference, 0);
+  fs::remove(out_ + "/runs/" + reference->id + "/done");
+  for (const PlannedRun& run : plan().runs) {
+    const bool touched = run.id == reference->id || !run.needs.empty();
+    EXPECT_EQ(run.reused, !touched) << run.id;
+    if (!run.needs.empty()) {
+      EXPECT_EQ(run.why, reference->id + ", which it reads, runs again");
+    }
+  }
+}
+
+TEST_F(History, RunsAgainWhenTheConfigChanges) {
+  finish_all();
+  matrix_ = parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 101\n");
+  for (const PlannedRun& run : plan().runs) EXPECT_FALSE(run.reused) << run.id;
+}
+
+TEST_F(History, LearnsDurationsFromRunsOfTheSameKind) {
+  matrix_.seeds = {0, 1, 2};
+  const Plan first = plan();
+  finish(*find_run(first, "8x3", RunRole::cell, 0), 30);
+  const Plan again = plan();
+  EXPECT_DOUBLE_EQ(find_run(again, "8x3", RunRole::cell, 1)->estimate_s, 30);
+  EXPECT_EQ(find_run(again, "3x8", RunRole::cell, 1)->estimate_s,
+            find_run(first, "3x8", RunRole::cell, 1)->estimate_s);
+  EXPECT_NE(find_run(first, "8x3", RunRole::cell, 1)->estimate_s, 30);
+}
+
+std::string refusal(const Matrix& matrix, const std::string& out) {
+  try {
+    check_out_dir(matrix, out);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(History, RefusesAFolderOfAnotherMatrix) {
+  EXPECT_EQ(refusal(matrix_, out_), "") << "not there yet";
+  fs::create_directories(out_);
+  EXPECT_EQ(refusal(matrix_, out_), "") << "empty";
+  write(out_ + "/matrix.json", matrix_stamp(matrix_));
+  EXPECT_EQ(refusal(matrix_, out_), "") << "its own";
+  Matrix other = matrix_;
+  other.name = "other";
+  EXPECT_EQ(refusal(other, out_),
+            out_ + ": holds the results of the matrix tiny, this config is other; give another --out");
+  write(out_ + "/matrix.json", "{");
+  EXPECT_THAT(refusal(matrix_, out_), HasSubstr("matrix.json: is malformed"));
+  EXPECT_THAT(refusal(matrix_, out_ + "/matrix.json"), HasSubstr("is a file, not an output folder"));
+}
+
+TEST_F(History, PutsResultsUnderTheMatrixsName) { EXPECT_EQ(default_out_dir(matrix_), "out/tiny"); }
+
+}  // namespace
+}  // namespace lockstep
