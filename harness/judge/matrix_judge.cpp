@@ -152,17 +152,17 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
 
 Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const {
   ForcedInputs inputs;
-  inputs.reference_dir = dir_of(*first.reference);
-  inputs.cell_dir = dir_of(*first.cell);
-  inputs.forced_cell_dir = dir_of(forced_cell);
+  inputs.reference_free = dir_of(*first.reference);
+  inputs.cell_free = dir_of(*first.cell);
+  inputs.forced_cell = dir_of(forced_cell);
   inputs.band = plan_.matrix.band;
   for (const PlannedRun& run : plan_.runs) {
     if (run.config.forced.from != forced_cell.config.forced.from) continue;
     if (run.config.layout != first.reference->config.layout) continue;
-    if (run.role == RunRole::forced_reference) inputs.forced_reference_dir = dir_of(run);
-    if (run.role == RunRole::forced_repeat) inputs.forced_repeat_dirs.push_back(dir_of(run));
+    if (run.role == RunRole::forced_reference) inputs.forced_reference = dir_of(run);
+    if (run.role == RunRole::forced_repeat) inputs.forced_repeats.push_back(dir_of(run));
   }
-  if (inputs.forced_reference_dir.empty()) {
+  if (inputs.forced_reference.empty()) {
     throw std::runtime_error("the plan has no forced run of the reference at the snapshots of " +
                              forced_cell.config.forced.from);
   }

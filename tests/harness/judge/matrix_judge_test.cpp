@@ -330,11 +330,11 @@ TEST(MatrixJudge, HandsTheForcedRunsOfOneReferenceToTheForcedComparison) {
   int calls = 0;
   matrix.on_forced = [&](const ForcedInputs& inputs) {
     ++calls;
-    EXPECT_EQ(inputs.reference_dir, "out/synthetic/runs/1x24 global seed 0");
-    EXPECT_EQ(inputs.cell_dir, "out/synthetic/runs/8x3 global seed 0");
-    EXPECT_EQ(inputs.forced_reference_dir, "out/synthetic/runs/forced-reference");
-    EXPECT_EQ(inputs.forced_cell_dir, "out/synthetic/runs/forced-cell");
-    EXPECT_THAT(inputs.forced_repeat_dirs,
+    EXPECT_EQ(inputs.reference_free, "out/synthetic/runs/1x24 global seed 0");
+    EXPECT_EQ(inputs.cell_free, "out/synthetic/runs/8x3 global seed 0");
+    EXPECT_EQ(inputs.forced_reference, "out/synthetic/runs/forced-reference");
+    EXPECT_EQ(inputs.forced_cell, "out/synthetic/runs/forced-cell");
+    EXPECT_THAT(inputs.forced_repeats,
                 ElementsAre("out/synthetic/runs/repeat-1", "out/synthetic/runs/repeat-2",
                             "out/synthetic/runs/repeat-3", "out/synthetic/runs/repeat-4"));
   };
