@@ -330,11 +330,11 @@ TEST(MatrixJudge, HandsTheForcedRunsOfOneReferenceToTheForcedComparison) {
   int calls = 0;
   matrix.on_forced = [&](const ForcedInputs& inputs) {
     ++calls;
-    EXPECT_EQ(inputs.reference_dir, "out/synthetic/runs/1x24 global seed 0");
-    EXPECT_EQ(inputs.cell_dir, "out/synthetic/runs/8x3 global seed 0");
-    EXPECT_EQ(inputs.forced_reference_dir, "out/synthetic/runs/forced-reference");
-    EXPECT_EQ(inputs.forced_cell_dir, "out/synthetic/runs/forced-cell");
-    EXPECT_THAT(inputs.forced_repeat_dirs,
+    EXPECT_EQ(inputs.reference_free, "out/synthetic/runs/1x24 global seed 0");
+    EXPECT_EQ(inputs.cell_free, "out/synthetic/runs/8x3 global seed 0");
+    EXPECT_EQ(inputs.forced_reference, "out/synthetic/runs/forced-reference");
+    EXPECT_EQ(inputs.forced_cell, "out/synthetic/runs/forced-cell");
+    EXPECT_THAT(inputs.forced_repeats,
                 ElementsAre("out/synthetic/runs/repeat-1", "out/synthetic/runs/repeat-2",
                             "out/synthetic/runs/repeat-3", "out/synthetic/runs/repeat-4"));
   };
@@ -364,7 +364,6 @@ TEST(MatrixJudge, ARunThatThePlanHoldsUnderAnotherNameIsFoundByItsHash) {
   Cell twin = matrix.plan.matrix.cells[0];
   twin.name = "8x3 twin";
   matrix.plan.matrix.cells.push_back(twin);
-  matrix.plan.matrix.certify_steps = 0;
   EXPECT_EQ(matrix.judge().cells[1].verdict, VerdictKind::equivalent);
   twin.config.steps = 99;
   matrix.plan.matrix.cells[1] = twin;
