@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace lockstep {
 namespace {
@@ -55,18 +56,31 @@ std::string values_in_words(const std::map<std::string, int>& values, int absent
   return fmt::format("{}", fmt::join(words, "; "));
 }
 
-/// Quoted as the --only grammar wants it unless it is one plain word.
-std::string only_value(const std::string& value) {
+/// As a word of the --only language, which knows both quotation marks and no escapes; nothing if it holds
+/// both.
+std::optional<std::string> only_word(const std::string& value) {
   const auto plain = [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '+';
   };
   if (!value.empty() && std::ranges::all_of(value, plain)) return value;
-  std::string quoted = "\"";
-  for (char c : value) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
+  for (const char* mark : {"\"", "'"}) {
+    if (value.find(mark) == std::string::npos) return mark + value + mark;
   }
-  return quoted + "\"";
+  return std::nullopt;
+}
+
+/// "layout==8x3 && negatives==local"; nothing if the settings do not tell the cell from the others.
+std::optional<std::string> only_by_settings(const Matrix& matrix, const Cell& cell) {
+  const auto alike =
+      std::ranges::count_if(matrix.cells, [&](const Cell& other) { return other.settings == cell.settings; });
+  if (cell.settings.empty() || alike != 1) return std::nullopt;
+  std::string expression;
+  for (const auto& [axis, value] : cell.settings) {
+    const auto word = only_word(value);
+    if (!word) return std::nullopt;
+    expression += (expression.empty() ? "" : " && ") + axis + "==" + *word;
+  }
+  return expression;
 }
 
 std::string shell_quoted(const std::string& text) {
@@ -157,16 +171,8 @@ Rows gather_provenance(const Plan& plan, const std::string& out_dir) {
 }
 
 std::string rerun_line(const std::string& command, const Matrix& matrix, const Cell& cell) {
-  const auto alike =
-      std::ranges::count_if(matrix.cells, [&](const Cell& other) { return other.settings == cell.settings; });
-  std::string expression;
-  if (cell.settings.empty() || alike != 1) {
-    expression = "name==" + only_value(cell.name);
-  } else {
-    for (const auto& [axis, value] : cell.settings) {
-      expression += (expression.empty() ? "" : " && ") + axis + "==" + only_value(value);
-    }
-  }
+  // The whole text may also be a cell's exact name.
+  const std::string expression = only_by_settings(matrix, cell).value_or(cell.name);
   return without_only(command) + " --only " + shell_quoted(expression);
 }
 

@@ -35,6 +35,7 @@ class MatrixJudge {
  public:
   MatrixJudge(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources)
       : plan_(plan), options_(options), sources_(sources), evidence_(plan.runs.size()) {
+    for (const Cell& cell : plan.matrix.cells) cell_hashes_.emplace(cell.name, config_hash(cell.config));
     for (std::size_t i = 0; i < plan.runs.size(); ++i) index_.emplace(plan.runs[i].id, i);
     parallel_for(plan.runs.size(), options.jobs, [&](std::size_t i) {
       const PlannedRun& run = plan_.runs[i];
@@ -52,6 +53,7 @@ class MatrixJudge {
   std::string dir_of(const PlannedRun& run) const { return options_.out_dir + "/runs/" + run.id; }
   const RunEvidence& evidence_of(const PlannedRun& run) const { return evidence_[index_.at(run.id)]; }
   std::vector<SeedPair> pair_seeds(const Cell& cell) const;
+  const PlannedRun* single_run(const Cell& cell, RunRole role) const;
   std::vector<const PlannedRun*> forced_runs(const Cell& cell) const;
   std::optional<Failure> find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const;
   void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
@@ -65,11 +67,11 @@ class MatrixJudge {
   const EvidenceSources& sources_;
   std::vector<RunEvidence> evidence_;  ///< of plan_.runs
   std::unordered_map<std::string, std::size_t> index_;
+  std::unordered_map<std::string, std::string> cell_hashes_;  ///< by name
 };
 
 std::vector<SeedPair> MatrixJudge::pair_seeds(const Cell& cell) const {
-  // A plan holds each distinct run once: a cell that equals its reference, or another cell, finds its run by
-  // its hash.
+  // A plan holds each distinct run once: a seed of a cell that equals its reference's is found by its hash.
   auto by_hash = [&](RunConfig config, int64_t seed) -> const PlannedRun* {
     config.seed = seed;
     const std::string hash = config_hash(config);
@@ -89,11 +91,22 @@ std::vector<SeedPair> MatrixJudge::pair_seeds(const Cell& cell) const {
   return pairs;
 }
 
+/// The certifying or forced run of a cell, or of another cell of equal config in whose name it is planned;
+/// null if none.
+const PlannedRun* MatrixJudge::single_run(const Cell& cell, RunRole role) const {
+  if (const PlannedRun* run = find_run(plan_, cell.name, role, cell.config.seed)) return run;
+  for (const Cell& other : plan_.matrix.cells) {
+    if (other.name == cell.name || cell_hashes_.at(other.name) != cell_hashes_.at(cell.name)) continue;
+    if (const PlannedRun* run = find_run(plan_, other.name, role, cell.config.seed)) return run;
+  }
+  return nullptr;
+}
+
 /// The forced run of the cell, then those of the reference at whose snapshots it was taken; empty if none is
 /// planned.
 std::vector<const PlannedRun*> MatrixJudge::forced_runs(const Cell& cell) const {
   std::vector<const PlannedRun*> runs;
-  const PlannedRun* forced_cell = find_run(plan_, cell.name, RunRole::forced_cell, cell.config.seed);
+  const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
   if (!forced_cell) return runs;
   runs.push_back(forced_cell);
   for (const PlannedRun& run : plan_.runs) {
@@ -112,8 +125,7 @@ std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::ve
   for (const SeedPair& pair : pairs) needed.push_back(pair.reference);
   const std::vector<const PlannedRun*> forced = forced_runs(cell);
   needed.insert(needed.end(), forced.begin(), forced.end());
-  if (const PlannedRun* real = find_run(plan_, cell.name, RunRole::certify, cell.config.seed))
-    needed.push_back(real);
+  if (const PlannedRun* real = single_run(cell, RunRole::certify)) needed.push_back(real);
   if (pairs.empty()) return judge_failure("lost", "", cell.name + ": the matrix has no seed");
   // An interruption says least: what else went wrong comes before it.
   const Failure* first = nullptr;
@@ -176,7 +188,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
     result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
     return;
   }
-  const PlannedRun* forced_cell = find_run(plan_, cell.name, RunRole::forced_cell, cell.config.seed);
+  const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
   if (forced_cell) {
     try {
       result.mechanism = judge_forced_runs(*forced_cell, first);
@@ -197,13 +209,13 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
 void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs,
                                       CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
-  const PlannedRun* real = find_run(plan_, cell.name, RunRole::certify, cell.config.seed);
+  const PlannedRun* real = single_run(cell, RunRole::certify);
   const PlannedRun* first = pairs.empty() ? nullptr : pairs.front().cell;
   const bool stands_in =
       first && first->config.ranks == RankKind::emulated && first->config.layout.world_size > 1;
   Certification& certification = result.certification;
   if (!real && !(stands_in && matrix.ranks == RanksPolicy::automatic && matrix.certify_steps > 0)) return;
-  const int64_t asked = std::min(real ? real->config.steps : matrix.certify_steps, cell.config.steps);
+  const int64_t asked = std::min(matrix.certify_steps, cell.config.steps);
   const int64_t seed = real ? real->config.seed : cell.config.seed;
   auto describe = [&](Certification& c) {
     c.wanted = true;

@@ -80,7 +80,7 @@ struct Outcome {
   int n = 0;
   MetricDifference primary;
   Interval equivalence;          ///< 1 - 2 alpha: inside +- margin means equivalent; infinite if n < 2
-  double power = 0;              ///< chance to be found equivalent if the true difference is 0, at this sd and n
+  double power = 0;              ///< to be found equivalent if the true difference is 0, at this sd and n
   /// To decide with probability 0.8 at this sd, if the true difference is 0; where n seeds were that many and
   /// did not decide, if it is the one measured. 0: decided already; 2: one seed shows no spread; 10,000: that
   /// many or more.
@@ -104,8 +104,8 @@ struct Certification {
 /// Why a run did not finish.
 struct Failure {
   /// "died", "hung", "threw", "interrupted" as the launcher saw it; as the judge did: "lost" (no result, or
-  /// not all of what was asked), "unreadable" (a file that is torn or corrupt), "nonfinite" (NaN or infinity in
-  /// what is judged), "unmeasured" (a metric that is missing).
+  /// not all of what was asked), "unreadable" (a file that is torn or corrupt), "nonfinite" (NaN or infinity
+  /// in what is judged), "unmeasured" (a metric that is missing).
   std::string run, kind;
   int rank = -1;
   int64_t step = -1;

@@ -364,7 +364,6 @@ TEST(MatrixJudge, ARunThatThePlanHoldsUnderAnotherNameIsFoundByItsHash) {
   Cell twin = matrix.plan.matrix.cells[0];
   twin.name = "8x3 twin";
   matrix.plan.matrix.cells.push_back(twin);
-  matrix.plan.matrix.certify_steps = 0;
   EXPECT_EQ(matrix.judge().cells[1].verdict, VerdictKind::equivalent);
   twin.config.steps = 99;
   matrix.plan.matrix.cells[1] = twin;
