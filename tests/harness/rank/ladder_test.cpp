@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/judge/judge.h"
+#include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
@@ -103,7 +104,7 @@ TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {
   ASSERT_EQ(found.verdict, VerdictKind::divergent);
   ASSERT_TRUE(found.first_divergence);
   EXPECT_EQ(found.first_divergence->step, 5);
-  EXPECT_EQ(found.first_divergence->phase, "local_gradients");
+  EXPECT_EQ(found.first_divergence->phase, "local gradients");
   EXPECT_EQ(found.first_divergence->rank, 2);
   EXPECT_EQ(found.first_divergence->where, "energy_head.query.weight");
 }
