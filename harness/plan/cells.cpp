@@ -89,8 +89,9 @@ class Expansion {
   void add_cell(RunConfig config, Fields fields, const Place& place) {
     if (config.layout.world_size == 1) config.ranks = RankKind::emulated;
     Cell cell;
-    for (const RunField* field : fields)
+    for (const RunField* field : fields) {
       cell.settings.emplace_back(field->spec.key, text_of(field->of(config)));
+    }
     cell.config = std::move(config);
     cells_.push_back(std::move(cell));
     fields_.push_back(std::move(fields));
@@ -104,8 +105,9 @@ class Expansion {
     static const RunField* const negatives = find_run_field("negatives");
     std::string name = text_of(layout->of(config));
     const bool names_negatives = std::find(fields.begin(), fields.end(), negatives) != fields.end();
-    if (names_negatives || config.negatives != defaults.negatives)
+    if (names_negatives || config.negatives != defaults.negatives) {
       name += " " + text_of(negatives->of(config));
+    }
     for (const RunField* field : fields) {
       if (field == layout || field == negatives) continue;
       const FieldRef value = field->of(config);
@@ -125,15 +127,9 @@ class Expansion {
       problems_.add(places_[index], fmt::format("cell {} stands twice in the matrix", in_quotes(cell.name)));
       return;
     }
-    // Included cells may set a key to its default that is a base value elsewhere: say all of it.
-    for (const RunField* field : fields_[index]) {
-      const std::string setting = setting_text(*field, cell.config);
-      if (cell.name.find(setting) == std::string::npos) cell.name += setting;
-    }
-    if (!by_name_.emplace(cell.name, index).second) {
-      cell.name += " #" + config_hash(cell.config).substr(0, 8);
-      by_name_.emplace(cell.name, index);
-    }
+    // A name says every value that differs, so only a text that looks like a setting can bring two together.
+    cell.name += " #" + config_hash(cell.config).substr(0, 8);
+    by_name_.emplace(cell.name, index);
   }
 
   void add_reference(Cell& cell) {

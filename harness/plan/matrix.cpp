@@ -51,8 +51,9 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
 
 Matrix read_matrix(const std::string& file, const Overrides& overrides) {
   std::error_code error;
-  if (std::filesystem::is_directory(file, error))
+  if (std::filesystem::is_directory(file, error)) {
     throw ConfigError(fmt::format("{}: is a folder, not a config", file));
+  }
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw ConfigError(fmt::format("{}: cannot be read: {}", file, std::strerror(errno)));
   std::ostringstream text;

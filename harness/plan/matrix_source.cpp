@@ -80,6 +80,8 @@ class SourceReader {
   MatrixSource finish(const Overrides& overrides) {
     read_top();
     read_reference();
+    // The file's own list decides: trying one seed of an outcome does not turn it into another question.
+    if (!is_given("question") && source_.matrix.seeds.size() > 1) source_.matrix.question = Question::outcome;
     if (!overrides.seeds.empty()) {
       const int number = problems_.add_source("--seeds " + overrides.seeds);
       const std::string wrong = parse_seeds(overrides.seeds, source_.matrix.seeds);
@@ -89,9 +91,9 @@ class SourceReader {
     if (source_.matrix.seeds.empty()) source_.matrix.seeds = {0};
     source_.base.seed = source_.matrix.seeds.front();
     if (source_.matrix.ranks == RanksPolicy::real) source_.base.ranks = RankKind::real;
-    if (!is_given("question") && source_.matrix.seeds.size() > 1) source_.matrix.question = Question::outcome;
-    if (!is_given("forced_steps"))
+    if (!is_given("forced_steps")) {
       source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
+    }
     return std::move(source_);
   }
 
@@ -176,8 +178,9 @@ class SourceReader {
         watch([&] { read_setting(entry); });
       }
     }
-    if (is_map_ && find("name") == nullptr)
+    if (is_map_ && find("name") == nullptr) {
       problems_.add({0, 1, 1}, "name is missing: it names the output folder");
+    }
     if (is_map_ && find("reference") == nullptr && !reference_given_) {
       add_unsound({0, 1, 1}, "reference is missing: what every cell should equal, such as {layout: 1x24}");
     }
@@ -303,6 +306,7 @@ class SourceReader {
       for (const Entry& entry : reference_) {
         if (entry.key != "same_as") {
           if (std::optional<Setting> setting = settings_.setting(entry, {"same_as"})) {
+            source_.places.emplace(entry.key, entry.place);
             source_.reference.push_back(std::move(*setting));
           }
         } else if (entry.value.is_scalar() && entry.value.text == "cell") {

@@ -56,10 +56,16 @@ class Planner {
   std::vector<PlannedRun> run() {
     if (matrix_.seeds.empty()) return {};
     gather_references();
+    const std::size_t of_cells = matrix_.cells.size() * (matrix_.seeds.size() + 2);
+    const std::size_t repeats = static_cast<std::size_t>(matrix_.band.repeats);
+    runs_.reserve(of_cells + references_.size() * (matrix_.seeds.size() + 1 + repeats));
+    by_hash_.reserve(runs_.capacity());
+    ids_.reserve(runs_.capacity());
     for (Reference& reference : references_) add_reference(reference);
     for (const Reference& reference : references_) add_forced_reference(reference);
-    for (std::size_t i = 0; i < matrix_.cells.size(); ++i)
+    for (std::size_t i = 0; i < matrix_.cells.size(); ++i) {
       add_cell(matrix_.cells[i], references_[reference_of_[i]]);
+    }
     return std::move(runs_);
   }
 

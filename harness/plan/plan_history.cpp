@@ -93,8 +93,9 @@ double modelled_s(const PlannedRun& run) {
     step_ms *= config.layout.global_batch();  // row by row: sums of |terms|
   const auto steps = static_cast<double>(steps_to_run(config));
   double evaluations = 0;
-  if (config.forced.from.empty())
+  if (config.forced.from.empty()) {
     evaluations = 1 + (config.eval_every > 0 ? steps / static_cast<double>(config.eval_every) : 0);
+  }
   return kStartS + (real ? kStartRankS * ranks : 0) + (steps * step_ms + evaluations * kEvaluationMs) / 1000;
 }
 

@@ -65,8 +65,9 @@ class TreeBuilder : public YAML::EventHandler {
     return node;
   }
   void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
-    if (anchor != YAML::NullAnchor)
+    if (anchor != YAML::NullAnchor) {
       problems_.add(place_of(mark), "anchors (&name) are not read; write the value out");
+    }
   }
   void close() {
     YamlNode node = std::move(open_.back());

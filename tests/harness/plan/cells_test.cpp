@@ -49,13 +49,16 @@ TEST(Cells, HaveUniqueNamesEvenIfDefaultsWouldHideTheDifference) {
   EXPECT_THAT(names, ElementsAre("8x3 lr=0.001", "8x3", "8x3 lr=0.02"));
 }
 
-TEST(Cells, WithOneNameAndTwoConfigsAreToldApartByAllTheirSettings) {
-  // Settings that neither cell shows: dropout's default against a base value that both name differently.
+TEST(Cells, WithOneNameAndTwoConfigsAreToldApartByTheirHash) {
+  // A parameter's name that reads like another setting.
   const Matrix matrix = parse(kHead +
-                              "layout: 8x3\naxes: {lr: [0.001]}\ninclude: [{lr: 0.001, mutant.step: 3, "
-                              "mutant.name: throw}, {mutant.step: 0, mutant.name: throw, mutant.rank: 1}]\n");
+                              "layout: 8x3\ninclude:\n"
+                              "  - {mutant.name: die, mutant.tensor: a, mutant.bit: 3}\n"
+                              "  - {mutant.name: die, mutant.tensor: a mutant.bit=3}\n");
   const std::vector<std::string> names = names_of(matrix);
-  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 3u);
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_EQ(names[0], "8x3 mutant.name=die mutant.tensor=a mutant.bit=3");
+  EXPECT_EQ(names[1], names[0] + " #" + config_hash(matrix.cells[1].config).substr(0, 8));
 }
 
 TEST(Cells, ThatStandTwiceAreRefused) {

@@ -104,6 +104,15 @@ TEST(Seeds, OfTheCommandLineReplaceTheFiles) {
               ElementsAre("--seeds x: seeds are written A..B, a,b,c, or one whole number"));
 }
 
+TEST(Seeds, OfTheCommandLineDoNotChangeTheQuestion) {
+  Overrides overrides;
+  overrides.seeds = "3";
+  EXPECT_EQ(parse(kGrid + "seeds: 0..9\npower_controls: [{lr_scale: 0.125}]\n", overrides).question,
+            Question::outcome);
+  overrides.seeds = "0..9";
+  EXPECT_EQ(parse(kGrid, overrides).question, Question::mechanism);
+}
+
 TEST(Seeds, OfTheCommandLineMayBeFewerThanAnOutcomeNeeds) {
   Overrides overrides;
   overrides.seeds = "3";
