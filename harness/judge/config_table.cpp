@@ -71,9 +71,14 @@ std::optional<std::string> only_word(const std::string& value) {
 
 /// "layout==8x3 && negatives==local"; nothing if the settings do not tell the cell from the others.
 std::optional<std::string> only_by_settings(const Matrix& matrix, const Cell& cell) {
-  const auto alike =
-      std::ranges::count_if(matrix.cells, [&](const Cell& other) { return other.settings == cell.settings; });
-  if (cell.settings.empty() || alike != 1) return std::nullopt;
+  if (cell.settings.empty()) return std::nullopt;
+  // A cell that sets more besides would be selected, too.
+  const auto selected = std::ranges::count_if(matrix.cells, [&](const Cell& other) {
+    return std::ranges::all_of(cell.settings, [&](const auto& setting) {
+      return std::ranges::find(other.settings, setting) != other.settings.end();
+    });
+  });
+  if (selected != 1) return std::nullopt;
   std::string expression;
   for (const auto& [axis, value] : cell.settings) {
     const auto word = only_word(value);

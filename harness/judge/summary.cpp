@@ -115,11 +115,11 @@ std::string undecided_in_words(const CellResult& cell) {
   return cell.outcome->sentence;
 }
 
-std::string control_in_words(const CellResult& control) {
-  if (control.failure) return failure_in_words(control);
-  if (!control.outcome) return control.scenario + " was not judged.";
+/// "came out equivalent (+0.000)", or why there is no outcome.
+std::string missed_in_words(const CellResult& control) {
+  if (control.failure || !control.outcome) return "failed";
   const Outcome& o = *control.outcome;
-  return fmt::format("the power control {} came out {} ({})", control.scenario, name_of(o.verdict),
+  return fmt::format("came out {} ({})", name_of(o.verdict),
                      format_signed_difference(o.primary.mean, o.margin));
 }
 
@@ -131,15 +131,15 @@ std::vector<std::string> control_sentences(const Results& results) {
     if (is_caught(cell)) {
       caught.push_back(&cell);
     } else {
-      sentences.push_back(fmt::format(
-          "This matrix cannot tell: {}, where it must come out divergent.",
-          cell.failure ? "the power control " + cell.scenario + " failed" : control_in_words(cell)));
+      sentences.push_back(
+          fmt::format("This matrix cannot tell: the power control {} {}, where it must come out divergent.",
+                      cell.scenario, missed_in_words(cell)));
     }
   }
   for (const CellResult* cell : caught) {
-    std::string sentence = control_in_words(*cell) + ", as it must.";
-    sentence.front() = 'T';
-    sentences.push_back(sentence);
+    sentences.push_back(
+        fmt::format("The power control {} came out divergent, as it must: {}.", cell->scenario,
+                    difference_in_words(*cell->outcome, metric_label(cell->outcome->metric))));
   }
   return sentences;
 }

@@ -50,6 +50,16 @@ TEST(RerunLine, UsesTheNameWhereSettingsDoNotTellCellsApart) {
             R"(lockstep run a.yaml --only '8x3 local')");
 }
 
+TEST(RerunLine, UsesTheNameWhereAnotherCellSetsMoreBesides) {
+  Matrix matrix = two_cells();
+  matrix.cells[1].settings = matrix.cells[0].settings;
+  matrix.cells[1].settings.emplace_back("lr_scale", "0.125");
+  EXPECT_EQ(rerun_line("lockstep run a.yaml", matrix, matrix.cells[0]),
+            R"(lockstep run a.yaml --only '8x3 local')");
+  EXPECT_EQ(rerun_line("lockstep run a.yaml", matrix, matrix.cells[1]),
+            "lockstep run a.yaml --only 'layout==8x3 && negatives==local && lr_scale==0.125'");
+}
+
 TEST(RerunLine, UsesTheNameWhereAValueCannotBeQuoted) {
   Matrix matrix = two_cells();
   matrix.cells[1].settings[1].second = matrix.cells[1].name;

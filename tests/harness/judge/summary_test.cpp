@@ -116,14 +116,21 @@ TEST(Margin, AControlWithoutEffectIsMissedInsteadOfRefusingTheMargin) {
 
 TEST(SummarySentence, SaysWhichTrainTheSameWhichNotAndByHowMuch) {
   const std::string sentence = SyntheticMatrix::usual().judge().summary.sentence;
-  EXPECT_EQ(sentence,
-            "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.001 (-0.004 to "
-            "+0.006), margin 0.03, "
-            "10 paired seeds. 8x3 local does not: 24-way accuracy 0.094 lower (0.080 to 0.108), although its "
-            "training loss / "
-            "log N and its raw cross-entropy read better. The power control 8x3 global lr_scale=0.125 came "
-            "out divergent "
-            "(-0.347), as it must.");
+  EXPECT_EQ(
+      sentence,
+      "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.001 (-0.004 to +0.006), "
+      "margin 0.03, 10 paired seeds. 8x3 local does not: 24-way accuracy 0.094 lower (0.080 to 0.108), "
+      "although its training loss / log N and its raw cross-entropy read better. The power control 8x3 "
+      "global lr_scale=0.125 came out divergent, as it must: 24-way accuracy 0.347 lower (0.334 to 0.360).");
+}
+
+TEST(SummarySentence, SaysOfAControlTooWhereItsMetricsDisagree) {
+  SyntheticMatrix matrix;
+  matrix.add_cell({"8x3 local", -0.094, 0.02, -0.1, true});
+  EXPECT_THAT(
+      matrix.judge().summary.sentence,
+      HasSubstr(
+          "(0.080 to 0.108), although its training loss / log N and its raw cross-entropy read better."));
 }
 
 TEST(SummarySentence, BeginsWithWhatItCannotTell) {
