@@ -70,7 +70,7 @@ void write_row(Markup& out, const BandAxis& axis, const CellResult& cell, const 
   row_label(out, cell, anchor);
   out.open("td", {{"class", "plot"}});
   const std::string used = compared ? band_words(cell.mechanism->band_used) : "no forced comparison";
-  open_row_drawing(out, clean_line(cell.scenario) + ": " + used, mechanism_words(cell));
+  open_row_drawing(out, name_words(cell.scenario) + ": " + used, mechanism_words(cell));
   draw_row(out, axis, cell);
   out.close();
   if (!compared) out.element("span", {{"class", "nothing"}}, cell.failure ? "did not finish" : "no forced comparison");
@@ -115,7 +115,7 @@ std::string band_plot(const Results& results) {
   const BandAxis axis = layout(results);
   const std::vector<std::string> anchors = cell_anchors(results);
   Markup out;
-  out.open("table", {{"class", "rows"}}).open("thead").open("tr");
+  out.open("table", {{"class", "rows bands"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, "cell").element("th", {{"scope", "col"}}, "largest difference / band");
   out.element("th", {{"scope", "col"}, {"class", "n"}}, "band used").element("th", {{"scope", "col"}}, "most in");
   out.element("th", {{"scope", "col"}}, "verdict").close().close().open("tbody");

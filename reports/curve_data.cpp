@@ -90,6 +90,7 @@ CurveFrame frame_of(const std::vector<Curve>& curves, std::string_view metric, i
   for (const Curve& curve : curves) {
     for (const CurvePoint& point : curve.points) {
       frame.last_step = std::max(frame.last_step, point.step);
+      frame.common_end = std::max(frame.common_end, point.step);
       all_low = std::min(all_low, point.low), all_high = std::max(all_high, point.high);
       if (!curve.is_reference()) continue;
       low = std::min(low, point.low), high = std::max(high, point.high);

@@ -33,7 +33,9 @@ std::vector<Curve> curves_of(const Results& results, std::string_view metric);
 std::vector<CurvePoint> thin(const std::vector<CurvePoint>& points, int columns);
 
 struct CurveFrame {
-  double last_step = 1, low = 0, high = 1;
+  double last_step = 1;               ///< right edge
+  double common_end = 0;              ///< last step of the longest curve
+  double low = 0, high = 1;
   std::optional<double> off_low, off_high;   ///< furthest values outside, if there are any
   double chance = -1;
 };

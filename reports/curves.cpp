@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostShared = 6;   ///< cells in one panel
-constexpr double kLabelPx = 12, kLinePx = 14;
+constexpr double kLabelPx = 12, kTickPx = 11.5, kLinePx = 14;
 
 struct Panel {
   double width, height, left, right, top, bottom;
@@ -59,17 +59,31 @@ void draw_curve(Markup& out, const Curve& curve, const Axes& axes, const Panel& 
     out.empty("circle", {{"class", "m " + curve.css}, {"r", "3"}, {"cx", tenth(axes.x(points[0].step))}, {"cy", y(points[0].median)}});
     return;
   }
-  out.open("path", {{"class", "line " + curve.css}, {"d", line}}).element("title", {}, curve.name).close();
+  out.open("path", {{"class", "line " + curve.css}, {"d", line}}).element("title", {}, name_words(curve.name)).close();
+}
+
+std::string tick_text(double value, const Ticks& ticks) {
+  return std::abs(value) >= 1e5 || ticks.decimals > 5 ? fmt::format("{:g}", value) : fmt::format("{:.{}f}", value, ticks.decimals);
+}
+
+Ticks value_ticks(const CurveFrame& frame, bool small) { return nice_ticks(frame.low, frame.high, small ? 4 : 6); }
+
+/// Room at the left for the widest of the values at the axis.
+void make_room(Panel& panel, const CurveFrame& frame, bool small) {
+  const Ticks ticks = value_ticks(frame, small);
+  for (const double value : ticks.values) {
+    panel.left = std::max(panel.left, text_width_px(tick_text(value, ticks), kTickPx) + 10);
+  }
 }
 
 void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes, bool small) {
-  const Ticks ys = nice_ticks(frame.low, frame.high, small ? 4 : 6);
+  const Ticks ys = value_ticks(frame, small);
   const double right = panel.width - panel.right, floor = panel.height - panel.bottom;
   for (const double value : ys.values) {
     const std::string y = tenth(panel.top + axes.y(value));
     out.empty("line", {{"class", "grid"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", y}, {"y2", y}});
-    const std::string text = std::abs(value) >= 1e5 ? fmt::format("{:.0e}", value) : fmt::format("{:.{}f}", value, ys.decimals);
-    out.element("text", {{"class", "tick end"}, {"x", tenth(panel.left - 6)}, {"y", tenth(panel.top + axes.y(value) + 4)}}, text);
+    out.element("text", {{"class", "tick end"}, {"x", tenth(panel.left - 6)}, {"y", tenth(panel.top + axes.y(value) + 4)}},
+                tick_text(value, ys));
   }
   out.empty("line", {{"class", "tk"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", tenth(floor)}, {"y2", tenth(floor)}});
   for (const double step : step_ticks(frame.last_step, small ? 4 : 7).values) {
@@ -96,7 +110,7 @@ void draw_flags(Markup& out, const Panel& panel, const Axes& axes, const std::ve
   for (const auto& [step, parted] : by_step) {
     const double at = panel.left + axes.x(std::min(static_cast<double>(step), axes.x.high));
     std::string title = fmt::format("first differ at step {}:", step);
-    for (const Curve* curve : parted) title += " " + clean_line(curve->name) + ";";
+    for (const Curve* curve : parted) title += " " + name_words(curve->name) + ";";
     title.pop_back();
     out.open("g", {{"class", "flag"}}).element("title", {}, title);
     out.empty("path", {{"class", "pole"}, {"d", fmt::format("M{0} {1}v9", tenth(at), tenth(floor))}});
@@ -110,9 +124,11 @@ void draw_flags(Markup& out, const Panel& panel, const Axes& axes, const std::ve
   }
 }
 
-std::vector<std::string> label_lines(const Curve& curve, double width, double last_step) {
+bool ends_early(const Curve& curve, double common_end) { return static_cast<double>(curve.last_step) < 0.97 * common_end; }
+
+std::vector<std::string> label_lines(const Curve& curve, double width, double common_end) {
   std::vector<std::string> lines{""};
-  const std::string name = clean_line(curve.name);
+  const std::string name = name_words(curve.name);
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t space = std::min(name.find(' ', begin), name.size());
     const std::string word = name.substr(begin, space - begin);
@@ -126,7 +142,7 @@ std::vector<std::string> label_lines(const Curve& curve, double width, double la
     int columns = display_width(line);
     while (columns > 1 && text_width_px(line, kLabelPx) > width) line = shorten(line, --columns);
   }
-  if (static_cast<double>(curve.last_step) < 0.97 * last_step) lines.push_back(fmt::format("ends at step {}", curve.last_step));
+  if (ends_early(curve, common_end)) lines.push_back(fmt::format("ends at step {}", curve.last_step));
   return lines;
 }
 
@@ -139,14 +155,21 @@ void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const
   std::vector<std::vector<std::string>> texts;
   const double column = panel.width - panel.right;
   for (const Curve* curve : curves) {
-    texts.push_back(label_lines(*curve, panel.right - 50, frame.last_step));
+    texts.push_back(label_lines(*curve, panel.right - 50, frame.common_end));
     wanted.push_back(end_y(curve));
     heights.push_back(kLinePx * static_cast<double>(texts.back().size()) + 3);
   }
   const std::vector<double> centres = push_apart(wanted, heights, 0, panel.height - 18);
   for (std::size_t i = 0; i < curves.size(); ++i) {
     const double from = panel.left + axes.x(curves[i]->points.back().step);
-    out.empty("path", {{"class", "leader"}, {"d", fmt::format("M{} {}L{} {}", tenth(from + 2), tenth(wanted[i]), tenth(column + 14), tenth(centres[i]))}});
+    if (ends_early(*curves[i], frame.common_end)) {
+      // A leader across the drawing would read as a curve: its end is crossed out instead.
+      const std::string cross = fmt::format("M{} {}l8 8m0-8l-8 8", tenth(from - 4), tenth(wanted[i] - 4));
+      out.empty("path", {{"class", "ended " + curves[i]->css}, {"d", cross}, {"fill", "none"}});
+    } else {
+      out.empty("path", {{"class", "leader"}, {"d", fmt::format("M{} {}L{} {}", tenth(from + 2), tenth(wanted[i]),
+                                                                tenth(column + 14), tenth(centres[i]))}});
+    }
     out.empty("path", {{"class", "line " + curves[i]->css}, {"d", fmt::format("M{} {}h24", tenth(column + 16), tenth(centres[i]))}});
     double y = centres[i] - kLinePx * (static_cast<double>(texts[i].size()) - 1) / 2 + 4;
     for (std::size_t k = 0; k < texts[i].size(); ++k, y += kLinePx) {
@@ -185,7 +208,7 @@ void open_panel(Markup& out, const Panel& panel, std::string_view title, std::st
 std::string description_of(const std::vector<const Curve*>& curves) {
   std::string text = "Values at the last step:";
   for (const Curve* curve : curves) {
-    text += " " + clean_line(curve->name) + " " + compact_number(curve->points.back().median) + ";";
+    text += " " + name_words(curve->name) + " " + compact_number(curve->points.back().median) + ";";
   }
   text.back() = '.';
   return text;
@@ -193,10 +216,11 @@ std::string description_of(const std::vector<const Curve*>& curves) {
 
 std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
   Panel panel{580, 320, 44, 60, 10, 46, 180};
+  make_room(panel, frame, false);
   std::vector<const Curve*> all;
   for (const Curve& curve : curves) all.push_back(&curve);
   for (const Curve* curve : all) {
-    for (const std::string& line : label_lines(*curve, 135, frame.last_step)) {
+    for (const std::string& line : label_lines(*curve, 135, frame.common_end)) {
       panel.right = std::max(panel.right, text_width_px(line, kLabelPx) + 52);
     }
   }
@@ -213,7 +237,8 @@ std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& fra
 }
 
 std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
-  const Panel panel{260, 168, 38, 6, 6, 34, 60};
+  Panel panel{260, 168, 38, 6, 6, 34, 60};
+  make_room(panel, frame, true);
   const Axes axes = axes_of(panel, frame);
   std::map<std::string, std::pair<std::string, const Curve*>> references;
   Markup out;
@@ -234,8 +259,8 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
     const auto reference = references.find(curve.reference);
     std::vector<const Curve*> shown{&curve};
     if (reference != references.end()) shown.push_back(reference->second.second);
-    out.open("figure").open("figcaption").element("a", {{"href", "#" + curve.anchor}}, curve.name).close();
-    open_panel(out, panel, clean_line(curve.name) + ": " + metric_words(metric) + " by step", description_of(shown));
+    out.open("figure").open("figcaption").element("a", {{"href", "#" + curve.anchor}}, name_words(curve.name)).close();
+    open_panel(out, panel, name_words(curve.name) + ": " + metric_words(metric) + " by step", description_of(shown));
     draw_axes(out, panel, frame, axes, true);
     open_plot(out, panel);
     if (reference != references.end()) out.empty("use", {{"href", "#" + reference->second.first}});
@@ -267,7 +292,7 @@ std::string curve_table(const std::vector<Curve>& curves, const CurveFrame& fram
   for (const double step : steps) out.element("th", {{"scope", "col"}, {"class", "n"}}, fmt::format("{:.0f}", step));
   out.close().close().open("tbody");
   for (const Curve& curve : curves) {
-    out.open("tr").element("th", {{"scope", "row"}}, curve.name);
+    out.open("tr").element("th", {{"scope", "row"}}, name_words(curve.name));
     for (const double step : steps) {
       const auto at = std::find_if(curve.points.begin(), curve.points.end(), [step](const CurvePoint& p) { return p.step == step; });
       std::string text = "—";

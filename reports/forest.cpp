@@ -56,18 +56,23 @@ Forest layout(const Results& results) {
 
 bool on_scale(const Scale& axis, double value) { return value >= axis.low && value <= axis.high; }
 
-/// A horizontal line over an interval, cut at the edges of the drawing; at least visible if the interval is a point.
-void draw_interval(Markup& out, const Scale& axis, const Interval& interval, const std::string& css) {
+/// A horizontal line over an interval, cut at the edges of the drawing, with caps at the ends that are inside.
+void draw_interval(Markup& out, const Scale& axis, const Interval& interval, const std::string& css, bool capped) {
   if (std::isnan(interval.low) || std::isnan(interval.high)) return;
   if (interval.high < axis.low || interval.low > axis.high) return;
   const double low = axis(std::max(interval.low, axis.low)), high = axis(std::min(interval.high, axis.high));
   out.empty("line", {{"x1", percent(low)}, {"x2", percent(high)}, {"y1", "42%"}, {"y2", "42%"}, {"class", css}});
+  for (const double end : {interval.low, interval.high}) {
+    if (!capped || end < axis.low || end > axis.high) continue;
+    out.open("svg", {{"x", percent(axis(end))}, {"y", "42%"}, {"class", "mark"}});
+    out.empty("path", {{"d", "M0-4.5v9"}, {"class", "cap " + css.substr(3)}}).close();
+  }
 }
 
 std::string row_title(const Forest& forest, const CellResult& cell) {
-  if (!cell.outcome) return clean_line(cell.scenario) + ": no outcome";
+  if (!cell.outcome) return name_words(cell.scenario) + ": no outcome";
   const MetricDifference& d = cell.outcome->primary;
-  return fmt::format("{}: {}, {} interval {}", clean_line(cell.scenario), signed_number(d.mean, forest.decimals),
+  return fmt::format("{}: {}, {} interval {}", name_words(cell.scenario), signed_number(d.mean, forest.decimals),
                      level_words(d.interval.level), interval_words(d.interval, forest.decimals));
 }
 
@@ -88,8 +93,8 @@ void draw_cell(Markup& out, const Forest& forest, const CellResult& cell) {
     if (!std::isfinite(difference) || !on_scale(axis, difference)) continue;
     out.empty("circle", {{"cx", percent(axis(difference))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
   }
-  draw_interval(out, axis, outcome.primary.interval, "ci " + css);
-  draw_interval(out, axis, outcome.equivalence, "eq " + css);
+  draw_interval(out, axis, outcome.primary.interval, "ci " + css, true);
+  draw_interval(out, axis, outcome.equivalence, "eq " + css, false);
   const double mean = outcome.primary.mean;
   if (std::isnan(mean)) return;
   if (mean < axis.low) {
@@ -158,8 +163,8 @@ void write_key(Markup& out, const Forest& forest) {
     out.raw(drawing).close().text(words).close();
   };
   out.open("p", {{"class", "keys"}});
-  glyph("<line x1=\"1\" x2=\"33\" y1=\"7\" y2=\"7\" class=\"ci ok\"/>", level_words(level) + " interval");
-  glyph("<line x1=\"4\" x2=\"30\" y1=\"7\" y2=\"7\" class=\"eq ok\"/><circle cx=\"17\" cy=\"7\" r=\"5\" class=\"m ok\"/>",
+  glyph("<line x1=\"1\" x2=\"33\" y1=\"7\" y2=\"7\" class=\"ci ok\"/><path d=\"M1 2.5v9M33 2.5v9\" class=\"cap ok\"/>", level_words(level) + " interval");
+  glyph("<line x1=\"4\" x2=\"30\" y1=\"7\" y2=\"7\" class=\"eq ok\"/><circle cx=\"17\" cy=\"7\" r=\"4.3\" class=\"m ok\"/>",
         level_words(inner) + " interval: inside the margin is equivalent");
   glyph("<circle cx=\"8\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/><circle cx=\"15\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/>"
         "<circle cx=\"25\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/>", "single seeds");
@@ -179,7 +184,7 @@ void write_seed_table(Markup& out, const Forest& forest) {
   for (const CellResult& cell : forest.results.cells) {
     if (!cell.outcome) continue;
     const Outcome& o = *cell.outcome;
-    out.open("tr").element("th", {{"scope", "row"}}, cell.scenario).element("td", {{"class", "n"}}, std::to_string(o.n));
+    out.open("tr").element("th", {{"scope", "row"}}, name_words(cell.scenario)).element("td", {{"class", "n"}}, std::to_string(o.n));
     out.element("td", {{"class", "n"}}, compact_number(o.primary.sd)).element("td", {{"class", "n"}}, compact_number(o.power));
     out.element("td", {{"class", "n"}}, o.seeds_needed == 0 ? "decided" : std::to_string(o.seeds_needed));
     std::string list;

@@ -53,14 +53,16 @@ void write_facts(Markup& out, const Results& results) {
     fact(out, "power controls", fmt::format("{} of {} divergent", s.power_controls_caught, s.power_controls));
   }
   if (results.question == Question::outcome) {
-    fact(out, "margin, declared before", fmt::format("± {:g} of {}", results.primary.margin, metric_words(results.primary.metric)));
-    fact(out, "error level α", fmt::format("{:g}", results.primary.alpha));
+    fact(out, "declared margin", fmt::format("± {:g} of {}", results.primary.margin, metric_words(results.primary.metric)));
+    fact(out, "α", fmt::format("{:g}", results.primary.alpha));
   }
   fact(out, results.question == Question::outcome ? "paired seeds" : "seeds",
        results.seeds.empty() ? "none" : fmt::format("{} ({})", results.seeds.size(), seeds_words(results.seeds)));
   fact(out, "steps", std::to_string(results.steps));
-  if (std::string certified = certification_words(results); !certified.empty()) {
-    if (certified.starts_with("certified ")) certified = certified.substr(10);
+  const std::string certified = certification_words(results);
+  if (const std::size_t colon = certified.find(": "); colon != std::string::npos) {
+    fact(out, certified.substr(0, colon), certified.substr(colon + 2));
+  } else {
     fact(out, "certified", certified);
   }
   fact(out, "runs", fmt::format("{}{}", s.runs, s.runs_reused > 0 ? fmt::format(", {} reused", s.runs_reused) : ""));

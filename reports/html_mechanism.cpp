@@ -15,7 +15,7 @@ namespace {
 struct LadderCount {
   int compared = 0, inside = 0, divergent = 0;
   double most_used = 0;
-  int wanted = 0, agreed = 0;
+  int wanted = 0, agreed = 0, parted = 0, real = 0;
   int64_t steps = 0, asked = 0;
 };
 
@@ -29,10 +29,13 @@ LadderCount count_ladder(const Results& results) {
       if (inside) ++count.inside, count.most_used = std::max(count.most_used, cell.mechanism->band_used);
       if (kind == VerdictKind::divergent) ++count.divergent;
     }
+    const auto real = [](const auto& field) { return field.first == "ranks" && field.second == "real"; };
+    count.real += std::any_of(cell.config.begin(), cell.config.end(), real);
     const Certification& c = cell.certification;
     if (!c.wanted) continue;
     ++count.wanted;
     count.steps += c.steps, count.asked += c.asked;
+    count.parted += c.divergence.has_value();
     if (!c.divergence && c.steps >= c.asked && c.steps > 0) ++count.agreed;
   }
   return count;
@@ -66,11 +69,12 @@ void write_ladder(Markup& out, const Results& results) {
   }
   write_rung(out, "R1 · emulated ranks", "threads of one process; same shards, same order of addition");
   if (count.wanted == 0) {
-    write_join(out, "ctl", "·", "nothing to certify");
+    write_join(out, "ctl", "·", count.real == static_cast<int>(results.cells.size()) ? "skipped: the cells ran on real ranks" : "nothing to certify");
   } else if (count.agreed == count.wanted) {
     write_join(out, "ok", "=", fmt::format("every bit equal: {} of {} steps in {}", count.steps, count.asked, counted(count.wanted, "cell")));
   } else {
-    write_join(out, "bad", "≠", fmt::format("{} of {} certified", count.agreed, counted(count.wanted, "cell")));
+    write_join(out, count.parted > 0 ? "bad" : "und", count.parted > 0 ? "≠" : "?",
+               fmt::format("{} of {} certified", count.agreed, counted(count.wanted, "cell")));
   }
   write_rung(out, "R2 · real ranks", "processes of their own, c10d::Reducer over a real backend");
   out.close();
@@ -126,7 +130,7 @@ void write_cause(Markup& out, const Mechanism& m) {
 }
 
 void write_row(Markup& out, const CellResult& cell, const std::string& anchor) {
-  out.open("tr", {{"id", anchor}}).open("th", {{"scope", "row"}}).text(cell.scenario);
+  out.open("tr", {{"id", anchor}}).open("th", {{"scope", "row"}}).text(name_words(cell.scenario));
   out.open("span", {{"class", "sub"}});
   if (cell.mechanism) {
     write_verdict(out, cell, cell.mechanism->verdict);
@@ -154,7 +158,7 @@ void write_mechanism(Markup& out, const Page& page) {
                "Each cell against its reference, number by number. Emulated against real ranks must agree in every bit; the fused "
                "reference against ranks must agree as far as rounding allows.");
   write_ladder(out, page.results);
-  open_table(out, "stack", {"cell", "first differs", "where", "expected → actual", "cause", "what mends it"});
+  open_table(out, "stack first-seen", {"cell", "first differs", "where", "expected → actual", "cause", "what mends it"});
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) write_row(out, page.results.cells[i], page.anchors[i]);
   close_table(out);
   const bool in_words = std::any_of(page.results.cells.begin(), page.results.cells.end(), [](const CellResult& cell) {
@@ -164,7 +168,7 @@ void write_mechanism(Markup& out, const Page& page) {
     out.open("details").element("summary", {}, "In words, cell by cell").open("ul");
     for (const CellResult& cell : page.results.cells) {
       if (!cell.mechanism || cell.mechanism->sentence.empty()) continue;
-      out.open("li").element("b", {}, cell.scenario).text(": " + cell.mechanism->sentence).close();
+      out.open("li").element("b", {}, name_words(cell.scenario)).text(": " + cell.mechanism->sentence).close();
     }
     out.close().close();
   }
@@ -181,7 +185,7 @@ void write_certification(Markup& out, const Page& page) {
   open_table(out, "plain", {"cell", "real ranks", ">steps equal", ">asked", ">seed", "result"});
   for (const CellResult& cell : page.results.cells) {
     const Certification& c = cell.certification;
-    out.open("tr").element("th", {{"scope", "row"}}, cell.scenario);
+    out.open("tr").element("th", {{"scope", "row"}}, name_words(cell.scenario));
     if (!c.wanted) {
       out.element("td", {{"colspan", "5"}}, "nothing to certify").close();
       continue;

@@ -62,11 +62,11 @@ void write_metrics(Markup& out, const Page& page) {
     const bool folded = results.cells.size() > kShownOpen && !clashes;
     if (folded) out.open("details", {{"id", "metrics-" + page.anchors[i]}}).open("summary");
     else out.open("h3", {{"id", "metrics-" + page.anchors[i]}});
-    out.element("b", {}, cell.scenario).text(" ");
+    out.element("b", {}, name_words(cell.scenario)).text(" ");
     write_verdict(out, cell, outcome.verdict);
     out.close();
     if (!outcome.sentence.empty()) out.element("p", {{"class", "why"}}, outcome.sentence);
-    open_table(out, "metrics", {"metric", ">" + shorten(clean_line(cell.reference), 24), ">cell", ">difference",
+    open_table(out, "metrics", {"metric", ">" + shorten(name_words(cell.reference), 24), ">cell", ">difference",
                                 ">" + level_words(outcome.primary.interval.level) + " interval", "reading"});
     write_metric_row(out, outcome.primary, outcome.primary, true, outcome.n);
     for (const MetricDifference& other : outcome.others) write_metric_row(out, other, outcome.primary, false, outcome.n);

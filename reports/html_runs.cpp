@@ -58,7 +58,7 @@ Pairs equal_fields(const Results& results) {
 
 std::string shown(const std::string* value) {
   if (!value) return "— not there";
-  return value->empty() ? "(empty)" : shorten(clean_line(*value), kLongestValue);
+  return value->empty() ? "(empty)" : short_line(*value, kLongestValue);
 }
 
 void write_pairs(Markup& out, const Pairs& pairs) {
@@ -70,22 +70,22 @@ void write_pairs(Markup& out, const Pairs& pairs) {
 }
 
 void write_config_differences(Markup& out, const Page& page) {
-  open_table(out, "stack", {"cell", "setting", "reference", "cell's"});
+  open_table(out, "stack config", {"cell", "setting", "reference", "cell's"});
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
     const CellResult& cell = page.results.cells[i];
     const ReferenceResult* reference = reference_of(page.results, cell);
     std::vector<FieldDifference> rows;
     if (reference) rows = differences_of(reference->config, cell.config);
     if (rows.empty()) {
-      out.open("tr").open("th", {{"scope", "row"}}).element("a", {{"href", "#" + page.anchors[i]}}, cell.scenario).close();
+      out.open("tr").open("th", {{"scope", "row"}}).element("a", {{"href", "#" + page.anchors[i]}}, name_words(cell.scenario)).close();
       out.element("td", {{"colspan", "3"}}, reference ? "nothing differs" : "its reference is not among the results").close();
     }
     for (std::size_t row = 0; row < rows.size(); ++row) {
       out.open("tr");
       if (row == 0) {
         out.open("th", {{"scope", "rowgroup"}, {"rowspan", std::to_string(rows.size())}});
-        out.element("a", {{"href", "#" + page.anchors[i]}}, cell.scenario);
-        out.element("span", {{"class", "sub"}}, "against " + clean_line(cell.reference)).close();
+        out.element("a", {{"href", "#" + page.anchors[i]}}, name_words(cell.scenario));
+        out.element("span", {{"class", "sub"}}, "against " + name_words(cell.reference)).close();
       }
       out.open("td", {{"data-label", "setting"}}).element("code", {}, rows[row].key).close();
       out.element("td", {{"data-label", "reference"}}, shown(rows[row].reference));
@@ -98,7 +98,7 @@ void write_config_differences(Markup& out, const Page& page) {
 void write_log(Markup& out, const std::vector<std::string>& lines) {
   constexpr int kLongestLine = 500;
   std::string log;
-  for (const std::string& line : lines) log += (log.empty() ? "" : "\n") + shorten(clean_line(line), kLongestLine);
+  for (const std::string& line : lines) log += (log.empty() ? "" : "\n") + short_line(line, kLongestLine);
   out.element("pre", {}, log);
 }
 
@@ -113,7 +113,7 @@ void write_failures(Markup& out, const Page& page) {
     if (!cell.failure) continue;
     const Failure& failure = *cell.failure;
     out.open("div", {{"class", "failure"}, {"id", "failure-" + page.anchors[i]}});
-    out.open("h3").element("b", {}, cell.scenario).text(" ");
+    out.open("h3").element("b", {}, name_words(cell.scenario)).text(" ");
     out.element("b", {{"class", "t-fail"}}, "× " + failure_words(failure)).close();
     open_table(out, "plain", {"run", "rank", "step", "operation"});
     out.open("tr").open("td").element("code", {}, failure.run).close();
@@ -156,7 +156,7 @@ void write_commands(Markup& out, const Page& page) {
   if (!results.rerun.empty()) out.element("p", {}, "The whole matrix:").element("pre", {}, results.rerun);
   for (std::size_t i = 0; i < results.cells.size(); ++i) {
     if (results.cells[i].rerun.empty()) continue;
-    out.element("p", {{"id", "again-" + page.anchors[i]}}, clean_line(results.cells[i].scenario) + ":");
+    out.element("p", {{"id", "again-" + page.anchors[i]}}, name_words(results.cells[i].scenario) + ":");
     out.element("pre", {}, results.cells[i].rerun);
   }
   out.close();

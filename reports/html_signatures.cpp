@@ -26,6 +26,7 @@ std::string shade_of(double share) {
 std::string fixed(double value, int decimals) {
   if (!std::isfinite(value)) return compact_number(value);
   if (std::abs(value) >= 1e5) return compact_number(value);
+  if (value != 0 && std::abs(value) < 0.5 * std::pow(10.0, -decimals)) return fmt::format("{:.0e}", value);
   return fmt::format("{:.{}f}", value, decimals);
 }
 
@@ -136,8 +137,9 @@ void write_signatures(Markup& out, const Page& page) {
     } else {
       out.open("h3", {{"id", id}});
     }
-    out.element("b", {}, cell.scenario).text(" against " + clean_line(cell.reference) + " ");
-    write_verdict(out, cell, cell.mechanism->verdict);
+    out.element("b", {}, name_words(cell.scenario)).text(" against " + name_words(cell.reference) + " ");
+    const double used = cell.mechanism->band_used;
+    out.element("b", {{"class", used <= 1 ? "t-ok" : "t-bad"}}, band_words(used));
     out.close();
     write_heat_table(out, cell.mechanism->forced);
     if (cell.mechanism->forced.size() > 2) write_all_steps(out, cell.mechanism->forced);

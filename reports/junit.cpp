@@ -67,7 +67,7 @@ void write_figures(Markup& out, const CellResult& cell) {
 }
 
 std::string message_of(const CellResult& cell) {
-  std::string text = clean_line(cell.scenario);
+  std::string text = name_words(cell.scenario);
   if (cell.failure) return text + ": " + failure_words(*cell.failure);
   text += fmt::format(" is {}, ", style_of(cell.verdict).words);
   text += is_missed_control(cell) ? "but a power control must be divergent: this matrix cannot tell"
@@ -97,7 +97,7 @@ std::string body_of(const CellResult& cell) {
   if (cell.outcome) line(clean_line(cell.outcome->sentence));
   if (cell.failure) {
     line("Run " + clean_line(cell.failure->run));
-    for (const std::string& last : cell.failure->last_lines) line("  " + shorten(clean_line(last), 500));
+    for (const std::string& last : cell.failure->last_lines) line("  " + short_line(last, 500));
   }
   line("Run it again: " + clean_line(cell.rerun));
   return text;

@@ -34,7 +34,7 @@ class Budget {
   bool full_ = false;
 };
 
-std::string cell_text(std::string_view text, int longest) { return escape_markdown(shorten(clean_line(text), longest)); }
+std::string cell_text(std::string_view text, int longest) { return escape_markdown(short_line(text, longest)); }
 
 /// A fenced block whose fence no line of the text can close.
 std::string fenced(const std::string& text) {
@@ -66,7 +66,7 @@ std::string unexpected(const CellResult& cell) {
   text += cell_text(note_words(cell), kLongestNote) + "\n\n";
   std::string lines;
   if (cell.failure) {
-    for (const std::string& line : cell.failure->last_lines) lines += shorten(clean_line(line), kLongestLine) + "\n";
+    for (const std::string& line : cell.failure->last_lines) lines += short_line(line, kLongestLine) + "\n";
   }
   if (!lines.empty()) {
     lines.pop_back();
@@ -101,14 +101,14 @@ std::string markdown_summary(const Results& results) {
   for (const CellResult& cell : results.cells) {
     if (is_as_expected(cell)) continue;
     ++wanted;
-    if (out.add(unexpected(cell))) ++details;
+    if (!out.full() && out.add(unexpected(cell))) ++details;
   }
   std::string end;
   if (out.full()) {
     end = fmt::format("\n{} of {} cells and {} of {} details are shown; the rest stands in report.html and results.json.\n", rows,
                       results.cells.size(), details, wanted);
   }
-  if (!results.rerun.empty()) end += "\nThe whole matrix again:\n\n" + fenced(shorten(clean_line(results.rerun), 1000));
+  if (!results.rerun.empty()) end += "\nThe whole matrix again:\n\n" + fenced(short_line(results.rerun, 1000));
   return out.take(end);
 }
 

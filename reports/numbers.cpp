@@ -41,6 +41,7 @@ std::string compact_number(double value) {
 }
 
 std::string interval_words(const Interval& interval, int decimals) {
+  if (std::isnan(interval.low) || std::isnan(interval.high)) return "not a number";
   return "[" + signed_number(interval.low, decimals) + ", " + signed_number(interval.high, decimals) + "]";
 }
 

@@ -14,7 +14,7 @@ std::vector<std::size_t> row_order(const Results& results) {
 
 void row_label(Markup& out, const CellResult& cell, const std::string& anchor) {
   out.open("th", {{"scope", "row"}, {"class", "name"}});
-  out.element("a", {{"href", "#" + anchor}}, cell.scenario);
+  out.element("a", {{"href", "#" + anchor}}, name_words(cell.scenario));
   if (cell.power_control) out.text(" ").element("span", {{"class", "tag"}}, "power control");
   out.close();
 }
@@ -26,11 +26,11 @@ void row_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
   if (is_missed_control(cell)) {
     out.element("span", {{"class", "sub t-bad"}}, "✗ a power control must be divergent");
   } else if (!cell.as_expected) {
-    out.element("span", {{"class", "sub t-bad"}}, "✗ expected " + expected_words(cell));
+    out.element("span", {{"class", "sub t-bad"}}, cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell));
   } else if (cell.power_control) {
     out.element("span", {{"class", "sub"}}, "✓ as it must be");
   } else {
-    out.element("span", {{"class", "sub"}}, cell.expected.empty() ? "no verdict was presupposed" : "✓ as expected");
+    out.element("span", {{"class", "sub"}}, cell.expected.empty() ? "none presupposed" : "✓ as expected");
   }
   out.close();
 }
@@ -44,13 +44,13 @@ void row_mark(Markup& out, double x_percent, std::string_view shape, std::string
   out.open("svg", {{"x", percent(x_percent)}, {"y", "42%"}, {"class", "mark"}});
   const std::string name = "m " + std::string(css);
   if (shape == "diamond") {
-    out.empty("path", {{"d", "M-6.5 0 0-6.5 6.5 0 0 6.5z"}, {"class", name}});
+    out.empty("path", {{"d", "M-5.8 0 0-5.8 5.8 0 0 5.8z"}, {"class", name}});
   } else if (shape == "left") {
     out.empty("path", {{"d", "M1 0 10-6 10 6z"}, {"class", name}});
   } else if (shape == "right") {
     out.empty("path", {{"d", "M-1 0-10-6-10 6z"}, {"class", name}});
   } else {
-    out.empty("circle", {{"r", "5"}, {"class", name}});
+    out.empty("circle", {{"r", "4.3"}, {"class", name}});
   }
   out.close();
 }

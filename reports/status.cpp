@@ -15,11 +15,11 @@ std::string missed_controls(const Results& results) {
   for (const CellResult& cell : results.cells) {
     if (!is_missed_control(cell)) continue;
     const VerdictKind kind = cell.outcome && !cell.failure ? cell.outcome->verdict : cell.verdict;
-    text += fmt::format("{}{} came out {}", text.empty() ? "power control " : "; ", clean_line(cell.scenario),
+    text += fmt::format("{}{} came out {}", text.empty() ? "Power control " : "; ", name_words(cell.scenario),
                         style_of(kind).words);
   }
-  if (text.empty()) text = "a power control was not divergent";
-  return text + ". No equivalence above means anything until it is divergent: more seeds or steps, or a stronger control.";
+  if (text.empty()) text = "A power control did not come out divergent";
+  return text + ". No equivalence here means anything until it is divergent: use more seeds or steps, or a stronger control.";
 }
 
 std::string margin_refusal(const auto& summary) {
@@ -32,7 +32,7 @@ std::string unexpected_cells(const Results& results) {
   int count = 0;
   for (const CellResult& cell : results.cells) {
     if (is_as_expected(cell)) continue;
-    if (++count <= 3) names += (names.empty() ? "" : ", ") + clean_line(cell.scenario);
+    if (++count <= 3) names += (names.empty() ? "" : ", ") + name_words(cell.scenario);
   }
   if (count == 0) return "";
   if (count > 3) names += fmt::format(" and {} more", count - 3);
@@ -81,7 +81,7 @@ Status status_of(const Results& results) {
   }
   if (summary.exit_code == 7) return {"×", "fail", "Not judged", "The fault lies with lockstep or with this machine."};
   if (summary.exit_code == 130) return {"×", "fail", "Interrupted", "Run the same command again to resume."};
-  if (!summary.can_tell) return {"?", "bad", "Cannot tell", "This matrix cannot tell: " + missed_controls(results)};
+  if (!summary.can_tell) return {"?", "bad", "Cannot tell", missed_controls(results)};
   if (const std::string refusal = margin_refusal(summary); !refusal.empty()) return {"×", "bad", "Margin refused", refusal};
   const std::string unexpected = unexpected_cells(results);
   switch (summary.exit_code) {

@@ -51,7 +51,7 @@ std::vector<Row> rows_of(const Results& results) {
     for (const CellResult& cell : results.cells) {
       if (cell.power_control != controls) continue;
       const VerdictStyle& style = style_of(cell.verdict);
-      rows.push_back({(controls ? "control " : "") + clean_line(cell.scenario), std::string(style.symbol) + " " + style.words,
+      rows.push_back({(controls ? "control " : "") + name_words(cell.scenario), std::string(style.symbol) + " " + style.words,
                       difference_words(cell, decimals), note_words(cell), style.css, is_as_expected(cell)});
     }
   }

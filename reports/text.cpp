@@ -192,6 +192,13 @@ std::string shorten(std::string_view text, int width) {
   return width > 0 ? out + "…" : out;
 }
 
+std::string short_line(std::string_view text, int width) {
+  // No character takes more than 4 bytes; what terminal sequences and combining marks take besides is cut off with the rest.
+  const std::size_t enough = 8 * static_cast<std::size_t>(std::max(width, 0)) + 64;
+  if (text.size() <= enough) return shorten(clean_line(text), width);
+  return shorten(clean_line(text.substr(0, enough)) + "…", width);
+}
+
 std::string pad_right(std::string_view text, int width) {
   return std::string(text) + std::string(static_cast<std::size_t>(std::max(0, width - display_width(text))), ' ');
 }

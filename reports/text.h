@@ -25,6 +25,9 @@ int display_width(std::string_view text);
 /// `text` cut to at most `width` columns, the last of them an ellipsis if anything was cut.
 std::string shorten(std::string_view text, int width);
 
+/// clean_line cut to `width` columns; looks no further into a text of any length than that needs.
+std::string short_line(std::string_view text, int width);
+
 /// `text` followed by spaces up to `width` columns.
 std::string pad_right(std::string_view text, int width);
 

@@ -52,6 +52,11 @@ std::string metric_words(std::string_view metric) {
   return clean_line(metric);
 }
 
+std::string name_words(std::string_view name) {
+  constexpr int kLongest = 120;
+  return name.empty() ? "(no name)" : short_line(name, kLongest);
+}
+
 double chance_of(std::string_view metric) {
   if (metric == "loss_over_log_n" || metric == "train_loss_over_log_n") return 1;
   if (const auto way = way_after(metric, "accuracy_"); way && way->suffix.empty()) {
@@ -197,7 +202,7 @@ std::string counted(int64_t count, std::string_view noun) {
 std::vector<std::string> cell_anchors(const Results& results) {
   std::vector<std::string> anchors;
   for (const CellResult& cell : results.cells) {
-    const std::string base = slug(cell.scenario);
+    const std::string base = "cell-" + slug(cell.scenario);
     std::string anchor = base;
     for (int copy = 2; std::find(anchors.begin(), anchors.end(), anchor) != anchors.end(); ++copy) {
       anchor = base + "-" + std::to_string(copy);

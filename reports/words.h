@@ -29,6 +29,9 @@ Status status_of(const Results& results);
 /// "24-way accuracy" of accuracy_24, "training loss / log N" of loss_over_log_n; unknown names as they are.
 std::string metric_words(std::string_view metric);
 
+/// A cell's or run's name to be shown: at most 120 columns; "(no name)" if it is empty.
+std::string name_words(std::string_view name);
+
 /// What untrained guessing gives: 1/K of accuracy_K, 1 of loss over log N; below 0 where there is none.
 double chance_of(std::string_view metric);
 
@@ -77,7 +80,7 @@ std::string backend_words(std::string_view backend);
 /// V of a layout "VxB" among the cell's config or settings; 0 if it is not there.
 int world_size_of(const CellResult& cell);
 
-/// Unique anchors of the cells, in their order: the slug of the name, numbered where two names give one slug.
+/// Unique anchors of the cells, in their order: "cell-" and the slug of the name, numbered where two slugs are equal.
 std::vector<std::string> cell_anchors(const Results& results);
 
 /// The cell's reference; null if the results hold none of that name.
