@@ -14,11 +14,12 @@
 namespace lockstep {
 namespace {
 
-/// Where "no difference at all" stands, which a logarithm does not reach; and where the logarithmic part begins.
+/// Where "no difference at all" stands, which a logarithm does not reach; and where the logarithmic part
+/// begins.
 constexpr double kZeroAt = 3, kBegin = 9;
 
 struct BandAxis {
-  int low = -3, high = 1;   ///< powers of ten
+  int low = -3, high = 1;  ///< powers of ten
   double operator()(double share) const {
     if (share <= 0) return kZeroAt;
     const double power = std::clamp(std::log10(share), static_cast<double>(low), static_cast<double>(high));
@@ -42,30 +43,37 @@ BandAxis layout(const Results& results) {
 }
 
 const ForcedStep* worst_step(const Mechanism& mechanism) {
-  const auto found = std::max_element(mechanism.forced.begin(), mechanism.forced.end(),
-                                      [](const ForcedStep& a, const ForcedStep& b) { return a.band_used < b.band_used; });
+  const auto found =
+      std::max_element(mechanism.forced.begin(), mechanism.forced.end(),
+                       [](const ForcedStep& a, const ForcedStep& b) { return a.band_used < b.band_used; });
   return found == mechanism.forced.end() ? nullptr : &*found;
 }
 
 void draw_row(Markup& out, const BandAxis& axis, const CellResult& cell) {
   const double edge = axis(1);
-  out.empty("rect", {{"x", "0"}, {"width", percent(edge)}, {"y", "0"}, {"height", "100%"}, {"class", "margin"}});
-  out.empty("line", {{"x1", percent(edge)}, {"x2", percent(edge)}, {"y1", "0"}, {"y2", "100%"}, {"class", "edge"}});
+  out.empty("rect",
+            {{"x", "0"}, {"width", percent(edge)}, {"y", "0"}, {"height", "100%"}, {"class", "margin"}});
+  out.empty("line",
+            {{"x1", percent(edge)}, {"x2", percent(edge)}, {"y1", "0"}, {"y2", "100%"}, {"class", "edge"}});
   if (!cell.mechanism) return;
   const Mechanism& mechanism = *cell.mechanism;
   const std::string css = row_css(cell, mechanism.verdict);
   for (const ForcedStep& step : mechanism.forced) {
     if (std::isnan(step.band_used)) continue;
-    out.empty("circle", {{"cx", percent(axis(step.band_used))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
+    out.empty("circle",
+              {{"cx", percent(axis(step.band_used))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
   }
-  if (std::isnan(mechanism.band_used) || (mechanism.forced.empty() && mechanism.verdict != VerdictKind::identical)) return;
+  if (std::isnan(mechanism.band_used) ||
+      (mechanism.forced.empty() && mechanism.verdict != VerdictKind::identical))
+    return;
   const bool off = mechanism.band_used > std::pow(10.0, axis.high);
   row_mark(out, off ? 100 : axis(mechanism.band_used), off ? "right" : "dot", css);
 }
 
 void write_row(Markup& out, const BandAxis& axis, const CellResult& cell, const std::string& anchor) {
-  const bool compared = cell.mechanism && !(cell.mechanism->forced.empty() && cell.mechanism->band_used == 0 &&
-                                            cell.mechanism->verdict != VerdictKind::identical);
+  const bool compared =
+      cell.mechanism && !(cell.mechanism->forced.empty() && cell.mechanism->band_used == 0 &&
+                          cell.mechanism->verdict != VerdictKind::identical);
   out.open("tr");
   row_label(out, cell, anchor);
   out.open("td", {{"class", "plot"}});
@@ -73,7 +81,8 @@ void write_row(Markup& out, const BandAxis& axis, const CellResult& cell, const 
   open_row_drawing(out, name_words(cell.scenario) + ": " + used, mechanism_words(cell));
   draw_row(out, axis, cell);
   out.close();
-  if (!compared) out.element("span", {{"class", "nothing"}}, cell.failure ? "did not finish" : "no forced comparison");
+  if (!compared)
+    out.element("span", {{"class", "nothing"}}, cell.failure ? "did not finish" : "no forced comparison");
   out.close();
   out.open("td", {{"class", "n"}}).element("b", {}, compared ? band_share(cell.mechanism->band_used) : "—");
   if (compared && !cell.mechanism->band_measured && cell.mechanism->verdict != VerdictKind::identical) {
@@ -100,8 +109,9 @@ void write_axis(Markup& out, const BandAxis& axis) {
   const int stride = (axis.high - axis.low) / 6 + 1;
   for (int power = axis.low; power <= axis.high; ++power) {
     if (power % stride != 0) continue;
-    axis_label(out, axis(std::pow(10.0, power)), power >= -3 && power <= 4 ? fmt::format("{:g}", std::pow(10.0, power))
-                                                                           : fmt::format("1e{}", power));
+    axis_label(
+        out, axis(std::pow(10.0, power)),
+        power >= -3 && power <= 4 ? fmt::format("{:g}", std::pow(10.0, power)) : fmt::format("1e{}", power));
   }
   out.close();
   out.open("div", {{"class", "ends"}}).element("span", {}, "← every bit equal");
@@ -116,8 +126,10 @@ std::string band_plot(const Results& results) {
   const std::vector<std::string> anchors = cell_anchors(results);
   Markup out;
   out.open("table", {{"class", "rows bands"}}).open("thead").open("tr");
-  out.element("th", {{"scope", "col"}}, "cell").element("th", {{"scope", "col"}}, "largest difference / band");
-  out.element("th", {{"scope", "col"}, {"class", "n"}}, "band used").element("th", {{"scope", "col"}}, "most in");
+  out.element("th", {{"scope", "col"}}, "cell")
+      .element("th", {{"scope", "col"}}, "largest difference / band");
+  out.element("th", {{"scope", "col"}, {"class", "n"}}, "band used")
+      .element("th", {{"scope", "col"}}, "most in");
   out.element("th", {{"scope", "col"}}, "verdict").close().close().open("tbody");
   for (const std::size_t i : row_order(results)) write_row(out, axis, results.cells[i], anchors[i]);
   out.close();

@@ -21,12 +21,15 @@ std::vector<CurvePoint> points_of(const CurveBand& band) {
     const double high = has_band && std::isfinite(band.high[i]) ? band.high[i] : median;
     points.push_back({static_cast<double>(band.steps[i]), median, low, high});
   }
-  std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  std::stable_sort(points.begin(), points.end(),
+                   [](const auto& a, const auto& b) { return a.step < b.step; });
   return points;
 }
 
-bool add_curve(std::vector<Curve>& curves, const std::vector<CurveBand>& bands, std::string_view metric, Curve curve) {
-  const auto band = std::find_if(bands.begin(), bands.end(), [&](const CurveBand& b) { return b.metric == metric; });
+bool add_curve(std::vector<Curve>& curves, const std::vector<CurveBand>& bands, std::string_view metric,
+               Curve curve) {
+  const auto band =
+      std::find_if(bands.begin(), bands.end(), [&](const CurveBand& b) { return b.metric == metric; });
   if (band == bands.end()) return false;
   curve.points = points_of(*band);
   if (curve.points.empty()) return false;
@@ -50,10 +53,16 @@ std::vector<Curve> curves_of(const Results& results, std::string_view metric) {
   const std::vector<std::string> anchors = cell_anchors(results);
   for (std::size_t i = 0; i < results.cells.size(); ++i) {
     const CellResult& cell = results.cells[i];
-    const bool parted = cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent && cell.mechanism->first_divergence;
+    const bool parted = cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
+                        cell.mechanism->first_divergence;
     add_curve(curves, cell.curves, metric,
-              {cell.scenario, anchors[i], "c" + std::to_string(i % kColours), {}, 0,
-               parted ? &*cell.mechanism->first_divergence : nullptr, cell.reference});
+              {cell.scenario,
+               anchors[i],
+               "c" + std::to_string(i % kColours),
+               {},
+               0,
+               parted ? &*cell.mechanism->first_divergence : nullptr,
+               cell.reference});
   }
   return curves;
 }
@@ -77,7 +86,8 @@ std::vector<CurvePoint> thin(const std::vector<CurvePoint>& points, int columns)
     if (column + 1 == room) chosen.push_back(points.size() - 1);
     std::sort(chosen.begin(), chosen.end());
     chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-    for (const std::size_t i : chosen) kept.push_back({points[i].step, points[i].median, band_low, band_high});
+    for (const std::size_t i : chosen)
+      kept.push_back({points[i].step, points[i].median, band_low, band_high});
   }
   return kept;
 }
@@ -115,19 +125,25 @@ CurveFrame frame_of(const std::vector<Curve>& curves, std::string_view metric, i
   return frame;
 }
 
-std::vector<double> push_apart(const std::vector<double>& wanted, const std::vector<double>& heights, double top, double bottom) {
-  // Neighbours that would overlap become one block around the mean of what they want; blocks merge until none overlap.
+std::vector<double> push_apart(const std::vector<double>& wanted, const std::vector<double>& heights,
+                               double top, double bottom) {
+  // Neighbours that would overlap become one block around the mean of what they want; blocks merge until none
+  // overlap.
   std::vector<Block> blocks;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     Block block{wanted[i], heights[i], 1};
     const auto settle = [&](Block& b) {
-      b.centre = std::min(std::max(b.centre, top + b.height / 2), std::max(bottom - b.height / 2, top + b.height / 2));
+      b.centre = std::min(std::max(b.centre, top + b.height / 2),
+                          std::max(bottom - b.height / 2, top + b.height / 2));
     };
     settle(block);
-    while (!blocks.empty() && blocks.back().centre + blocks.back().height / 2 > block.centre - block.height / 2) {
+    while (!blocks.empty() &&
+           blocks.back().centre + blocks.back().height / 2 > block.centre - block.height / 2) {
       const Block& above = blocks.back();
       const double count = static_cast<double>(above.count + block.count);
-      block.centre = (above.centre * static_cast<double>(above.count) + block.centre * static_cast<double>(block.count)) / count;
+      block.centre = (above.centre * static_cast<double>(above.count) +
+                      block.centre * static_cast<double>(block.count)) /
+                     count;
       block.height += above.height;
       block.count += above.count;
       blocks.pop_back();

@@ -16,18 +16,18 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostShared = 6;   ///< cells in one panel
+constexpr std::size_t kMostShared = 6;  ///< cells in one panel
 constexpr double kLabelPx = 12, kTickPx = 11.5, kLinePx = 14;
 
 struct Panel {
   double width, height, left, right, top, bottom;
-  int columns;   ///< that the curves are thinned to
+  int columns;  ///< that the curves are thinned to
   double plot_width() const { return width - left - right; }
   double plot_height() const { return height - top - bottom; }
 };
 
 struct Axes {
-  Scale x, y;   ///< to pixels inside the plot
+  Scale x, y;  ///< to pixels inside the plot
 };
 
 Axes axes_of(const Panel& panel, const CurveFrame& frame) {
@@ -56,17 +56,25 @@ void draw_curve(Markup& out, const Curve& curve, const Axes& axes, const Panel& 
   }
   if (has_band) out.empty("path", {{"class", "band " + curve.css}, {"d", band + back + "z"}});
   if (points.size() == 1) {
-    out.empty("circle", {{"class", "m " + curve.css}, {"r", "3"}, {"cx", tenth(axes.x(points[0].step))}, {"cy", y(points[0].median)}});
+    out.empty("circle", {{"class", "m " + curve.css},
+                         {"r", "3"},
+                         {"cx", tenth(axes.x(points[0].step))},
+                         {"cy", y(points[0].median)}});
     return;
   }
-  out.open("path", {{"class", "line " + curve.css}, {"d", line}}).element("title", {}, name_words(curve.name)).close();
+  out.open("path", {{"class", "line " + curve.css}, {"d", line}})
+      .element("title", {}, name_words(curve.name))
+      .close();
 }
 
 std::string tick_text(double value, const Ticks& ticks) {
-  return std::abs(value) >= 1e5 || ticks.decimals > 5 ? fmt::format("{:g}", value) : fmt::format("{:.{}f}", value, ticks.decimals);
+  return std::abs(value) >= 1e5 || ticks.decimals > 5 ? fmt::format("{:g}", value)
+                                                      : fmt::format("{:.{}f}", value, ticks.decimals);
 }
 
-Ticks value_ticks(const CurveFrame& frame, bool small) { return nice_ticks(frame.low, frame.high, small ? 4 : 6); }
+Ticks value_ticks(const CurveFrame& frame, bool small) {
+  return nice_ticks(frame.low, frame.high, small ? 4 : 6);
+}
 
 /// Room at the left for the widest of the values at the axis.
 void make_room(Panel& panel, const CurveFrame& frame, bool small) {
@@ -81,25 +89,39 @@ void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const A
   const double right = panel.width - panel.right, floor = panel.height - panel.bottom;
   for (const double value : ys.values) {
     const std::string y = tenth(panel.top + axes.y(value));
-    out.empty("line", {{"class", "grid"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", y}, {"y2", y}});
-    out.element("text", {{"class", "tick end"}, {"x", tenth(panel.left - 6)}, {"y", tenth(panel.top + axes.y(value) + 4)}},
-                tick_text(value, ys));
+    out.empty("line",
+              {{"class", "grid"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", y}, {"y2", y}});
+    out.element(
+        "text",
+        {{"class", "tick end"}, {"x", tenth(panel.left - 6)}, {"y", tenth(panel.top + axes.y(value) + 4)}},
+        tick_text(value, ys));
   }
-  out.empty("line", {{"class", "tk"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", tenth(floor)}, {"y2", tenth(floor)}});
+  out.empty("line", {{"class", "tk"},
+                     {"x1", tenth(panel.left)},
+                     {"x2", tenth(right)},
+                     {"y1", tenth(floor)},
+                     {"y2", tenth(floor)}});
   for (const double step : step_ticks(frame.last_step, small ? 4 : 7).values) {
-    out.element("text", {{"class", "tick mid"}, {"x", tenth(panel.left + axes.x(step))}, {"y", tenth(floor + 26)}},
+    out.element("text",
+                {{"class", "tick mid"}, {"x", tenth(panel.left + axes.x(step))}, {"y", tenth(floor + 26)}},
                 fmt::format("{:.0f}", step));
   }
   if (!small) {
-    out.element("text", {{"class", "tick mid"}, {"x", tenth(panel.left + panel.plot_width() / 2)}, {"y", tenth(panel.height - 3)}}, "step");
+    out.element("text",
+                {{"class", "tick mid"},
+                 {"x", tenth(panel.left + panel.plot_width() / 2)},
+                 {"y", tenth(panel.height - 3)}},
+                "step");
   }
   if (frame.chance >= 0 && frame.chance <= frame.high && frame.chance >= frame.low) {
     const std::string y = tenth(panel.top + axes.y(frame.chance));
-    out.empty("line", {{"class", "chance"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", y}, {"y2", y}});
+    out.empty("line",
+              {{"class", "chance"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", y}, {"y2", y}});
   }
 }
 
-/// Flags in the lane below the axis: a pole at each step at which cells part from their reference, a bead for each of them.
+/// Flags in the lane below the axis: a pole at each step at which cells part from their reference, a bead for
+/// each of them.
 void draw_flags(Markup& out, const Panel& panel, const Axes& axes, const std::vector<const Curve*>& curves) {
   std::map<int64_t, std::vector<const Curve*>> by_step;
   for (const Curve* curve : curves) {
@@ -116,7 +138,8 @@ void draw_flags(Markup& out, const Panel& panel, const Axes& axes, const std::ve
     out.empty("path", {{"class", "pole"}, {"d", fmt::format("M{0} {1}v9", tenth(at), tenth(floor))}});
     double bead = std::max(at + 5, taken);
     for (const Curve* curve : parted) {
-      out.empty("circle", {{"class", "m " + curve->css}, {"cx", tenth(bead)}, {"cy", tenth(floor + 7)}, {"r", "3.4"}});
+      out.empty("circle",
+                {{"class", "m " + curve->css}, {"cx", tenth(bead)}, {"cy", tenth(floor + 7)}, {"r", "3.4"}});
       bead += 9;
     }
     taken = bead;
@@ -124,7 +147,9 @@ void draw_flags(Markup& out, const Panel& panel, const Axes& axes, const std::ve
   }
 }
 
-bool ends_early(const Curve& curve, double common_end) { return static_cast<double>(curve.last_step) < 0.97 * common_end; }
+bool ends_early(const Curve& curve, double common_end) {
+  return static_cast<double>(curve.last_step) < 0.97 * common_end;
+}
 
 std::vector<std::string> label_lines(const Curve& curve, double width, double common_end) {
   std::vector<std::string> lines{""};
@@ -146,11 +171,13 @@ std::vector<std::string> label_lines(const Curve& curve, double width, double co
   return lines;
 }
 
-void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes, std::vector<const Curve*> curves) {
+void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes,
+                 std::vector<const Curve*> curves) {
   const auto end_y = [&](const Curve* curve) {
     return panel.top + std::clamp(axes.y(curve->points.back().median), 0.0, panel.plot_height());
   };
-  std::stable_sort(curves.begin(), curves.end(), [&](const Curve* a, const Curve* b) { return end_y(a) < end_y(b); });
+  std::stable_sort(curves.begin(), curves.end(),
+                   [&](const Curve* a, const Curve* b) { return end_y(a) < end_y(b); });
   std::vector<double> wanted, heights;
   std::vector<std::vector<std::string>> texts;
   const double column = panel.width - panel.right;
@@ -167,14 +194,17 @@ void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const
       const std::string cross = fmt::format("M{} {}l8 8m0-8l-8 8", tenth(from - 4), tenth(wanted[i] - 4));
       out.empty("path", {{"class", "ended " + curves[i]->css}, {"d", cross}, {"fill", "none"}});
     } else {
-      out.empty("path", {{"class", "leader"}, {"d", fmt::format("M{} {}L{} {}", tenth(from + 2), tenth(wanted[i]),
-                                                                tenth(column + 14), tenth(centres[i]))}});
+      out.empty("path", {{"class", "leader"},
+                         {"d", fmt::format("M{} {}L{} {}", tenth(from + 2), tenth(wanted[i]),
+                                           tenth(column + 14), tenth(centres[i]))}});
     }
-    out.empty("path", {{"class", "line " + curves[i]->css}, {"d", fmt::format("M{} {}h24", tenth(column + 16), tenth(centres[i]))}});
+    out.empty("path", {{"class", "line " + curves[i]->css},
+                       {"d", fmt::format("M{} {}h24", tenth(column + 16), tenth(centres[i]))}});
     double y = centres[i] - kLinePx * (static_cast<double>(texts[i].size()) - 1) / 2 + 4;
     for (std::size_t k = 0; k < texts[i].size(); ++k, y += kLinePx) {
       const bool note = k + 1 == texts[i].size() && texts[i][k].starts_with("ends at step");
-      out.element("text", {{"class", note ? "tick" : "lab"}, {"x", tenth(column + 45)}, {"y", tenth(y)}}, texts[i][k]);
+      out.element("text", {{"class", note ? "tick" : "lab"}, {"x", tenth(column + 45)}, {"y", tenth(y)}},
+                  texts[i][k]);
     }
   }
 }
@@ -196,12 +226,16 @@ void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame
 
 void open_plot(Markup& out, const Panel& panel) {
   const std::string size = fmt::format("0 0 {} {}", tenth(panel.plot_width()), tenth(panel.plot_height()));
-  out.open("svg", {{"x", tenth(panel.left)}, {"y", tenth(panel.top)}, {"width", tenth(panel.plot_width())},
-                   {"height", tenth(panel.plot_height())}, {"viewBox", size}});
+  out.open("svg", {{"x", tenth(panel.left)},
+                   {"y", tenth(panel.top)},
+                   {"width", tenth(panel.plot_width())},
+                   {"height", tenth(panel.plot_height())},
+                   {"viewBox", size}});
 }
 
 void open_panel(Markup& out, const Panel& panel, std::string_view title, std::string_view description) {
-  out.open("svg", {{"viewBox", fmt::format("0 0 {} {}", tenth(panel.width), tenth(panel.height))}, {"role", "img"}});
+  out.open("svg",
+           {{"viewBox", fmt::format("0 0 {} {}", tenth(panel.width), tenth(panel.height))}, {"role", "img"}});
   out.element("title", {}, title).element("desc", {}, description);
 }
 
@@ -259,8 +293,12 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
     const auto reference = references.find(curve.reference);
     std::vector<const Curve*> shown{&curve};
     if (reference != references.end()) shown.push_back(reference->second.second);
-    out.open("figure").open("figcaption").element("a", {{"href", "#" + curve.anchor}}, name_words(curve.name)).close();
-    open_panel(out, panel, name_words(curve.name) + ": " + metric_words(metric) + " by step", description_of(shown));
+    out.open("figure")
+        .open("figcaption")
+        .element("a", {{"href", "#" + curve.anchor}}, name_words(curve.name))
+        .close();
+    open_panel(out, panel, name_words(curve.name) + ": " + metric_words(metric) + " by step",
+               description_of(shown));
     draw_axes(out, panel, frame, axes, true);
     open_plot(out, panel);
     if (reference != references.end()) out.empty("use", {{"href", "#" + reference->second.first}});
@@ -281,7 +319,9 @@ std::string curve_table(const std::vector<Curve>& curves, const CurveFrame& fram
   const auto step_of = [&](const Curve& curve, int column) {
     // The points nearest to even distances, so that whatever was evaluated is found.
     const double wanted = frame.last_step * column / (kColumns - 1);
-    const auto near = [wanted](const CurvePoint& a, const CurvePoint& b) { return std::abs(a.step - wanted) < std::abs(b.step - wanted); };
+    const auto near = [wanted](const CurvePoint& a, const CurvePoint& b) {
+      return std::abs(a.step - wanted) < std::abs(b.step - wanted);
+    };
     return *std::min_element(curve.points.begin(), curve.points.end(), near);
   };
   std::vector<double> steps;
@@ -289,16 +329,19 @@ std::string curve_table(const std::vector<Curve>& curves, const CurveFrame& fram
     const double step = step_of(curves.front(), column).step;
     if (steps.empty() || steps.back() != step) steps.push_back(step);
   }
-  for (const double step : steps) out.element("th", {{"scope", "col"}, {"class", "n"}}, fmt::format("{:.0f}", step));
+  for (const double step : steps)
+    out.element("th", {{"scope", "col"}, {"class", "n"}}, fmt::format("{:.0f}", step));
   out.close().close().open("tbody");
   for (const Curve& curve : curves) {
     out.open("tr").element("th", {{"scope", "row"}}, name_words(curve.name));
     for (const double step : steps) {
-      const auto at = std::find_if(curve.points.begin(), curve.points.end(), [step](const CurvePoint& p) { return p.step == step; });
+      const auto at = std::find_if(curve.points.begin(), curve.points.end(),
+                                   [step](const CurvePoint& p) { return p.step == step; });
       std::string text = "—";
       if (at != curve.points.end()) {
         text = compact_number(at->median);
-        if (at->high > at->low) text += fmt::format(" [{}, {}]", compact_number(at->low), compact_number(at->high));
+        if (at->high > at->low)
+          text += fmt::format(" [{}, {}]", compact_number(at->low), compact_number(at->high));
       }
       out.element("td", {{"class", "n"}}, text);
     }
@@ -313,22 +356,28 @@ std::vector<std::string> curve_metrics(const Results& results) {
   std::vector<std::string> metrics;
   const auto add = [&metrics](const std::vector<CurveBand>& bands) {
     for (const CurveBand& band : bands) {
-      if (std::find(metrics.begin(), metrics.end(), band.metric) == metrics.end()) metrics.push_back(band.metric);
+      if (std::find(metrics.begin(), metrics.end(), band.metric) == metrics.end())
+        metrics.push_back(band.metric);
     }
   };
   for (const ReferenceResult& reference : results.references) add(reference.curves);
   for (const CellResult& cell : results.cells) add(cell.curves);
   const auto order = [&results](const std::string& metric) {
-    return metric == results.primary.metric ? 0 : metric == "loss_over_log_n" ? 1 : metric.starts_with("accuracy_") ? 2 : 3;
+    return metric == results.primary.metric  ? 0
+           : metric == "loss_over_log_n"     ? 1
+           : metric.starts_with("accuracy_") ? 2
+                                             : 3;
   };
-  std::stable_sort(metrics.begin(), metrics.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  std::stable_sort(metrics.begin(), metrics.end(),
+                   [&](const auto& a, const auto& b) { return order(a) < order(b); });
   return metrics;
 }
 
 std::string curve_panels(const Results& results, std::string_view metric) {
   const std::vector<Curve> curves = curves_of(results, metric);
   if (curves.empty()) return "";
-  const auto cells = std::count_if(curves.begin(), curves.end(), [](const Curve& curve) { return !curve.is_reference(); });
+  const auto cells =
+      std::count_if(curves.begin(), curves.end(), [](const Curve& curve) { return !curve.is_reference(); });
   const CurveFrame frame = frame_of(curves, metric, results.steps);
   const bool shared = static_cast<std::size_t>(cells) <= kMostShared;
   Markup out;

@@ -13,14 +13,15 @@
 namespace lockstep {
 namespace {
 
-/// A difference further out than this many margins would press the margin itself into a hair: it is shown off scale.
+/// A difference further out than this many margins would press the margin itself into a hair: it is shown off
+/// scale.
 constexpr double kMostMargins = 16;
 
 struct Forest {
   const Results& results;
   double margin = 0;
   int decimals = 3;
-  Scale axis;   ///< to percent of the drawing's width
+  Scale axis;  ///< to percent of the drawing's width
   const Outcome* first = nullptr;
 };
 
@@ -31,7 +32,8 @@ void widen(Scale& axis, double value) {
 }
 
 Forest layout(const Results& results) {
-  Forest forest{results, results.primary.margin, decimals_for(results.primary.margin), {0, 0, 0, 100}, nullptr};
+  Forest forest{
+      results, results.primary.margin, decimals_for(results.primary.margin), {0, 0, 0, 100}, nullptr};
   for (const CellResult& cell : results.cells) {
     if (!cell.outcome) continue;
     if (!forest.first) forest.first = &*cell.outcome;
@@ -56,12 +58,15 @@ Forest layout(const Results& results) {
 
 bool on_scale(const Scale& axis, double value) { return value >= axis.low && value <= axis.high; }
 
-/// A horizontal line over an interval, cut at the edges of the drawing, with caps at the ends that are inside.
-void draw_interval(Markup& out, const Scale& axis, const Interval& interval, const std::string& css, bool capped) {
+/// A horizontal line over an interval, cut at the edges of the drawing, with caps at the ends that are
+/// inside.
+void draw_interval(Markup& out, const Scale& axis, const Interval& interval, const std::string& css,
+                   bool capped) {
   if (std::isnan(interval.low) || std::isnan(interval.high)) return;
   if (interval.high < axis.low || interval.low > axis.high) return;
   const double low = axis(std::max(interval.low, axis.low)), high = axis(std::min(interval.high, axis.high));
-  out.empty("line", {{"x1", percent(low)}, {"x2", percent(high)}, {"y1", "42%"}, {"y2", "42%"}, {"class", css}});
+  out.empty("line",
+            {{"x1", percent(low)}, {"x2", percent(high)}, {"y1", "42%"}, {"y2", "42%"}, {"class", css}});
   for (const double end : {interval.low, interval.high}) {
     if (!capped || end < axis.low || end > axis.high) continue;
     out.open("svg", {{"x", percent(axis(end))}, {"y", "42%"}, {"class", "mark"}});
@@ -72,17 +77,23 @@ void draw_interval(Markup& out, const Scale& axis, const Interval& interval, con
 std::string row_title(const Forest& forest, const CellResult& cell) {
   if (!cell.outcome) return name_words(cell.scenario) + ": no outcome";
   const MetricDifference& d = cell.outcome->primary;
-  return fmt::format("{}: {}, {} interval {}", name_words(cell.scenario), signed_number(d.mean, forest.decimals),
-                     level_words(d.interval.level), interval_words(d.interval, forest.decimals));
+  return fmt::format("{}: {}, {} interval {}", name_words(cell.scenario),
+                     signed_number(d.mean, forest.decimals), level_words(d.interval.level),
+                     interval_words(d.interval, forest.decimals));
 }
 
 void draw_background(Markup& out, const Forest& forest) {
   const Scale& axis = forest.axis;
   if (forest.margin > 0 && std::isfinite(forest.margin)) {
-    out.empty("rect", {{"x", percent(axis(-forest.margin))}, {"width", percent(axis(forest.margin) - axis(-forest.margin))},
-                       {"y", "0"}, {"height", "100%"}, {"class", "margin"}});
+    out.empty("rect", {{"x", percent(axis(-forest.margin))},
+                       {"width", percent(axis(forest.margin) - axis(-forest.margin))},
+                       {"y", "0"},
+                       {"height", "100%"},
+                       {"class", "margin"}});
   }
-  out.empty("line", {{"x1", percent(axis(0))}, {"x2", percent(axis(0))}, {"y1", "0"}, {"y2", "100%"}, {"class", "zero"}});
+  out.empty(
+      "line",
+      {{"x1", percent(axis(0))}, {"x2", percent(axis(0))}, {"y1", "0"}, {"y2", "100%"}, {"class", "zero"}});
 }
 
 void draw_cell(Markup& out, const Forest& forest, const CellResult& cell) {
@@ -91,7 +102,8 @@ void draw_cell(Markup& out, const Forest& forest, const CellResult& cell) {
   const std::string css = row_css(cell, outcome.verdict);
   for (const double difference : outcome.differences) {
     if (!std::isfinite(difference) || !on_scale(axis, difference)) continue;
-    out.empty("circle", {{"cx", percent(axis(difference))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
+    out.empty("circle",
+              {{"cx", percent(axis(difference))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
   }
   draw_interval(out, axis, outcome.primary.interval, "ci " + css, true);
   draw_interval(out, axis, outcome.equivalence, "eq " + css, false);
@@ -163,11 +175,19 @@ void write_key(Markup& out, const Forest& forest) {
     out.raw(drawing).close().text(words).close();
   };
   out.open("p", {{"class", "keys"}});
-  glyph("<line x1=\"1\" x2=\"33\" y1=\"7\" y2=\"7\" class=\"ci ok\"/><path d=\"M1 2.5v9M33 2.5v9\" class=\"cap ok\"/>", level_words(level) + " interval");
-  glyph("<line x1=\"4\" x2=\"30\" y1=\"7\" y2=\"7\" class=\"eq ok\"/><circle cx=\"17\" cy=\"7\" r=\"4.3\" class=\"m ok\"/>",
-        level_words(inner) + " interval: inside the margin is equivalent");
-  glyph("<circle cx=\"8\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/><circle cx=\"15\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/>"
-        "<circle cx=\"25\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/>", "single seeds");
+  glyph(
+      "<line x1=\"1\" x2=\"33\" y1=\"7\" y2=\"7\" class=\"ci ok\"/><path d=\"M1 2.5v9M33 2.5v9\" class=\"cap "
+      "ok\"/>",
+      level_words(level) + " interval");
+  glyph(
+      "<line x1=\"4\" x2=\"30\" y1=\"7\" y2=\"7\" class=\"eq ok\"/><circle cx=\"17\" cy=\"7\" r=\"4.3\" "
+      "class=\"m ok\"/>",
+      level_words(inner) + " interval: inside the margin is equivalent");
+  glyph(
+      "<circle cx=\"8\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/><circle cx=\"15\" cy=\"7\" r=\"2.6\" "
+      "class=\"seed ok\"/>"
+      "<circle cx=\"25\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/>",
+      "single seeds");
   glyph("<rect x=\"1\" y=\"1\" width=\"32\" height=\"12\" class=\"margin\"/>",
         fmt::format("margin ± {:g}", forest.margin));
   glyph("<path d=\"M17 .5 23.5 7 17 13.5 10.5 7z\" class=\"m ctl\"/>", "power control");
@@ -175,7 +195,8 @@ void write_key(Markup& out, const Forest& forest) {
 }
 
 void write_seed_table(Markup& out, const Forest& forest) {
-  out.open("details").element("summary", {}, "Differences of single seeds, with standard deviation and power");
+  out.open("details").element("summary", {},
+                              "Differences of single seeds, with standard deviation and power");
   out.open("div", {{"class", "scroll"}}).open("table", {{"class", "plain"}}).open("thead").open("tr");
   for (const char* head : {"cell", "n", "sd", "power", "seeds to decide", "difference by seed"}) {
     out.element("th", {{"scope", "col"}}, head);
@@ -184,8 +205,11 @@ void write_seed_table(Markup& out, const Forest& forest) {
   for (const CellResult& cell : forest.results.cells) {
     if (!cell.outcome) continue;
     const Outcome& o = *cell.outcome;
-    out.open("tr").element("th", {{"scope", "row"}}, name_words(cell.scenario)).element("td", {{"class", "n"}}, std::to_string(o.n));
-    out.element("td", {{"class", "n"}}, compact_number(o.primary.sd)).element("td", {{"class", "n"}}, compact_number(o.power));
+    out.open("tr")
+        .element("th", {{"scope", "row"}}, name_words(cell.scenario))
+        .element("td", {{"class", "n"}}, std::to_string(o.n));
+    out.element("td", {{"class", "n"}}, compact_number(o.primary.sd))
+        .element("td", {{"class", "n"}}, compact_number(o.power));
     out.element("td", {{"class", "n"}}, o.seeds_needed == 0 ? "decided" : std::to_string(o.seeds_needed));
     std::string list;
     for (std::size_t i = 0; i < o.differences.size(); ++i) {
@@ -205,7 +229,8 @@ std::string forest_plot(const Results& results) {
   Markup out;
   write_key(out, forest);
   out.open("table", {{"class", "rows"}}).open("thead").open("tr");
-  out.element("th", {{"scope", "col"}}, "cell").element("th", {{"scope", "col"}}, "difference, cell − reference");
+  out.element("th", {{"scope", "col"}}, "cell")
+      .element("th", {{"scope", "col"}}, "difference, cell − reference");
   out.element("th", {{"scope", "col"}, {"class", "n"}}, "mean");
   const double level = forest.first ? forest.first->primary.interval.level : 1 - results.primary.alpha;
   out.element("th", {{"scope", "col"}, {"class", "n"}}, level_words(level) + " interval");

@@ -22,7 +22,8 @@ constexpr Renderer kRenderers[] = {
     {{"md", "summary.md", "GitHub-flavoured Markdown, at most 1 MiB"}, markdown_summary},
     {{"json", "results.json", "everything, schema-versioned"}, results_to_json},
     {{"junit", "junit.xml", "JUnit XML, a test case for each cell"}, junit_report},
-    {{"text", "", "the table of the terminal, without colour"}, [](const Results& r) { return terminal_table(r, false, 0); }},
+    {{"text", "", "the table of the terminal, without colour"},
+     [](const Results& r) { return terminal_table(r, false, 0); }},
 };
 
 }  // namespace

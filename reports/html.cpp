@@ -16,7 +16,8 @@ void write_head(Markup& out, const Results& results) {
   out.raw("<!DOCTYPE html>\n");
   out.open("html", {{"lang", "en"}}).open("head").empty("meta", {{"charset", "utf-8"}});
   // Nothing may be loaded or run, whatever a name or a log line holds.
-  out.empty("meta", {{"http-equiv", "Content-Security-Policy"}, {"content", "default-src 'none'; style-src 'unsafe-inline'"}});
+  out.empty("meta", {{"http-equiv", "Content-Security-Policy"},
+                     {"content", "default-src 'none'; style-src 'unsafe-inline'"}});
   out.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
   out.empty("meta", {{"name", "color-scheme"}, {"content", "light dark"}});
   out.element("title", {}, "lockstep: " + clean_line(results.name) + ": " + status_of(results).word);
@@ -53,11 +54,13 @@ void write_facts(Markup& out, const Results& results) {
     fact(out, "power controls", fmt::format("{} of {} divergent", s.power_controls_caught, s.power_controls));
   }
   if (results.question == Question::outcome) {
-    fact(out, "declared margin", fmt::format("± {:g} of {}", results.primary.margin, metric_words(results.primary.metric)));
+    fact(out, "declared margin",
+         fmt::format("± {:g} of {}", results.primary.margin, metric_words(results.primary.metric)));
     fact(out, "α", fmt::format("{:g}", results.primary.alpha));
   }
   fact(out, results.question == Question::outcome ? "paired seeds" : "seeds",
-       results.seeds.empty() ? "none" : fmt::format("{} ({})", results.seeds.size(), seeds_words(results.seeds)));
+       results.seeds.empty() ? "none"
+                             : fmt::format("{} ({})", results.seeds.size(), seeds_words(results.seeds)));
   fact(out, "steps", std::to_string(results.steps));
   const std::string certified = certification_words(results);
   if (const std::size_t colon = certified.find(": "); colon != std::string::npos) {
@@ -65,23 +68,27 @@ void write_facts(Markup& out, const Results& results) {
   } else {
     fact(out, "certified", certified);
   }
-  fact(out, "runs", fmt::format("{}{}", s.runs, s.runs_reused > 0 ? fmt::format(", {} reused", s.runs_reused) : ""));
+  fact(out, "runs",
+       fmt::format("{}{}", s.runs, s.runs_reused > 0 ? fmt::format(", {} reused", s.runs_reused) : ""));
   fact(out, "exit code", std::to_string(s.exit_code));
   out.close();
 }
 
 void write_outcome_plot(Markup& out, const Page& page) {
   const Results& results = page.results;
-  open_section(out, "outcome", "Does it learn the same?",
-               fmt::format("Difference of {} to the reference after {}, cell minus reference, paired by seed: both runs of a "
-                           "pair share data, order and initial weights.",
-                           metric_words(results.primary.metric), counted(results.steps, "step")));
+  open_section(
+      out, "outcome", "Does it learn the same?",
+      fmt::format(
+          "Difference of {} to the reference after {}, cell minus reference, paired by seed: both runs of a "
+          "pair share data, order and initial weights.",
+          metric_words(results.primary.metric), counted(results.steps, "step")));
   out.raw(forest_plot(results)).close();
 }
 
 void write_band_plot(Markup& out, const Page& page) {
   open_section(out, "band", "How much of rounding's share was used?",
-               "Gradients at the reference's own weights and batch. The band is what reordering the same sums changes, times the "
+               "Gradients at the reference's own weights and batch. The band is what reordering the same "
+               "sums changes, times the "
                "declared factor; 1 is its edge. Pale dots are single forced steps.");
   out.raw(band_plot(page.results)).close();
 }
@@ -90,14 +97,17 @@ void write_curves(Markup& out, const Page& page) {
   std::vector<std::string> panels;
   bool flags = false;
   for (const std::string& metric : curve_metrics(page.results)) {
-    if (std::string panel = curve_panels(page.results, metric); !panel.empty()) panels.push_back(std::move(panel));
+    if (std::string panel = curve_panels(page.results, metric); !panel.empty())
+      panels.push_back(std::move(panel));
   }
   for (const CellResult& cell : page.results.cells) {
-    flags = flags || (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent && cell.mechanism->first_divergence);
+    flags = flags || (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
+                      cell.mechanism->first_divergence);
   }
   if (panels.empty()) return;
   open_section(out, "curves", "How they learn",
-               flags ? "Beads under the step axis stand where a cell's numbers first leave its reference's, in the cell's colour."
+               flags ? "Beads under the step axis stand where a cell's numbers first leave its reference's, "
+                       "in the cell's colour."
                      : "");
   out.open("div", {{"class", "two"}});
   for (const std::string& panel : panels) out.raw(panel);
@@ -112,7 +122,10 @@ void open_section(Markup& out, std::string_view id, std::string_view heading, st
 }
 
 void open_table(Markup& out, std::string_view css, const std::vector<std::string>& heads) {
-  out.open("div", {{"class", "scroll"}}).open("table", {{"class", std::string(css)}}).open("thead").open("tr");
+  out.open("div", {{"class", "scroll"}})
+      .open("table", {{"class", std::string(css)}})
+      .open("thead")
+      .open("tr");
   // A leading '>' marks a column of numbers.
   for (const std::string& head : heads) {
     const bool numbers = head.starts_with('>');
@@ -127,7 +140,8 @@ void close_table(Markup& out) { out.close().close().close(); }
 void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
   const VerdictStyle& style = style_of(kind);
   const bool caught = cell.power_control && !is_missed_control(cell) && kind == VerdictKind::divergent;
-  out.element("b", {{"class", std::string("t-") + (caught ? "ctl" : style.css)}}, std::string(style.symbol) + " " + style.words);
+  out.element("b", {{"class", std::string("t-") + (caught ? "ctl" : style.css)}},
+              std::string(style.symbol) + " " + style.words);
 }
 
 std::string html_report(const Results& results) {
@@ -141,7 +155,8 @@ std::string html_report(const Results& results) {
   write_verdict_box(out, results);
   write_facts(out, results);
   out.close();
-  const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(), [](const auto& c) { return c.outcome.has_value(); });
+  const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(),
+                                       [](const auto& c) { return c.outcome.has_value(); });
   if (!results.cells.empty()) {
     if (results.question == Question::mechanism) write_band_plot(out, page);
     if (results.question == Question::outcome || has_outcome) write_outcome_plot(out, page);
@@ -154,8 +169,10 @@ std::string html_report(const Results& results) {
   }
   write_provenance(out, page);
   write_commands(out, page);
-  out.element("footer", {}, fmt::format("Made by lockstep from results.json beside this file, schema version {}. "
-                                        "The page loads nothing and runs no script.", results.schema_version));
+  out.element("footer", {},
+              fmt::format("Made by lockstep from results.json beside this file, schema version {}. "
+                          "The page loads nothing and runs no script.",
+                          results.schema_version));
   return out.take() + "\n";
 }
 

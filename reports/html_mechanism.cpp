@@ -52,7 +52,8 @@ void write_join(Markup& out, std::string_view css, std::string_view symbol, std:
 void write_ladder(Markup& out, const Results& results) {
   const LadderCount count = count_ladder(results);
   std::string references;
-  for (const ReferenceResult& reference : results.references) references += (references.empty() ? "" : ", ") + clean_line(reference.name);
+  for (const ReferenceResult& reference : results.references)
+    references += (references.empty() ? "" : ", ") + clean_line(reference.name);
   out.open("div", {{"class", "ladder"}});
   write_rung(out, "R0 · " + (references.empty() ? "the reference" : shorten(references, 60)),
              "one process, one fused batch: the mathematics");
@@ -61,7 +62,8 @@ void write_ladder(Markup& out, const Results& results) {
   } else if (count.inside == count.compared) {
     write_join(out, "ok", count.most_used > 0 ? "≈" : "=",
                fmt::format("{}, {}", counted(count.inside, "cell"),
-                           count.most_used > 0 ? "at most " + band_words(count.most_used) + " used" : "every bit equal"));
+                           count.most_used > 0 ? "at most " + band_words(count.most_used) + " used"
+                                               : "every bit equal"));
   } else {
     std::string text = fmt::format("{} of {} differ", count.divergent, counted(count.compared, "cell"));
     if (count.inside > 0) text += fmt::format("; the others used at most {}", band_words(count.most_used));
@@ -69,9 +71,13 @@ void write_ladder(Markup& out, const Results& results) {
   }
   write_rung(out, "R1 · emulated ranks", "threads of one process; same shards, same order of addition");
   if (count.wanted == 0) {
-    write_join(out, "ctl", "·", count.real == static_cast<int>(results.cells.size()) ? "skipped: the cells ran on real ranks" : "nothing to certify");
+    write_join(out, "ctl", "·",
+               count.real == static_cast<int>(results.cells.size()) ? "skipped: the cells ran on real ranks"
+                                                                    : "nothing to certify");
   } else if (count.agreed == count.wanted) {
-    write_join(out, "ok", "=", fmt::format("every bit equal: {} of {} steps in {}", count.steps, count.asked, counted(count.wanted, "cell")));
+    write_join(out, "ok", "=",
+               fmt::format("every bit equal: {} of {} steps in {}", count.steps, count.asked,
+                           counted(count.wanted, "cell")));
   } else {
     write_join(out, count.parted > 0 ? "bad" : "und", count.parted > 0 ? "≠" : "?",
                fmt::format("{} of {} certified", count.agreed, counted(count.wanted, "cell")));
@@ -83,7 +89,9 @@ void write_ladder(Markup& out, const Results& results) {
 std::string rank_words(int rank) { return rank < 0 ? "all ranks" : fmt::format("rank {}", rank); }
 
 /// A labelled cell, so that the row reads as a list where the page is narrow.
-void open_labelled(Markup& out, std::string_view label) { out.open("td", {{"data-label", std::string(label)}}); }
+void open_labelled(Markup& out, std::string_view label) {
+  out.open("td", {{"data-label", std::string(label)}});
+}
 
 void write_first_difference(Markup& out, const Mechanism& m) {
   const bool parted = m.first_divergence.has_value();
@@ -95,19 +103,23 @@ void write_first_difference(Markup& out, const Mechanism& m) {
     out.text(fmt::format("step {}", d.step));
     out.element("span", {{"class", "sub"}}, phase + (phase.empty() ? "" : ", ") + rank_words(d.rank));
   } else {
-    out.text(m.compared_steps > 0 && m.verdict == VerdictKind::identical ? fmt::format("not in {}", counted(m.compared_steps, "step"))
-             : m.verdict == VerdictKind::within_envelope               ? "by rounding alone"
-                                                                        : "—");
+    out.text(m.compared_steps > 0 && m.verdict == VerdictKind::identical
+                 ? fmt::format("not in {}", counted(m.compared_steps, "step"))
+             : m.verdict == VerdictKind::within_envelope ? "by rounding alone"
+                                                         : "—");
   }
   out.close();
   open_labelled(out, "where");
   if (parted) out.text(m.first_divergence->where.empty() ? "—" : m.first_divergence->where);
   else out.text("—");
-  if (parted && !m.first_divergence->sentence.empty()) out.element("span", {{"class", "sub"}}, m.first_divergence->sentence);
+  if (parted && !m.first_divergence->sentence.empty())
+    out.element("span", {{"class", "sub"}}, m.first_divergence->sentence);
   out.close();
   open_labelled(out, "expected → actual");
   if (parted && !(m.first_divergence->expected.empty() && m.first_divergence->actual.empty())) {
-    out.element("code", {}, m.first_divergence->expected).text(" → ").element("code", {}, m.first_divergence->actual);
+    out.element("code", {}, m.first_divergence->expected)
+        .text(" → ")
+        .element("code", {}, m.first_divergence->actual);
   } else {
     out.text("—");
   }
@@ -119,7 +131,8 @@ void write_cause(Markup& out, const Mechanism& m) {
   open_labelled(out, "cause");
   if (m.cause) {
     out.element("b", {}, m.cause->code);
-    if (m.cause->confidence > 0) out.element("span", {{"class", "sub"}}, fmt::format("confidence {:.0f} %", 100 * m.cause->confidence));
+    if (m.cause->confidence > 0)
+      out.element("span", {{"class", "sub"}}, fmt::format("confidence {:.0f} %", 100 * m.cause->confidence));
     if (!m.cause->evidence.empty()) out.element("span", {{"class", "sub"}}, m.cause->evidence);
   } else {
     out.text(needs_one ? "no cause named" : "—");
@@ -146,7 +159,8 @@ void write_row(Markup& out, const CellResult& cell, const std::string& anchor) {
     write_first_difference(out, *cell.mechanism);
     write_cause(out, *cell.mechanism);
   } else {
-    out.element("td", {{"colspan", "5"}}, cell.failure ? failure_words(*cell.failure) : "no trace was compared");
+    out.element("td", {{"colspan", "5"}},
+                cell.failure ? failure_words(*cell.failure) : "no trace was compared");
   }
   out.close();
 }
@@ -155,20 +169,26 @@ void write_row(Markup& out, const CellResult& cell, const std::string& anchor) {
 
 void write_mechanism(Markup& out, const Page& page) {
   open_section(out, "mechanism", "Does it compute the same?",
-               "Each cell against its reference, number by number. Emulated against real ranks must agree in every bit; the fused "
+               "Each cell against its reference, number by number. Emulated against real ranks must agree in "
+               "every bit; the fused "
                "reference against ranks must agree as far as rounding allows.");
   write_ladder(out, page.results);
-  open_table(out, "stack first-seen", {"cell", "first differs", "where", "expected → actual", "cause", "what mends it"});
-  for (std::size_t i = 0; i < page.results.cells.size(); ++i) write_row(out, page.results.cells[i], page.anchors[i]);
+  open_table(out, "stack first-seen",
+             {"cell", "first differs", "where", "expected → actual", "cause", "what mends it"});
+  for (std::size_t i = 0; i < page.results.cells.size(); ++i)
+    write_row(out, page.results.cells[i], page.anchors[i]);
   close_table(out);
-  const bool in_words = std::any_of(page.results.cells.begin(), page.results.cells.end(), [](const CellResult& cell) {
-    return cell.mechanism && !cell.mechanism->sentence.empty();
-  });
+  const bool in_words =
+      std::any_of(page.results.cells.begin(), page.results.cells.end(),
+                  [](const CellResult& cell) { return cell.mechanism && !cell.mechanism->sentence.empty(); });
   if (in_words) {
     out.open("details").element("summary", {}, "In words, cell by cell").open("ul");
     for (const CellResult& cell : page.results.cells) {
       if (!cell.mechanism || cell.mechanism->sentence.empty()) continue;
-      out.open("li").element("b", {}, name_words(cell.scenario)).text(": " + cell.mechanism->sentence).close();
+      out.open("li")
+          .element("b", {}, name_words(cell.scenario))
+          .text(": " + cell.mechanism->sentence)
+          .close();
     }
     out.close().close();
   }
@@ -180,7 +200,8 @@ void write_certification(Markup& out, const Page& page) {
                                [](const CellResult& cell) { return cell.certification.wanted; });
   if (!any) return;
   open_section(out, "certified", "What was certified, and how",
-               "Long runs use emulated ranks. They stand for real ones as far as a prefix of the same run on real ranks gave the "
+               "Long runs use emulated ranks. They stand for real ones as far as a prefix of the same run on "
+               "real ranks gave the "
                "same bits at every compared point of every step.");
   open_table(out, "plain", {"cell", "real ranks", ">steps equal", ">asked", ">seed", "result"});
   for (const CellResult& cell : page.results.cells) {
@@ -191,15 +212,19 @@ void write_certification(Markup& out, const Page& page) {
       continue;
     }
     const int ranks = world_size_of(cell);
-    out.element("td", {}, (ranks > 0 ? std::to_string(ranks) + " on " : "") + (c.backend.empty() ? "—" : backend_words(c.backend)));
-    out.element("td", {{"class", "n"}}, std::to_string(c.steps)).element("td", {{"class", "n"}}, std::to_string(c.asked));
+    out.element("td", {},
+                (ranks > 0 ? std::to_string(ranks) + " on " : "") +
+                    (c.backend.empty() ? "—" : backend_words(c.backend)));
+    out.element("td", {{"class", "n"}}, std::to_string(c.steps))
+        .element("td", {{"class", "n"}}, std::to_string(c.asked));
     out.element("td", {{"class", "n"}}, std::to_string(c.seed)).open("td");
     if (c.divergence) {
       out.element("b", {{"class", "t-bad"}}, "≠ parts").text(": " + divergence_words(*c.divergence));
     } else if (c.steps >= c.asked && c.steps > 0) {
       out.element("b", {{"class", "t-ok"}}, "= bit for bit");
     } else {
-      out.element("b", {{"class", "t-und"}}, "? not certified").text(c.steps == 0 ? "" : ": the real prefix ended early");
+      out.element("b", {{"class", "t-und"}}, "? not certified")
+          .text(c.steps == 0 ? "" : ": the real prefix ended early");
     }
     out.close().close();
   }

@@ -12,16 +12,17 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-constexpr int kLongestValue = 400;   ///< columns; a value beyond it is in results.json
+constexpr int kLongestValue = 400;  ///< columns; a value beyond it is in results.json
 
 const std::string* find(const Pairs& pairs, const std::string& key) {
-  const auto found = std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.first == key; });
+  const auto found =
+      std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.first == key; });
   return found == pairs.end() ? nullptr : &found->second;
 }
 
 struct FieldDifference {
   std::string key;
-  const std::string* reference;   ///< null: it has no such field
+  const std::string* reference;  ///< null: it has no such field
   const std::string* cell;
 };
 
@@ -77,8 +78,13 @@ void write_config_differences(Markup& out, const Page& page) {
     std::vector<FieldDifference> rows;
     if (reference) rows = differences_of(reference->config, cell.config);
     if (rows.empty()) {
-      out.open("tr").open("th", {{"scope", "row"}}).element("a", {{"href", "#" + page.anchors[i]}}, name_words(cell.scenario)).close();
-      out.element("td", {{"colspan", "3"}}, reference ? "nothing differs" : "its reference is not among the results").close();
+      out.open("tr")
+          .open("th", {{"scope", "row"}})
+          .element("a", {{"href", "#" + page.anchors[i]}}, name_words(cell.scenario))
+          .close();
+      out.element("td", {{"colspan", "3"}},
+                  reference ? "nothing differs" : "its reference is not among the results")
+          .close();
     }
     for (std::size_t row = 0; row < rows.size(); ++row) {
       out.open("tr");
@@ -107,7 +113,8 @@ void write_log(Markup& out, const std::vector<std::string>& lines) {
 void write_failures(Markup& out, const Page& page) {
   const auto failed = [](const CellResult& cell) { return cell.failure.has_value(); };
   if (std::none_of(page.results.cells.begin(), page.results.cells.end(), failed)) return;
-  open_section(out, "failures", "What did not finish", "The first rank that failed, and the last lines of its log.");
+  open_section(out, "failures", "What did not finish",
+               "The first rank that failed, and the last lines of its log.");
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
     const CellResult& cell = page.results.cells[i];
     if (!cell.failure) continue;
@@ -135,7 +142,8 @@ void write_provenance(Markup& out, const Page& page) {
   if (!results.cells.empty()) {
     write_config_differences(out, page);
     if (!equal.empty()) {
-      out.open("details").element("summary", {}, counted(static_cast<int64_t>(equal.size()), "setting") + " equal in all runs");
+      out.open("details").element(
+          "summary", {}, counted(static_cast<int64_t>(equal.size()), "setting") + " equal in all runs");
       write_pairs(out, equal);
       out.close();
     }
@@ -149,8 +157,9 @@ void write_provenance(Markup& out, const Page& page) {
 
 void write_commands(Markup& out, const Page& page) {
   const Results& results = page.results;
-  const bool any = !results.rerun.empty() || std::any_of(results.cells.begin(), results.cells.end(),
-                                                         [](const CellResult& cell) { return !cell.rerun.empty(); });
+  const bool any =
+      !results.rerun.empty() || std::any_of(results.cells.begin(), results.cells.end(),
+                                            [](const CellResult& cell) { return !cell.rerun.empty(); });
   if (!any) return;
   open_section(out, "again", "Run it again", "");
   if (!results.rerun.empty()) out.element("p", {}, "The whole matrix:").element("pre", {}, results.rerun);

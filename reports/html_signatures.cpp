@@ -44,19 +44,22 @@ void write_figures(Markup& out, const GradientSignature* signature) {
 }
 
 const GradientSignature* find_group(const ForcedStep& step, const std::string& group) {
-  const auto found = std::find_if(step.groups.begin(), step.groups.end(), [&](const auto& s) { return s.group == group; });
+  const auto found =
+      std::find_if(step.groups.begin(), step.groups.end(), [&](const auto& s) { return s.group == group; });
   return found == step.groups.end() ? nullptr : &*found;
 }
 
 void write_heads(Markup& out, const std::vector<const ForcedStep*>& steps) {
   out.open("thead").open("tr").element("th", {{"scope", "col"}, {"rowspan", "2"}}, "parameter group");
   for (const ForcedStep* step : steps) {
-    out.element("th", {{"scope", "colgroup"}, {"colspan", "4"}, {"class", "over first-of"}}, fmt::format("step {}", step->step));
+    out.element("th", {{"scope", "colgroup"}, {"colspan", "4"}, {"class", "over first-of"}},
+                fmt::format("step {}", step->step));
   }
   out.close().open("tr");
   for (std::size_t i = 0; i < steps.size(); ++i) {
     out.element("th", {{"scope", "col"}, {"class", "n first-of"}}, "ratio");
-    for (const char* head : {"cosine", "residual", "of band"}) out.element("th", {{"scope", "col"}, {"class", "n"}}, head);
+    for (const char* head : {"cosine", "residual", "of band"})
+      out.element("th", {{"scope", "col"}, {"class", "n"}}, head);
   }
   out.close().close();
 }
@@ -80,7 +83,8 @@ void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced) {
   out.open("details").element("summary", {}, fmt::format("All {} forced steps", forced.size()));
   out.open("div", {{"class", "scroll"}}).open("table", {{"class", "heat long"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, "share of the band");
-  for (const ForcedStep& step : forced) out.element("th", {{"scope", "col"}, {"class", "n"}}, fmt::format("step {}", step.step));
+  for (const ForcedStep& step : forced)
+    out.element("th", {{"scope", "col"}, {"class", "n"}}, fmt::format("step {}", step.step));
   out.close().close().open("tbody");
   for (const GradientSignature& group : forced.front().groups) {
     out.open("tr").element("th", {{"scope", "row"}}, group.group);
@@ -92,22 +96,25 @@ void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced) {
       }
       const double share = share_of_band(*s);
       out.open("td", {{"class", "n " + shade_of(share)}}).text(band_share(share));
-      out.element("span", {{"class", "sub"}}, fmt::format("{} · {} · {}", fixed(s->ratio, 3), fixed(s->cosine, 3), fixed(s->residual, 3)));
+      out.element(
+          "span", {{"class", "sub"}},
+          fmt::format("{} · {} · {}", fixed(s->ratio, 3), fixed(s->cosine, 3), fixed(s->residual, 3)));
       out.close();
     }
     out.close();
   }
   out.open("tr").element("th", {{"scope", "row"}}, "most in");
-  for (const ForcedStep& step : forced) out.element("td", {{"class", "n"}}, step.worst_tensor.empty() ? "—" : step.worst_tensor);
+  for (const ForcedStep& step : forced)
+    out.element("td", {{"class", "n"}}, step.worst_tensor.empty() ? "—" : step.worst_tensor);
   out.close().close().close().close();
   out.element("p", {{"class", "why"}}, "Below each share: ratio · cosine · residual.").close();
 }
 
 void write_legend(Markup& out) {
   out.open("p", {{"class", "keys"}});
-  const std::pair<const char*, const char*> keys[] = {{"h0", "≤ 10 % of the band"}, {"h1", "≤ 50 %"}, {"h2", "≤ 100 %"},
-                                                      {"h3", "≤ 10 × the band"}, {"h4", "≤ 1000 ×"}, {"h5", "≤ 1e5 ×"},
-                                                      {"h6", "more"}};
+  const std::pair<const char*, const char*> keys[] = {
+      {"h0", "≤ 10 % of the band"}, {"h1", "≤ 50 %"},  {"h2", "≤ 100 %"}, {"h3", "≤ 10 × the band"},
+      {"h4", "≤ 1000 ×"},           {"h5", "≤ 1e5 ×"}, {"h6", "more"}};
   for (const auto& [css, words] : keys) {
     out.open("span").element("span", {{"class", std::string("swatch ") + css}}, "").text(words).close();
   }
@@ -121,12 +128,15 @@ void write_signatures(Markup& out, const Page& page) {
   std::vector<std::size_t> shown;
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
     const CellResult& cell = page.results.cells[i];
-    if (cell.mechanism && !cell.mechanism->forced.empty() && !cell.mechanism->forced.front().groups.empty()) shown.push_back(i);
+    if (cell.mechanism && !cell.mechanism->forced.empty() && !cell.mechanism->forced.front().groups.empty())
+      shown.push_back(i);
   }
   if (shown.empty()) return;
   open_section(out, "gradients", "How the gradients differ",
-               "At the reference's own weights and batch, so that training cannot amplify rounding. Ratio c = ⟨g, g_ref⟩ / ‖g_ref‖², "
-               "cosine, and residual ‖g − c g_ref‖ / ‖g‖; shaded by ‖g − g_ref‖ as a share of the floating-point band.");
+               "At the reference's own weights and batch, so that training cannot amplify rounding. Ratio c "
+               "= ⟨g, g_ref⟩ / ‖g_ref‖², "
+               "cosine, and residual ‖g − c g_ref‖ / ‖g‖; shaded by ‖g − g_ref‖ as a share of the "
+               "floating-point band.");
   write_legend(out);
   for (const std::size_t i : shown) {
     const CellResult& cell = page.results.cells[i];

@@ -43,7 +43,8 @@ void write_figures(Markup& out, const CellResult& cell) {
     property(out, "mechanism.band_used", exact(m.band_used));
     property(out, "mechanism.band", m.band_measured ? "measured" : "bound, not measured");
     property(out, "mechanism.compared_steps", std::to_string(m.compared_steps));
-    if (m.first_divergence) property(out, "mechanism.first_divergence", divergence_words(*m.first_divergence));
+    if (m.first_divergence)
+      property(out, "mechanism.first_divergence", divergence_words(*m.first_divergence));
     if (m.cause) property(out, "mechanism.cause", m.cause->code);
   }
   if (cell.outcome) {
@@ -60,7 +61,8 @@ void write_figures(Markup& out, const CellResult& cell) {
     if (o.seeds_needed > 0) property(out, "outcome.seeds_needed", std::to_string(o.seeds_needed));
   }
   if (cell.certification.wanted) {
-    property(out, "certified_steps", fmt::format("{} of {}", cell.certification.steps, cell.certification.asked));
+    property(out, "certified_steps",
+             fmt::format("{} of {}", cell.certification.steps, cell.certification.asked));
   }
   property(out, "rerun", cell.rerun);
   out.close();
@@ -73,8 +75,9 @@ std::string message_of(const CellResult& cell) {
   text += is_missed_control(cell) ? "but a power control must be divergent: this matrix cannot tell"
                                   : "expected " + expected_words(cell);
   const Divergence* first = cell.certification.divergence ? &*cell.certification.divergence
-                            : cell.mechanism && cell.mechanism->first_divergence ? &*cell.mechanism->first_divergence
-                                                                                 : nullptr;
+                            : cell.mechanism && cell.mechanism->first_divergence
+                                ? &*cell.mechanism->first_divergence
+                                : nullptr;
   if (first) text += "; first differs at " + place_words(*first);
   return text;
 }
@@ -84,15 +87,18 @@ std::string body_of(const CellResult& cell) {
   const auto line = [&text](const std::string& more) {
     if (!more.empty()) text += more + "\n";
   };
-  if (cell.certification.divergence) line("Real against emulated ranks: " + divergence_words(*cell.certification.divergence));
+  if (cell.certification.divergence)
+    line("Real against emulated ranks: " + divergence_words(*cell.certification.divergence));
   if (cell.mechanism && cell.mechanism->first_divergence) {
     const Divergence& d = *cell.mechanism->first_divergence;
     line("First divergence: " + place_words(d) + (d.where.empty() ? "" : ", " + clean_line(d.where)));
-    if (!d.expected.empty() || !d.actual.empty()) line("Expected " + clean_line(d.expected) + ", actual " + clean_line(d.actual));
+    if (!d.expected.empty() || !d.actual.empty())
+      line("Expected " + clean_line(d.expected) + ", actual " + clean_line(d.actual));
     line(clean_line(d.sentence));
   }
   if (cell.mechanism && cell.mechanism->cause) {
-    line("Cause: " + clean_line(cell.mechanism->cause->code) + ". " + clean_line(cell.mechanism->cause->remedy));
+    line("Cause: " + clean_line(cell.mechanism->cause->code) + ". " +
+         clean_line(cell.mechanism->cause->remedy));
   }
   if (cell.outcome) line(clean_line(cell.outcome->sentence));
   if (cell.failure) {
@@ -104,13 +110,16 @@ std::string body_of(const CellResult& cell) {
 }
 
 void write_case(Markup& out, const Results& results, const CellResult& cell) {
-  out.open("testcase", {{"classname", "lockstep." + clean_line(results.name)}, {"name", clean_line(cell.scenario)}});
+  out.open("testcase",
+           {{"classname", "lockstep." + clean_line(results.name)}, {"name", clean_line(cell.scenario)}});
   write_figures(out, cell);
   if (is_error(cell)) {
     const std::string kind = cell.failure && !cell.failure->kind.empty() ? cell.failure->kind : "failed";
     out.open("error", {{"type", kind}, {"message", message_of(cell)}}).text(body_of(cell)).close();
   } else if (is_failure(cell)) {
-    out.open("failure", {{"type", style_of(cell.verdict).words}, {"message", message_of(cell)}}).text(body_of(cell)).close();
+    out.open("failure", {{"type", style_of(cell.verdict).words}, {"message", message_of(cell)}})
+        .text(body_of(cell))
+        .close();
   }
   out.close();
 }
@@ -123,8 +132,13 @@ std::string junit_report(const Results& results) {
   const std::string tests = std::to_string(results.cells.size());
   Markup out;
   out.raw("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-  out.open("testsuites", {{"name", "lockstep"}, {"tests", tests}, {"failures", failures}, {"errors", errors}});
-  out.open("testsuite", {{"name", clean_line(results.name)}, {"tests", tests}, {"failures", failures}, {"errors", errors}, {"skipped", "0"}});
+  out.open("testsuites",
+           {{"name", "lockstep"}, {"tests", tests}, {"failures", failures}, {"errors", errors}});
+  out.open("testsuite", {{"name", clean_line(results.name)},
+                         {"tests", tests},
+                         {"failures", failures},
+                         {"errors", errors},
+                         {"skipped", "0"}});
   out.open("properties");
   property(out, "config", results.config_file);
   property(out, "question", question_words(results));

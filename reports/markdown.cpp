@@ -34,7 +34,9 @@ class Budget {
   bool full_ = false;
 };
 
-std::string cell_text(std::string_view text, int longest) { return escape_markdown(short_line(text, longest)); }
+std::string cell_text(std::string_view text, int longest) {
+  return escape_markdown(short_line(text, longest));
+}
 
 /// A fenced block whose fence no line of the text can close.
 std::string fenced(const std::string& text) {
@@ -52,17 +54,20 @@ std::string row(const CellResult& cell, int decimals) {
   std::string difference = "—", interval = "—";
   if (cell.outcome) {
     difference = signed_number(cell.outcome->primary.mean, decimals);
-    interval = cell.outcome->n < 2 ? "one seed: none" : interval_words(cell.outcome->primary.interval, decimals);
+    interval =
+        cell.outcome->n < 2 ? "one seed: none" : interval_words(cell.outcome->primary.interval, decimals);
   }
   return fmt::format("| {} | {} {} | {} | {} | {} | {} | {} |\n",
-                     cell_text(cell.scenario, kLongestName) + (cell.power_control ? " (power control)" : ""), style.symbol,
-                     is_as_expected(cell) ? style.words : fmt::format("**{}**", style.words),
-                     is_as_expected(cell) ? "✓" : "✗", difference, interval, cell_text(mechanism_words(cell), kLongestNote),
+                     cell_text(cell.scenario, kLongestName) + (cell.power_control ? " (power control)" : ""),
+                     style.symbol, is_as_expected(cell) ? style.words : fmt::format("**{}**", style.words),
+                     is_as_expected(cell) ? "✓" : "✗", difference, interval,
+                     cell_text(mechanism_words(cell), kLongestNote),
                      cell_text(note_words(cell), kLongestNote));
 }
 
 std::string unexpected(const CellResult& cell) {
-  std::string text = fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestName));
+  std::string text =
+      fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestName));
   text += cell_text(note_words(cell), kLongestNote) + "\n\n";
   std::string lines;
   if (cell.failure) {
@@ -85,13 +90,16 @@ std::string markdown_summary(const Results& results) {
   Budget out;
   out.add(fmt::format("## {} {}: {}\n\n", status.symbol, status.word, cell_text(results.name, kLongestName)));
   if (!status.detail.empty()) out.add(cell_text(status.detail, kLongestSentence) + "\n\n");
-  if (!results.summary.sentence.empty()) out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
+  if (!results.summary.sentence.empty())
+    out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
   out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
   std::size_t rows = 0;
   if (!results.cells.empty()) {
     const double level = 1 - results.primary.alpha;
-    out.add(fmt::format("| cell | verdict | expected | difference | {} interval | mechanism | note |\n"
-                        "|---|---|:-:|--:|--:|---|---|\n", level_words(level)));
+    out.add(
+        fmt::format("| cell | verdict | expected | difference | {} interval | mechanism | note |\n"
+                    "|---|---|:-:|--:|--:|---|---|\n",
+                    level_words(level)));
     while (rows < results.cells.size() && out.add(row(results.cells[rows], decimals))) ++rows;
   }
   if (const std::string certified = certification_words(results); !certified.empty()) {
@@ -105,10 +113,12 @@ std::string markdown_summary(const Results& results) {
   }
   std::string end;
   if (out.full()) {
-    end = fmt::format("\n{} of {} cells and {} of {} details are shown; the rest stands in report.html and results.json.\n", rows,
-                      results.cells.size(), details, wanted);
+    end = fmt::format(
+        "\n{} of {} cells and {} of {} details are shown; the rest stands in report.html and results.json.\n",
+        rows, results.cells.size(), details, wanted);
   }
-  if (!results.rerun.empty()) end += "\nThe whole matrix again:\n\n" + fenced(short_line(results.rerun, 1000));
+  if (!results.rerun.empty())
+    end += "\nThe whole matrix again:\n\n" + fenced(short_line(results.rerun, 1000));
   return out.take(end);
 }
 

@@ -13,12 +13,15 @@ namespace {
 
 // Elements that begin a line, so that golden files can be read and compared line by line.
 constexpr std::string_view kOwnLine[] = {
-    "article", "body",    "details", "div",  "error",    "failure",   "figure",     "footer",     "g",     "h1", "h2",
-    "h3",      "head",    "header",  "main", "meta",     "nav",       "p",          "path",       "pre",   "properties",
-    "property", "section", "style",  "svg",  "system-out", "table",   "tbody",      "testcase",   "testsuite",
-    "testsuites", "tfoot", "thead",  "title", "tr",      "ul",        "li"};
+    "article", "body",       "details", "div",   "error",      "failure",   "figure",     "footer",
+    "g",       "h1",         "h2",      "h3",    "head",       "header",    "main",       "meta",
+    "nav",     "p",          "path",    "pre",   "properties", "property",  "section",    "style",
+    "svg",     "system-out", "table",   "tbody", "testcase",   "testsuite", "testsuites", "tfoot",
+    "thead",   "title",      "tr",      "ul",    "li"};
 
-bool own_line(std::string_view tag) { return std::find(std::begin(kOwnLine), std::end(kOwnLine), tag) != std::end(kOwnLine); }
+bool own_line(std::string_view tag) {
+  return std::find(std::begin(kOwnLine), std::end(kOwnLine), tag) != std::end(kOwnLine);
+}
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 #pragma once
-// Writes HTML, SVG and XML so that what comes from outside cannot become markup: every text and attribute is escaped, every
-// element that was opened is closed, and the whole is well-formed XML.
+// Writes HTML, SVG and XML so that what comes from outside cannot become markup: every text and attribute is
+// escaped, every element that was opened is closed, and the whole is well-formed XML.
 
 #include <initializer_list>
 #include <string>

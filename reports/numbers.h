@@ -24,7 +24,8 @@ std::string interval_words(const Interval& interval, int decimals);
 /// "95 %" of 0.95, "99.9 %" of 0.999.
 std::string level_words(double level);
 
-/// How much of the floating-point band was used: "none of the band" (0), "19 % of the band", "8.6e+04 × the band".
+/// How much of the floating-point band was used: "none of the band" (0), "19 % of the band", "8.6e+04 × the
+/// band".
 std::string band_words(double band_used);
 
 /// The same for a table: "0", "19 %", "8.6e+04 ×".
@@ -33,7 +34,8 @@ std::string band_share(double band_used);
 /// "0–9", "0, 2, 5".
 std::string seeds_words(const std::vector<int64_t>& seeds);
 
-/// Share of the band that one group used: difference / band; infinite if the band is 0 and the difference is not.
+/// Share of the band that one group used: difference / band; infinite if the band is 0 and the difference is
+/// not.
 double share_of_band(const GradientSignature& signature);
 
 }  // namespace lockstep

@@ -26,7 +26,8 @@ void row_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
   if (is_missed_control(cell)) {
     out.element("span", {{"class", "sub t-bad"}}, "✗ a power control must be divergent");
   } else if (!cell.as_expected) {
-    out.element("span", {{"class", "sub t-bad"}}, cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell));
+    out.element("span", {{"class", "sub t-bad"}},
+                cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell));
   } else if (cell.power_control) {
     out.element("span", {{"class", "sub"}}, "✓ as it must be");
   } else {
@@ -56,7 +57,9 @@ void row_mark(Markup& out, double x_percent, std::string_view shape, std::string
 }
 
 void axis_label(Markup& out, double x_percent, std::string_view text) {
-  out.empty("line", {{"x1", percent(x_percent)}, {"x2", percent(x_percent)}, {"y1", "0"}, {"y2", "5"}, {"class", "tk"}});
+  out.empty(
+      "line",
+      {{"x1", percent(x_percent)}, {"x2", percent(x_percent)}, {"y1", "0"}, {"y2", "5"}, {"class", "tk"}});
   out.element("text", {{"x", percent(x_percent)}, {"y", "18"}, {"class", "tick mid"}}, text);
 }
 

@@ -13,7 +13,8 @@ namespace lockstep {
 /// Cells in the order of the row plots: as configured, power controls last.
 std::vector<std::size_t> row_order(const Results& results);
 
-/// First column: the cell's name, linked to its row in the table of mechanisms, and a mark if it is a power control.
+/// First column: the cell's name, linked to its row in the table of mechanisms, and a mark if it is a power
+/// control.
 void row_label(Markup& out, const CellResult& cell, const std::string& anchor);
 
 /// Last column: symbol and words of `kind`, and below them what was expected.

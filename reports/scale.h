@@ -17,7 +17,8 @@ struct Ticks {
   int decimals = 0;  ///< that all of them need
 };
 
-/// Round values within [low, high] in steps of 1, 2, 2.5 or 5 times a power of ten: at most `most`, at least 2.
+/// Round values within [low, high] in steps of 1, 2, 2.5 or 5 times a power of ten: at most `most`, at
+/// least 2.
 Ticks nice_ticks(double low, double high, int most);
 
 /// Round whole numbers within [0, high], for steps.

@@ -19,11 +19,14 @@ std::string missed_controls(const Results& results) {
                         style_of(kind).words);
   }
   if (text.empty()) text = "A power control did not come out divergent";
-  return text + ". No equivalence here means anything until it is divergent: use more seeds or steps, or a stronger control.";
+  return text +
+         ". No equivalence here means anything until it is divergent: use more seeds or steps, or a stronger "
+         "control.";
 }
 
 std::string margin_refusal(const auto& summary) {
-  if constexpr (requires { summary.margin_text; }) return summary.margin_refused ? summary.margin_text : std::string();
+  if constexpr (requires { summary.margin_text; })
+    return summary.margin_refused ? summary.margin_text : std::string();
   return {};
 }
 
@@ -36,7 +39,8 @@ std::string unexpected_cells(const Results& results) {
   }
   if (count == 0) return "";
   if (count > 3) names += fmt::format(" and {} more", count - 3);
-  return fmt::format("{} of {} not as expected: {}.", count, counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
+  return fmt::format("{} of {} not as expected: {}.", count,
+                     counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
 }
 
 }  // namespace
@@ -79,10 +83,12 @@ Status status_of(const Results& results) {
   if (results.cells.empty() || summary.exit_code == 6) {
     return {"?", "und", "Nothing selected", "No cell was run, so nothing is judged."};
   }
-  if (summary.exit_code == 7) return {"×", "fail", "Not judged", "The fault lies with lockstep or with this machine."};
+  if (summary.exit_code == 7)
+    return {"×", "fail", "Not judged", "The fault lies with lockstep or with this machine."};
   if (summary.exit_code == 130) return {"×", "fail", "Interrupted", "Run the same command again to resume."};
   if (!summary.can_tell) return {"?", "bad", "Cannot tell", missed_controls(results)};
-  if (const std::string refusal = margin_refusal(summary); !refusal.empty()) return {"×", "bad", "Margin refused", refusal};
+  if (const std::string refusal = margin_refusal(summary); !refusal.empty())
+    return {"×", "bad", "Margin refused", refusal};
   const std::string unexpected = unexpected_cells(results);
   switch (summary.exit_code) {
     case 0: return {"✓", "ok", "As expected", "Every verdict is an expected one."};

@@ -18,13 +18,19 @@ struct Paint {
   bool colour;
   std::string operator()(std::string_view text, std::string_view css) const {
     if (!colour) return std::string(text);
-    const char* code = css == "ok" ? "32" : css == "bad" ? "31" : css == "und" ? "33" : css == "fail" ? "35" : css == "bold" ? "1" : "2";
+    const char* code = css == "ok"     ? "32"
+                       : css == "bad"  ? "31"
+                       : css == "und"  ? "33"
+                       : css == "fail" ? "35"
+                       : css == "bold" ? "1"
+                                       : "2";
     return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
   }
 };
 
 std::string ascii_minus(std::string text) {
-  for (std::size_t at; (at = text.find("−")) != std::string::npos;) text.replace(at, std::string_view("−").size(), "-");
+  for (std::size_t at; (at = text.find("−")) != std::string::npos;)
+    text.replace(at, std::string_view("−").size(), "-");
   return text;
 }
 
@@ -51,8 +57,9 @@ std::vector<Row> rows_of(const Results& results) {
     for (const CellResult& cell : results.cells) {
       if (cell.power_control != controls) continue;
       const VerdictStyle& style = style_of(cell.verdict);
-      rows.push_back({(controls ? "control " : "") + name_words(cell.scenario), std::string(style.symbol) + " " + style.words,
-                      difference_words(cell, decimals), note_words(cell), style.css, is_as_expected(cell)});
+      rows.push_back({(controls ? "control " : "") + name_words(cell.scenario),
+                      std::string(style.symbol) + " " + style.words, difference_words(cell, decimals),
+                      note_words(cell), style.css, is_as_expected(cell)});
     }
   }
   return rows;
@@ -89,7 +96,8 @@ std::string terminal_table(const Results& results, bool colour, int width) {
   const int columns = width > 0 ? std::max(width, kNarrowest) : kNoLimit;
   const Paint paint{colour};
   const Status status = status_of(results);
-  std::string out = paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
+  std::string out =
+      paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
   const std::vector<Row> rows = rows_of(results);
   const int name = std::min(widest(rows, &Row::name), std::max(12, columns / 3));
   const int verdict = widest(rows, &Row::verdict), difference = widest(rows, &Row::difference);
@@ -101,9 +109,11 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     const int left = columns - display_width(head) - display_width(shown);
     std::string end = shorten(tail + (row.is_expected ? "" : "✗ ") + row.note, left);
     end.erase(end.find_last_not_of(' ') + 1);
-    out += head + paint(end.empty() ? row.verdict : shown, row.css) + (row.is_expected ? end : paint(end, "bold")) + "\n";
+    out += head + paint(end.empty() ? row.verdict : shown, row.css) +
+           (row.is_expected ? end : paint(end, "bold")) + "\n";
   }
-  if (const std::string certified = certification_words(results); !certified.empty()) out += wrapped(certified, columns);
+  if (const std::string certified = certification_words(results); !certified.empty())
+    out += wrapped(certified, columns);
   if (!status.detail.empty()) {
     const std::string detail = wrapped(status.word + ": " + clean_line(status.detail), columns - 2);
     out += paint(std::string(status.symbol) + " " + detail.substr(0, detail.size() - 1), status.css) + "\n";

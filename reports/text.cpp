@@ -158,9 +158,17 @@ std::string escape_markdown(std::string_view text) {
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '@': out += "&#64;"; break;  // no mention of a stranger
-      case '|': case '\\': case '`': case '*': case '_': case '[': case ']': case '#': case '~': case '!': case '$':
-        out += '\\', out += c;
-        break;
+      case '|':
+      case '\\':
+      case '`':
+      case '*':
+      case '_':
+      case '[':
+      case ']':
+      case '#':
+      case '~':
+      case '!':
+      case '$': out += '\\', out += c; break;
       default: out += c;
     }
   }
@@ -193,14 +201,16 @@ std::string shorten(std::string_view text, int width) {
 }
 
 std::string short_line(std::string_view text, int width) {
-  // No character takes more than 4 bytes; what terminal sequences and combining marks take besides is cut off with the rest.
+  // No character takes more than 4 bytes; what terminal sequences and combining marks take besides is cut off
+  // with the rest.
   const std::size_t enough = 8 * static_cast<std::size_t>(std::max(width, 0)) + 64;
   if (text.size() <= enough) return shorten(clean_line(text), width);
   return shorten(clean_line(text.substr(0, enough)) + "…", width);
 }
 
 std::string pad_right(std::string_view text, int width) {
-  return std::string(text) + std::string(static_cast<std::size_t>(std::max(0, width - display_width(text))), ' ');
+  return std::string(text) +
+         std::string(static_cast<std::size_t>(std::max(0, width - display_width(text))), ' ');
 }
 
 std::string slug(std::string_view text) {
@@ -225,7 +235,8 @@ double text_width_px(std::string_view text, double font_px) {
     const char32_t c = next.code;
     if (width_of(c) != 1) {
       ems += width_of(c) == 2 ? 1.05 : 0;
-    } else if (c < 0x80 && std::string_view("iljtfr.,:;|!'()[] ").find(static_cast<char>(c)) != std::string_view::npos) {
+    } else if (c < 0x80 &&
+               std::string_view("iljtfr.,:;|!'()[] ").find(static_cast<char>(c)) != std::string_view::npos) {
       ems += 0.38;
     } else if (c < 0x80 && std::string_view("mwMW@%").find(static_cast<char>(c)) != std::string_view::npos) {
       ems += 0.96;

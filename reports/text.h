@@ -6,8 +6,9 @@
 
 namespace lockstep {
 
-/// Valid UTF-8 without control characters: ANSI sequences are dropped, other controls become their pictures (U+2400...),
-/// invalid bytes, non-characters and marks that reorder text become U+FFFD. Line feeds and tabs stay.
+/// Valid UTF-8 without control characters: ANSI sequences are dropped, other controls become their pictures
+/// (U+2400...), invalid bytes, non-characters and marks that reorder text become U+FFFD. Line feeds and tabs
+/// stay.
 std::string clean_text(std::string_view text);
 
 /// clean_text on one line: line feeds and tabs become spaces.

@@ -119,13 +119,15 @@ std::string note_words(const CellResult& cell) {
     text = failure_words(*cell.failure);
   } else if (cell.power_control && !is_missed_control(cell)) {
     text = "as it must be";
-  } else if (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent && cell.mechanism->first_divergence) {
+  } else if (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
+             cell.mechanism->first_divergence) {
     text = divergence_words(*cell.mechanism->first_divergence);
   } else if (cell.mechanism) {
     text = (cell.verdict == cell.mechanism->verdict ? "" : "mechanism ") + mechanism_words(cell);
     if (cell.verdict == cell.mechanism->verdict) {
-      text = cell.mechanism->verdict == VerdictKind::within_envelope ? band_words(cell.mechanism->band_used) + " used"
-                                                                     : clean_line(cell.mechanism->sentence);
+      text = cell.mechanism->verdict == VerdictKind::within_envelope
+                 ? band_words(cell.mechanism->band_used) + " used"
+                 : clean_line(cell.mechanism->sentence);
     }
   }
   if (cell.outcome && cell.verdict == VerdictKind::inconclusive && cell.outcome->seeds_needed > 0) {
@@ -163,16 +165,19 @@ std::string certification_words(const Results& results) {
   if (world_size > 0) text += fmt::format("{} ", world_size);
   text += "real ";
   if (backend != " " && !backend.empty()) text += backend_words(backend) + " ";
-  text += "ranks: " + (fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most)) + " steps of ";
+  text += "ranks: " + (fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most)) +
+          " steps of ";
   return text + (agreed == wanted ? "each cell" : fmt::format("{} of {} cells", agreed, wanted));
 }
 
 std::string question_words(const Results& results) {
   const std::string seeds = counted(static_cast<int64_t>(results.seeds.size()), "seed");
   if (results.question == Question::mechanism) {
-    return fmt::format("mechanism: are the same numbers computed, {}, {}", counted(results.steps, "step"), seeds);
+    return fmt::format("mechanism: are the same numbers computed, {}, {}", counted(results.steps, "step"),
+                       seeds);
   }
-  return fmt::format("outcome: {}, margin ± {:g}, {}", clean_line(results.primary.metric), results.primary.margin,
+  return fmt::format("outcome: {}, margin ± {:g}, {}", clean_line(results.primary.metric),
+                     results.primary.margin,
                      counted(static_cast<int64_t>(results.seeds.size()), "paired seed"));
 }
 
@@ -213,8 +218,9 @@ std::vector<std::string> cell_anchors(const Results& results) {
 }
 
 const ReferenceResult* reference_of(const Results& results, const CellResult& cell) {
-  const auto found = std::find_if(results.references.begin(), results.references.end(),
-                                  [&](const ReferenceResult& reference) { return reference.name == cell.reference; });
+  const auto found =
+      std::find_if(results.references.begin(), results.references.end(),
+                   [&](const ReferenceResult& reference) { return reference.name == cell.reference; });
   return found == results.references.end() ? nullptr : &*found;
 }
 

@@ -13,7 +13,7 @@ namespace lockstep {
 struct VerdictStyle {
   const char* symbol;  ///< one column wide
   const char* words;
-  const char* css;     ///< ok, bad, und or fail
+  const char* css;  ///< ok, bad, und or fail
 };
 const VerdictStyle& style_of(VerdictKind kind);
 
@@ -38,7 +38,8 @@ double chance_of(std::string_view metric);
 /// False where neither way of a metric is better.
 bool has_direction(const MetricDifference& difference);
 
-/// Does this metric read better where the primary is worse, or worse where it is better? Only if both intervals leave 0 out.
+/// Does this metric read better where the primary is worse, or worse where it is better? Only if both
+/// intervals leave 0 out.
 bool disagrees_in_sign(const MetricDifference& primary, const MetricDifference& other);
 
 /// "equivalent or divergent"; "any verdict but failed" if none is declared.
@@ -62,10 +63,12 @@ std::string divergence_words(const Divergence& divergence);
 /// "within envelope (19 % of the band)", "divergent", or that nothing was compared.
 std::string mechanism_words(const CellResult& cell);
 
-/// What there is to say of a cell in one line: why it failed or parted, and what was expected if that did not come.
+/// What there is to say of a cell in one line: why it failed or parted, and what was expected if that did not
+/// come.
 std::string note_words(const CellResult& cell);
 
-/// How the cells' emulated runs were certified, in one sentence without a full stop; empty if nothing was to be certified.
+/// How the cells' emulated runs were certified, in one sentence without a full stop; empty if nothing was to
+/// be certified.
 std::string certification_words(const Results& results);
 
 /// "outcome: accuracy_24, margin ± 0.03, 10 paired seeds"; "mechanism: are the same numbers computed?".
@@ -80,7 +83,8 @@ std::string backend_words(std::string_view backend);
 /// V of a layout "VxB" among the cell's config or settings; 0 if it is not there.
 int world_size_of(const CellResult& cell);
 
-/// Unique anchors of the cells, in their order: "cell-" and the slug of the name, numbered where two slugs are equal.
+/// Unique anchors of the cells, in their order: "cell-" and the slug of the name, numbered where two slugs
+/// are equal.
 std::vector<std::string> cell_anchors(const Results& results);
 
 /// The cell's reference; null if the results hold none of that name.

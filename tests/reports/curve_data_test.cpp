@@ -32,7 +32,8 @@ TEST(PushApart, NeverOverlapsAndStaysInside) {
 
 TEST(Thin, KeepsEndsAndExtremes) {
   std::vector<CurvePoint> points;
-  for (int i = 0; i < 5000; ++i) points.push_back({double(i), i == 1234 ? 9.0 : i == 4321 ? -9.0 : 0.0, -1, 1});
+  for (int i = 0; i < 5000; ++i)
+    points.push_back({double(i), i == 1234 ? 9.0 : i == 4321 ? -9.0 : 0.0, -1, 1});
   points[777].low = -50;
   const std::vector<CurvePoint> kept = thin(points, 100);
   EXPECT_LE(kept.size(), 300u);
@@ -42,7 +43,8 @@ TEST(Thin, KeepsEndsAndExtremes) {
   EXPECT_EQ(std::max_element(kept.begin(), kept.end(), median)->median, 9);
   EXPECT_EQ(std::min_element(kept.begin(), kept.end(), median)->median, -9);
   EXPECT_TRUE(std::any_of(kept.begin(), kept.end(), [](const auto& p) { return p.low == -50; }));
-  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(), [](const auto& a, const auto& b) { return a.step < b.step; }));
+  EXPECT_TRUE(
+      std::is_sorted(kept.begin(), kept.end(), [](const auto& a, const auto& b) { return a.step < b.step; }));
 }
 
 TEST(CurvesOf, LeavesOutWhatIsNoNumber) {

@@ -37,10 +37,12 @@ std::string first_difference(const std::string& expected, const std::string& act
   std::istringstream a(expected), b(actual);
   std::string line_a, line_b;
   for (int line = 1;; ++line) {
-    const bool more_a = static_cast<bool>(std::getline(a, line_a)), more_b = static_cast<bool>(std::getline(b, line_b));
+    const bool more_a = static_cast<bool>(std::getline(a, line_a)),
+               more_b = static_cast<bool>(std::getline(b, line_b));
     if (!more_a && !more_b) return "only the last line feed differs";
     if (more_a != more_b || line_a != line_b) {
-      return "line " + std::to_string(line) + ":\n  expected: " + (more_a ? line_a : "(end)") + "\n  actual:   " + (more_b ? line_b : "(end)");
+      return "line " + std::to_string(line) + ":\n  expected: " + (more_a ? line_a : "(end)") +
+             "\n  actual:   " + (more_b ? line_b : "(end)");
     }
   }
 }
@@ -50,7 +52,8 @@ void check(const std::string& name, const std::string& actual) {
     write(kGolden / name, actual);
     return;
   }
-  ASSERT_TRUE(fs::exists(kGolden / name)) << "no golden file " << name << "; run ci/golden --update and read the diff";
+  ASSERT_TRUE(fs::exists(kGolden / name))
+      << "no golden file " << name << "; run ci/golden --update and read the diff";
   const std::string expected = read(kGolden / name);
   if (expected == actual) return;
   const fs::path seen = fs::path(LOCKSTEP_BINARY_DIR) / "golden" / name;
@@ -74,8 +77,10 @@ TEST_P(Golden, Terminal) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Reports, Golden,
-                         testing::Values(Fixture{"outcome", outcome_results}, Fixture{"missed_control", missed_control_results},
-                                         Fixture{"mechanism", mechanism_results}, Fixture{"hostile", hostile_results},
+                         testing::Values(Fixture{"outcome", outcome_results},
+                                         Fixture{"missed_control", missed_control_results},
+                                         Fixture{"mechanism", mechanism_results},
+                                         Fixture{"hostile", hostile_results},
                                          Fixture{"empty", empty_results}),
                          [](const auto& info) { return std::string(info.param.name); });
 

@@ -40,7 +40,8 @@ std::string attribute(const ptree& element, const std::string& name) {
   return attributes ? attributes->get<std::string>(ptree::path_type(name, '\n'), "") : "";
 }
 
-const std::vector<Results (*)()> kFixtures{outcome_results, missed_control_results, mechanism_results, hostile_results, empty_results};
+const std::vector<Results (*)()> kFixtures{outcome_results, missed_control_results, mechanism_results,
+                                           hostile_results, empty_results};
 
 TEST(HtmlReport, IsWellFormedWhateverTheResultsHold) {
   for (const auto& fixture : kFixtures) EXPECT_NO_THROW(parse(html_report(fixture())));
@@ -49,7 +50,9 @@ TEST(HtmlReport, IsWellFormedWhateverTheResultsHold) {
 TEST(HtmlReport, HoldsNoElementOrAttributeThatCouldRun) {
   for (const auto& fixture : kFixtures) {
     each_element(parse(html_report(fixture())), [](const std::string& name, const ptree& element) {
-      EXPECT_THAT((std::set<std::string>{"script", "img", "iframe", "object", "embed", "link", "base", "form"}), Not(testing::Contains(name)));
+      EXPECT_THAT(
+          (std::set<std::string>{"script", "img", "iframe", "object", "embed", "link", "base", "form"}),
+          Not(testing::Contains(name)));
       const auto attributes = element.get_child_optional("<xmlattr>");
       if (!attributes) return;
       for (const auto& [key, value] : *attributes) {
@@ -93,7 +96,9 @@ TEST(HtmlReport, EveryDrawingHasATitleAndADescription) {
   });
 }
 
-TEST(HtmlReport, GivesEqualBytesForEqualResults) { EXPECT_EQ(html_report(outcome_results()), html_report(outcome_results())); }
+TEST(HtmlReport, GivesEqualBytesForEqualResults) {
+  EXPECT_EQ(html_report(outcome_results()), html_report(outcome_results()));
+}
 
 TEST(HtmlReport, SaysFirstThatAMatrixCannotTell) {
   const std::string page = html_report(missed_control_results());
@@ -115,7 +120,9 @@ TEST(HtmlReport, MarksMetricsThatDisagreeInSign) {
   EXPECT_THAT(html_report(agreeing), Not(HasSubstr("though 24-way accuracy reads")));
 }
 
-TEST(HtmlReport, StaysSmallForALargeMatrix) { EXPECT_LE(html_report(large_results(24, 300, 10)).size(), 600u * 1000); }
+TEST(HtmlReport, StaysSmallForALargeMatrix) {
+  EXPECT_LE(html_report(large_results(24, 300, 10)).size(), 600u * 1000);
+}
 
 TEST(ForestPlot, PutsPowerControlsLast) {
   Results r = outcome_results();
@@ -148,7 +155,9 @@ TEST(CurvePanels, SharesAPanelUpToSixCellsAndThenGivesEachItsOwn) {
   EXPECT_THAT(panels, HasSubstr("href=\"#ref-accuracy_24-0\""));
 }
 
-TEST(CurvePanels, AreEmptyWithoutThatCurve) { EXPECT_EQ(curve_panels(outcome_results(), "no_such_metric"), ""); }
+TEST(CurvePanels, AreEmptyWithoutThatCurve) {
+  EXPECT_EQ(curve_panels(outcome_results(), "no_such_metric"), "");
+}
 
 }  // namespace
 }  // namespace lockstep

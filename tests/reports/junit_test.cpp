@@ -30,7 +30,8 @@ std::map<std::string, ptree> cases_of(const ptree& suite) {
 }
 
 TEST(Junit, CountsWhatItHolds) {
-  for (const auto& fixture : {outcome_results, missed_control_results, mechanism_results, hostile_results, empty_results}) {
+  for (const auto& fixture :
+       {outcome_results, missed_control_results, mechanism_results, hostile_results, empty_results}) {
     const ptree suite = suite_of(fixture());
     std::size_t cases = 0, failures = 0, errors = 0;
     for (const auto& [name, child] : suite) {
@@ -50,8 +51,10 @@ TEST(Junit, AnUnexpectedVerdictFailsWithCellPlaceAndCommand) {
   const ptree& planted = cases.at("8x3 global mutant=grad_scale");
   EXPECT_EQ(planted.get<std::string>("failure.<xmlattr>.type"), "divergent");
   EXPECT_EQ(planted.get<std::string>("failure.<xmlattr>.message"),
-            "8x3 global mutant=grad_scale is divergent, expected within envelope; first differs at step 0, reduced gradients");
-  EXPECT_NE(planted.get<std::string>("failure").find("Run it again: lockstep run configs/smoke.yaml --only"), std::string::npos);
+            "8x3 global mutant=grad_scale is divergent, expected within envelope; first differs at step 0, "
+            "reduced gradients");
+  EXPECT_NE(planted.get<std::string>("failure").find("Run it again: lockstep run configs/smoke.yaml --only"),
+            std::string::npos);
   EXPECT_EQ(cases.at("8x3 global").count("failure"), 0u);
 }
 
@@ -59,8 +62,9 @@ TEST(Junit, ARunThatDiedIsAnError) {
   const auto cases = cases_of(suite_of(outcome_results()));
   const ptree& died = cases.at("8x3 global lr_rule=linear");
   EXPECT_EQ(died.get<std::string>("error.<xmlattr>.type"), "died");
-  EXPECT_EQ(died.get<std::string>("error.<xmlattr>.message"),
-            "8x3 global lr_rule=linear: rank 3 died at step 41 in all_gather loss.actions: killed by signal 9");
+  EXPECT_EQ(
+      died.get<std::string>("error.<xmlattr>.message"),
+      "8x3 global lr_rule=linear: rank 3 died at step 41 in all_gather loss.actions: killed by signal 9");
 }
 
 TEST(Junit, AnExpectedFailurePasses) {
@@ -75,7 +79,8 @@ TEST(Junit, AnUndecidedCellFailsOnlyWhereADecisionWasExpected) {
   EXPECT_EQ(cases_of(suite_of(r)).at("8x3 global lr_rule=sqrt").count("failure"), 0u);
   r.cells[3].expected = {VerdictKind::equivalent};
   r.cells[3].as_expected = false;
-  EXPECT_EQ(cases_of(suite_of(r)).at("8x3 global lr_rule=sqrt").get<std::string>("failure.<xmlattr>.type"), "inconclusive");
+  EXPECT_EQ(cases_of(suite_of(r)).at("8x3 global lr_rule=sqrt").get<std::string>("failure.<xmlattr>.type"),
+            "inconclusive");
 }
 
 TEST(Junit, AMissedPowerControlFailsEvenIfItsVerdictWasListed) {

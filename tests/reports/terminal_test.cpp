@@ -21,7 +21,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST(TerminalTable, StaysWithinTheWidth) {
-  for (const auto& fixture : {outcome_results, missed_control_results, mechanism_results, hostile_results, empty_results}) {
+  for (const auto& fixture :
+       {outcome_results, missed_control_results, mechanism_results, hostile_results, empty_results}) {
     for (const int width : {40, 60, 80, 100, 140}) {
       for (const std::string& line : lines_of(terminal_table(fixture(), false, width))) {
         EXPECT_LE(display_width(line), width) << line;
@@ -31,7 +32,8 @@ TEST(TerminalTable, StaysWithinTheWidth) {
 }
 
 TEST(TerminalTable, ColoursOnlyIfAskedAndChangesNothingElse) {
-  const std::string plain = terminal_table(outcome_results(), false, 100), colour = terminal_table(outcome_results(), true, 100);
+  const std::string plain = terminal_table(outcome_results(), false, 100),
+                    colour = terminal_table(outcome_results(), true, 100);
   EXPECT_EQ(plain.find('\x1b'), std::string::npos);
   EXPECT_NE(colour.find('\x1b'), std::string::npos);
   EXPECT_EQ(clean_text(colour), plain);
@@ -42,7 +44,9 @@ TEST(TerminalTable, AlignsItsColumnsByWidthNotBytes) {
   r.cells.resize(2);
   r.cells[0].scenario = "名前";
   const std::vector<std::string> lines = lines_of(terminal_table(r, false, 0));
-  const auto column = [](const std::string& line, std::string_view symbol) { return display_width(line.substr(0, line.find(symbol))); };
+  const auto column = [](const std::string& line, std::string_view symbol) {
+    return display_width(line.substr(0, line.find(symbol)));
+  };
   EXPECT_EQ(column(lines[1], "= equivalent"), column(lines[2], "≠ divergent"));
 }
 

@@ -8,10 +8,12 @@ namespace {
 TEST(CleanText, KeepsWhatIsText) { EXPECT_EQ(clean_text("a é 名 👍\n\tb"), "a é 名 👍\n\tb"); }
 
 TEST(CleanText, ReplacesBytesThatAreNoUtf8) {
-  EXPECT_EQ(clean_text("a\xff" "b"), "a\uFFFDb");
-  EXPECT_EQ(clean_text("\xc0\xaf"), "\uFFFD\uFFFD");              // overlong
-  EXPECT_EQ(clean_text("\xed\xa0\x80"), "\uFFFD\uFFFD\uFFFD");   // a surrogate
-  EXPECT_EQ(clean_text("\xe5\x90"), "\uFFFD\uFFFD");             // cut
+  EXPECT_EQ(clean_text("a\xff"
+                       "b"),
+            "a\uFFFDb");
+  EXPECT_EQ(clean_text("\xc0\xaf"), "\uFFFD\uFFFD");                      // overlong
+  EXPECT_EQ(clean_text("\xed\xa0\x80"), "\uFFFD\uFFFD\uFFFD");            // a surrogate
+  EXPECT_EQ(clean_text("\xe5\x90"), "\uFFFD\uFFFD");                      // cut
   EXPECT_EQ(clean_text("\xf4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD");  // beyond U+10FFFF
 }
 
@@ -31,11 +33,13 @@ TEST(CleanText, DropsTerminalSequencesAndCarriageReturnsBeforeLineFeeds) {
 TEST(CleanText, TakesAwayMarksThatReorder) { EXPECT_EQ(clean_text("a\u202Eb\u2066c"), "a\uFFFDb\uFFFDc"); }
 
 TEST(EscapeMarkup, LeavesNothingThatCouldBeMarkup) {
-  EXPECT_EQ(escape_markup("<a href=\"x\" o='y'>&amp;"), "&lt;a href=&quot;x&quot; o=&#39;y&#39;&gt;&amp;amp;");
+  EXPECT_EQ(escape_markup("<a href=\"x\" o='y'>&amp;"),
+            "&lt;a href=&quot;x&quot; o=&#39;y&#39;&gt;&amp;amp;");
 }
 
 TEST(EscapeMarkdown, LeavesNothingThatCouldBeMarkdown) {
-  EXPECT_EQ(escape_markdown("a|b *c* _d_ `e` [f] <g> #h\n@i"), "a\\|b \\*c\\* \\_d\\_ \\`e\\` \\[f\\] &lt;g&gt; \\#h &#64;i");
+  EXPECT_EQ(escape_markdown("a|b *c* _d_ `e` [f] <g> #h\n@i"),
+            "a\\|b \\*c\\* \\_d\\_ \\`e\\` \\[f\\] &lt;g&gt; \\#h &#64;i");
 }
 
 TEST(DisplayWidth, CountsWideAndCombiningCharacters) {

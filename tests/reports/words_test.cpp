@@ -11,8 +11,14 @@ namespace {
 
 TEST(Status, FollowsTheExitCode) {
   Results r = outcome_results();
-  for (const auto& [code, word] : {std::pair{0, "As expected"}, {1, "Not as expected"}, {3, "A rank died"}, {4, "A rank hung"},
-                                   {5, "Undecided"}, {6, "Nothing selected"}, {7, "Not judged"}, {130, "Interrupted"}}) {
+  for (const auto& [code, word] : {std::pair{0, "As expected"},
+                                   {1, "Not as expected"},
+                                   {3, "A rank died"},
+                                   {4, "A rank hung"},
+                                   {5, "Undecided"},
+                                   {6, "Nothing selected"},
+                                   {7, "Not judged"},
+                                   {130, "Interrupted"}}) {
     r.summary.exit_code = code;
     EXPECT_EQ(status_of(r).word, word);
   }
@@ -66,7 +72,8 @@ TEST(CertificationWords, SayHowMuchWasCertified) {
 }
 
 TEST(SentencesOf, DoNotSplitNumbers) {
-  EXPECT_EQ(sentences_of("Margin 0.03. Then 8x3 local. ends here."), (std::vector<std::string>{"Margin 0.03.", "Then 8x3 local. ends here."}));
+  EXPECT_EQ(sentences_of("Margin 0.03. Then 8x3 local. ends here."),
+            (std::vector<std::string>{"Margin 0.03.", "Then 8x3 local. ends here."}));
   EXPECT_TRUE(sentences_of("").empty());
 }
 

@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-/// An outcome matrix: equivalent, divergent, one stream, inconclusive, failed, and a power control that was caught.
+/// An outcome matrix: equivalent, divergent, one stream, inconclusive, failed, and a power control that was
+/// caught.
 Results outcome_results();
 
 /// The same with the power control judged equivalent: the matrix cannot tell.
