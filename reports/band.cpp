@@ -49,13 +49,20 @@ const ForcedStep* worst_step(const Mechanism& mechanism) {
   return found == mechanism.forced.end() ? nullptr : &*found;
 }
 
+/// Is there a share of the band to show?
+bool is_compared(const CellResult& cell) {
+  if (!cell.mechanism) return false;
+  const Mechanism& m = *cell.mechanism;
+  return m.verdict == VerdictKind::identical || !m.forced.empty() || m.band_used != 0;
+}
+
 void draw_row(Markup& out, const BandAxis& axis, const CellResult& cell) {
   const double edge = axis(1);
   out.empty("rect",
             {{"x", "0"}, {"width", percent(edge)}, {"y", "0"}, {"height", "100%"}, {"class", "margin"}});
+  if (!is_compared(cell)) return;
   out.empty("line",
             {{"x1", percent(edge)}, {"x2", percent(edge)}, {"y1", "0"}, {"y2", "100%"}, {"class", "edge"}});
-  if (!cell.mechanism) return;
   const Mechanism& mechanism = *cell.mechanism;
   const std::string css = row_css(cell, mechanism.verdict);
   for (const ForcedStep& step : mechanism.forced) {
@@ -63,17 +70,13 @@ void draw_row(Markup& out, const BandAxis& axis, const CellResult& cell) {
     out.empty("circle",
               {{"cx", percent(axis(step.band_used))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
   }
-  if (std::isnan(mechanism.band_used) ||
-      (mechanism.forced.empty() && mechanism.verdict != VerdictKind::identical))
-    return;
+  if (std::isnan(mechanism.band_used)) return;
   const bool off = mechanism.band_used > std::pow(10.0, axis.high);
   row_mark(out, off ? 100 : axis(mechanism.band_used), off ? "right" : "dot", css);
 }
 
 void write_row(Markup& out, const BandAxis& axis, const CellResult& cell, const std::string& anchor) {
-  const bool compared =
-      cell.mechanism && !(cell.mechanism->forced.empty() && cell.mechanism->band_used == 0 &&
-                          cell.mechanism->verdict != VerdictKind::identical);
+  const bool compared = is_compared(cell);
   out.open("tr");
   row_label(out, cell, anchor);
   out.open("td", {{"class", "plot"}});

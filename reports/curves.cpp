@@ -7,6 +7,7 @@
 #include <map>
 
 #include "reports/curve_data.h"
+#include "reports/curve_table.h"
 #include "reports/markup.h"
 #include "reports/numbers.h"
 #include "reports/svg.h"
@@ -47,12 +48,18 @@ void draw_curve(Markup& out, const Curve& curve, const Axes& axes, const Panel& 
   const auto y = [&](double value) { return tenth(std::clamp(axes.y(value), -2000.0, 4000.0)); };
   std::string band, back, line;
   bool has_band = false;
-  for (const CurvePoint& p : points) {
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const CurvePoint& p = points[i];
     const std::string x = tenth(axes.x(p.step));
     line += (line.empty() ? "M" : " ") + x + " " + y(p.median);
+    has_band = has_band || p.high > p.low;
+    // Thinned points of one column share their band: once is enough, but for the last, which reaches the
+    // edge.
+    const bool repeated =
+        i > 0 && i + 1 < points.size() && p.low == points[i - 1].low && p.high == points[i - 1].high;
+    if (repeated) continue;
     band += (band.empty() ? "M" : " ") + x + " " + y(p.high);
     back = " " + x + " " + y(p.low) + back;
-    has_band = has_band || p.high > p.low;
   }
   if (has_band) out.empty("path", {{"class", "band " + curve.css}, {"d", band + back + "z"}});
   if (points.size() == 1) {
@@ -215,9 +222,12 @@ std::string chance_text(std::string_view metric) {
   return "dotted: guessing, 1/" + fmt::format("{:.0f}", 1 / chance_of(metric));
 }
 
-void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame, std::size_t seeds) {
+void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame, const Results& results,
+                   bool shared) {
+  const std::size_t seeds = results.seeds.size();
   out.open("figcaption").element("b", {}, metric_words(metric));
   std::string text = seeds > 1 ? fmt::format("median and range of {} seeds", seeds) : "one seed";
+  if (!shared) text += "; black or white: the reference";
   if (const std::string chance = chance_text(metric); !chance.empty()) text += "; " + chance;
   if (frame.off_high) text += "; off the frame up to " + compact_number(*frame.off_high);
   if (frame.off_low) text += "; off the frame down to " + compact_number(*frame.off_low);
@@ -271,7 +281,7 @@ std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& fra
 }
 
 std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
-  Panel panel{260, 168, 38, 6, 6, 34, 60};
+  Panel panel{260, 168, 38, 14, 6, 34, 60};
   make_room(panel, frame, true);
   const Axes axes = axes_of(panel, frame);
   std::map<std::string, std::pair<std::string, const Curve*>> references;
@@ -310,68 +320,7 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
   return out.take();
 }
 
-std::string curve_table(const std::vector<Curve>& curves, const CurveFrame& frame) {
-  Markup out;
-  out.open("details").element("summary", {}, "The curves in numbers: median [lowest, highest seed]");
-  out.open("div", {{"class", "scroll"}}).open("table", {{"class", "plain"}}).open("thead").open("tr");
-  out.element("th", {{"scope", "col"}}, "step");
-  constexpr int kColumns = 8;
-  const auto step_of = [&](const Curve& curve, int column) {
-    // The points nearest to even distances, so that whatever was evaluated is found.
-    const double wanted = frame.last_step * column / (kColumns - 1);
-    const auto near = [wanted](const CurvePoint& a, const CurvePoint& b) {
-      return std::abs(a.step - wanted) < std::abs(b.step - wanted);
-    };
-    return *std::min_element(curve.points.begin(), curve.points.end(), near);
-  };
-  std::vector<double> steps;
-  for (int column = 0; column < kColumns; ++column) {
-    const double step = step_of(curves.front(), column).step;
-    if (steps.empty() || steps.back() != step) steps.push_back(step);
-  }
-  for (const double step : steps)
-    out.element("th", {{"scope", "col"}, {"class", "n"}}, fmt::format("{:.0f}", step));
-  out.close().close().open("tbody");
-  for (const Curve& curve : curves) {
-    out.open("tr").element("th", {{"scope", "row"}}, name_words(curve.name));
-    for (const double step : steps) {
-      const auto at = std::find_if(curve.points.begin(), curve.points.end(),
-                                   [step](const CurvePoint& p) { return p.step == step; });
-      std::string text = "—";
-      if (at != curve.points.end()) {
-        text = compact_number(at->median);
-        if (at->high > at->low)
-          text += fmt::format(" [{}, {}]", compact_number(at->low), compact_number(at->high));
-      }
-      out.element("td", {{"class", "n"}}, text);
-    }
-    out.close();
-  }
-  return out.take();
-}
-
 }  // namespace
-
-std::vector<std::string> curve_metrics(const Results& results) {
-  std::vector<std::string> metrics;
-  const auto add = [&metrics](const std::vector<CurveBand>& bands) {
-    for (const CurveBand& band : bands) {
-      if (std::find(metrics.begin(), metrics.end(), band.metric) == metrics.end())
-        metrics.push_back(band.metric);
-    }
-  };
-  for (const ReferenceResult& reference : results.references) add(reference.curves);
-  for (const CellResult& cell : results.cells) add(cell.curves);
-  const auto order = [&results](const std::string& metric) {
-    return metric == results.primary.metric  ? 0
-           : metric == "loss_over_log_n"     ? 1
-           : metric.starts_with("accuracy_") ? 2
-                                             : 3;
-  };
-  std::stable_sort(metrics.begin(), metrics.end(),
-                   [&](const auto& a, const auto& b) { return order(a) < order(b); });
-  return metrics;
-}
 
 std::string curve_panels(const Results& results, std::string_view metric) {
   const std::vector<Curve> curves = curves_of(results, metric);
@@ -382,7 +331,7 @@ std::string curve_panels(const Results& results, std::string_view metric) {
   const bool shared = static_cast<std::size_t>(cells) <= kMostShared;
   Markup out;
   out.open("figure", {{"class", shared ? "panel" : "panels"}});
-  write_caption(out, metric, frame, results.seeds.size());
+  write_caption(out, metric, frame, results, shared);
   out.raw(shared ? shared_panel(curves, frame, metric) : small_panels(curves, frame, metric));
   out.raw(curve_table(curves, frame));
   return out.take();

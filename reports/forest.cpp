@@ -82,7 +82,7 @@ std::string row_title(const Forest& forest, const CellResult& cell) {
                      interval_words(d.interval, forest.decimals));
 }
 
-void draw_background(Markup& out, const Forest& forest) {
+void draw_background(Markup& out, const Forest& forest, bool with_zero) {
   const Scale& axis = forest.axis;
   if (forest.margin > 0 && std::isfinite(forest.margin)) {
     out.empty("rect", {{"x", percent(axis(-forest.margin))},
@@ -91,9 +91,9 @@ void draw_background(Markup& out, const Forest& forest) {
                        {"height", "100%"},
                        {"class", "margin"}});
   }
-  out.empty(
-      "line",
-      {{"x1", percent(axis(0))}, {"x2", percent(axis(0))}, {"y1", "0"}, {"y2", "100%"}, {"class", "zero"}});
+  if (!with_zero) return;
+  const std::string zero = percent(axis(0));
+  out.empty("line", {{"x1", zero}, {"x2", zero}, {"y1", "0"}, {"y2", "100%"}, {"class", "zero"}});
 }
 
 void draw_cell(Markup& out, const Forest& forest, const CellResult& cell) {
@@ -124,7 +124,7 @@ void write_row(Markup& out, const Forest& forest, const CellResult& cell, const 
   out.open("td", {{"class", "plot"}});
   open_row_drawing(out, row_title(forest, cell),
                    cell.outcome ? clean_line(cell.outcome->sentence) : note_words(cell));
-  draw_background(out, forest);
+  draw_background(out, forest, cell.outcome.has_value());
   if (cell.outcome) draw_cell(out, forest, cell);
   out.close();
   if (!cell.outcome) {

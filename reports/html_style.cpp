@@ -8,7 +8,7 @@ std::string_view html_style() {
 --fail:#a3195b;--ctl:#55606c;--okbg:#e9f5f0;--inside:#e2f1eb;--badbg:#fdf0e8;--undbg:#faf5e0;--failbg:#fbebf2;--link:#0061a1;
 --c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b0508c;--c4:#3a9bd6;--c5:#b98200;
 --h1:#eef5fa;--h2:#dcebf5;--h3:#fdebdd;--h4:#fbd9bf;--h5:#f7bd92;--h6:#f09f63}
-@media (prefers-color-scheme:dark){:root{--bg:#14171a;--ink:#e8eaed;--mut:#9da7b2;--line:#2b3138;--card:#1d2126;--ok:#3ddc97;--bad:#ff9457;--und:#e4c74f;
+@media screen and (prefers-color-scheme:dark){:root{--bg:#14171a;--ink:#e8eaed;--mut:#9da7b2;--line:#2b3138;--card:#1d2126;--ok:#3ddc97;--bad:#ff9457;--und:#e4c74f;
 --fail:#ff85b5;--ctl:#aab4bf;--okbg:#12291f;--inside:#17352a;--badbg:#33200f;--undbg:#2c2710;--failbg:#331722;--link:#6cbcf5;
 --c0:#4ba6e6;--c1:#ff8a4c;--c2:#2fcf9c;--c3:#e39bc9;--c4:#a5dcff;--c5:#f5b942;
 --h1:#16222c;--h2:#1a2f3f;--h3:#33230f;--h4:#4a2e12;--h5:#683c14;--h6:#8a4d17}}
@@ -60,7 +60,7 @@ svg .tick{fill:var(--mut);font-size:11.5px}.mid{text-anchor:middle}.end{text-anc
 .two{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:26px 34px;margin-top:14px}
 figure{margin:0;min-width:0}figcaption{margin-bottom:6px}figcaption b{display:block;line-height:1.3}figcaption span{font-size:13px;color:var(--mut)}
 figure>svg{width:100%;height:auto;display:block}.panel>svg{max-width:680px}.panels{grid-column:1/-1}.defs{position:absolute;width:0!important;height:0!important}
-.small{display:grid;grid-template-columns:repeat(auto-fill,minmax(230px,1fr));gap:16px 20px}.small figcaption{font-size:13px;font-weight:600;line-height:1.3;margin:0 0 2px}
+.small{display:grid;grid-template-columns:repeat(auto-fill,minmax(230px,1fr));gap:16px 20px;align-items:end}.small figcaption{font-size:13px;font-weight:600;line-height:1.3;margin:0 0 2px}
 .ladder{display:grid;grid-template-columns:minmax(0,1fr) minmax(110px,auto) minmax(0,1fr) minmax(110px,auto) minmax(0,1fr);align-items:center;margin:14px 0 18px}
 .rung{border:1px solid var(--line);background:var(--card);border-radius:9px;padding:10px 15px;height:100%}.rung b{display:block}.rung span{display:block;color:var(--mut);font-size:13px;line-height:1.4}
 .join{padding:4px 12px;text-align:center;font-size:13px;line-height:1.35;max-width:190px;justify-self:center}.join b{display:block;font-size:17px;line-height:1.1}
@@ -78,16 +78,16 @@ pre{background:var(--card);padding:10px 14px;border-radius:7px;margin:4px 0 14px
 details{margin:8px 0}summary{cursor:pointer;color:var(--mut);font-size:14px}summary:hover{color:var(--link)}summary b{color:var(--ink)}details[open]>summary{margin-bottom:6px}
 :target{scroll-margin-top:12px}tr:target{background:var(--undbg)}
 footer{margin-top:48px;border-top:1px solid var(--line);padding-top:10px;color:var(--mut);font-size:13px}
-@media(max-width:900px){.two{grid-template-columns:minmax(0,1fr)}.ladder{grid-template-columns:minmax(0,1fr)}.join{padding:8px}}
-@media(max-width:760px){main{padding:18px 16px 40px}.verdict{padding:12px 14px 10px}.first{font-size:20px}
+@media screen and (max-width:900px){.two{grid-template-columns:minmax(0,1fr)}.ladder{grid-template-columns:minmax(0,1fr)}.join{padding:8px}}
+@media screen and (max-width:760px){main{padding:18px 16px 40px}.verdict{padding:12px 14px 10px}.first{font-size:20px}
 .rows,.rows tbody,.rows tfoot{display:block}.rows thead,.rows .gap{display:none}.rows tr{display:grid;grid-template-columns:1fr auto auto;gap:0 14px;padding:8px 0;border-bottom:1px solid var(--line)}
 .rows tfoot tr{padding-top:0;border:0}.rows th,.rows td{padding:2px 0}.rows .name{width:auto;grid-column:1/3}.rows .v{width:auto;grid-column:3;grid-row:1;text-align:right;padding-left:0}
 .rows tr td.plot{width:auto;grid-column:1/-1;grid-row:2}.rows td.axis{grid-row:1}.rows td.plot+td{padding-left:0;grid-column:1}.bands td.plot{width:36%}.bands td.worst{width:17%}.rows td.n{text-align:left}.rows td.ci-text{grid-column:2/4;text-align:right}.rows td.n .sub{display:inline}.rows tr td.worst{width:auto;grid-column:2/4;text-align:right}
 .stack,.stack tbody,.stack td,.stack tbody th{display:block}.stack thead{display:none}.stack tr{display:block;border-bottom:1px solid var(--line);padding:8px 0}.stack tr th:first-child,.stack tr td{border:0;padding:1px 0;width:auto}
 .stack td[data-label]::before{content:attr(data-label) ": ";color:var(--mut)}}
-@media print{:root{color-scheme:light}body{font-size:11px}main{max-width:none;padding:0}h2{margin-top:22px}.two{grid-template-columns:repeat(2,minmax(0,1fr));gap:14px}
+@media print{:root{color-scheme:light}@page{margin:13mm}main{max-width:none;padding:0;zoom:.66}h2{margin-top:30px}
 .verdict,.status,.h1,.h2,.h3,.h4,.h5,.h6,.rung,pre,.swatch,.clash{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-tr,figure,.rung,.failure,pre,.verdict{break-inside:avoid}h2,h3,summary{break-after:avoid}table{font-size:10.5px}.scroll{overflow:visible}.rows td.plot{height:30px}a{text-decoration:none}
+tr,figure,.ladder,.failure,pre,.verdict,.heat,.metrics{break-inside:avoid}h2,h3,summary,p.why,.keys{break-after:avoid}.scroll{overflow:visible}a{text-decoration:none}
 details:not([open]){display:none}}
 )";
 }
