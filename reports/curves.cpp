@@ -1,0 +1,340 @@
+// Curves by step: one shared panel with labels at the lines' ends, or a small panel for each cell.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "reports/curve_data.h"
+#include "reports/curve_table.h"
+#include "reports/markup.h"
+#include "reports/numbers.h"
+#include "reports/svg.h"
+#include "reports/text.h"
+#include "reports/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kMostShared = 6;  ///< cells in one panel
+constexpr double kLabelPx = 12, kTickPx = 11.5, kLinePx = 14;
+
+struct Panel {
+  double width, height, left, right, top, bottom;
+  int columns;  ///< that the curves are thinned to
+  double plot_width() const { return width - left - right; }
+  double plot_height() const { return height - top - bottom; }
+};
+
+struct Axes {
+  Scale x, y;  ///< to pixels inside the plot
+};
+
+Axes axes_of(const Panel& panel, const CurveFrame& frame) {
+  return {{0, frame.last_step, 0, panel.plot_width()}, {frame.low, frame.high, panel.plot_height(), 0}};
+}
+
+std::string tenth(double value) {
+  std::string text = fmt::format("{:.1f}", value);
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  return text == "-0" ? "0" : text;
+}
+
+/// The band as a closed outline and the median as a line, both inside the plot's own coordinates.
+void draw_curve(Markup& out, const Curve& curve, const Axes& axes, const Panel& panel) {
+  const std::vector<CurvePoint> points = thin(curve.points, panel.columns);
+  // Far off the frame nothing is seen, and browsers draw huge coordinates badly.
+  const auto y = [&](double value) { return tenth(std::clamp(axes.y(value), -2000.0, 4000.0)); };
+  std::string band, back, line;
+  bool has_band = false;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const CurvePoint& p = points[i];
+    const std::string x = tenth(axes.x(p.step));
+    line += (line.empty() ? "M" : " ") + x + " " + y(p.median);
+    has_band = has_band || p.high > p.low;
+    // Thinned points of one column share their band: once is enough, but for the last, which reaches the
+    // edge.
+    const bool repeated =
+        i > 0 && i + 1 < points.size() && p.low == points[i - 1].low && p.high == points[i - 1].high;
+    if (repeated) continue;
+    band += (band.empty() ? "M" : " ") + x + " " + y(p.high);
+    back = " " + x + " " + y(p.low) + back;
+  }
+  if (has_band) out.empty("path", {{"class", "band " + curve.css}, {"d", band + back + "z"}});
+  if (points.size() == 1) {
+    out.empty("circle", {{"class", "m " + curve.css},
+                         {"r", "3"},
+                         {"cx", tenth(axes.x(points[0].step))},
+                         {"cy", y(points[0].median)}});
+    return;
+  }
+  out.open("path", {{"class", "line " + curve.css}, {"d", line}})
+      .element("title", {}, name_words(curve.name))
+      .close();
+}
+
+std::string tick_text(double value, const Ticks& ticks) {
+  return std::abs(value) >= 1e5 || ticks.decimals > 5 ? fmt::format("{:g}", value)
+                                                      : fmt::format("{:.{}f}", value, ticks.decimals);
+}
+
+Ticks value_ticks(const CurveFrame& frame, bool small) {
+  return nice_ticks(frame.low, frame.high, small ? 4 : 6);
+}
+
+/// Room at the left for the widest of the values at the axis.
+void make_room(Panel& panel, const CurveFrame& frame, bool small) {
+  const Ticks ticks = value_ticks(frame, small);
+  for (const double value : ticks.values) {
+    panel.left = std::max(panel.left, text_width_px(tick_text(value, ticks), kTickPx) + 10);
+  }
+}
+
+void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes, bool small) {
+  const Ticks ys = value_ticks(frame, small);
+  const double right = panel.width - panel.right, floor = panel.height - panel.bottom;
+  for (const double value : ys.values) {
+    const std::string y = tenth(panel.top + axes.y(value));
+    out.empty("line",
+              {{"class", "grid"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", y}, {"y2", y}});
+    out.element(
+        "text",
+        {{"class", "tick end"}, {"x", tenth(panel.left - 6)}, {"y", tenth(panel.top + axes.y(value) + 4)}},
+        tick_text(value, ys));
+  }
+  out.empty("line", {{"class", "tk"},
+                     {"x1", tenth(panel.left)},
+                     {"x2", tenth(right)},
+                     {"y1", tenth(floor)},
+                     {"y2", tenth(floor)}});
+  for (const double step : step_ticks(frame.last_step, small ? 4 : 7).values) {
+    out.element("text",
+                {{"class", "tick mid"}, {"x", tenth(panel.left + axes.x(step))}, {"y", tenth(floor + 26)}},
+                fmt::format("{:.0f}", step));
+  }
+  if (!small) {
+    out.element("text",
+                {{"class", "tick mid"},
+                 {"x", tenth(panel.left + panel.plot_width() / 2)},
+                 {"y", tenth(panel.height - 3)}},
+                "step");
+  }
+  if (frame.chance >= 0 && frame.chance <= frame.high && frame.chance >= frame.low) {
+    const std::string y = tenth(panel.top + axes.y(frame.chance));
+    out.empty("line",
+              {{"class", "chance"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", y}, {"y2", y}});
+  }
+}
+
+/// Flags in the lane below the axis: a pole at each step at which cells part from their reference, a bead for
+/// each of them.
+void draw_flags(Markup& out, const Panel& panel, const Axes& axes, const std::vector<const Curve*>& curves) {
+  std::map<int64_t, std::vector<const Curve*>> by_step;
+  for (const Curve* curve : curves) {
+    if (curve->divergence) by_step[curve->divergence->step].push_back(curve);
+  }
+  const double floor = panel.height - panel.bottom;
+  double taken = -1e9;
+  for (const auto& [step, parted] : by_step) {
+    const double at = panel.left + axes.x(std::min(static_cast<double>(step), axes.x.high));
+    std::string title = fmt::format("first differ at step {}:", step);
+    for (const Curve* curve : parted) title += " " + name_words(curve->name) + ";";
+    title.pop_back();
+    out.open("g", {{"class", "flag"}}).element("title", {}, title);
+    out.empty("path", {{"class", "pole"}, {"d", fmt::format("M{0} {1}v9", tenth(at), tenth(floor))}});
+    double bead = std::max(at + 5, taken);
+    for (const Curve* curve : parted) {
+      out.empty("circle",
+                {{"class", "m " + curve->css}, {"cx", tenth(bead)}, {"cy", tenth(floor + 7)}, {"r", "3.4"}});
+      bead += 9;
+    }
+    taken = bead;
+    out.close();
+  }
+}
+
+bool ends_early(const Curve& curve, double common_end) {
+  return static_cast<double>(curve.last_step) < 0.97 * common_end;
+}
+
+std::vector<std::string> label_lines(const Curve& curve, double width, double common_end) {
+  std::vector<std::string> lines{""};
+  const std::string name = name_words(curve.name);
+  for (std::size_t begin = 0; begin < name.size();) {
+    const std::size_t space = std::min(name.find(' ', begin), name.size());
+    const std::string word = name.substr(begin, space - begin);
+    const std::string longer = lines.back().empty() ? word : lines.back() + " " + word;
+    if (text_width_px(longer, kLabelPx) <= width || lines.back().empty()) lines.back() = longer;
+    else lines.push_back(word);
+    begin = space + 1;
+  }
+  if (lines.size() > 2) lines[1] += " …", lines.resize(2);
+  for (std::string& line : lines) {
+    int columns = display_width(line);
+    while (columns > 1 && text_width_px(line, kLabelPx) > width) line = shorten(line, --columns);
+  }
+  if (ends_early(curve, common_end)) lines.push_back(fmt::format("ends at step {}", curve.last_step));
+  return lines;
+}
+
+void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes,
+                 std::vector<const Curve*> curves) {
+  const auto end_y = [&](const Curve* curve) {
+    return panel.top + std::clamp(axes.y(curve->points.back().median), 0.0, panel.plot_height());
+  };
+  std::stable_sort(curves.begin(), curves.end(),
+                   [&](const Curve* a, const Curve* b) { return end_y(a) < end_y(b); });
+  std::vector<double> wanted, heights;
+  std::vector<std::vector<std::string>> texts;
+  const double column = panel.width - panel.right;
+  for (const Curve* curve : curves) {
+    texts.push_back(label_lines(*curve, panel.right - 50, frame.common_end));
+    wanted.push_back(end_y(curve));
+    heights.push_back(kLinePx * static_cast<double>(texts.back().size()) + 3);
+  }
+  const std::vector<double> centres = push_apart(wanted, heights, 0, panel.height - 18);
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    const double from = panel.left + axes.x(curves[i]->points.back().step);
+    if (ends_early(*curves[i], frame.common_end)) {
+      // A leader across the drawing would read as a curve: its end is crossed out instead.
+      const std::string cross = fmt::format("M{} {}l8 8m0-8l-8 8", tenth(from - 4), tenth(wanted[i] - 4));
+      out.empty("path", {{"class", "ended " + curves[i]->css}, {"d", cross}, {"fill", "none"}});
+    } else {
+      out.empty("path", {{"class", "leader"},
+                         {"d", fmt::format("M{} {}L{} {}", tenth(from + 2), tenth(wanted[i]),
+                                           tenth(column + 14), tenth(centres[i]))}});
+    }
+    out.empty("path", {{"class", "line " + curves[i]->css},
+                       {"d", fmt::format("M{} {}h24", tenth(column + 16), tenth(centres[i]))}});
+    double y = centres[i] - kLinePx * (static_cast<double>(texts[i].size()) - 1) / 2 + 4;
+    for (std::size_t k = 0; k < texts[i].size(); ++k, y += kLinePx) {
+      const bool note = k + 1 == texts[i].size() && texts[i][k].starts_with("ends at step");
+      out.element("text", {{"class", note ? "tick" : "lab"}, {"x", tenth(column + 45)}, {"y", tenth(y)}},
+                  texts[i][k]);
+    }
+  }
+}
+
+std::string chance_text(std::string_view metric) {
+  if (chance_of(metric) < 0) return "";
+  if (chance_of(metric) == 1) return "dotted: guessing, log N";
+  return "dotted: guessing, 1/" + fmt::format("{:.0f}", 1 / chance_of(metric));
+}
+
+void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame, const Results& results,
+                   bool shared) {
+  const std::size_t seeds = results.seeds.size();
+  out.open("figcaption").element("b", {}, metric_words(metric));
+  std::string text = seeds > 1 ? fmt::format("median and range of {} seeds", seeds) : "one seed";
+  if (!shared) text += "; black or white: the reference";
+  if (const std::string chance = chance_text(metric); !chance.empty()) text += "; " + chance;
+  if (frame.off_high) text += "; off the frame up to " + compact_number(*frame.off_high);
+  if (frame.off_low) text += "; off the frame down to " + compact_number(*frame.off_low);
+  out.element("span", {}, text).close();
+}
+
+void open_plot(Markup& out, const Panel& panel) {
+  const std::string size = fmt::format("0 0 {} {}", tenth(panel.plot_width()), tenth(panel.plot_height()));
+  out.open("svg", {{"x", tenth(panel.left)},
+                   {"y", tenth(panel.top)},
+                   {"width", tenth(panel.plot_width())},
+                   {"height", tenth(panel.plot_height())},
+                   {"viewBox", size}});
+}
+
+void open_panel(Markup& out, const Panel& panel, std::string_view title, std::string_view description) {
+  out.open("svg",
+           {{"viewBox", fmt::format("0 0 {} {}", tenth(panel.width), tenth(panel.height))}, {"role", "img"}});
+  out.element("title", {}, title).element("desc", {}, description);
+}
+
+std::string description_of(const std::vector<const Curve*>& curves) {
+  std::string text = "Values at the last step:";
+  for (const Curve* curve : curves) {
+    text += " " + name_words(curve->name) + " " + compact_number(curve->points.back().median) + ";";
+  }
+  text.back() = '.';
+  return text;
+}
+
+std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
+  Panel panel{580, 320, 44, 60, 10, 46, 180};
+  make_room(panel, frame, false);
+  std::vector<const Curve*> all;
+  for (const Curve& curve : curves) all.push_back(&curve);
+  for (const Curve* curve : all) {
+    for (const std::string& line : label_lines(*curve, 135, frame.common_end)) {
+      panel.right = std::max(panel.right, text_width_px(line, kLabelPx) + 52);
+    }
+  }
+  const Axes axes = axes_of(panel, frame);
+  Markup out;
+  open_panel(out, panel, metric_words(metric) + " by step", description_of(all));
+  draw_axes(out, panel, frame, axes, false);
+  open_plot(out, panel);
+  for (auto curve = all.rbegin(); curve != all.rend(); ++curve) draw_curve(out, **curve, axes, panel);
+  out.close();
+  draw_labels(out, panel, frame, axes, all);
+  draw_flags(out, panel, axes, all);
+  return out.take();
+}
+
+std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
+  Panel panel{260, 168, 38, 14, 6, 34, 60};
+  make_room(panel, frame, true);
+  const Axes axes = axes_of(panel, frame);
+  std::map<std::string, std::pair<std::string, const Curve*>> references;
+  Markup out;
+  // Each reference is drawn once and shown in every panel.
+  out.open("svg", {{"class", "defs"}, {"aria-hidden", "true"}}).open("defs");
+  for (const Curve& curve : curves) {
+    if (!curve.is_reference() || references.contains(curve.name)) continue;
+    const std::string id = fmt::format("ref-{}-{}", slug(metric), references.size());
+    references[curve.name] = {id, &curve};
+    out.open("g", {{"id", id}});
+    draw_curve(out, curve, axes, panel);
+    out.close();
+  }
+  out.close().close().open("div", {{"class", "small"}});
+  for (Curve curve : curves) {
+    if (curve.is_reference()) continue;
+    curve.css = "c0";
+    const auto reference = references.find(curve.reference);
+    std::vector<const Curve*> shown{&curve};
+    if (reference != references.end()) shown.push_back(reference->second.second);
+    out.open("figure")
+        .open("figcaption")
+        .element("a", {{"href", "#" + curve.anchor}}, name_words(curve.name))
+        .close();
+    open_panel(out, panel, name_words(curve.name) + ": " + metric_words(metric) + " by step",
+               description_of(shown));
+    draw_axes(out, panel, frame, axes, true);
+    open_plot(out, panel);
+    if (reference != references.end()) out.empty("use", {{"href", "#" + reference->second.first}});
+    draw_curve(out, curve, axes, panel);
+    out.close();
+    draw_flags(out, panel, axes, {&curve});
+    out.close().close();
+  }
+  return out.take();
+}
+
+}  // namespace
+
+std::string curve_panels(const Results& results, std::string_view metric) {
+  const std::vector<Curve> curves = curves_of(results, metric);
+  if (curves.empty()) return "";
+  const auto cells =
+      std::count_if(curves.begin(), curves.end(), [](const Curve& curve) { return !curve.is_reference(); });
+  const CurveFrame frame = frame_of(curves, metric, results.steps);
+  const bool shared = static_cast<std::size_t>(cells) <= kMostShared;
+  Markup out;
+  out.open("figure", {{"class", shared ? "panel" : "panels"}});
+  write_caption(out, metric, frame, results, shared);
+  out.raw(shared ? shared_panel(curves, frame, metric) : small_panels(curves, frame, metric));
+  out.raw(curve_table(curves, frame));
+  return out.take();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,179 @@
+#include "reports/html.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reports/html_parts.h"
+#include "reports/numbers.h"
+#include "reports/svg.h"
+#include "reports/text.h"
+
+namespace lockstep {
+namespace {
+
+void write_head(Markup& out, const Results& results) {
+  out.raw("<!DOCTYPE html>\n");
+  out.open("html", {{"lang", "en"}}).open("head").empty("meta", {{"charset", "utf-8"}});
+  // Nothing may be loaded or run, whatever a name or a log line holds.
+  out.empty("meta", {{"http-equiv", "Content-Security-Policy"},
+                     {"content", "default-src 'none'; style-src 'unsafe-inline'"}});
+  out.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
+  out.empty("meta", {{"name", "color-scheme"}, {"content", "light dark"}});
+  out.element("title", {}, "lockstep: " + clean_line(results.name) + ": " + status_of(results).word);
+  out.open("style").raw(html_style()).close().close();
+}
+
+void write_verdict_box(Markup& out, const Results& results) {
+  constexpr std::size_t kLongSentence = 190;
+  const Status status = status_of(results);
+  out.open("div", {{"class", std::string("verdict ") + status.css}, {"role", "status"}});
+  out.element("span", {{"class", "status"}}, std::string(status.symbol) + " " + status.word);
+  out.element("span", {{"class", "detail"}}, status.detail);
+  std::vector<std::string> sentences = sentences_of(clean_line(results.summary.sentence));
+  if (!sentences.empty()) {
+    const bool is_long = sentences.front().size() > kLongSentence;
+    out.element("p", {{"class", is_long ? "first long" : "first"}}, sentences.front());
+    std::string rest;
+    for (std::size_t i = 1; i < sentences.size(); ++i) rest += (i > 1 ? " " : "") + sentences[i];
+    if (!rest.empty()) out.element("p", {{"class", "rest"}}, rest);
+  }
+  out.close();
+}
+
+void fact(Markup& out, std::string_view term, std::string_view value) {
+  if (value.empty()) return;
+  out.open("div").element("dt", {}, term).element("dd", {}, value).close();
+}
+
+void write_facts(Markup& out, const Results& results) {
+  const Summary& s = results.summary;
+  out.open("dl", {{"class", "facts"}});
+  fact(out, "as expected", fmt::format("{} of {}", s.as_expected, counted(s.cells, "cell")));
+  if (s.power_controls > 0) {
+    fact(out, "power controls", fmt::format("{} of {} divergent", s.power_controls_caught, s.power_controls));
+  }
+  if (results.question == Question::outcome) {
+    fact(out, "declared margin",
+         fmt::format("± {:g} of {}", results.primary.margin, metric_words(results.primary.metric)));
+    fact(out, "α", fmt::format("{:g}", results.primary.alpha));
+  }
+  fact(out, results.question == Question::outcome ? "paired seeds" : "seeds",
+       results.seeds.empty() ? "none"
+                             : fmt::format("{} ({})", results.seeds.size(), seeds_words(results.seeds)));
+  fact(out, "steps", std::to_string(results.steps));
+  const std::string certified = certification_words(results);
+  if (const std::size_t colon = certified.find(": "); colon != std::string::npos) {
+    fact(out, certified.substr(0, colon), certified.substr(colon + 2));
+  } else {
+    fact(out, "certified", certified);
+  }
+  fact(out, "runs",
+       fmt::format("{}{}", s.runs, s.runs_reused > 0 ? fmt::format(", {} reused", s.runs_reused) : ""));
+  fact(out, "exit code", std::to_string(s.exit_code));
+  out.close();
+}
+
+void write_outcome_plot(Markup& out, const Page& page) {
+  const Results& results = page.results;
+  open_section(
+      out, "outcome", "Does it learn the same?",
+      fmt::format(
+          "Difference of {} to the reference after {}, cell minus reference, paired by seed: both runs of a "
+          "pair share data, order and initial weights.",
+          metric_words(results.primary.metric), counted(results.steps, "step")));
+  out.raw(forest_plot(results)).close();
+}
+
+void write_band_plot(Markup& out, const Page& page) {
+  open_section(out, "band", "How much of rounding's share was used?",
+               "Gradients at the reference's own weights and batch. The band is what reordering the same "
+               "sums changes, times the "
+               "declared factor; 1 is its edge. Pale dots are single forced steps.");
+  out.raw(band_plot(page.results)).close();
+}
+
+void write_curves(Markup& out, const Page& page) {
+  std::vector<std::string> panels;
+  bool flags = false;
+  for (const std::string& metric : curve_metrics(page.results)) {
+    if (std::string panel = curve_panels(page.results, metric); !panel.empty())
+      panels.push_back(std::move(panel));
+  }
+  for (const CellResult& cell : page.results.cells) {
+    flags = flags || (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
+                      cell.mechanism->first_divergence);
+  }
+  if (panels.empty()) return;
+  open_section(out, "curves", "How they learn",
+               flags ? "Beads under the step axis stand where a cell's numbers first leave its reference's, "
+                       "in the cell's colour."
+                     : "");
+  out.open("div", {{"class", "two"}});
+  for (const std::string& panel : panels) out.raw(panel);
+  out.close().close();
+}
+
+}  // namespace
+
+void open_section(Markup& out, std::string_view id, std::string_view heading, std::string_view why) {
+  out.open("section", {{"id", std::string(id)}}).element("h2", {}, heading);
+  if (!why.empty()) out.element("p", {{"class", "why"}}, why);
+}
+
+void open_table(Markup& out, std::string_view css, const std::vector<std::string>& heads) {
+  out.open("div", {{"class", "scroll"}})
+      .open("table", {{"class", std::string(css)}})
+      .open("thead")
+      .open("tr");
+  // A leading '>' marks a column of numbers.
+  for (const std::string& head : heads) {
+    const bool numbers = head.starts_with('>');
+    if (numbers) out.element("th", {{"scope", "col"}, {"class", "n"}}, std::string_view(head).substr(1));
+    else out.element("th", {{"scope", "col"}}, head);
+  }
+  out.close().close().open("tbody");
+}
+
+void close_table(Markup& out) { out.close().close().close(); }
+
+void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
+  const VerdictStyle& style = style_of(kind);
+  const bool caught = cell.power_control && !is_missed_control(cell) && kind == VerdictKind::divergent;
+  out.element("b", {{"class", std::string("t-") + (caught ? "ctl" : style.css)}},
+              std::string(style.symbol) + " " + style.words);
+}
+
+std::string html_report(const Results& results) {
+  const Page page{results, cell_anchors(results)};
+  Markup out;
+  write_head(out, results);
+  out.open("body").open("main").open("header");
+  out.open("h1").text(results.name);
+  if (!results.question_text.empty()) out.element("span", {}, " · " + clean_line(results.question_text));
+  out.close();
+  write_verdict_box(out, results);
+  write_facts(out, results);
+  out.close();
+  const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(),
+                                       [](const auto& c) { return c.outcome.has_value(); });
+  if (!results.cells.empty()) {
+    if (results.question == Question::mechanism) write_band_plot(out, page);
+    if (results.question == Question::outcome || has_outcome) write_outcome_plot(out, page);
+    write_curves(out, page);
+    write_mechanism(out, page);
+    write_signatures(out, page);
+    write_certification(out, page);
+    write_metrics(out, page);
+    write_failures(out, page);
+  }
+  write_provenance(out, page);
+  write_commands(out, page);
+  out.element("footer", {},
+              fmt::format("Made by lockstep from results.json beside this file, schema version {}. "
+                          "The page loads nothing and runs no script.",
+                          results.schema_version));
+  return out.take() + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,235 @@
+// Does it compute the same: the ladder, where each cell first differs, how it was certified.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "reports/html_parts.h"
+#include "reports/numbers.h"
+#include "reports/text.h"
+
+namespace lockstep {
+namespace {
+
+struct LadderCount {
+  int compared = 0, inside = 0, divergent = 0;
+  double most_used = 0;
+  int wanted = 0, agreed = 0, parted = 0, real = 0;
+  int64_t steps = 0, asked = 0;
+};
+
+LadderCount count_ladder(const Results& results) {
+  LadderCount count;
+  for (const CellResult& cell : results.cells) {
+    if (cell.mechanism) {
+      const VerdictKind kind = cell.mechanism->verdict;
+      const bool inside = kind == VerdictKind::identical || kind == VerdictKind::within_envelope;
+      ++count.compared;
+      if (inside) ++count.inside, count.most_used = std::max(count.most_used, cell.mechanism->band_used);
+      if (kind == VerdictKind::divergent) ++count.divergent;
+    }
+    const auto real = [](const auto& field) { return field.first == "ranks" && field.second == "real"; };
+    count.real += std::any_of(cell.config.begin(), cell.config.end(), real);
+    const Certification& c = cell.certification;
+    if (!c.wanted) continue;
+    ++count.wanted;
+    count.steps += c.steps, count.asked += c.asked;
+    count.parted += c.divergence.has_value();
+    if (!c.divergence && c.steps >= c.asked && c.steps > 0) ++count.agreed;
+  }
+  return count;
+}
+
+void write_rung(Markup& out, std::string_view name, std::string_view what) {
+  out.open("div", {{"class", "rung"}}).element("b", {}, name).element("span", {}, what).close();
+}
+
+void write_join(Markup& out, std::string_view css, std::string_view symbol, std::string_view what) {
+  out.open("div", {{"class", "join t-" + std::string(css)}}).element("b", {}, symbol).text(what).close();
+}
+
+void write_ladder(Markup& out, const Results& results) {
+  const LadderCount count = count_ladder(results);
+  std::string references;
+  for (const ReferenceResult& reference : results.references)
+    references += (references.empty() ? "" : ", ") + clean_line(reference.name);
+  out.open("div", {{"class", "ladder"}});
+  write_rung(out, "R0 · " + (references.empty() ? "the reference" : shorten(references, 60)),
+             "one process, one fused batch: the mathematics");
+  if (count.compared == 0) {
+    write_join(out, "und", "?", "nothing compared");
+  } else if (count.inside == count.compared) {
+    write_join(out, "ok", count.most_used > 0 ? "≈" : "=",
+               fmt::format("{}, {}", counted(count.inside, "cell"),
+                           count.most_used > 0 ? "at most " + band_words(count.most_used) + " used"
+                                               : "every bit equal"));
+  } else {
+    std::string text = fmt::format("{} of {} differ", count.divergent, counted(count.compared, "cell"));
+    if (count.inside > 0) text += fmt::format("; the others used at most {}", band_words(count.most_used));
+    write_join(out, count.divergent > 0 ? "bad" : "und", count.divergent > 0 ? "≠" : "?", text);
+  }
+  write_rung(out, "R1 · emulated ranks", "threads of one process; same shards, same order of addition");
+  if (count.wanted == 0) {
+    write_join(out, "ctl", "·",
+               count.real == static_cast<int>(results.cells.size()) ? "skipped: the cells ran on real ranks"
+                                                                    : "nothing to certify");
+  } else if (count.agreed == count.wanted) {
+    write_join(out, "ok", "=",
+               fmt::format("every bit equal: {} of {} steps in {}", count.steps, count.asked,
+                           counted(count.wanted, "cell")));
+  } else {
+    write_join(out, count.parted > 0 ? "bad" : "und", count.parted > 0 ? "≠" : "?",
+               fmt::format("{} of {} certified", count.agreed, counted(count.wanted, "cell")));
+  }
+  write_rung(out, "R2 · real ranks", "processes of their own, c10d::Reducer over a real backend");
+  out.close();
+}
+
+std::string rank_words(int rank) { return rank < 0 ? "all ranks" : fmt::format("rank {}", rank); }
+
+/// A labelled cell, so that the row reads as a list where the page is narrow.
+void open_labelled(Markup& out, std::string_view label) {
+  out.open("td", {{"data-label", std::string(label)}});
+}
+
+void write_first_difference(Markup& out, const Mechanism& m) {
+  const bool parted = m.first_divergence.has_value();
+  open_labelled(out, "first differs");
+  if (parted) {
+    const Divergence& d = *m.first_divergence;
+    std::string phase = clean_line(d.phase);
+    std::replace(phase.begin(), phase.end(), '_', ' ');
+    out.text(fmt::format("step {}", d.step));
+    out.element("span", {{"class", "sub"}}, phase + (phase.empty() ? "" : ", ") + rank_words(d.rank));
+  } else {
+    out.text(m.compared_steps > 0 && m.verdict == VerdictKind::identical
+                 ? fmt::format("not in {}", counted(m.compared_steps, "step"))
+             : m.verdict == VerdictKind::within_envelope ? "by rounding alone"
+                                                         : "—");
+  }
+  out.close();
+  open_labelled(out, "where");
+  if (parted) out.text(m.first_divergence->where.empty() ? "—" : m.first_divergence->where);
+  else out.text("—");
+  if (parted && !m.first_divergence->sentence.empty())
+    out.element("span", {{"class", "sub"}}, m.first_divergence->sentence);
+  out.close();
+  open_labelled(out, "expected → actual");
+  if (parted && !(m.first_divergence->expected.empty() && m.first_divergence->actual.empty())) {
+    out.element("code", {}, m.first_divergence->expected)
+        .text(" → ")
+        .element("code", {}, m.first_divergence->actual);
+  } else {
+    out.text("—");
+  }
+  out.close();
+}
+
+void write_cause(Markup& out, const Mechanism& m) {
+  const bool needs_one = m.verdict == VerdictKind::divergent;
+  open_labelled(out, "cause");
+  if (m.cause) {
+    out.element("b", {}, m.cause->code);
+    if (m.cause->confidence > 0)
+      out.element("span", {{"class", "sub"}}, fmt::format("confidence {:.0f} %", 100 * m.cause->confidence));
+    if (!m.cause->evidence.empty()) out.element("span", {{"class", "sub"}}, m.cause->evidence);
+  } else {
+    out.text(needs_one ? "no cause named" : "—");
+  }
+  out.close();
+  open_labelled(out, "what mends it");
+  out.text(m.cause && !m.cause->remedy.empty() ? m.cause->remedy : "—").close();
+}
+
+void write_row(Markup& out, const CellResult& cell, const std::string& anchor) {
+  out.open("tr", {{"id", anchor}}).open("th", {{"scope", "row"}}).text(name_words(cell.scenario));
+  out.open("span", {{"class", "sub"}});
+  if (cell.mechanism) {
+    write_verdict(out, cell, cell.mechanism->verdict);
+    if (!cell.mechanism->forced.empty()) {
+      out.text(", " + band_words(cell.mechanism->band_used));
+      if (!cell.mechanism->band_measured) out.text(" (bound, not measured)");
+    }
+  } else {
+    out.text("not compared");
+  }
+  out.close().close();
+  if (cell.mechanism) {
+    write_first_difference(out, *cell.mechanism);
+    write_cause(out, *cell.mechanism);
+  } else {
+    out.element("td", {{"colspan", "5"}},
+                cell.failure ? failure_words(*cell.failure) : "no trace was compared");
+  }
+  out.close();
+}
+
+}  // namespace
+
+void write_mechanism(Markup& out, const Page& page) {
+  open_section(out, "mechanism", "Does it compute the same?",
+               "Each cell against its reference, number by number. Emulated against real ranks must agree in "
+               "every bit; the fused "
+               "reference against ranks must agree as far as rounding allows.");
+  write_ladder(out, page.results);
+  open_table(out, "stack first-seen",
+             {"cell", "first differs", "where", "expected → actual", "cause", "what mends it"});
+  for (std::size_t i = 0; i < page.results.cells.size(); ++i)
+    write_row(out, page.results.cells[i], page.anchors[i]);
+  close_table(out);
+  const bool in_words =
+      std::any_of(page.results.cells.begin(), page.results.cells.end(),
+                  [](const CellResult& cell) { return cell.mechanism && !cell.mechanism->sentence.empty(); });
+  if (in_words) {
+    out.open("details").element("summary", {}, "In words, cell by cell").open("ul");
+    for (const CellResult& cell : page.results.cells) {
+      if (!cell.mechanism || cell.mechanism->sentence.empty()) continue;
+      out.open("li")
+          .element("b", {}, name_words(cell.scenario))
+          .text(": " + cell.mechanism->sentence)
+          .close();
+    }
+    out.close().close();
+  }
+  out.close();
+}
+
+void write_certification(Markup& out, const Page& page) {
+  const bool any = std::any_of(page.results.cells.begin(), page.results.cells.end(),
+                               [](const CellResult& cell) { return cell.certification.wanted; });
+  if (!any) return;
+  open_section(out, "certified", "What was certified, and how",
+               "Long runs use emulated ranks. They stand for real ones as far as a prefix of the same run on "
+               "real ranks gave the "
+               "same bits at every compared point of every step.");
+  open_table(out, "plain", {"cell", "real ranks", ">steps equal", ">asked", ">seed", "result"});
+  for (const CellResult& cell : page.results.cells) {
+    const Certification& c = cell.certification;
+    out.open("tr").element("th", {{"scope", "row"}}, name_words(cell.scenario));
+    if (!c.wanted) {
+      out.element("td", {{"colspan", "5"}}, "nothing to certify").close();
+      continue;
+    }
+    const int ranks = world_size_of(cell);
+    out.element("td", {},
+                (ranks > 0 ? std::to_string(ranks) + " on " : "") +
+                    (c.backend.empty() ? "—" : backend_words(c.backend)));
+    out.element("td", {{"class", "n"}}, std::to_string(c.steps))
+        .element("td", {{"class", "n"}}, std::to_string(c.asked));
+    out.element("td", {{"class", "n"}}, std::to_string(c.seed)).open("td");
+    if (c.divergence) {
+      out.element("b", {{"class", "t-bad"}}, "≠ parts").text(": " + divergence_words(*c.divergence));
+    } else if (c.steps >= c.asked && c.steps > 0) {
+      out.element("b", {{"class", "t-ok"}}, "= bit for bit");
+    } else {
+      out.element("b", {{"class", "t-und"}}, "? not certified")
+          .text(c.steps == 0 ? "" : ": the real prefix ended early");
+    }
+    out.close().close();
+  }
+  close_table(out);
+  out.close();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+#pragma once
+// The sections of the page, each written where html.cpp calls it. A section that has nothing to say writes
+// nothing.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reports/markup.h"
+#include "reports/words.h"
+
+namespace lockstep {
+
+struct Page {
+  const Results& results;
+  std::vector<std::string> anchors;  ///< of the cells
+};
+
+/// The style sheet.
+std::string_view html_style();
+
+/// <section id> with its heading and, if it is not empty, a paragraph that says how to read it.
+void open_section(Markup& out, std::string_view id, std::string_view heading, std::string_view why);
+
+/// A table that scrolls by itself where it is too wide, up to its body; a head that begins with ">" is of
+/// numbers.
+void open_table(Markup& out, std::string_view css, const std::vector<std::string>& heads);
+void close_table(Markup& out);
+
+/// "≠ divergent" in its colour.
+void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind);
+
+void write_mechanism(Markup& out, const Page& page);   ///< the ladder, and where each cell first differs
+void write_signatures(Markup& out, const Page& page);  ///< gradients of each cell against its reference's
+void write_certification(Markup& out, const Page& page);
+void write_metrics(Markup& out, const Page& page);
+void write_failures(Markup& out, const Page& page);
+void write_provenance(Markup& out, const Page& page);
+void write_commands(Markup& out, const Page& page);
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+#include "reports/markdown.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reports/numbers.h"
+#include "reports/text.h"
+#include "reports/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kLongestName = 120, kLongestNote = 400, kLongestLine = 300;
+/// Kept free for what closes the text.
+constexpr std::size_t kReserve = 4096;
+
+/// Appends whole pieces as long as there is room.
+class Budget {
+ public:
+  bool add(const std::string& piece) {
+    if (full_ || text_.size() + piece.size() + kReserve > kLargestMarkdownBytes) {
+      full_ = true;
+      return false;
+    }
+    text_ += piece;
+    return true;
+  }
+  bool full() const { return full_; }
+  std::string take(const std::string& end) { return std::move(text_) + end; }
+
+ private:
+  std::string text_;
+  bool full_ = false;
+};
+
+std::string cell_text(std::string_view text, int longest) {
+  return escape_markdown(short_line(text, longest));
+}
+
+/// A fenced block whose fence no line of the text can close.
+std::string fenced(const std::string& text) {
+  std::size_t longest = 2, run = 0;
+  for (const char c : text) {
+    run = c == '`' ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  const std::string fence(longest + 1, '`');
+  return fence + "text\n" + text + "\n" + fence + "\n";
+}
+
+std::string row(const CellResult& cell, int decimals) {
+  const VerdictStyle& style = style_of(cell.verdict);
+  std::string difference = "—", interval = "—";
+  if (cell.outcome) {
+    difference = signed_number(cell.outcome->primary.mean, decimals);
+    interval =
+        cell.outcome->n < 2 ? "one seed: none" : interval_words(cell.outcome->primary.interval, decimals);
+  }
+  return fmt::format("| {} | {} {} | {} | {} | {} | {} | {} |\n",
+                     cell_text(cell.scenario, kLongestName) + (cell.power_control ? " (power control)" : ""),
+                     style.symbol, is_as_expected(cell) ? style.words : fmt::format("**{}**", style.words),
+                     is_as_expected(cell) ? "✓" : "✗", difference, interval,
+                     cell_text(mechanism_words(cell), kLongestNote),
+                     cell_text(note_words(cell), kLongestNote));
+}
+
+std::string unexpected(const CellResult& cell) {
+  std::string text =
+      fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestName));
+  text += cell_text(note_words(cell), kLongestNote) + "\n\n";
+  std::string lines;
+  if (cell.failure) {
+    for (const std::string& line : cell.failure->last_lines) lines += short_line(line, kLongestLine) + "\n";
+  }
+  if (!lines.empty()) {
+    lines.pop_back();
+    text += fenced(lines) + "\n";
+  }
+  if (!cell.rerun.empty()) text += "Run it again:\n\n" + fenced(clean_line(cell.rerun));
+  return text;
+}
+
+}  // namespace
+
+std::string markdown_summary(const Results& results) {
+  constexpr int kLongestSentence = 4000;
+  const Status status = status_of(results);
+  const int decimals = decimals_for(results.primary.margin);
+  Budget out;
+  out.add(fmt::format("## {} {}: {}\n\n", status.symbol, status.word, cell_text(results.name, kLongestName)));
+  if (!status.detail.empty()) out.add(cell_text(status.detail, kLongestSentence) + "\n\n");
+  if (!results.summary.sentence.empty())
+    out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
+  out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
+  std::size_t rows = 0;
+  if (!results.cells.empty()) {
+    const double level = 1 - results.primary.alpha;
+    out.add(
+        fmt::format("| cell | verdict | expected | difference | {} interval | mechanism | note |\n"
+                    "|---|---|:-:|--:|--:|---|---|\n",
+                    level_words(level)));
+    while (rows < results.cells.size() && out.add(row(results.cells[rows], decimals))) ++rows;
+  }
+  if (const std::string certified = certification_words(results); !certified.empty()) {
+    out.add("\n" + cell_text(certified, kLongestNote) + "\n");
+  }
+  std::size_t details = 0, wanted = 0;
+  for (const CellResult& cell : results.cells) {
+    if (is_as_expected(cell)) continue;
+    ++wanted;
+    if (!out.full() && out.add(unexpected(cell))) ++details;
+  }
+  std::string end;
+  if (out.full()) {
+    end = fmt::format(
+        "\n{} of {} cells and {} of {} details are shown; the rest stands in report.html and results.json.\n",
+        rows, results.cells.size(), details, wanted);
+  }
+  if (!results.rerun.empty())
+    end += "\nThe whole matrix again:\n\n" + fenced(short_line(results.rerun, 1000));
+  return out.take(end);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "harness/judge/results.h"
+
+namespace lockstep {
+
+/// What a step summary on GitHub takes at most.
+inline constexpr std::size_t kLargestMarkdownBytes = 1 << 20;
+
+/// GitHub-flavoured Markdown, at most kLargestMarkdownBytes: what is left out for that is said.
+std::string markdown_summary(const Results& results);
+
+}  // namespace lockstep

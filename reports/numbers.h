@@ -1,0 +1,41 @@
+#pragma once
+// Numbers as people read them, the same in every format.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/judge/results.h"
+
+namespace lockstep {
+
+/// Decimals that show a tenth of `unit`'s leading digit: 3 for a margin of 0.03.
+int decimals_for(double unit);
+
+/// "+0.006", "−0.094"; zero is "+0.000" whatever its sign; "not a number", "+infinite".
+std::string signed_number(double value, int decimals);
+
+/// Four significant digits: "0.433", "1.2e-07".
+std::string compact_number(double value);
+
+/// "[−0.114, −0.074]".
+std::string interval_words(const Interval& interval, int decimals);
+
+/// "95 %" of 0.95, "99.9 %" of 0.999.
+std::string level_words(double level);
+
+/// How much of the floating-point band was used: "none of the band" (0), "19 % of the band", "8.6e+04 × the
+/// band".
+std::string band_words(double band_used);
+
+/// The same for a table: "0", "19 %", "8.6e+04 ×".
+std::string band_share(double band_used);
+
+/// "0–9", "0, 2, 5".
+std::string seeds_words(const std::vector<int64_t>& seeds);
+
+/// Share of the band that one group used: difference / band; infinite if the band is 0 and the difference is
+/// not.
+double share_of_band(const GradientSignature& signature);
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+#include "reports/row_plot.h"
+
+namespace lockstep {
+
+std::vector<std::size_t> row_order(const Results& results) {
+  std::vector<std::size_t> order;
+  for (const bool controls : {false, true}) {
+    for (std::size_t i = 0; i < results.cells.size(); ++i) {
+      if (results.cells[i].power_control == controls) order.push_back(i);
+    }
+  }
+  return order;
+}
+
+void row_label(Markup& out, const CellResult& cell, const std::string& anchor) {
+  out.open("th", {{"scope", "row"}, {"class", "name"}});
+  out.element("a", {{"href", "#" + anchor}}, name_words(cell.scenario));
+  if (cell.power_control) out.text(" ").element("span", {{"class", "tag"}}, "power control");
+  out.close();
+}
+
+void row_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
+  const VerdictStyle& style = style_of(kind);
+  out.open("td", {{"class", "v"}});
+  out.element("b", {{"class", "t-" + row_css(cell, kind)}}, std::string(style.symbol) + " " + style.words);
+  if (is_missed_control(cell)) {
+    out.element("span", {{"class", "sub t-bad"}}, "✗ a power control must be divergent");
+  } else if (!cell.as_expected) {
+    out.element("span", {{"class", "sub t-bad"}},
+                cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell));
+  } else if (cell.power_control) {
+    out.element("span", {{"class", "sub"}}, "✓ as it must be");
+  } else {
+    out.element("span", {{"class", "sub"}}, cell.expected.empty() ? "none presupposed" : "✓ as expected");
+  }
+  out.close();
+}
+
+void open_row_drawing(Markup& out, std::string_view title, std::string_view description) {
+  out.open("svg", {{"class", "row"}, {"role", "img"}});
+  out.element("title", {}, title).element("desc", {}, description);
+}
+
+void row_mark(Markup& out, double x_percent, std::string_view shape, std::string_view css) {
+  out.open("svg", {{"x", percent(x_percent)}, {"y", "42%"}, {"class", "mark"}});
+  const std::string name = "m " + std::string(css);
+  if (shape == "diamond") {
+    out.empty("path", {{"d", "M-5.8 0 0-5.8 5.8 0 0 5.8z"}, {"class", name}});
+  } else if (shape == "left") {
+    out.empty("path", {{"d", "M1 0 10-6 10 6z"}, {"class", name}});
+  } else if (shape == "right") {
+    out.empty("path", {{"d", "M-1 0-10-6-10 6z"}, {"class", name}});
+  } else {
+    out.empty("circle", {{"r", "4.3"}, {"class", name}});
+  }
+  out.close();
+}
+
+void axis_label(Markup& out, double x_percent, std::string_view text) {
+  out.empty(
+      "line",
+      {{"x1", percent(x_percent)}, {"x2", percent(x_percent)}, {"y1", "0"}, {"y2", "5"}, {"class", "tk"}});
+  out.element("text", {{"x", percent(x_percent)}, {"y", "18"}, {"class", "tick mid"}}, text);
+}
+
+std::string row_css(const CellResult& cell, VerdictKind kind) {
+  return cell.power_control && !is_missed_control(cell) ? "ctl" : style_of(kind).css;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+// What a verdict, and a whole matrix, is called.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reports/text.h"
+#include "reports/words.h"
+
+namespace lockstep {
+namespace {
+
+std::string missed_controls(const Results& results) {
+  std::string text;
+  for (const CellResult& cell : results.cells) {
+    if (!is_missed_control(cell)) continue;
+    const VerdictKind kind = cell.outcome && !cell.failure ? cell.outcome->verdict : cell.verdict;
+    text += fmt::format("{}{} came out {}", text.empty() ? "Power control " : "; ", name_words(cell.scenario),
+                        style_of(kind).words);
+  }
+  if (text.empty()) text = "A power control did not come out divergent";
+  return text +
+         ". No equivalence here means anything until it is divergent: use more seeds or steps, or a stronger "
+         "control.";
+}
+
+std::string margin_refusal(const auto& summary) {
+  if constexpr (requires { summary.margin_text; })
+    return summary.margin_refused ? summary.margin_text : std::string();
+  return {};
+}
+
+std::string unexpected_cells(const Results& results) {
+  std::string names;
+  int count = 0;
+  for (const CellResult& cell : results.cells) {
+    if (is_as_expected(cell)) continue;
+    if (++count <= 3) names += (names.empty() ? "" : ", ") + name_words(cell.scenario);
+  }
+  if (count == 0) return "";
+  if (count > 3) names += fmt::format(" and {} more", count - 3);
+  return fmt::format("{} of {} not as expected: {}.", count,
+                     counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
+}
+
+}  // namespace
+
+const VerdictStyle& style_of(VerdictKind kind) {
+  static constexpr VerdictStyle kIdentical{"=", "identical", "ok"}, kWithin{"≈", "within envelope", "ok"},
+      kEquivalent{"=", "equivalent", "ok"}, kDivergent{"≠", "divergent", "bad"},
+      kInconclusive{"?", "inconclusive", "und"}, kFailed{"×", "failed", "fail"};
+  switch (kind) {
+    case VerdictKind::identical: return kIdentical;
+    case VerdictKind::within_envelope: return kWithin;
+    case VerdictKind::equivalent: return kEquivalent;
+    case VerdictKind::divergent: return kDivergent;
+    case VerdictKind::inconclusive: return kInconclusive;
+    case VerdictKind::failed: return kFailed;
+  }
+  return kInconclusive;
+}
+
+bool is_missed_control(const CellResult& cell) {
+  if (!cell.power_control) return false;
+  // A control is judged by its outcome, whatever its mechanism or its certificate say.
+  if (cell.failure || cell.verdict == VerdictKind::failed) return true;
+  return (cell.outcome ? cell.outcome->verdict : cell.verdict) != VerdictKind::divergent;
+}
+
+bool is_as_expected(const CellResult& cell) { return cell.as_expected && !is_missed_control(cell); }
+
+std::string expected_words(const CellResult& cell) {
+  std::string text;
+  for (std::size_t i = 0; i < cell.expected.size(); ++i) {
+    if (i > 0) text += i + 1 == cell.expected.size() ? " or " : ", ";
+    text += style_of(cell.expected[i]).words;
+  }
+  return text.empty() ? "any verdict but failed" : text;
+}
+
+Status status_of(const Results& results) {
+  const Summary& summary = results.summary;
+  if (results.cells.empty() || summary.exit_code == 6) {
+    return {"?", "und", "Nothing selected", "No cell was run, so nothing is judged."};
+  }
+  if (summary.exit_code == 7)
+    return {"×", "fail", "Not judged", "The fault lies with lockstep or with this machine."};
+  if (summary.exit_code == 130) return {"×", "fail", "Interrupted", "Run the same command again to resume."};
+  if (!summary.can_tell) return {"?", "bad", "Cannot tell", missed_controls(results)};
+  if (const std::string refusal = margin_refusal(summary); !refusal.empty())
+    return {"×", "bad", "Margin refused", refusal};
+  const std::string unexpected = unexpected_cells(results);
+  switch (summary.exit_code) {
+    case 0: return {"✓", "ok", "As expected", "Every verdict is an expected one."};
+    case 1: return {"✗", "bad", "Not as expected", unexpected};
+    case 3: return {"×", "fail", "A rank died", unexpected};
+    case 4: return {"×", "fail", "A rank hung", unexpected};
+    case 5: return {"?", "und", "Undecided", unexpected};
+    default: return {"✗", "bad", fmt::format("Exit code {}", summary.exit_code), unexpected};
+  }
+}
+
+}  // namespace lockstep

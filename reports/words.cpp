@@ -1,0 +1,240 @@
+#include "reports/words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "reports/numbers.h"
+#include "reports/text.h"
+
+namespace lockstep {
+namespace {
+
+/// K of "accuracy_K..." and what follows it.
+struct Way {
+  std::string number, suffix;
+};
+
+std::optional<Way> way_after(std::string_view metric, std::string_view prefix) {
+  if (!metric.starts_with(prefix)) return std::nullopt;
+  const std::string_view rest = metric.substr(prefix.size());
+  const std::size_t end = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  if (end == 0 || end > 6) return std::nullopt;
+  return Way{std::string(rest.substr(0, end)), std::string(rest.substr(end))};
+}
+
+bool leaves_out_zero(const MetricDifference& d) { return d.interval.low > 0 || d.interval.high < 0; }
+
+// Results that say whether a metric has a direction are believed; a metric has one otherwise.
+template <typename Difference>
+bool directed(const Difference& difference) {
+  if constexpr (requires { difference.has_direction; }) return difference.has_direction;
+  return true;
+}
+
+}  // namespace
+
+std::string metric_words(std::string_view metric) {
+  if (metric == "loss_over_log_n" || metric == "train_loss_over_log_n") return "training loss / log N";
+  if (metric == "loss" || metric == "train_loss") return "training loss";
+  if (const auto way = way_after(metric, "accuracy_")) {
+    if (way->suffix.empty()) return way->number + "-way accuracy";
+    if (way->suffix == "_fitted") return way->number + "-way accuracy, temperature fitted";
+  }
+  if (const auto way = way_after(metric, "cross_entropy_")) {
+    if (way->suffix.empty()) return way->number + "-way cross-entropy, raw";
+    if (way->suffix == "_fitted") return way->number + "-way cross-entropy, temperature fitted";
+  }
+  return clean_line(metric);
+}
+
+std::string name_words(std::string_view name) {
+  constexpr int kLongest = 120;
+  return name.empty() ? "(no name)" : short_line(name, kLongest);
+}
+
+double chance_of(std::string_view metric) {
+  if (metric == "loss_over_log_n" || metric == "train_loss_over_log_n") return 1;
+  if (const auto way = way_after(metric, "accuracy_"); way && way->suffix.empty()) {
+    int k = 0;
+    std::from_chars(way->number.data(), way->number.data() + way->number.size(), k);
+    if (k > 0) return 1.0 / k;
+  }
+  return -1;
+}
+
+bool has_direction(const MetricDifference& difference) { return directed(difference); }
+
+bool disagrees_in_sign(const MetricDifference& primary, const MetricDifference& other) {
+  if (!leaves_out_zero(primary) || !leaves_out_zero(other)) return false;
+  if (!has_direction(primary) || !has_direction(other)) return false;
+  const auto better = [](const MetricDifference& d) { return (d.mean > 0) == d.higher_is_better; };
+  return better(primary) != better(other);
+}
+
+std::string divergence_words(const Divergence& divergence) {
+  if (!divergence.sentence.empty()) return clean_line(divergence.sentence);
+  std::string text = place_words(divergence);
+  if (!divergence.where.empty()) text += ": " + clean_line(divergence.where);
+  return text;
+}
+
+std::string place_words(const Divergence& divergence) {
+  std::string text = fmt::format("step {}", divergence.step);
+  if (!divergence.phase.empty()) {
+    std::string phase = clean_line(divergence.phase);
+    std::replace(phase.begin(), phase.end(), '_', ' ');
+    text += ", " + phase;
+  }
+  if (divergence.rank >= 0) text += fmt::format(", rank {}", divergence.rank);
+  return text;
+}
+
+std::string failure_words(const Failure& failure) {
+  std::string text = failure.rank >= 0 ? fmt::format("rank {} ", failure.rank) : "";
+  text += failure.kind.empty() ? "failed" : clean_line(failure.kind);
+  if (failure.step >= 0) text += fmt::format(" at step {}", failure.step);
+  if (!failure.operation.empty()) text += " in " + clean_line(failure.operation);
+  if (!failure.message.empty()) text += ": " + clean_line(failure.message);
+  return text;
+}
+
+std::string mechanism_words(const CellResult& cell) {
+  if (!cell.mechanism) return "mechanism not compared";
+  const Mechanism& mechanism = *cell.mechanism;
+  std::string text = style_of(mechanism.verdict).words;
+  if (mechanism.verdict == VerdictKind::within_envelope) text += " (" + band_words(mechanism.band_used) + ")";
+  return text;
+}
+
+std::string note_words(const CellResult& cell) {
+  std::string text;
+  if (cell.certification.divergence) {
+    text = "real ranks part from the emulated run: " + divergence_words(*cell.certification.divergence);
+  } else if (cell.failure) {
+    text = failure_words(*cell.failure);
+  } else if (cell.power_control && !is_missed_control(cell)) {
+    text = "as it must be";
+  } else if (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
+             cell.mechanism->first_divergence) {
+    text = divergence_words(*cell.mechanism->first_divergence);
+  } else if (cell.mechanism) {
+    text = (cell.verdict == cell.mechanism->verdict ? "" : "mechanism ") + mechanism_words(cell);
+    if (cell.verdict == cell.mechanism->verdict) {
+      text = cell.mechanism->verdict == VerdictKind::within_envelope
+                 ? band_words(cell.mechanism->band_used) + " used"
+                 : clean_line(cell.mechanism->sentence);
+    }
+  }
+  if (cell.outcome && cell.verdict == VerdictKind::inconclusive && cell.outcome->seeds_needed > 0) {
+    text = fmt::format("about {} would decide", counted(cell.outcome->seeds_needed, "seed")) +
+           (text.empty() ? "" : "; " + text);
+  }
+  std::string expectation;
+  if (is_missed_control(cell)) {
+    expectation = "a power control must be divergent: this matrix cannot tell";
+  } else if (!cell.as_expected) {
+    expectation = "expected " + expected_words(cell);
+  }
+  return expectation.empty() || text.empty() ? expectation + text : expectation + "; " + text;
+}
+
+std::string certification_words(const Results& results) {
+  int wanted = 0, agreed = 0, world_size = -1;
+  int64_t fewest = -1, most = -1;
+  std::string backend;
+  for (const CellResult& cell : results.cells) {
+    const Certification& c = cell.certification;
+    if (!c.wanted) continue;
+    ++wanted;
+    if (c.divergence || c.steps < c.asked || c.steps == 0) continue;
+    ++agreed;
+    fewest = fewest < 0 ? c.steps : std::min(fewest, c.steps);
+    most = std::max(most, c.steps);
+    const int ranks = world_size_of(cell);
+    world_size = world_size == -1 || world_size == ranks ? ranks : 0;
+    backend = backend.empty() || backend == c.backend ? c.backend : " ";
+  }
+  if (wanted == 0) return "";
+  if (agreed == 0) return fmt::format("none of {} certified on real ranks", counted(wanted, "cell"));
+  std::string text = "certified bit for bit on ";
+  if (world_size > 0) text += fmt::format("{} ", world_size);
+  text += "real ";
+  if (backend != " " && !backend.empty()) text += backend_words(backend) + " ";
+  text += "ranks: " + (fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most)) +
+          " steps of ";
+  return text + (agreed == wanted ? "each cell" : fmt::format("{} of {} cells", agreed, wanted));
+}
+
+std::string question_words(const Results& results) {
+  const std::string seeds = counted(static_cast<int64_t>(results.seeds.size()), "seed");
+  if (results.question == Question::mechanism) {
+    return fmt::format("mechanism: are the same numbers computed, {}, {}", counted(results.steps, "step"),
+                       seeds);
+  }
+  return fmt::format("outcome: {}, margin ± {:g}, {}", clean_line(results.primary.metric),
+                     results.primary.margin,
+                     counted(static_cast<int64_t>(results.seeds.size()), "paired seed"));
+}
+
+std::string backend_words(std::string_view backend) {
+  if (backend == "gloo") return "Gloo";
+  if (backend == "nccl") return "NCCL";
+  return clean_line(backend);
+}
+
+int world_size_of(const CellResult& cell) {
+  for (const auto* pairs : {&cell.config, &cell.settings}) {
+    for (const auto& [key, value] : *pairs) {
+      if (key != "layout") continue;
+      int ranks = 0;
+      const auto end = value.data() + value.size();
+      const auto [rest, error] = std::from_chars(value.data(), end, ranks);
+      if (error == std::errc() && rest != end && *rest == 'x') return ranks;
+    }
+  }
+  return 0;
+}
+
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::vector<std::string> cell_anchors(const Results& results) {
+  std::vector<std::string> anchors;
+  for (const CellResult& cell : results.cells) {
+    const std::string base = "cell-" + slug(cell.scenario);
+    std::string anchor = base;
+    for (int copy = 2; std::find(anchors.begin(), anchors.end(), anchor) != anchors.end(); ++copy) {
+      anchor = base + "-" + std::to_string(copy);
+    }
+    anchors.push_back(anchor);
+  }
+  return anchors;
+}
+
+const ReferenceResult* reference_of(const Results& results, const CellResult& cell) {
+  const auto found =
+      std::find_if(results.references.begin(), results.references.end(),
+                   [&](const ReferenceResult& reference) { return reference.name == cell.reference; });
+  return found == results.references.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> sentences_of(std::string_view text) {
+  std::vector<std::string> sentences;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i + 2 < text.size(); ++i) {
+    const bool ends = text[i] == '.' && text[i + 1] == ' ' && !(text[i + 2] >= 'a' && text[i + 2] <= 'z');
+    if (!ends) continue;
+    sentences.emplace_back(text.substr(begin, i + 1 - begin));
+    begin = i + 2;
+  }
+  if (begin < text.size()) sentences.emplace_back(text.substr(begin));
+  return sentences;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+#pragma once
+// What results are called, the same in every report.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/judge/results.h"
+
+namespace lockstep {
+
+/// How a verdict is shown; `css` also names its colour on a terminal.
+struct VerdictStyle {
+  const char* symbol;  ///< one column wide
+  const char* words;
+  const char* css;  ///< ok, bad, und or fail
+};
+const VerdictStyle& style_of(VerdictKind kind);
+
+/// The whole matrix in a word, and why.
+struct Status {
+  const char* symbol;
+  const char* css;
+  std::string word;
+  std::string detail;
+};
+Status status_of(const Results& results);
+
+/// "24-way accuracy" of accuracy_24, "training loss / log N" of loss_over_log_n; unknown names as they are.
+std::string metric_words(std::string_view metric);
+
+/// A cell's or run's name to be shown: at most 120 columns; "(no name)" if it is empty.
+std::string name_words(std::string_view name);
+
+/// What untrained guessing gives: 1/K of accuracy_K, 1 of loss over log N; below 0 where there is none.
+double chance_of(std::string_view metric);
+
+/// False where neither way of a metric is better.
+bool has_direction(const MetricDifference& difference);
+
+/// Does this metric read better where the primary is worse, or worse where it is better? Only if both
+/// intervals leave 0 out.
+bool disagrees_in_sign(const MetricDifference& primary, const MetricDifference& other);
+
+/// "equivalent or divergent"; "any verdict but failed" if none is declared.
+std::string expected_words(const CellResult& cell);
+
+/// A power control must come out divergent.
+bool is_missed_control(const CellResult& cell);
+
+/// As the matrix expects it, and not a power control that was missed.
+bool is_as_expected(const CellResult& cell);
+
+/// "rank 3 died at step 41 in all_gather loss.actions: killed by signal 9".
+std::string failure_words(const Failure& failure);
+
+/// "step 0, energies, rank 5".
+std::string place_words(const Divergence& divergence);
+
+/// The divergence's own sentence; else its place and where.
+std::string divergence_words(const Divergence& divergence);
+
+/// "within envelope (19 % of the band)", "divergent", or that nothing was compared.
+std::string mechanism_words(const CellResult& cell);
+
+/// What there is to say of a cell in one line: why it failed or parted, and what was expected if that did not
+/// come.
+std::string note_words(const CellResult& cell);
+
+/// How the cells' emulated runs were certified, in one sentence without a full stop; empty if nothing was to
+/// be certified.
+std::string certification_words(const Results& results);
+
+/// "outcome: accuracy_24, margin ± 0.03, 10 paired seeds"; "mechanism: are the same numbers computed?".
+std::string question_words(const Results& results);
+
+/// "1 cell", "2 cells".
+std::string counted(int64_t count, std::string_view noun);
+
+/// Display name of a backend: "Gloo", "NCCL".
+std::string backend_words(std::string_view backend);
+
+/// V of a layout "VxB" among the cell's config or settings; 0 if it is not there.
+int world_size_of(const CellResult& cell);
+
+/// Unique anchors of the cells, in their order: "cell-" and the slug of the name, numbered where two slugs
+/// are equal.
+std::vector<std::string> cell_anchors(const Results& results);
+
+/// The cell's reference; null if the results hold none of that name.
+const ReferenceResult* reference_of(const Results& results, const CellResult& cell);
+
+/// Sentences of a text: split after a full stop that a space and no lower-case letter follows.
+std::vector<std::string> sentences_of(std::string_view text);
+
+}  // namespace lockstep

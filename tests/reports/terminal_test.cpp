@@ -1,0 +1,64 @@
+#include "reports/terminal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "reports/text.h"
+#include "tests/support/results_fixture.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(TerminalTable, StaysWithinTheWidth) {
+  for (const auto& fixture :
+       {outcome_results, missed_control_results, mechanism_results, hostile_results, empty_results}) {
+    for (const int width : {40, 60, 80, 100, 140}) {
+      for (const std::string& line : lines_of(terminal_table(fixture(), false, width))) {
+        EXPECT_LE(display_width(line), width) << line;
+      }
+    }
+  }
+}
+
+TEST(TerminalTable, ColoursOnlyIfAskedAndChangesNothingElse) {
+  const std::string plain = terminal_table(outcome_results(), false, 100),
+                    colour = terminal_table(outcome_results(), true, 100);
+  EXPECT_EQ(plain.find('\x1b'), std::string::npos);
+  EXPECT_NE(colour.find('\x1b'), std::string::npos);
+  EXPECT_EQ(clean_text(colour), plain);
+}
+
+TEST(TerminalTable, AlignsItsColumnsByWidthNotBytes) {
+  Results r = outcome_results();
+  r.cells.resize(2);
+  r.cells[0].scenario = "名前";
+  const std::vector<std::string> lines = lines_of(terminal_table(r, false, 0));
+  const auto column = [](const std::string& line, std::string_view symbol) {
+    return display_width(line.substr(0, line.find(symbol)));
+  };
+  EXPECT_EQ(column(lines[1], "= equivalent"), column(lines[2], "≠ divergent"));
+}
+
+TEST(TerminalTable, SaysWhatWasExpectedAndHowToRepeatIt) {
+  const std::string text = terminal_table(mechanism_results(), false, 0);
+  EXPECT_THAT(text, HasSubstr("✗ expected within envelope; step 0, reduced gradients"));
+  EXPECT_THAT(text, HasSubstr("again: lockstep run configs/smoke.yaml\n"));
+}
+
+TEST(TerminalTable, ForeignSequencesDoNotReachTheTerminal) {
+  EXPECT_EQ(terminal_table(hostile_results(), false, 0).find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

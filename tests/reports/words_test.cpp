@@ -1,0 +1,89 @@
+#include "reports/words.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/support/results_fixture.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Status, FollowsTheExitCode) {
+  Results r = outcome_results();
+  for (const auto& [code, word] : {std::pair{0, "As expected"},
+                                   {1, "Not as expected"},
+                                   {3, "A rank died"},
+                                   {4, "A rank hung"},
+                                   {5, "Undecided"},
+                                   {6, "Nothing selected"},
+                                   {7, "Not judged"},
+                                   {130, "Interrupted"}}) {
+    r.summary.exit_code = code;
+    EXPECT_EQ(status_of(r).word, word);
+  }
+}
+
+TEST(Status, AMissedControlComesBeforeAnyVerdict) {
+  Results r = missed_control_results();
+  for (const int code : {0, 1, 3, 5}) {
+    r.summary.exit_code = code;
+    EXPECT_EQ(status_of(r).word, "Cannot tell");
+  }
+  EXPECT_NE(status_of(r).detail.find("8x3 global lr_scale=0.125 came out equivalent"), std::string::npos);
+}
+
+TEST(DisagreesInSign, OnlyWhereBothIntervalsLeaveZeroOut) {
+  MetricDifference accuracy{"accuracy_24", 0.5, 0.4, -0.1, 0.01, {-0.12, -0.08, 0.95}, true};
+  MetricDifference loss{"loss", 1.0, 0.9, -0.1, 0.01, {-0.12, -0.08, 0.95}, false};
+  EXPECT_TRUE(disagrees_in_sign(accuracy, loss));
+  loss.interval = {-0.12, 0.01, 0.95};
+  EXPECT_FALSE(disagrees_in_sign(accuracy, loss));
+  loss.interval = {0.08, 0.12, 0.95};
+  loss.mean = 0.1;
+  EXPECT_FALSE(disagrees_in_sign(accuracy, loss));
+}
+
+TEST(MetricWords, NamesWaysAndLeavesStrangersAlone) {
+  EXPECT_EQ(metric_words("accuracy_24"), "24-way accuracy");
+  EXPECT_EQ(metric_words("cross_entropy_256_fitted"), "256-way cross-entropy, temperature fitted");
+  EXPECT_EQ(metric_words("loss_over_log_n"), "training loss / log N");
+  EXPECT_EQ(metric_words("accuracy_x"), "accuracy_x");
+  EXPECT_DOUBLE_EQ(chance_of("accuracy_24"), 1.0 / 24);
+  EXPECT_LT(chance_of("accuracy_24_fitted"), 0);
+}
+
+TEST(CellAnchors, AreUnique) {
+  Results r = outcome_results();
+  r.cells[1].scenario = "8X3 GLOBAL";
+  const auto anchors = cell_anchors(r);
+  EXPECT_EQ(anchors[0], "cell-8x3-global");
+  EXPECT_EQ(anchors[1], "cell-8x3-global-2");
+}
+
+TEST(CertificationWords, SayHowMuchWasCertified) {
+  Results r = outcome_results();
+  EXPECT_EQ(certification_words(r), "certified bit for bit on 8 real Gloo ranks: 50 steps of 5 of 6 cells");
+  r.cells.erase(r.cells.begin() + 4);
+  EXPECT_EQ(certification_words(r), "certified bit for bit on 8 real Gloo ranks: 50 steps of each cell");
+  r.cells[0].certification.divergence = Divergence{};
+  EXPECT_EQ(certification_words(r), "certified bit for bit on 8 real Gloo ranks: 50 steps of 4 of 5 cells");
+  EXPECT_EQ(certification_words(mechanism_results()), "");
+}
+
+TEST(SentencesOf, DoNotSplitNumbers) {
+  EXPECT_EQ(sentences_of("Margin 0.03. Then 8x3 local. ends here."),
+            (std::vector<std::string>{"Margin 0.03.", "Then 8x3 local. ends here."}));
+  EXPECT_TRUE(sentences_of("").empty());
+}
+
+TEST(NoteWords, SayWhatMatters) {
+  const Results r = outcome_results();
+  EXPECT_EQ(note_words(r.cells[0]), "mechanism within envelope (19 % of the band)");
+  EXPECT_EQ(note_words(r.cells[1]), "step 0, energies: 2 negatives of 23");
+  EXPECT_EQ(note_words(r.cells[5]), "as it must be");
+  EXPECT_EQ(note_words(missed_control_results().cells[1]).find("a power control must be divergent"), 0u);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#pragma once
+// Results built by hand, for reports: what a judge would fill in, without one.
+
+#include "harness/judge/results.h"
+
+namespace lockstep {
+
+/// An outcome matrix: equivalent, divergent, one stream, inconclusive, failed, and a power control that was
+/// caught.
+Results outcome_results();
+
+/// The same with the power control judged equivalent: the matrix cannot tell.
+Results missed_control_results();
+
+/// A mechanism matrix of real ranks: identical, within the band, far outside it, without forced steps.
+Results mechanism_results();
+
+/// Names, errors and log lines that try to become markup, text that is no text, figures that are no numbers.
+Results hostile_results();
+
+/// Nothing was selected.
+Results empty_results();
+
+/// `cells` cells with two curves of `points` points each and `forced` forced steps.
+Results large_results(int cells, int points, int forced);
+
+}  // namespace lockstep
