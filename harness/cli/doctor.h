@@ -1,0 +1,30 @@
+#pragma once
+// What `doctor` finds, and how it says so.
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct Check {
+  enum class State { ok, note, failed } state = State::ok;  ///< note: works, but somebody should know
+  std::string name, text;
+};
+
+std::string checks_text(const std::vector<Check>& checks, bool colour);
+std::string checks_json(const std::vector<Check>& checks);
+bool fit_to_run(const std::vector<Check>& checks);
+
+/// Cores, memory, threads, descriptors, programs, data, disk: what can be seen without starting anything.
+std::vector<Check> machine_checks();
+
+/// The tiny matrix of two real ranks that the last check runs.
+const char* all_reduce_matrix();
+
+/// Runs two real ranks over the launcher for two steps and compares what each got out of the reductions.
+Check all_reduce_check(const std::string& rank_program);
+
+/// Do the traces in `run_dir` hold reduced gradients, and the same ones on both ranks? Empty if so, else what is wrong.
+std::string disagreement_of_ranks(const std::string& run_dir);
+
+}  // namespace lockstep

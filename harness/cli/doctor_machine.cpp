@@ -1,0 +1,121 @@
+// What doctor can see without starting anything.
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "harness/cli/doctor.h"
+#include "harness/data/dataset.h"
+#include "harness/launch/identity.h"
+#include "harness/launch/run_folder.h"
+#include "harness/plan/errors.h"
+
+namespace lockstep {
+namespace {
+
+using State = Check::State;
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kLeastMemory_GiB = 1;    // LibTorch once, and some 50 MiB for each of eight ranks
+constexpr double kLeastDisk_GiB = 0.5;    // the largest matrix of configs/ leaves about 0.2
+constexpr rlim_t kLeastDescriptors = 256; // a rank holds a connection to each other rank, in three groups
+
+std::string first_word(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    if (word == key && file >> word) return word;
+  }
+  return "";
+}
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+Check programs() {
+  const std::string program = rank_program_path();
+  if (::access(program.c_str(), X_OK) != 0) {
+    return {State::failed, "programs",
+            fmt::format("lockstep {}; {}: {}", LOCKSTEP_VERSION, program, std::strerror(errno))};
+  }
+  const std::string libtorch = libtorch_version(program);
+  if (libtorch.empty()) {
+    return {State::note, "programs", fmt::format("lockstep {}; {}.version is missing: LibTorch's version is unknown",
+                                                 LOCKSTEP_VERSION, program)};
+  }
+  return {State::ok, "programs", fmt::format("lockstep {}, LibTorch {}", LOCKSTEP_VERSION, libtorch)};
+}
+
+Check cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int usable = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  std::string text = fmt::format("{} usable of {}", usable, ::sysconf(_SC_NPROCESSORS_ONLN));
+  const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
+  if (!quota.empty() && quota.rfind("max", 0) != 0) text += fmt::format("; the control group allows {} (us quota, period)", quota);
+  return {usable >= 2 ? State::ok : State::note, "cores", text + "; " + instruction_sets()};
+}
+
+Check memory() {
+  const double available = std::strtod(first_word("/proc/meminfo", "MemAvailable:").c_str(), nullptr) * 1024 / kGiB;
+  const double total = std::strtod(first_word("/proc/meminfo", "MemTotal:").c_str(), nullptr) * 1024 / kGiB;
+  const std::string text = fmt::format("{:.1f} GiB available of {:.1f} GiB", available, total);
+  if (available >= kLeastMemory_GiB) return {State::ok, "memory", text};
+  return {State::failed, "memory", text + fmt::format("; ranks want at least {} GiB", kLeastMemory_GiB)};
+}
+
+Check threads() {
+  const char* wish = std::getenv("OMP_NUM_THREADS");
+  std::string text = fmt::format("{} a rank", kThreadsPerRank);
+  if (wish != nullptr && std::to_string(kThreadsPerRank) != wish) {
+    text += fmt::format("; OMP_NUM_THREADS={} is not used, as it would change the bits", wish);
+  }
+  return {State::ok, "threads", text};
+}
+
+Check descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY) return {State::ok, "open files", "no limit"};
+  const std::string text = fmt::format("{} a process", limit.rlim_cur);
+  if (limit.rlim_cur >= kLeastDescriptors) return {State::ok, "open files", text};
+  return {State::failed, "open files", text + fmt::format("; raise it: ulimit -n {}", kLeastDescriptors)};
+}
+
+Check disk(const std::string& name, const std::string& folder) {
+  struct statvfs space {};
+  if (::statvfs(folder.c_str(), &space) != 0) {
+    return {State::failed, name, folder + ": " + std::strerror(errno)};
+  }
+  const double free_GiB = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kGiB;
+  const std::string text = fmt::format("{:.1f} GiB free in {}", free_GiB, folder);
+  return {free_GiB >= kLeastDisk_GiB ? State::ok : State::failed, name, text};
+}
+
+Check data() {
+  try {
+    return {State::ok, "data", load_dataset(DataConfig{}).description};
+  } catch (const ConfigError& error) {
+    std::string text = error.problems().empty() ? error.what() : error.problems().front().text();
+    return {State::note, "data", text + "; configs with data.source=synthetic need no files"};
+  }
+}
+
+}  // namespace
+
+std::vector<Check> machine_checks() {
+  return {programs(), cores(), memory(), threads(), descriptors(), disk("disk", "."), data()};
+}
+
+}  // namespace lockstep

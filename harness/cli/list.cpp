@@ -1,0 +1,105 @@
+#include "harness/cli/list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "harness/cli/commands.h"
+#include "harness/cli/words.h"
+#include "harness/launch/identity.h"
+#include "harness/plan/catalogue.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<ListedEntry> entries_of(std::span<const CatalogueEntry> catalogue) {
+  std::vector<ListedEntry> entries;
+  for (const CatalogueEntry& entry : catalogue) entries.push_back({std::string(entry.name), std::string(entry.help)});
+  return entries;
+}
+
+std::string question_of(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  if (line.empty() || line.front() != '#') return "";
+  const std::size_t begin = line.find_first_not_of("# \t");
+  return begin == std::string::npos ? "" : line.substr(begin);
+}
+
+ListedKind kind_named(const std::string& name) {
+  if (name == "scenarios") return {name, entries_of(catalogue_scenarios())};
+  if (name == "losses") return {name, entries_of(catalogue_losses())};
+  if (name == "mutants") return {name, entries_of(catalogue_mutants())};
+  return {name, configs_in(configs_folder())};
+}
+
+}  // namespace
+
+std::vector<ListedEntry> configs_in(const std::string& folder) {
+  std::vector<ListedEntry> entries;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() != ".yaml") continue;
+    entries.push_back({entry.path().string(), question_of(entry.path())});
+  }
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return entries;
+}
+
+std::string configs_folder() {
+  std::error_code error;
+  if (fs::is_directory("configs", error)) return "configs";
+  for (fs::path place = program_path(); place.has_relative_path(); place = place.parent_path()) {
+    if (const fs::path candidate = place / "configs"; fs::is_directory(candidate, error)) return candidate.string();
+  }
+  return "";
+}
+
+std::string list_text(const std::vector<ListedKind>& kinds) {
+  std::string text;
+  for (const ListedKind& kind : kinds) {
+    std::size_t width = 0;
+    for (const ListedEntry& entry : kind.entries) width = std::max(width, entry.name.size());
+    if (kinds.size() > 1) text += (text.empty() ? "" : "\n") + kind.kind + "\n";
+    const char* indent = kinds.size() > 1 ? "  " : "";
+    for (const ListedEntry& entry : kind.entries) {
+      std::string line = fmt::format("{}{:<{}}  {}", indent, entry.name, width, entry.help);
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
+    }
+    if (kind.entries.empty()) text += fmt::format("{}(none)\n", indent);
+  }
+  return text;
+}
+
+std::string list_json(const std::vector<ListedKind>& kinds) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const ListedKind& kind : kinds) {
+    nlohmann::json entries = nlohmann::json::array();
+    for (const ListedEntry& entry : kind.entries) entries.push_back({{"name", entry.name}, {"help", entry.help}});
+    json[kind.kind] = std::move(entries);
+  }
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+int list_command(const ListOptions& options, const Console& console) {
+  const std::vector<std::string_view> known = {"scenarios", "losses", "mutants", "configs"};
+  std::vector<ListedKind> kinds;
+  if (options.what.empty()) {
+    for (const std::string_view name : known) kinds.push_back(kind_named(std::string(name)));
+  } else {
+    require_known(options.what, known, "list", "kind");
+    kinds.push_back(kind_named(options.what));
+  }
+  console.out << (options.json ? list_json(kinds) : list_text(kinds));
+  return kExitAsExpected;
+}
+
+}  // namespace lockstep

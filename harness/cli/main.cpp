@@ -1,0 +1,62 @@
+// lockstep: parse, call, catch, exit status.
+
+#include <exception>
+#include <iostream>
+#include <variant>
+
+#include "harness/cli/commands.h"
+#include "harness/launch/parent_process.h"
+#include "harness/plan/errors.h"
+#include "harness/trace/reader.h"
+
+namespace lockstep {
+namespace {
+
+int call(const CommandOptions& command, const Console& console, double started) {
+  struct Caller {
+    const Console& console;
+    double started;
+    int operator()(const RunOptions& o) const { return run_command(o, console, started); }
+    int operator()(const PlanOptions& o) const { return plan_command(o, console); }
+    int operator()(const CompareCommandOptions& o) const { return compare_command(o, console); }
+    int operator()(const ReportOptions& o) const { return report_command(o, console); }
+    int operator()(const ListOptions& o) const { return list_command(o, console); }
+    int operator()(const DoctorOptions& o) const { return doctor_command(o, console); }
+    int operator()(const SchemaOptions& o) const { return schema_command(o, console); }
+  };
+  return std::visit(Caller{console, started}, command);
+}
+
+int guarded_call(const CommandOptions& command, const Console& console, double started) {
+  try {
+    const int code = call(command, console, started);
+    if (!console.out.flush()) throw MachineError("standard output cannot be written");
+    return code;
+  } catch (const ConfigError& error) {
+    for (const ConfigProblem& problem : error.problems()) console.err << problem.text() << "\n";
+    return kExitUsage;
+  } catch (const TraceError& error) {
+    console.err << error.what() << "\n";
+    return kExitUsage;
+  } catch (const MachineError& error) {
+    console.err << "lockstep: " << error.what() << "\n";
+    return kExitMachine;
+  } catch (const std::exception& error) {
+    console.err << "lockstep: a fault of its own: " << error.what() << "\n";
+    return kExitMachine;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  const double started = lockstep::monotonic_s();
+  const lockstep::ParsedLine line = lockstep::parse_command_line(argc, argv);
+  if (!line.command) {
+    std::cout << line.out << std::flush;
+    std::cerr << line.err;
+    return line.exit_code;
+  }
+  return lockstep::guarded_call(*line.command, lockstep::process_console(), started);
+}

@@ -1,0 +1,173 @@
+#include "harness/cli/options.h"
+
+#include <CLI/CLI.hpp>
+
+#include <sstream>
+
+#include "harness/launch/identity.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kUsage = 2;
+
+constexpr const char* kAbout =
+    "Says whether a distributed training run trains the same as the run it should equal, and if not, where they first part.";
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 every verdict as expected, 1 not so, 2 usage or config, 3 a rank died, 4 a rank hung,\n"
+    "5 undecided only, 6 nothing selected, 7 the machine's or lockstep's fault, 130 interrupted (run again to resume).";
+
+std::string version_text() {
+  const std::string libtorch = libtorch_version(rank_program_path());
+  return std::string("lockstep ") + LOCKSTEP_VERSION +
+         (libtorch.empty() ? " (no lockstep-rank beside it)" : " (LibTorch " + libtorch + ")");
+}
+
+CLI::Option* repeated(CLI::App* command, const std::string& name, std::vector<std::string>& values,
+                      const std::string& help) {
+  return command->add_option(name, values, help)->allow_extra_args(false);
+}
+
+CLI::Option* last_wins(CLI::Option* option) {
+  return option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void add_selection(CLI::App* command, MatrixSelection& selection) {
+  command->add_option("CONFIG", selection.config, "YAML matrix")->required();
+  repeated(command, "--set", selection.set, "set a config value; of an axis, replace it")->type_name("KEY=VALUE");
+  last_wins(command->add_option("--only", selection.only, "cells: 'negatives==local', 'layout!=3x8 && lr_rule==none', or a name"))
+      ->type_name("EXPR");
+  last_wins(command->add_option("--seeds", selection.seeds, "0..9 or 1,4,7 instead of the config's"))->type_name("A..B");
+  last_wins(command->add_option("--out", selection.out, "folder of results (default: out/<name of the matrix>)"))
+      ->type_name("DIR");
+  last_wins(command->add_option("--jobs", selection.jobs, "ranks at once (default: cores)"))
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+}
+
+CLI::App* add_run(CLI::App& app, RunOptions& options) {
+  CLI::App* command = app.add_subcommand("run", "run a matrix, judge it, write the reports");
+  add_selection(command, options.selection);
+  command->add_flag("--fresh", options.fresh, "do the selected runs anew instead of reusing finished ones");
+  command->add_flag("--dry-run", options.dry_run, "say what would run, and stop");
+  command->add_flag("--json", options.json, "results.json on stdout instead of the table");
+  return command;
+}
+
+CLI::App* add_plan(CLI::App& app, PlanOptions& options) {
+  CLI::App* command = app.add_subcommand("plan", "what would run, on what, for how long, what is reused and why");
+  add_selection(command, options.selection);
+  command->add_flag("--json", options.json, "every run with its config, as JSON");
+  return command;
+}
+
+CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
+  CLI::App* command = app.add_subcommand("compare", "where two runs first part, from their traces alone");
+  command->add_option("RUN_A", options.run_a, "run folder of the reference")->required();
+  command->add_option("RUN_B", options.run_b, "run folder")->required();
+  repeated(command, "--expect", options.expect, "verdicts to exit 0 for: identical,within_envelope,divergent")
+      ->type_name("LIST");
+  repeated(command, "--repeat", options.repeats, "run folder of a permuted repeat of RUN_A, to measure the band")
+      ->type_name("DIR");
+  command->add_flag("--json", options.json, "the verdict as JSON");
+  return command;
+}
+
+CLI::App* add_report(CLI::App& app, ReportOptions& options) {
+  CLI::App* command = app.add_subcommand("report", "render the results of a finished matrix");
+  command->add_option("DIR", options.dir, "folder with results.json")->required();
+  repeated(command, "--format", options.formats,
+           "html, md, json, junit, text; one goes to stdout, several into DIR (default: text)")
+      ->type_name("LIST");
+  return command;
+}
+
+CLI::App* add_list(CLI::App& app, ListOptions& options) {
+  CLI::App* command = app.add_subcommand("list", "what there is to run");
+  command->add_option("WHAT", options.what, "scenarios, losses, mutants or configs (default: all)");
+  command->add_flag("--json", options.json, "as JSON");
+  return command;
+}
+
+CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
+  CLI::App* command = app.add_subcommand("doctor", "is this machine fit to run; ends with an all-reduce of two real ranks");
+  command->add_flag("--json", options.json, "as JSON");
+  return command;
+}
+
+CLI::App* add_schema(CLI::App& app, SchemaOptions& options) {
+  CLI::App* command = app.add_subcommand("schema", "JSON Schema of configs, or of results.json");
+  command->add_option("OF", options.of, "config or results (default: config)");
+  return command;
+}
+
+bool is_plain(char c) {
+  constexpr const char* kOthers = "_-./:=,@%+";
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::char_traits<char>::find(kOthers, 10, c) != nullptr;
+}
+
+}  // namespace
+
+ParsedLine parse_command_line(int argc, const char* const* argv) {
+  CLI::App app(kAbout, "lockstep");
+  app.footer(kExitCodes);
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "help of all commands");
+  app.set_version_flag("--version", version_text);
+  RunOptions run;
+  PlanOptions plan;
+  CompareCommandOptions compare;
+  ReportOptions report;
+  ListOptions list;
+  DoctorOptions doctor;
+  SchemaOptions schema;
+  const CLI::App* run_command = add_run(app, run);
+  const CLI::App* plan_command = add_plan(app, plan);
+  const CLI::App* compare_command = add_compare(app, compare);
+  const CLI::App* report_command = add_report(app, report);
+  const CLI::App* list_command = add_list(app, list);
+  const CLI::App* doctor_command = add_doctor(app, doctor);
+  const CLI::App* schema_command = add_schema(app, schema);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out, err;
+    const int code = app.exit(error, out, err);
+    return {std::nullopt, code == 0 ? 0 : kUsage, out.str(), err.str()};
+  }
+  ParsedLine line;
+  if (run_command->parsed()) line.command = run;
+  if (plan_command->parsed()) line.command = plan;
+  if (compare_command->parsed()) line.command = compare;
+  if (report_command->parsed()) line.command = report;
+  if (list_command->parsed()) line.command = list;
+  if (doctor_command->parsed()) line.command = doctor;
+  if (schema_command->parsed()) line.command = schema;
+  return line;
+}
+
+std::string shell_quoted(const std::string& word) {
+  bool plain = !word.empty();
+  for (const char c : word) plain = plain && is_plain(c);
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char c : word) {
+    if (c == '\'') quoted += "'\\''";
+    else quoted += c;
+  }
+  return quoted + "'";
+}
+
+std::string command_text(const MatrixSelection& selection) {
+  std::string text = "lockstep run " + shell_quoted(selection.config);
+  for (const std::string& setting : selection.set) text += " --set " + shell_quoted(setting);
+  if (!selection.only.empty()) text += " --only " + shell_quoted(selection.only);
+  if (!selection.seeds.empty()) text += " --seeds " + shell_quoted(selection.seeds);
+  if (!selection.out.empty()) text += " --out " + shell_quoted(selection.out);
+  if (selection.jobs > 0) text += " --jobs " + std::to_string(selection.jobs);
+  return text;
+}
+
+}  // namespace lockstep

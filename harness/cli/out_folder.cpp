@@ -1,0 +1,64 @@
+#include "harness/cli/out_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/launch/run_folder.h"
+#include "harness/plan/errors.h"
+#include "harness/trace/rank_result.h"
+#include "reports/format.h"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+OutFolder::OutFolder(const std::string& path, const Matrix& matrix) : path_(path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw MachineError(path + ": cannot be created: " + error.message());
+  const std::string lock_path = path + "/.lock";
+  lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0) throw MachineError(lock_path + ": " + std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    const bool taken = errno == EWOULDBLOCK;
+    const std::string why = std::strerror(errno);
+    ::close(lock_);
+    if (taken) throw ConfigError(path + ": another lockstep writes there; wait for it, or give another --out");
+    throw MachineError(lock_path + ": " + why);
+  }
+  write_file_atomically(path + "/matrix.json", matrix_stamp(matrix));
+}
+
+OutFolder::~OutFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void OutFolder::remove_runs(const Plan& plan) const {
+  for (const PlannedRun& run : plan.runs) {
+    const std::string dir = run_folder(path_, run.id);
+    std::error_code error;
+    fs::remove_all(dir, error);
+    if (error) throw MachineError(dir + ": cannot be removed: " + error.message());
+  }
+}
+
+void OutFolder::write_reports(const Results& results) const {
+  for (const ReportFormat& format : report_formats()) {
+    if (format.file_name.empty()) continue;
+    write_file_atomically(path_ + "/" + std::string(format.file_name), render(results, std::string(format.name)));
+  }
+}
+
+std::string append_step_summary(const std::string& path, const std::string& markdown) {
+  std::ofstream file(path, std::ios::binary | std::ios::app);
+  file << markdown << "\n" << std::flush;
+  return file ? "" : path + ": the step summary cannot be written: " + std::strerror(errno);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+#pragma once
+// From a selection to a plan: what `run` and `plan` do alike.
+
+#include <string>
+#include <vector>
+
+#include "harness/cli/options.h"
+#include "harness/plan/plan.h"
+
+namespace lockstep {
+
+struct Prepared {
+  std::string out_dir;
+  std::string rank_program;
+  BuildIdentity identity;
+  Plan plan;
+  bool nothing_selected() const { return plan.matrix.cells.empty(); }
+};
+
+/// Reads the config, checks that its data can be loaded and that the output folder is its own, and plans. Throws
+/// ConfigError, MachineError.
+Prepared prepare(const MatrixSelection& selection);
+
+/// "no cell of CONFIG is selected by --only '…'; it has these: …"
+std::string nothing_selected_text(const MatrixSelection& selection);
+
+/// One hash for all data that the matrix's configs read. Throws ConfigError if a file is missing or corrupt.
+std::string check_data(const Matrix& matrix);
+
+/// 16 hex digits over the hashes of all planned runs: two matrices with equal ones run the same.
+std::string plan_hash(const Plan& plan);
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+
+#include "harness/cli/commands.h"
+#include "harness/cli/words.h"
+#include "harness/judge/results.h"
+#include "harness/plan/errors.h"
+#include "harness/trace/rank_result.h"
+#include "reports/format.h"
+#include "reports/terminal.h"
+
+namespace lockstep {
+namespace {
+
+Results read_results(const std::string& dir) {
+  const std::string path = dir + "/results.json";
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(path + ": cannot be read; `lockstep run` writes it when a matrix has finished");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  try {
+    return results_from_json(text, path);
+  } catch (const std::runtime_error& error) {
+    throw ConfigError(error.what());
+  }
+}
+
+const ReportFormat& format_named(const std::string& name) {
+  std::vector<std::string_view> known;
+  for (const ReportFormat& format : report_formats()) {
+    if (format.name == name) return format;
+    known.push_back(format.name);
+  }
+  require_known(name, known, "--format", "format");
+  throw ConfigError("--format: '" + name + "' is known but cannot be rendered");
+}
+
+}  // namespace
+
+int report_command(const ReportOptions& options, const Console& console) {
+  std::vector<std::string> names = split_lists(options.formats);
+  for (const std::string& name : names) format_named(name);
+  const Results results = read_results(options.dir);
+  if (names.empty() || (names.size() == 1 && names.front() == "text")) {
+    console.out << terminal_table(results, console.out_colour, console.out_width);
+    return kExitAsExpected;
+  }
+  if (names.size() == 1) {
+    console.out << render(results, names.front());
+    return kExitAsExpected;
+  }
+  for (const std::string& name : names) {
+    const ReportFormat& format = format_named(name);
+    const std::string file = format.file_name.empty() ? "report.txt" : std::string(format.file_name);
+    const std::string path = options.dir + "/" + file;
+    write_file_atomically(path, render(results, name));
+    console.out << path << "\n";
+  }
+  return kExitAsExpected;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <ostream>
+#include <thread>
+
+#include "harness/cli/commands.h"
+#include "harness/cli/out_folder.h"
+#include "harness/cli/prepare.h"
+#include "harness/cli/progress.h"
+#include "harness/cli/texts.h"
+#include "harness/judge/judge.h"
+#include "harness/launch/parent_process.h"
+#include "reports/markdown.h"
+#include "reports/terminal.h"
+
+namespace lockstep {
+namespace {
+
+volatile int stop_requested = 0;
+
+void request_stop(int) { stop_requested = stop_requested == 0 ? 1 : 2; }
+
+/// Signals that end a run in order instead of at once, as long as this lives.
+class StopSignals {
+ public:
+  StopSignals() {
+    struct sigaction action {};
+    action.sa_handler = request_stop;  // no SA_RESTART: a wait shall end
+    for (std::size_t i = 0; i < kCount; ++i) {
+      ::sigaction(kNumbers[i], nullptr, &before_[i]);
+      // Whoever started us under nohup wants us to live on.
+      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kNumbers[i], &action, nullptr);
+    }
+  }
+  ~StopSignals() {
+    for (std::size_t i = 0; i < kCount; ++i) ::sigaction(kNumbers[i], &before_[i], nullptr);
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  static constexpr std::size_t kCount = 3;
+  static constexpr int kNumbers[kCount] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction before_[kCount];
+};
+
+LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Console& console, double command_started) {
+  Progress progress(prepared.plan, console, monotonic_s);
+  LaunchOptions options;
+  options.rank_program = prepared.rank_program;
+  options.out_dir = prepared.out_dir;
+  options.jobs = jobs;
+  options.command_started = command_started;
+  options.stop_requested = &stop_requested;
+  options.on_event = [&](const RunEvent& event) { progress.on_event(event); };
+  const StopSignals signals;
+  return launch(prepared.plan, options, prepared.identity);
+}
+
+int judge_and_report(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
+                     const RunOptions& options, const Console& console) {
+  JudgeOptions judge;
+  judge.out_dir = prepared.out_dir;
+  judge.command = command_text(options.selection);
+  judge.failures = failures_by_run(launched);
+  judge.jobs = options.selection.jobs > 0 ? options.selection.jobs
+                                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const Results results = judge_matrix(prepared.plan, judge);
+  folder.write_reports(results);
+  if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
+    const std::string problem = append_step_summary(path, markdown_summary(results));
+    if (!problem.empty()) console.err << problem << "\n";
+  }
+  console.err << failure_blocks(launched, prepared.out_dir, results, judge.command) << std::flush;
+  if (options.json) {
+    console.out << results_to_json(results);
+  } else {
+    console.out << terminal_table(results, console.out_colour, console.out_width);
+    console.out << "report: " << prepared.out_dir << "/report.html\n";
+  }
+  return exit_code_of(results);
+}
+
+}  // namespace
+
+int run_command(const RunOptions& options, const Console& console, double command_started) {
+  Prepared prepared = prepare(options.selection);
+  if (prepared.nothing_selected()) {
+    console.err << nothing_selected_text(options.selection);
+    return kExitNothing;
+  }
+  const int jobs = options.selection.jobs;
+  if (options.dry_run) {
+    console.out << (options.json ? plan_json(prepared.plan, jobs) : plan_text(prepared.plan, jobs));
+    return kExitAsExpected;
+  }
+  const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
+  if (options.fresh) {
+    folder.remove_runs(prepared.plan);
+    prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
+  }
+  console.err << opening_text(prepared, jobs) << std::flush;
+  const LaunchReport launched = launch_with_progress(prepared, jobs, console, command_started);
+  if (launched.interrupted) {
+    console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
+                               launched.finished + launched.reused, prepared.plan.runs.size(),
+                               command_text(options.selection));
+    return kExitInterrupted;
+  }
+  return judge_and_report(prepared, launched, folder, options, console);
+}
+
+}  // namespace lockstep
