@@ -14,8 +14,8 @@ TraceReader open_rank(const std::string& dir, int rank) {
   const std::string path = fmt::format("{}/rank-{}.trace", dir, rank);
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
-    throw TraceError(fmt::format("{}: there is no such trace; a run leaves one for each rank unless its trace level is off",
-                                 path));
+    throw TraceError(fmt::format(
+        "{}: there is no such trace; a run leaves one for each rank unless its trace level is off", path));
   }
   return TraceReader(path);
 }
@@ -29,8 +29,8 @@ RunReader::RunReader(const std::string& dir) : dir_(dir) {
   for (int rank = 0; rank < world_size; ++rank) {
     const TraceHeader& each = readers_[static_cast<std::size_t>(rank)].header();
     if (each.rank == rank && each.world_size == world_size) continue;
-    throw TraceError(fmt::format("{}/rank-{}.trace: written by rank {} of {}, where rank {} of {} belongs", dir, rank,
-                                 each.rank, each.world_size, rank, world_size));
+    throw TraceError(fmt::format("{}/rank-{}.trace: written by rank {} of {}, where rank {} of {} belongs",
+                                 dir, rank, each.rank, each.world_size, rank, world_size));
   }
 }
 
@@ -39,8 +39,8 @@ void RunReader::find_end(const std::vector<bool>& ended) {
   // What a rank itself says of its end tells more than that the others go on.
   for (std::size_t rank = 0; rank < readers_.size(); ++rank) {
     if (!ended[rank] || readers_[rank].finished()) continue;
-    end_ = fmt::format("{}/rank-{}.trace {}{}", dir_, rank, readers_[rank].end().starts_with("cut") ? "is " : "",
-                       readers_[rank].end());
+    end_ = fmt::format("{}/rank-{}.trace {}{}", dir_, rank,
+                       readers_[rank].end().starts_with("cut") ? "is " : "", readers_[rank].end());
     return;
   }
   if (std::all_of(ended.begin(), ended.end(), [](bool one) { return one; })) return;
@@ -79,7 +79,8 @@ std::string short_number(double value) { return fmt::format("{:.6g}", value); }
 std::string exact_number(double value) { return fmt::format("{}", value); }
 
 std::string rank_text(int rank, int world_size) {
-  return rank < 0 ? fmt::format("all {} ranks", world_size) : fmt::format("rank {}", rank);
+  if (rank < 0 && world_size > 1) return fmt::format("all {} ranks", world_size);
+  return fmt::format("rank {}", std::max(rank, 0));
 }
 
 std::string counted(int64_t count, const std::string& noun) {

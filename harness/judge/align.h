@@ -15,10 +15,12 @@ struct StepOfRun {
   std::vector<StepRecords> ranks;
 };
 
-/// Reads rank-<r>.trace of every rank of a run folder side by side. How many ranks there are stands in rank 0's header.
+/// Reads rank-<r>.trace of every rank of a run folder side by side. How many ranks there are stands in rank
+/// 0's header.
 class RunReader {
  public:
-  /// Throws TraceError: a trace is missing, damaged, or of another rank or world size than its name and rank 0 say.
+  /// Throws TraceError: a trace is missing, damaged, or of another rank or world size than its name and rank
+  /// 0 say.
   explicit RunReader(const std::string& dir);
   const std::string& dir() const { return dir_; }
   int world_size() const { return static_cast<int>(readers_.size()); }

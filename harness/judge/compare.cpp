@@ -47,7 +47,8 @@ Certification certify(const std::string& emulated_dir, const std::string& real_d
   result.asked = asked;
   if (!pairs.same_layout()) {
     throw TraceError(fmt::format("{}: {}, where {} has {}: no prefix of it", real_dir,
-                                 counted(pairs.b().world_size(), "rank"), emulated_dir, pairs.a().world_size()));
+                                 counted(pairs.b().world_size(), "rank"), emulated_dir,
+                                 pairs.a().world_size()));
   }
   while (result.steps < asked && pairs.next()) {
     if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
@@ -67,7 +68,8 @@ std::string identical_sentence(StepPairs& pairs) {
   const std::string ends = pairs.ends();
   const std::string steps = counted(pairs.compared(), "step");
   if (ends.empty()) {
-    return fmt::format("Identical: every bit of {} on {} agrees.", steps, counted(pairs.a().world_size(), "rank"));
+    return fmt::format("Identical: every bit of {} on {} agrees.", steps,
+                       counted(pairs.a().world_size(), "rank"));
   }
   return fmt::format("Identical as far as both go, {}: {}.", steps, ends);
 }
@@ -104,8 +106,9 @@ Mechanism compare_same_layout(StepPairs& pairs) {
     // result.cause is named here, from the divergence and the ledgers around it.
   } else if (result.compared_steps == 0) {
     result.verdict = VerdictKind::inconclusive;
-    result.sentence = fmt::format("Nothing could be compared: {}.",
-                                  pairs.ends().empty() ? "both traces end before the first step" : pairs.ends());
+    result.sentence =
+        fmt::format("Nothing could be compared: {}.",
+                    pairs.ends().empty() ? "both traces end before the first step" : pairs.ends());
   } else {
     result.verdict = VerdictKind::identical;
     result.sentence = identical_sentence(pairs);

@@ -13,23 +13,26 @@ namespace lockstep {
 struct Difference {
   Divergence divergence;
   Phase phase = Phase::samples;
-  /// |norm - norm'| (of scalars |value - value'|) over the size of the whole phase on that rank; infinite if something is
-  /// missing or of another shape, NaN if the traces do not tell.
+  /// |norm - norm'| (of scalars |value - value'|) over the size of the whole phase on that rank; infinite if
+  /// something is missing or of another shape, NaN if the traces do not tell.
   double relative = 0;
 };
 
-/// The phases whose values are compared exactly whatever the layouts: sample ids, random streams, control values.
+/// The phases whose values are compared exactly whatever the layouts: sample ids, random streams, control
+/// values.
 inline bool is_exact(Phase phase) {
   return phase == Phase::samples || phase == Phase::random || phase == Phase::control;
 }
 
-/// The first difference in bits of two runs of one layout at one step, by phase, rank and order in the step. A collective
-/// whose inputs agree on all ranks and whose result does not goes before what was computed from it. What only one of the
-/// runs recorded as an observer (snapshots, evaluations, term sums) is no difference.
-std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, bool exact_phases_only = false);
+/// The first difference in bits of two runs of one layout at one step, by phase, rank and order in the step.
+/// A collective whose inputs agree on all ranks and whose result does not goes before what was computed from
+/// it. What only one of the runs recorded as an observer (snapshots, evaluations, term sums) is no
+/// difference.
+std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b,
+                                           bool exact_phases_only = false);
 
-/// The same for runs of different layouts, in the exact phases: samples as a multiset, random streams by the sum of their
-/// hashes, control values on every rank.
+/// The same for runs of different layouts, in the exact phases: samples as a multiset, random streams by the
+/// sum of their hashes, control values on every rank.
 std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b);
 
 /// Energies with another count of columns a row: "2 negatives of 23".
@@ -59,7 +62,8 @@ class StepPairs {
   int64_t compared() const { return compared_; }
   /// A step that one run recorded and the other skipped.
   const std::optional<Divergence>& missing_step() const { return missing_step_; }
-  /// In words what the comparison could not reach: cut traces, unequal lengths; empty if both ended together and whole.
+  /// In words what the comparison could not reach: cut traces, unequal lengths; empty if both ended together
+  /// and whole.
   std::string ends() const;
 
  private:
@@ -69,15 +73,16 @@ class StepPairs {
   int64_t compared_ = 0;
 };
 
-/// How far a run on real ranks agrees bit for bit with the emulated one, at most `asked` steps. `seed` and `backend` are
-/// left to the caller, who knows the plan. Throws TraceError.
+/// How far a run on real ranks agrees bit for bit with the emulated one, at most `asked` steps. `seed` and
+/// `backend` are left to the caller, who knows the plan. Throws TraceError.
 Certification certify(const std::string& emulated_dir, const std::string& real_dir, int64_t asked);
 
 /// Mechanism of two runs of different layouts from free traces alone, by the analytic rounding bound.
 Mechanism compare_layouts(StepPairs& pairs);
 
-/// The analytic bound, relative to the size of the compared phase, `steps` steps after equal parameters. Rounding of
-/// float32 sums, times 128; it grows with the square of the steps because training amplifies what rounding began.
+/// The analytic bound, relative to the size of the compared phase, `steps` steps after equal parameters.
+/// Rounding of float32 sums, times 128; it grows with the square of the steps because training amplifies what
+/// rounding began.
 double rounding_bound(int64_t steps);
 
 }  // namespace lockstep

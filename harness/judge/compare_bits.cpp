@@ -53,7 +53,8 @@ bool is_observation(Phase phase) {
 }
 
 bool holds(const RecordList& list, const Record& subject) {
-  return std::any_of(list.begin(), list.end(), [&](const Record* each) { return same_subject(*each, subject); });
+  return std::any_of(list.begin(), list.end(),
+                     [&](const Record* each) { return same_subject(*each, subject); });
 }
 
 RecordList of_phase(const StepRecords& step, Phase phase) {
@@ -129,7 +130,8 @@ bool all_equal(const StepRecords& a, const StepRecords& b) {
   return true;
 }
 
-std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank, bool exact_only) {
+std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank,
+                                            bool exact_only) {
   if (all_equal(a, b)) return std::nullopt;
   for (int p = 0; p <= static_cast<int>(Phase::term_sums); ++p) {
     const auto phase = static_cast<Phase>(p);
@@ -146,15 +148,17 @@ std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepReco
   return std::nullopt;
 }
 
-/// A collective that all ranks entered with equal bits in both runs and that gave other bits: communication itself, and
-/// so the origin of whatever was computed from it later in the step.
-std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOfRun& b, const RankDifference& first) {
+/// A collective that all ranks entered with equal bits in both runs and that gave other bits: communication
+/// itself, and so the origin of whatever was computed from it later in the step.
+std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOfRun& b,
+                                                const RankDifference& first) {
   const auto world_size = a.ranks.size();
   std::vector<RecordList> lists_a, lists_b;
   for (std::size_t rank = 0; rank < world_size; ++rank) {
     lists_a.push_back(of_phase(a.ranks[rank], Phase::collective));
     lists_b.push_back(of_phase(b.ranks[rank], Phase::collective));
-    if (lists_a[rank].size() != lists_a[0].size() || lists_b[rank].size() != lists_a[0].size()) return std::nullopt;
+    if (lists_a[rank].size() != lists_a[0].size() || lists_b[rank].size() != lists_a[0].size())
+      return std::nullopt;
   }
   for (std::size_t i = 0; i < lists_a[0].size(); ++i) {
     bool inputs_agree = true;
@@ -168,9 +172,11 @@ std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOf
     if (!inputs_agree || !changed) continue;
     const Record* record = lists_b[*changed][i];
     // Records of a rank lie in the order in which they were written: only what came later can stem from this.
-    const Record* of_first = first.b != nullptr && first.rank == static_cast<int>(*changed) ? first.b : nullptr;
+    const Record* of_first =
+        first.b != nullptr && first.rank == static_cast<int>(*changed) ? first.b : nullptr;
     if (of_first != nullptr && of_first < record) return std::nullopt;
-    return RankDifference{Phase::collective, static_cast<int>(*changed), lists_a[*changed][i], record, "bits", kUnknown};
+    return RankDifference{Phase::collective, static_cast<int>(*changed), lists_a[*changed][i], record, "bits",
+                          kUnknown};
   }
   return std::nullopt;
 }
@@ -224,12 +230,14 @@ std::string describe(const Record* mine, const Record* other, const std::string&
   }
   if (mine->phase == Phase::collective) {
     const CollectiveRecord& it = mine->collective;
-    if (kind == "value") return fmt::format("reduction {}, root {}", it.reduction.empty() ? "none" : it.reduction, it.root);
+    if (kind == "value")
+      return fmt::format("reduction {}, root {}", it.reduction.empty() ? "none" : it.reduction, it.root);
     return fmt::format("in {}, out {}", hex16(it.hash_in), hex16(it.hash_out));
   }
   std::string text = "hash " + hex16(mine->stats.hash);
   if (mine->has_stats) text += ", norm " + exact_number(mine->stats.norm);
-  if (other != nullptr) text += first_element(is_a ? *mine : *other, is_a ? *other : *mine, is_a).value_or("");
+  if (other != nullptr)
+    text += first_element(is_a ? *mine : *other, is_a ? *other : *mine, is_a).value_or("");
   return text;
 }
 
@@ -247,10 +255,13 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
   it.actual = describe(found.b, found.a, found.kind, false);
   std::string what = fmt::format("{}: expected {}, found {}", it.where, it.expected, it.actual);
   if (it.kind == "missing") {
-    what = it.where + (found.b == nullptr ? " is missing" : " is there, and the reference has nothing of that name");
+    what = it.where +
+           (found.b == nullptr ? " is missing" : " is there, and the reference has nothing of that name");
   }
-  if (it.kind == "order") what = fmt::format("another order: {} where {} was expected", it.actual, it.expected);
-  it.sentence = fmt::format("They part at step {}, {}, {}: {}.", step, it.phase, rank_text(it.rank, world_size), what);
+  if (it.kind == "order")
+    what = fmt::format("another order: {} where {} was expected", it.actual, it.expected);
+  it.sentence =
+      fmt::format("They part at step {}, {}, {}: {}.", step, it.phase, rank_text(it.rank, world_size), what);
   return result;
 }
 
@@ -265,19 +276,21 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
     if (one) found.push_back(std::move(*one));
   }
   if (found.empty()) return std::nullopt;
-  const auto first = std::min_element(found.begin(), found.end(), [](const RankDifference& x, const RankDifference& y) {
-    return x.phase < y.phase;   // of equal phases the first stays: the lowest rank
-  });
+  const auto first =
+      std::min_element(found.begin(), found.end(), [](const RankDifference& x, const RankDifference& y) {
+        return x.phase < y.phase;  // of equal phases the first stays: the lowest rank
+      });
   if (!is_exact(first->phase)) {
     if (const auto collective = faulty_collective(a, b, *first)) {
       return worded(*collective, a.step, false, static_cast<int>(world_size));
     }
   }
   auto name = [](const RankDifference& each) { return (each.a ? each.a : each.b)->name; };
-  const bool on_all = world_size > 1 && found.size() == world_size &&
-                      std::all_of(found.begin(), found.end(), [&](const RankDifference& each) {
-                        return each.phase == first->phase && name(each) == name(*first) && each.kind == first->kind;
-                      });
+  const bool on_all =
+      world_size > 1 && found.size() == world_size &&
+      std::all_of(found.begin(), found.end(), [&](const RankDifference& each) {
+        return each.phase == first->phase && name(each) == name(*first) && each.kind == first->kind;
+      });
   return worded(*first, a.step, on_all, static_cast<int>(world_size));
 }
 
@@ -295,10 +308,10 @@ std::optional<ReplicaDrift> replica_drift(const StepOfRun& step) {
         if (same_subject(mine, expected[j])) other = &expected[j];
       }
       if (other == nullptr || same_value(mine, *other) || (first && mine.phase >= first->phase)) continue;
-      first = ReplicaDrift{
-          mine.phase, static_cast<int>(rank), mine.name,
-          fmt::format("at step {}, {}, rank {} holds {} for {} and rank 0 {}", step.step, name_of(mine.phase), rank,
-                      describe(&mine, other, "bits", false), mine.name, describe(other, &mine, "bits", true))};
+      first = ReplicaDrift{mine.phase, static_cast<int>(rank), mine.name,
+                           fmt::format("at step {}, {}, rank {} holds {} for {} and rank 0 {}", step.step,
+                                       name_of(mine.phase), rank, describe(&mine, other, "bits", false),
+                                       mine.name, describe(other, &mine, "bits", true))};
     }
   }
   return first;

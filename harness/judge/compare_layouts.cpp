@@ -1,4 +1,5 @@
-// Runs of different layouts from their free traces: rows meet by sample id, what rounding touches is bounded, not measured.
+// Runs of different layouts from their free traces: rows meet by sample id, what rounding touches is bounded,
+// not measured.
 
 #include <algorithm>
 #include <bit>
@@ -40,8 +41,9 @@ Difference difference(int64_t step, Phase phase, int rank, const std::string& wh
   result.phase = phase;
   result.relative = kInfinity;
   result.divergence = {step, name_of(phase), rank, where, kind, expected, actual, ""};
-  result.divergence.sentence = fmt::format("They part at step {}, {}, {}: {}: expected {}, found {}.", step,
-                                           name_of(phase), rank_text(rank, world_size), where, expected, actual);
+  result.divergence.sentence =
+      fmt::format("They part at step {}, {}, {}: {}: expected {}, found {}.", step, name_of(phase),
+                  rank_text(rank, world_size), where, expected, actual);
   return result;
 }
 
@@ -78,7 +80,8 @@ std::string samples_text(const std::vector<int64_t>& ids) {
 
 std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun& b) {
   // The merged hash settles the common case; ids in other rows are the same batch all the same.
-  if (merged_hash(a, Phase::samples, "samples") == merged_hash(b, Phase::samples, "samples")) return std::nullopt;
+  if (merged_hash(a, Phase::samples, "samples") == merged_hash(b, Phase::samples, "samples"))
+    return std::nullopt;
   const std::vector<int64_t> in_a = sorted_ids(a), in_b = sorted_ids(b);
   std::vector<int64_t> missing, extra;
   std::set_difference(in_a.begin(), in_a.end(), in_b.begin(), in_b.end(), std::back_inserter(missing));
@@ -167,8 +170,9 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
     if (wrong.empty()) continue;
     const Record* actual = find(b.ranks[static_cast<std::size_t>(wrong[0])], Phase::control, name);
     const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
-    return difference(a.step, Phase::control, on_all ? -1 : wrong[0], name, expected && actual ? "value" : "missing",
-                      control_text(expected), control_text(actual), world_size);
+    return difference(a.step, Phase::control, on_all ? -1 : wrong[0], name,
+                      expected && actual ? "value" : "missing", control_text(expected), control_text(actual),
+                      world_size);
   }
   return std::nullopt;
 }
@@ -192,7 +196,8 @@ class BoundedStep {
 
  private:
   /// Nothing if |expected - actual| <= bound * size; counts how much of the bound it takes.
-  std::optional<Difference> within(Phase phase, const std::string& where, double expected, double actual, double size) {
+  std::optional<Difference> within(Phase phase, const std::string& where, double expected, double actual,
+                                   double size) {
     const double gap = std::abs(expected - actual);
     const double share = gap == 0 ? 0 : size > 0 && std::isfinite(gap) ? gap / (bound_ * size) : kInfinity;
     if (share <= 1) {
@@ -200,11 +205,11 @@ class BoundedStep {
       return std::nullopt;
     }
     used_ = share;
-    Difference found = difference(a_.step, phase, -1, where, "band", exact_number(expected), exact_number(actual),
-                                  static_cast<int>(b_.ranks.size()));
+    Difference found = difference(a_.step, phase, -1, where, "band", exact_number(expected),
+                                  exact_number(actual), static_cast<int>(b_.ranks.size()));
     found.divergence.sentence.pop_back();
-    found.divergence.sentence +=
-        fmt::format(", which is {} times what rounding may explain (bound, not measured).", short_number(share));
+    found.divergence.sentence += fmt::format(
+        ", which is {} times what rounding may explain (bound, not measured).", short_number(share));
     return found;
   }
 
@@ -230,11 +235,17 @@ class BoundedStep {
     const int world_size = static_cast<int>(b_.ranks.size());
     const int64_t expected = columns_of(a_.ranks[0]);
     if (expected < 0) return std::nullopt;
+    std::vector<int> wrong;
+    int64_t found = expected;
     for (int rank = 0; rank < world_size; ++rank) {
       const int64_t actual = columns_of(b_.ranks[static_cast<std::size_t>(rank)]);
       if (actual == expected || actual < 0) continue;
-      Difference found = columns_difference(a_.step, expected, actual, -1, world_size);
-      return found;
+      if (wrong.empty()) found = actual;
+      wrong.push_back(rank);
+    }
+    if (!wrong.empty()) {
+      const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
+      return columns_difference(a_.step, expected, found, on_all ? -1 : wrong[0], world_size);
     }
     const double norm_a = merged_norm(a_), norm_b = merged_norm(b_);
     if (norm_a < 0 || norm_b < 0) return std::nullopt;
@@ -254,28 +265,32 @@ class BoundedStep {
   std::optional<Difference> loss() {
     const std::optional<double> expected = mean_loss(a_), actual = mean_loss(b_);
     if (!expected || !actual) return std::nullopt;
-    return within(Phase::loss, "loss (mean over ranks)", *expected, *actual, std::max(1.0, std::abs(*expected)));
+    return within(Phase::loss, "loss (mean over ranks)", *expected, *actual,
+                  std::max(1.0, std::abs(*expected)));
   }
 
   static double total_norm(const StepOfRun& step, Phase phase) {
     double squares = 0;
-    for (const Record* record : of_phase(step.ranks[0], phase)) squares += record->stats.norm * record->stats.norm;
+    for (const Record* record : of_phase(step.ranks[0], phase))
+      squares += record->stats.norm * record->stats.norm;
     return std::sqrt(squares);
   }
 
   std::optional<Difference> gradients() {
-    // Against the whole gradient: the noise of a bias whose terms cancel is large against the bias's own norm.
+    // Against the whole gradient: the noise of a bias whose terms cancel is large against the bias's own
+    // norm.
     const double size = total_norm(a_, Phase::reduced_gradients);
     std::optional<Difference> worst;
     double most = 1;
     for (const Record* record : of_phase(a_.ranks[0], Phase::reduced_gradients)) {
       const Record* other = find(b_.ranks[0], Phase::reduced_gradients, record->name);
       if (!other) {
-        return difference(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient", "nothing",
-                          static_cast<int>(b_.ranks.size()));
+        return difference(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient",
+                          "nothing", static_cast<int>(b_.ranks.size()));
       }
       if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
-      auto found = within(Phase::reduced_gradients, record->name + " (norm)", record->stats.norm, other->stats.norm, size);
+      auto found = within(Phase::reduced_gradients, record->name + " (norm)", record->stats.norm,
+                          other->stats.norm, size);
       if (!found || used_ <= most) continue;
       most = used_;
       worst = std::move(found);
@@ -289,7 +304,8 @@ class BoundedStep {
     for (const Record* record : expected) {
       const Record* other = find(b_.ranks[0], Phase::gradient_norm, record->name);
       if (!other || !record->is_scalar) continue;
-      if (auto found = within(Phase::gradient_norm, record->name, record->value, other->value, std::abs(record->value))) {
+      if (auto found = within(Phase::gradient_norm, record->name, record->value, other->value,
+                              std::abs(record->value))) {
         return found;
       }
     }
@@ -297,8 +313,8 @@ class BoundedStep {
   }
 
   std::optional<Difference> parameters() {
-    // Adam gives a parameter whose gradient is nothing but rounding a full step in a random direction: only the norm of
-    // all parameters together is steady enough to be bounded.
+    // Adam gives a parameter whose gradient is nothing but rounding a full step in a random direction: only
+    // the norm of all parameters together is steady enough to be bounded.
     const double expected = total_norm(a_, Phase::parameters), actual = total_norm(b_, Phase::parameters);
     if (expected == 0) return std::nullopt;
     return within(Phase::parameters, "all parameters (norm)", expected, actual, expected);
@@ -317,8 +333,9 @@ Difference columns_difference(int64_t step, int64_t expected, int64_t actual, in
                                 counted(expected - 1, "negative") + " a row",
                                 counted(actual - 1, "negative") + " a row", world_size);
   if (missing > 0) found.divergence.actual += fmt::format(" ({} missing)", missing);
-  found.divergence.sentence = fmt::format("They part at step {}, energies, {}: {} of {} a row.", step,
-                                          rank_text(rank, world_size), counted(actual - 1, "negative"), expected - 1);
+  found.divergence.sentence =
+      fmt::format("They part at step {}, energies, {}: {} of {} a row.", step, rank_text(rank, world_size),
+                  counted(actual - 1, "negative"), expected - 1);
   return found;
 }
 
@@ -366,7 +383,8 @@ Mechanism compare_layouts(StepPairs& pairs) {
   }
   result.verdict = VerdictKind::within_envelope;
   result.sentence = fmt::format(
-      "Within rounding (bound, not measured): {:.2g} % of it used over the first {}; sample ids, random streams and "
+      "Within rounding (bound, not measured): {:.2g} % of it used over the first {}; sample ids, random "
+      "streams and "
       "control values agree exactly over {}.",
       100 * result.band_used, counted(bounded_steps, "step"), counted(result.compared_steps, "step"));
   if (!ends.empty()) result.sentence += fmt::format(" Compared as far as both go: {}.", ends);

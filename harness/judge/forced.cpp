@@ -41,7 +41,8 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
     found.exact = pairs.same_layout() ? first_difference(a, b, true) : first_exact_difference(a, b);
     if (pairs.same_layout() && !found.bits) found.bits = first_difference(a, b);
   }
-  if (!found.exact && pairs.missing_step()) found.exact = Difference{*pairs.missing_step(), Phase::samples, 0};
+  if (!found.exact && pairs.missing_step())
+    found.exact = Difference{*pairs.missing_step(), Phase::samples, 0};
   found.compared = pairs.compared();
   found.ends = pairs.ends();
   return found;
@@ -67,6 +68,7 @@ class ForcedJudge {
         keep_earlier(first_, same_layout() ? first_difference(*a, *b, true) : first_exact_difference(*a, *b));
       }
       judge_step(*a, *b);
+      every_bit_equal_ = every_bit_equal_ && same_layout() && !first_difference(*a, *b);
     }
     ends_ = reference_.end().empty() ? cell_.end() : reference_.end();
   }
@@ -74,7 +76,7 @@ class ForcedJudge {
   const std::optional<Difference>& first() const { return first_; }
   std::vector<ForcedStep>& steps() { return steps_; }
   const std::string& ends() const { return ends_; }
-  bool every_value_equal() const { return every_value_equal_; }
+  bool every_bit_equal() const { return every_bit_equal_; }
 
  private:
   bool same_layout() const { return reference_.world_size() == cell_.world_size(); }
@@ -92,8 +94,8 @@ class ForcedJudge {
     return values;
   }
 
-  Difference made(Phase phase, int rank, const std::string& where, const std::string& kind, const std::string& expected,
-                  const std::string& actual) const {
+  Difference made(Phase phase, int rank, const std::string& where, const std::string& kind,
+                  const std::string& expected, const std::string& actual) const {
     Difference found;
     found.phase = phase;
     found.divergence = {at_.step, name_of(phase), rank, where, kind, expected, actual, ""};
@@ -105,7 +107,6 @@ class ForcedJudge {
 
   /// Counts what `use` takes of its band; true if it lies outside.
   bool outside(const std::string& where, const BandUse& use) {
-    every_value_equal_ = every_value_equal_ && use.difference == 0;
     const double used = use.used();
     if (at_.worst_tensor.empty() || used > at_.band_used) {
       at_.band_used = used;
@@ -115,14 +116,17 @@ class ForcedJudge {
   }
 
   std::string band_text(const BandUse& use) const {
-    return fmt::format("differs by {}, {} times the {} of {}", short_number(use.difference), short_number(use.used()),
-                       repeats_.empty() ? "bound (not measured)" : "band", short_number(use.band));
+    return fmt::format("differs by {}, {} times the {} of {}", short_number(use.difference),
+                       short_number(use.used()), repeats_.empty() ? "bound (not measured)" : "band",
+                       short_number(use.band));
   }
 
-  std::optional<Difference> energies(const ForcedValues& a, const ForcedValues& b, const std::vector<ForcedValues>& repeats) {
+  std::optional<Difference> energies(const ForcedValues& a, const ForcedValues& b,
+                                     const std::vector<ForcedValues>& repeats) {
     if (!a.energies && !b.energies) return std::nullopt;
     if (!a.energies || !b.energies) {
-      return made(Phase::energies, -1, "energies", "missing", a.energies ? "energies with row and column ids" : "nothing",
+      return made(Phase::energies, -1, "energies", "missing",
+                  a.energies ? "energies with row and column ids" : "nothing",
                   b.energies ? "energies with row and column ids" : "nothing");
     }
     const EnergyDifference found = energy_difference(*a.energies, *b.energies);
@@ -134,19 +138,22 @@ class ForcedJudge {
     if (found.missing_columns + found.extra_columns > 0) {
       const int rank = found.every_rank_differs && cell_.world_size() > 1 ? -1 : found.columns_rank;
       if (found.expected_columns != found.actual_columns) {
-        return columns_difference(at_.step, found.expected_columns, found.actual_columns, rank, cell_.world_size());
+        return columns_difference(at_.step, found.expected_columns, found.actual_columns, rank,
+                                  cell_.world_size());
       }
       return made(Phase::energies, rank, "energies", "missing", "the reference's negatives",
                   counted(found.missing_columns, "other negative") + " a row");
     }
     double repeated = 0;
     for (const ForcedValues& repeat : repeats) {
-      if (repeat.energies) repeated = std::max(repeated, energy_difference(*a.energies, *repeat.energies).largest);
+      if (repeat.energies)
+        repeated = std::max(repeated, energy_difference(*a.energies, *repeat.energies).largest);
     }
     const BandUse use{found.largest, scalar_band(repeated, repeats.empty(), largest_energy(*a.energies))};
     if (!outside("energies", use)) return std::nullopt;
-    return made(Phase::energies, found.rank, fmt::format("energies, row {}, column {}", found.row_id, found.column_id),
-                "band", exact_number(found.expected), exact_number(found.actual) + "; " + band_text(use));
+    return made(Phase::energies, found.rank,
+                fmt::format("energies, row {}, column {}", found.row_id, found.column_id), "band",
+                exact_number(found.expected), exact_number(found.actual) + "; " + band_text(use));
   }
 
   double scalar_band(double repeated, bool unmeasured, double size) const {
@@ -155,8 +162,8 @@ class ForcedJudge {
   }
 
   std::optional<Difference> scalar(Phase phase, const std::string& where, std::optional<double> expected,
-                                   std::optional<double> actual, const std::vector<std::optional<double>>& repeats,
-                                   double size) {
+                                   std::optional<double> actual,
+                                   const std::vector<std::optional<double>>& repeats, double size) {
     if (!expected && !actual) return std::nullopt;
     if (!expected || !actual) {
       return made(phase, -1, where, "missing", expected ? exact_number(*expected) : "nothing",
@@ -168,7 +175,8 @@ class ForcedJudge {
     }
     const BandUse use{distance(*expected, *actual), scalar_band(repeated, repeats.empty(), size)};
     if (!outside(where, use)) return std::nullopt;
-    return made(phase, -1, where, "band", exact_number(*expected), exact_number(*actual) + "; " + band_text(use));
+    return made(phase, -1, where, "band", exact_number(*expected),
+                exact_number(*actual) + "; " + band_text(use));
   }
 
   /// At one layout, where only some ranks' local gradients differ: which rank's first, and in which tensor.
@@ -185,9 +193,11 @@ class ForcedJudge {
           if (actual.stats.hash == expected.stats.hash) break;
           differs = true;
           if (!first) {
-            first = made(Phase::local_gradients, static_cast<int>(rank), expected.name, "bits",
-                         fmt::format("hash {}, norm {}", hex16(expected.stats.hash), exact_number(expected.stats.norm)),
-                         fmt::format("hash {}, norm {}", hex16(actual.stats.hash), exact_number(actual.stats.norm)));
+            first = made(
+                Phase::local_gradients, static_cast<int>(rank), expected.name, "bits",
+                fmt::format("hash {}, norm {}", hex16(expected.stats.hash),
+                            exact_number(expected.stats.norm)),
+                fmt::format("hash {}, norm {}", hex16(actual.stats.hash), exact_number(actual.stats.norm)));
           }
           break;
         }
@@ -198,12 +208,13 @@ class ForcedJudge {
     return differing < a.ranks.size() ? first : std::nullopt;
   }
 
-  std::optional<Difference> gradients(const GradientJudgement& judgement, const StepOfRun& a, const StepOfRun& b) {
+  std::optional<Difference> gradients(const GradientJudgement& judgement, const StepOfRun& a,
+                                      const StepOfRun& b) {
     if (!judgement.missing.empty()) {
       const std::string& name = judgement.missing.front();
-      const bool in_reference = std::any_of(a.ranks[0].records.begin(), a.ranks[0].records.end(), [&](const Record& each) {
-        return each.phase == Phase::reduced_gradients && each.name == name;
-      });
+      const bool in_reference = std::any_of(
+          a.ranks[0].records.begin(), a.ranks[0].records.end(),
+          [&](const Record& each) { return each.phase == Phase::reduced_gradients && each.name == name; });
       return made(Phase::reduced_gradients, -1, name, "missing", in_reference ? "a gradient" : "nothing",
                   in_reference ? "nothing" : "a gradient");
     }
@@ -216,7 +227,8 @@ class ForcedJudge {
     if (!any_outside) return std::nullopt;
     if (auto local = local_gradient(a, b)) return local;
     const TensorUse& worst = *judgement.worst();
-    return made(Phase::reduced_gradients, -1, worst.name, "band", "norm " + exact_number(worst.norm_reference),
+    return made(Phase::reduced_gradients, -1, worst.name, "band",
+                "norm " + exact_number(worst.norm_reference),
                 fmt::format("norm {}; {}", exact_number(worst.norm_cell), band_text(worst.use)));
   }
 
@@ -241,8 +253,8 @@ class ForcedJudge {
     keep_earlier(first_, scalar(Phase::loss, "loss", reference.loss, cell.loss, losses, loss_size));
     const GradientJudgement judgement = judge_gradients(reference, cell, repeats, inputs_.band);
     keep_earlier(first_, gradients(judgement, a, b));
-    keep_earlier(first_, scalar(Phase::gradient_norm, "gradient_norm", reference.gradient_norm, cell.gradient_norm, norms,
-                                norm_size));
+    keep_earlier(first_, scalar(Phase::gradient_norm, "gradient_norm", reference.gradient_norm,
+                                cell.gradient_norm, norms, norm_size));
     at_.groups = judgement.groups;
     steps_.push_back(at_);
   }
@@ -253,14 +265,14 @@ class ForcedJudge {
   ForcedStep at_;
   std::vector<ForcedStep> steps_;
   std::optional<Difference> first_;
-  bool every_value_equal_ = true;
+  bool every_bit_equal_ = true;
   std::string ends_;
 };
 
 std::string within_sentence(const Mechanism& result, const FreeFindings& free) {
-  const auto most = std::max_element(result.forced.begin(), result.forced.end(), [](const ForcedStep& x, const ForcedStep& y) {
-    return x.band_used < y.band_used;
-  });
+  const auto most =
+      std::max_element(result.forced.begin(), result.forced.end(),
+                       [](const ForcedStep& x, const ForcedStep& y) { return x.band_used < y.band_used; });
   std::string text = fmt::format("Within the {} at {}: {:.2g} % of it used, most by {} at step {}.",
                                  result.band_measured ? "measured floating-point band"
                                                       : "rounding bound (bound, not measured)",
@@ -272,8 +284,8 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free) {
   }
   if (free.bits) {
     const Divergence& bits = free.bits->divergence;
-    text += fmt::format(" Bits of the free runs first differ at step {}, {}, {}, by rounding.", bits.step, bits.phase,
-                        bits.where);
+    text += fmt::format(" Bits of the free runs first differ at step {}, {}, {}, by rounding.", bits.step,
+                        bits.phase, bits.where);
   }
   return text;
 }
@@ -301,18 +313,20 @@ Mechanism judge_forced(const ForcedInputs& inputs) {
 
   std::optional<Difference> first = judge.first();
   keep_earlier(first, free.exact);
-  // At one layout a free run may part at a step that was not forced: by more than rounding, that is a divergence too.
+  // At one layout a free run may part at a step that was not forced: by more than rounding, that is a
+  // divergence too.
   if (free.bits && free.bits->relative > rounding_bound(0)) keep_earlier(first, free.bits);
   const std::string ends = free.ends.empty() ? judge.ends() : free.ends;
   if (first) {
     result.verdict = VerdictKind::divergent;
     result.first_divergence = first->divergence;
     result.sentence = first->divergence.sentence;
-    // result.cause is named here, from the forced steps' signatures and the ledgers around the first divergence.
+    // result.cause is named here, from the forced steps' signatures and the ledgers around the first
+    // divergence.
   } else if (result.forced.empty()) {
     result.verdict = VerdictKind::inconclusive;
     result.sentence = "No gradients could be compared: the forced runs hold no whole step.";
-  } else if (judge.every_value_equal() && free.compared_bits && free.compared > 0 && !free.bits) {
+  } else if (judge.every_bit_equal() && free.compared_bits && free.compared > 0 && !free.bits) {
     result.verdict = VerdictKind::identical;
     result.sentence = fmt::format("Identical: every bit of {} and of the gradients at {} agrees.",
                                   counted(free.compared, "step"),

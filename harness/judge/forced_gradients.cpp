@@ -38,7 +38,8 @@ GroupSums sums_of(const NamedTensor& reference, const NamedTensor& cell, const N
   }
   sums.difference = square(distance(reference.values, cell.values));
   sums.terms = terms ? square(norm(terms->values)) : 0;
-  for (const NamedTensor* repeat : repeats) sums.repeats.push_back(square(distance(reference.values, repeat->values)));
+  for (const NamedTensor* repeat : repeats)
+    sums.repeats.push_back(square(distance(reference.values, repeat->values)));
   return sums;
 }
 
@@ -55,7 +56,8 @@ void add(GroupSums& to, const GroupSums& from) {
 double band_of(const GroupSums& sums, double whole_gradient, const BandConfig& config) {
   const double floor = config.floor * kEpsilon * std::sqrt(sums.terms);
   if (sums.repeats.empty()) return std::max(floor, rounding_bound(0) * whole_gradient);
-  return std::max(floor, config.factor * std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end())));
+  return std::max(floor,
+                  config.factor * std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end())));
 }
 
 /// c = <g, g_ref> / |g_ref|^2 and cosine are 0 where they would divide by 0, unless both gradients are 0.
@@ -69,7 +71,8 @@ GradientSignature signature_of(const GroupSums& sums, double whole_gradient, con
   const double norms = std::sqrt(sums.reference) * std::sqrt(sums.cell);
   signature.cosine = norms > 0 ? std::clamp(sums.dot / norms, -1.0, 1.0) : 0;
   if (sums.cell == 0) return signature;
-  // |g - c g_ref|^2 = |g - g_ref|^2 - (1 - c)^2 |g_ref|^2: near agreement |g|^2 - c <g, g_ref> would lose every digit.
+  // |g - c g_ref|^2 = |g - g_ref|^2 - (1 - c)^2 |g_ref|^2: near agreement |g|^2 - c <g, g_ref> would lose
+  // every digit.
   const double squares = sums.difference - square(1 - signature.ratio) * sums.reference;
   signature.residual = std::sqrt(std::max(0.0, squares)) / std::sqrt(sums.cell);
   return signature;
@@ -84,9 +87,9 @@ double BandUse::used() const {
 }
 
 const TensorUse* GradientJudgement::worst() const {
-  const auto found = std::max_element(tensors.begin(), tensors.end(), [](const TensorUse& x, const TensorUse& y) {
-    return x.use.used() < y.use.used();
-  });
+  const auto found =
+      std::max_element(tensors.begin(), tensors.end(),
+                       [](const TensorUse& x, const TensorUse& y) { return x.use.used() < y.use.used(); });
   return found == tensors.end() ? nullptr : &*found;
 }
 
@@ -112,7 +115,8 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
     for (const ForcedValues& repeat : repeats) {
       const NamedTensor* tensor = find(repeat.gradients, expected.name);
       if (!tensor || tensor->shape != expected.shape) {
-        throw TraceError("a forced repeat lacks the gradient " + expected.name + ", or has it in another shape");
+        throw TraceError("a forced repeat lacks the gradient " + expected.name +
+                         ", or has it in another shape");
       }
       repeated.push_back(tensor);
     }
@@ -120,7 +124,8 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
     by_tensor.push_back(sums_of(expected, *actual, terms, repeated));
     by_tensor.back().name = expected.name;
     const std::string group = parameter_group(expected.name);
-    auto place = std::find_if(groups.begin(), groups.end(), [&](const GroupSums& each) { return each.name == group; });
+    auto place =
+        std::find_if(groups.begin(), groups.end(), [&](const GroupSums& each) { return each.name == group; });
     if (place == groups.end()) {
       groups.emplace_back();
       groups.back().name = group;
@@ -134,8 +139,10 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
   }
   const double whole_gradient = std::sqrt(all.reference);
   for (const GroupSums& sums : by_tensor) {
-    judgement.tensors.push_back({sums.name, {std::sqrt(sums.difference), band_of(sums, whole_gradient, config)},
-                                 std::sqrt(sums.reference), std::sqrt(sums.cell)});
+    judgement.tensors.push_back({sums.name,
+                                 {std::sqrt(sums.difference), band_of(sums, whole_gradient, config)},
+                                 std::sqrt(sums.reference),
+                                 std::sqrt(sums.cell)});
   }
   groups.push_back(all);
   for (const GroupSums& sums : groups) judgement.groups.push_back(signature_of(sums, whole_gradient, config));

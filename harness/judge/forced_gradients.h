@@ -32,7 +32,8 @@ struct GradientJudgement {
 /// "context_encoder.weight1" belongs to "context_encoder".
 std::string parameter_group(const std::string& name);
 
-/// Without repeats the band is the analytic bound relative to the whole gradient, or the floor if that is larger.
+/// Without repeats the band is the analytic bound relative to the whole gradient, or the floor if that is
+/// larger.
 GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedValues& cell,
                                   const std::vector<ForcedValues>& repeats, const BandConfig& config);
 

@@ -27,14 +27,16 @@ std::vector<Wanted> copied(const Record& record) {
 std::vector<double> values_of(const Record& record, const std::string& run_dir) {
   if (record.dtype == DType::float32) return copied<float, double>(record);
   if (record.dtype == DType::float64) return copied<double, double>(record);
-  throw TraceError(fmt::format("{}: step {}: {} {} is {}, and only float32 and float64 can be compared by value", run_dir,
-                               record.step, name_of(record.phase), record.name, name_of(record.dtype)));
+  throw TraceError(
+      fmt::format("{}: step {}: {} {} is {}, and only float32 and float64 can be compared by value", run_dir,
+                  record.step, name_of(record.phase), record.name, name_of(record.dtype)));
 }
 
 bool kept_whole(const Record& record) {
   int64_t elements = 1;
   for (int64_t extent : record.shape) elements *= extent;
-  return !record.is_scalar && record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
+  return !record.is_scalar &&
+         record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
 }
 
 /// Energies of all ranks; nothing if a rank did not keep rows, ids and columns.
@@ -50,16 +52,19 @@ std::optional<Energies> energies_of(const StepOfRun& step, const std::string& ru
     if (!columns || !block) return std::nullopt;
     energies.columns.push_back(copied<int64_t, int64_t>(*columns));
     const auto width = static_cast<std::size_t>(block->shape[1]);
-    if (block->ids.size() != static_cast<std::size_t>(block->shape[0]) || energies.columns.back().size() != width) {
-      throw TraceError(fmt::format("{}: step {}, rank {}: energies of {} rows and {} columns with {} row ids and {} "
-                                   "column ids",
-                                   run_dir, step.step, rank, block->shape[0], width, block->ids.size(),
-                                   energies.columns.back().size()));
+    if (block->ids.size() != static_cast<std::size_t>(block->shape[0]) ||
+        energies.columns.back().size() != width) {
+      throw TraceError(
+          fmt::format("{}: step {}, rank {}: energies of {} rows and {} columns with {} row ids and {} "
+                      "column ids",
+                      run_dir, step.step, rank, block->shape[0], width, block->ids.size(),
+                      energies.columns.back().size()));
     }
     const std::vector<double> values = values_of(*block, run_dir);
     for (std::size_t row = 0; row < block->ids.size(); ++row) {
       const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * width);
-      energies.rows.push_back({block->ids[row], static_cast<int>(rank), {begin, begin + static_cast<std::ptrdiff_t>(width)}});
+      energies.rows.push_back(
+          {block->ids[row], static_cast<int>(rank), {begin, begin + static_cast<std::ptrdiff_t>(width)}});
     }
   }
   return energies;
@@ -81,8 +86,8 @@ class Occurrences {
 };
 
 /// One row against its reference row.
-void compare_row(const Energies& reference, const EnergyRow& expected, const Energies& other, const EnergyRow& row,
-                 EnergyDifference& total, std::set<int>& ranks_that_differ) {
+void compare_row(const Energies& reference, const EnergyRow& expected, const Energies& other,
+                 const EnergyRow& row, EnergyDifference& total, std::set<int>& ranks_that_differ) {
   const std::vector<int64_t>& columns = reference.columns[static_cast<std::size_t>(expected.rank)];
   const std::vector<int64_t>& own = other.columns[static_cast<std::size_t>(row.rank)];
   Occurrences places;
@@ -147,15 +152,15 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir) {
     const bool gradient = record.phase == Phase::reduced_gradients;
     if (!gradient && record.phase != Phase::term_sums) continue;
     if (!kept_whole(record)) {
-      throw TraceError(fmt::format("{}: step {}: {} {} was not kept whole; this is no trace of a forced run", run_dir,
-                                   step.step, name_of(record.phase), record.name));
+      throw TraceError(fmt::format("{}: step {}: {} {} was not kept whole; this is no trace of a forced run",
+                                   run_dir, step.step, name_of(record.phase), record.name));
     }
     (gradient ? values.gradients : values.term_sums)
         .push_back({record.name, record.shape, values_of(record, run_dir)});
   }
   if (values.gradients.empty()) {
-    throw TraceError(fmt::format("{}: step {} holds no reduced gradients; this is no trace of a forced run", run_dir,
-                                 step.step));
+    throw TraceError(fmt::format("{}: step {} holds no reduced gradients; this is no trace of a forced run",
+                                 run_dir, step.step));
   }
   double sum = 0;
   std::size_t losses = 0;

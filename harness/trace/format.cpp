@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-static_assert(std::endian::native == std::endian::little, "traces are little-endian and written as memory lies");
+static_assert(std::endian::native == std::endian::little,
+              "traces are little-endian and written as memory lies");
 
 const char* name_of(Phase phase) {
   switch (phase) {

@@ -55,9 +55,11 @@ std::optional<TraceHeader> header_from_json(std::string_view text, std::string& 
   }
   TraceHeader header;
   std::string level;
-  if (!take_text(json, "config_hash", header.config_hash, why) || !take_text(json, "trainer", header.trainer, why) ||
+  if (!take_text(json, "config_hash", header.config_hash, why) ||
+      !take_text(json, "trainer", header.trainer, why) ||
       !take_text(json, "started_by", header.started_by, why) || !take_text(json, "level", level, why) ||
-      !take_count(json, "rank", header.rank, why) || !take_count(json, "world_size", header.world_size, why)) {
+      !take_count(json, "rank", header.rank, why) ||
+      !take_count(json, "world_size", header.world_size, why)) {
     return std::nullopt;
   }
   if (header.rank >= header.world_size) {

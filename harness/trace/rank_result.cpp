@@ -42,7 +42,9 @@ class ResultReader {
  public:
   explicit ResultReader(std::string path) : path_(std::move(path)) {}
 
-  [[noreturn]] void fail(const std::string& problem) const { throw std::runtime_error(path_ + ": " + problem); }
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw std::runtime_error(path_ + ": " + problem);
+  }
 
   const Json& at(const Json& object, const std::string& key) const {
     const auto found = object.find(key);
@@ -136,7 +138,8 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   if (file.fd < 0) throw MachineError(path + ": cannot create: " + std::strerror(errno));
   write_all(file.fd, path, content);
   if (::fsync(file.fd) != 0) throw MachineError(path + ": cannot sync: " + std::strerror(errno));
-  if (::close(std::exchange(file.fd, -1)) != 0) throw MachineError(path + ": cannot close: " + std::strerror(errno));
+  if (::close(std::exchange(file.fd, -1)) != 0)
+    throw MachineError(path + ": cannot close: " + std::strerror(errno));
   if (::rename(file.path.c_str(), path.c_str()) != 0) {
     throw MachineError(path + ": cannot put the finished file in place: " + std::strerror(errno));
   }
@@ -188,8 +191,10 @@ RankResult read_rank_result(const std::string& path) {
   result.steps_done = reader.integer(json, "steps_done");
   result.train_seconds = reader.number(reader.at(json, "train_seconds"), "train_seconds");
   result.first_step_seconds = reader.number(reader.at(json, "first_step_seconds"), "first_step_seconds");
-  for (const auto& [name, value] : reader.at(json, "metrics").items()) result.metrics[name] = reader.metric(value, name);
-  for (const auto& [name, value] : reader.at(json, "curves").items()) result.curves[name] = reader.series(value, name);
+  for (const auto& [name, value] : reader.at(json, "metrics").items())
+    result.metrics[name] = reader.metric(value, name);
+  for (const auto& [name, value] : reader.at(json, "curves").items())
+    result.curves[name] = reader.series(value, name);
   return result;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// rank-<r>.result.json: how a rank ended and the curves and metrics it leaves. The truth about a rank; exit codes are not.
+// rank-<r>.result.json: how a rank ended and the curves and metrics it leaves. The truth about a rank; exit
+// codes are not.
 
 #include <cstdint>
 #include <map>
@@ -33,7 +34,8 @@ void write_rank_result(const std::string& path, const RankResult& result);
 /// Throws std::runtime_error naming the file if it is missing, malformed or of an unknown version.
 RankResult read_rank_result(const std::string& path);
 
-/// Write a whole file: temporary name in the same folder, fsync, rename, folder fsync. Throws MachineError naming the path.
+/// Write a whole file: temporary name in the same folder, fsync, rename, folder fsync. Throws MachineError
+/// naming the path.
 void write_file_atomically(const std::string& path, const std::string& content);
 
 }  // namespace lockstep

@@ -31,7 +31,8 @@ class Source {
  public:
   explicit Source(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     struct stat info {};
-    if (fd_ < 0 || ::fstat(fd_, &info) != 0) throw TraceError(path + ": cannot read it: " + std::strerror(errno));
+    if (fd_ < 0 || ::fstat(fd_, &info) != 0)
+      throw TraceError(path + ": cannot read it: " + std::strerror(errno));
     if (!S_ISREG(info.st_mode)) throw TraceError(path + ": not a file");
     size_ = static_cast<uint64_t>(info.st_size);
   }
@@ -88,7 +89,9 @@ struct TraceReader::Impl {
   std::string after_step() const {
     return steps == 0 ? "before the first step" : fmt::format("after step {}", last_step);
   }
-  std::string place() const { return fmt::format("{}: at offset {}, {}", path, with_commas(offset), after_step()); }
+  std::string place() const {
+    return fmt::format("{}: at offset {}, {}", path, with_commas(offset), after_step());
+  }
   [[noreturn]] void fail(const std::string& reason) const { throw TraceError(place() + ": " + reason); }
 
   void cut_short() {
@@ -162,7 +165,8 @@ struct TraceReader::Impl {
     partial = decode(payload);
     offset += frame.size();
     ended = true;
-    end = fmt::format("ends inside step {}, which was left after {} records", partial->step, partial->records.size());
+    end = fmt::format("ends inside step {}, which was left after {} records", partial->step,
+                      partial->records.size());
     if (!partial->records.empty()) {
       const Record& last = partial->records.back();
       end += fmt::format(" (the last: {}, {})", name_of(last.phase), last.name);
@@ -186,7 +190,8 @@ struct TraceReader::Impl {
     if (ended) return std::nullopt;
     if (offset == source.size()) {
       ended = true;
-      end = fmt::format("ends {} without an end mark: the rank was stopped there, or still runs", after_step());
+      end =
+          fmt::format("ends {} without an end mark: the rank was stopped there, or still runs", after_step());
       return std::nullopt;
     }
     std::string_view payload;
@@ -211,7 +216,9 @@ struct TraceReader::Impl {
   }
 };
 
-TraceReader::TraceReader(const std::string& path) : impl_(std::make_unique<Impl>(path, path)) { impl_->read_header(); }
+TraceReader::TraceReader(const std::string& path) : impl_(std::make_unique<Impl>(path, path)) {
+  impl_->read_header();
+}
 
 TraceReader::TraceReader(std::span<const std::byte> bytes, const std::string& name)
     : impl_(std::make_unique<Impl>(name, bytes)) {

@@ -15,7 +15,8 @@
 
 namespace lockstep {
 
-/// Not a trace, a version that this build does not know, or a frame whose checksum is wrong: file, offset, reason.
+/// Not a trace, a version that this build does not know, or a frame whose checksum is wrong: file, offset,
+/// reason.
 class TraceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -47,7 +48,8 @@ class TraceReader {
   TraceReader(TraceReader&&) noexcept;
   TraceReader& operator=(TraceReader&&) noexcept;
   const TraceHeader& header() const;
-  /// The next whole step, or nothing at the end. A frame cut short ends the trace; a wrong checksum throws TraceError.
+  /// The next whole step, or nothing at the end. A frame cut short ends the trace; a wrong checksum throws
+  /// TraceError.
   std::optional<StepRecords> next();
   bool finished() const;
   /// After the end: the step in which the rank threw, as far as it got.

@@ -45,14 +45,14 @@ struct TensorView {
   const void* data = nullptr;      ///< contiguous, row-major
   DType dtype = DType::float32;
   std::span<const int64_t> shape;
-  /// Global position of each row (dimension 0) of a row-sharded tensor, so that shards' hashes add up to the whole's
-  /// (hashed with positions 0, 1, 2, …); empty: the tensor is hashed as one piece, which is faster.
+  /// Global position of each row (dimension 0) of a row-sharded tensor, so that shards' hashes add up to the
+  /// whole's (hashed with positions 0, 1, 2, …); empty: the tensor is hashed as one piece, which is faster.
   std::span<const int64_t> row_positions;
   int64_t elements() const;
 };
 
-/// One pass over the tensor. Bits of the result do not depend on the instruction set. Any one changed bit changes the
-/// hash with certainty; a tensor whose dimension 0 is empty has hash 0.
+/// One pass over the tensor. Bits of the result do not depend on the instruction set. Any one changed bit
+/// changes the hash with certainty; a tensor whose dimension 0 is empty has hash 0.
 TensorStats tensor_stats(const TensorView& tensor);
 
 /// One collective as the ledger saw it.
@@ -76,7 +76,8 @@ struct Record {
   DType dtype = DType::float32;
   std::vector<int64_t> shape;
   bool replicated = false; ///< written as equal on all ranks
-  bool has_stats = false;  ///< false: only the hash was kept (a value that is equal on all ranks, not on rank 0)
+  bool has_stats =
+      false;  ///< false: only the hash was kept (a value that is equal on all ranks, not on rank 0)
   TensorStats stats;       ///< of tensors; stats.hash also of samples and random streams
   bool is_scalar = false;
   double value = 0;        ///< of scalars; of random streams the count of numbers drawn

@@ -1,8 +1,9 @@
 // A positional hash in two levels and four statistics, in one pass over memory.
 //
-// Level one takes a block of 1,024 words w_c of 32 bits to S = sum (w_c ^ A[c]) * B[c] mod 2^64 with fixed random masks A
-// and odd keys B: one changed word changes S with certainty, since an odd key has an inverse. Level two adds
-// fmix64(S + key(dtype, shape, row, block)) over all blocks: a sum, so that shards of rows merge in any order.
+// Level one takes a block of 1,024 words w_c of 32 bits to S = sum (w_c ^ A[c]) * B[c] mod 2^64 with fixed
+// random masks A and odd keys B: one changed word changes S with certainty, since an odd key has an inverse.
+// Level two adds fmix64(S + key(dtype, shape, row, block)) over all blocks: a sum, so that shards of rows
+// merge in any order.
 
 #include "harness/trace/tensor_stats.h"
 
@@ -53,7 +54,8 @@ constexpr Keys make_keys() {
 
 constexpr Keys kKeys = make_keys();
 
-/// Lane l sums the squares of elements l, l + 16, … of each block: a fixed order whatever the width of the machine's vectors.
+/// Lane l sums the squares of elements l, l + 16, … of each block: a fixed order whatever the width of the
+/// machine's vectors.
 struct Totals {
   alignas(64) std::array<double, kLanes> squares{};
   double min = std::numeric_limits<double>::infinity();
@@ -111,7 +113,8 @@ LOCKSTEP_INLINE void add_squares(const float* values, std::size_t count, Totals&
   std::size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     for (std::size_t j = 0; j < 4; ++j) {
-      const Double4 value = __builtin_convertvector(*reinterpret_cast<const Float4*>(values + i + 4 * j), Double4);
+      const Double4 value =
+          __builtin_convertvector(*reinterpret_cast<const Float4*>(values + i + 4 * j), Double4);
       lanes[j] += value * value;
     }
   }
@@ -169,7 +172,8 @@ LOCKSTEP_INLINE uint64_t block_of(DType dtype, const void* data, std::size_t cou
 }
 
 /// One row of `count` elements: the sum of its blocks' mixed hashes.
-LOCKSTEP_INLINE uint64_t row_of(DType dtype, const void* data, std::size_t count, uint64_t row_key, Totals& totals) {
+LOCKSTEP_INLINE uint64_t row_of(DType dtype, const void* data, std::size_t count, uint64_t row_key,
+                                Totals& totals) {
   const std::size_t element_bytes = size_of(dtype);
   const std::size_t block = element_bytes == 8 ? kBlockWords / 2 : kBlockWords;
   uint64_t hash = 0;
@@ -189,8 +193,8 @@ uint64_t row_portable(DType dtype, const void* data, std::size_t count, uint64_t
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) uint64_t row_avx2(DType dtype, const void* data, std::size_t count, uint64_t row_key,
-                                                  Totals& totals) {
+__attribute__((target("avx2"))) uint64_t row_avx2(DType dtype, const void* data, std::size_t count,
+                                                  uint64_t row_key, Totals& totals) {
   return row_of(dtype, data, count, row_key, totals);
 }
 #endif
@@ -217,7 +221,8 @@ double norm_of(const TensorView& tensor, const Totals& totals) {
   const double largest = std::max(std::abs(totals.min), std::abs(totals.max));
   const bool out_of_range = !std::isfinite(lanes[0]) || (lanes[0] < 1e-290 && largest > 0);
   if (tensor.dtype == DType::float64 && out_of_range) {
-    return scaled_norm(static_cast<const double*>(tensor.data), static_cast<std::size_t>(tensor.elements()), largest);
+    return scaled_norm(static_cast<const double*>(tensor.data), static_cast<std::size_t>(tensor.elements()),
+                       largest);
   }
   return std::sqrt(lanes[0]);
 }

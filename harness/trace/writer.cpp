@@ -79,7 +79,8 @@ struct TraceWriter::Impl {
   }
 
   void write_frame(FrameType type, std::string_view content) {
-    LOCKSTEP_CHECK(content.size() <= std::numeric_limits<uint32_t>::max(), "a step of more than 4 GiB: " + path);
+    LOCKSTEP_CHECK(content.size() <= std::numeric_limits<uint32_t>::max(),
+                   "a step of more than 4 GiB: " + path);
     ByteSink sink(frame);
     const std::size_t start = frame.size();
     sink.raw(frame_head(static_cast<uint32_t>(content.size()), type));
@@ -101,7 +102,8 @@ struct TraceWriter::Impl {
     payload.clear();
     ByteSink sink(payload);
     sink.varint(zigzag(step));
-    const std::string_view key(reinterpret_cast<const char*>(sequence.data()), sequence.size() * sizeof(uint32_t));
+    const std::string_view key(reinterpret_cast<const char*>(sequence.data()),
+                               sequence.size() * sizeof(uint32_t));
     const auto [number, is_new] = sequences.number(key);
     if (!is_new) {
       sink.varint(number + uint64_t{1});
@@ -141,7 +143,8 @@ TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header) {
 
 TraceWriter::~TraceWriter() {
   if (!impl_ || impl_->fd < 0 || impl_->broken || !impl_->in_step || impl_->sequence.empty()) return;
-  // A destructor may run because of an exception: what cannot be written now is lost, and the trace says so by its end.
+  // A destructor may run because of an exception: what cannot be written now is lost, and the trace says so
+  // by its end.
   try {
     impl_->write_step(FrameType::partial_step);
   } catch (const MachineError&) {
@@ -227,7 +230,8 @@ TensorStats TraceWriter::tensor(Phase phase, std::string_view name, const Tensor
     sink.varint(stats.nonfinite);
   }
   if (what.has_ids) sink.ids(ids);
-  if (what.has_payload) sink.bytes(tensor.data, static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype));
+  if (what.has_payload)
+    sink.bytes(tensor.data, static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype));
   return stats;
 }
 

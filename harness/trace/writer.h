@@ -22,11 +22,12 @@ struct TraceHeader {
 /// Is a value this rank's own, or one that all ranks hold alike (and rank 0 writes out for all)?
 enum class Sharing { own, replicated };
 
-/// How much of a tensor to keep. `by_level` follows the trace's level; `whole` keeps the values at any level but `off`.
+/// How much of a tensor to keep. `by_level` follows the trace's level; `whole` keeps the values at any level
+/// but `off`.
 enum class Keep { by_level, whole };
 
-/// Writes records in call order; a step becomes one frame on disk when it ends. At level `off` every call returns at
-/// once and no file is made. Throws MachineError (disk full) naming the file.
+/// Writes records in call order; a step becomes one frame on disk when it ends. At level `off` every call
+/// returns at once and no file is made. Throws MachineError (disk full) naming the file.
 class TraceWriter {
  public:
   TraceWriter(const std::string& path, const TraceHeader& header);
@@ -39,7 +40,8 @@ class TraceWriter {
 
   void begin_step(int64_t step);
   void samples(std::span<const int64_t> ids);
-  /// A random stream: `hash` adds up over ranks for streams keyed by sample, `draws` is how many numbers were taken.
+  /// A random stream: `hash` adds up over ranks for streams keyed by sample, `draws` is how many numbers were
+  /// taken.
   void random(std::string_view stream, uint64_t hash, uint64_t draws);
   void scalar(Phase phase, std::string_view name, double value, Sharing sharing);
   /// `ids`: sample ids of the rows of a row-sharded tensor, or empty.

@@ -1,4 +1,5 @@
-// Steps a second of one rank's writer in the shape of the energy trainer at 8 ranks, hashing included; and of the reader.
+// Steps a second of one rank's writer in the shape of the energy trainer at 8 ranks, hashing included; and of
+// the reader.
 
 #include <benchmark/benchmark.h>
 
@@ -14,7 +15,8 @@ TraceHeader header_of(int rank, TraceLevel level) { return {"0", rank, 8, "energ
 /// Argument 0: the trace level; argument 1: the rank.
 void write_step(benchmark::State& state) {
   const support::TempFolder folder;
-  support::StepWriter writer(folder / "t", header_of(static_cast<int>(state.range(1)), static_cast<TraceLevel>(state.range(0))));
+  support::StepWriter writer(
+      folder / "t", header_of(static_cast<int>(state.range(1)), static_cast<TraceLevel>(state.range(0))));
   int64_t step = 0;
   for (auto _ : state) writer.write(step++);
   state.counters["steps"] = benchmark::Counter(static_cast<double>(step), benchmark::Counter::kIsRate);

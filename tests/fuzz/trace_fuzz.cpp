@@ -1,4 +1,5 @@
-// Any bytes are a trace or a TraceError; what the writer wrote comes back whole, and damaged it never comes back changed.
+// Any bytes are a trace or a TraceError; what the writer wrote comes back whole, and damaged it never comes
+// back changed.
 
 #include <unistd.h>
 
@@ -23,7 +24,9 @@ namespace {
 
 using namespace lockstep;
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 /// Reads, or gives nothing for a TraceError; any other exception ends the program.
 bool readable(const std::string& bytes, Trace& trace) {
@@ -61,7 +64,8 @@ void write_by_choice(const std::string& path, Choices& choices) {
     for (uint64_t records = choices.up_to(5); records > 0; --records) {
       const std::string& name = names[choices.up_to(2)];
       const auto phase = static_cast<Phase>(choices.up_to(12));
-      const std::vector<int64_t> shape = {static_cast<int64_t>(choices.up_to(4)), static_cast<int64_t>(choices.up_to(2))};
+      const std::vector<int64_t> shape = {static_cast<int64_t>(choices.up_to(4)),
+                                          static_cast<int64_t>(choices.up_to(2))};
       const std::vector<int64_t> ids(choices.up_to(3), -static_cast<int64_t>(choices.up_to(255)));
       const auto sharing = static_cast<Sharing>(choices.up_to(1));
       switch (choices.up_to(4)) {
@@ -69,10 +73,12 @@ void write_by_choice(const std::string& path, Choices& choices) {
         case 1: writer.random(name, choices.up_to(255), choices.up_to(255)); break;
         case 2: writer.scalar(phase, name, static_cast<double>(choices.up_to(255)), sharing); break;
         case 3:
-          writer.tensor(phase, name, {values.data(), static_cast<DType>(choices.up_to(4)), shape, {}}, sharing, ids,
-                        static_cast<Keep>(choices.up_to(1)));
+          writer.tensor(phase, name, {values.data(), static_cast<DType>(choices.up_to(4)), shape, {}},
+                        sharing, ids, static_cast<Keep>(choices.up_to(1)));
           break;
-        default: writer.collective({"all_reduce", "sum", name, "tag", 0, DType::float32, shape, 1, choices.up_to(255)});
+        default:
+          writer.collective(
+              {"all_reduce", "sum", name, "tag", 0, DType::float32, shape, 1, choices.up_to(255)});
       }
     }
     writer.end_step();

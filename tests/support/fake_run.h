@@ -1,5 +1,6 @@
 #pragma once
-// Run folders written by TraceWriter itself: a toy distributed run with everything the judge looks at, and hooks for faults.
+// Run folders written by TraceWriter itself: a toy distributed run with everything the judge looks at, and
+// hooks for faults.
 
 #include <cmath>
 #include <cstdint>
@@ -46,7 +47,8 @@ struct FakeRun {
 
 /// A number in [-1, 1) from a key.
 inline double keyed(uint64_t a, uint64_t b, uint64_t c = 0) {
-  uint64_t z = a * 0x9e3779b97f4a7c15ULL + b * 0xd1b54a32d192ed03ULL + c * 0x94d049bb133111ebULL + 0x2545f4914f6cdd1dULL;
+  uint64_t z = a * 0x9e3779b97f4a7c15ULL + b * 0xd1b54a32d192ed03ULL + c * 0x94d049bb133111ebULL +
+               0x2545f4914f6cdd1dULL;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
   z ^= z >> 31;
@@ -119,8 +121,15 @@ inline FakeStep fake_step(const FakeRun& run, int64_t step, int rank) {
   }
   it.gradient_norm = std::sqrt(squares);
   for (uint64_t i = 0; i < 3; ++i) {
-    it.collectives.push_back({"all_reduce", "mean", "gradients", "bucket " + std::to_string(i), -1, DType::float32, {33},
-                              s * 31 + i * 7 + static_cast<uint64_t>(rank), s * 37 + i});
+    it.collectives.push_back({"all_reduce",
+                              "mean",
+                              "gradients",
+                              "bucket " + std::to_string(i),
+                              -1,
+                              DType::float32,
+                              {33},
+                              s * 31 + i * 7 + static_cast<uint64_t>(rank),
+                              s * 37 + i});
   }
   return it;
 }
@@ -129,11 +138,14 @@ inline void write_fake_step(TraceWriter& writer, const FakeStep& it, bool forced
   writer.begin_step(it.step);
   writer.samples(it.samples);
   for (const auto& [name, hash] : it.streams) writer.random(name, hash, it.samples.size() * 96);
-  for (const auto& [name, value] : it.controls) writer.scalar(Phase::control, name, value, Sharing::replicated);
-  const auto rows = static_cast<int64_t>(it.samples.size()), columns = static_cast<int64_t>(it.columns.size());
+  for (const auto& [name, value] : it.controls)
+    writer.scalar(Phase::control, name, value, Sharing::replicated);
+  const auto rows = static_cast<int64_t>(it.samples.size()),
+             columns = static_cast<int64_t>(it.columns.size());
   const std::vector<int64_t> columns_shape = {columns}, energies_shape = {rows, columns};
   const Keep keep = forced ? Keep::whole : Keep::by_level;
-  writer.tensor(Phase::energies, "columns", {it.columns.data(), DType::int64, columns_shape, {}}, Sharing::own, {}, keep);
+  writer.tensor(Phase::energies, "columns", {it.columns.data(), DType::int64, columns_shape, {}},
+                Sharing::own, {}, keep);
   std::vector<int64_t> positions;
   for (int64_t k = 0; k < rows; ++k) positions.push_back(k * it.world_size + it.rank);
   writer.tensor(Phase::energies, "energies", {it.energies.data(), DType::float32, energies_shape, positions},

@@ -1,5 +1,6 @@
 #pragma once
-// The records of one training step as the energy trainer writes them: what the size budget and the benchmarks are about.
+// The records of one training step as the energy trainer writes them: what the size budget and the benchmarks
+// are about.
 
 #include <cstddef>
 #include <random>
@@ -10,8 +11,9 @@
 
 namespace lockstep::support {
 
-/// 17 parameter tensors of about 20,000 floats in all; own energies and local gradients; reduced gradients and parameters
-/// alike on all ranks; loss, gradient norm, 4 control values, 2 random streams, 6 collectives, 3 sample ids.
+/// 17 parameter tensors of about 20,000 floats in all; own energies and local gradients; reduced gradients
+/// and parameters alike on all ranks; loss, gradient norm, 4 control values, 2 random streams, 6 collectives,
+/// 3 sample ids.
 class StepWriter {
  public:
   StepWriter(const std::string& path, const TraceHeader& header) : writer_(path, header), rank_(header.rank) {
@@ -50,7 +52,8 @@ class StepWriter {
       writer_.collective(collective_);
     }
     tensors(Phase::reduced_gradients, Sharing::replicated);
-    writer_.scalar(Phase::gradient_norm, "gradient_norm", 0.7 / static_cast<double>(step + 1), Sharing::replicated);
+    writer_.scalar(Phase::gradient_norm, "gradient_norm", 0.7 / static_cast<double>(step + 1),
+                   Sharing::replicated);
     tensors(Phase::parameters, Sharing::replicated);
     writer_.end_step();
   }
@@ -70,7 +73,8 @@ class StepWriter {
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<std::vector<float>> values_;
   std::vector<float> energies_;
-  CollectiveRecord collective_{"reduce_gradients", "mean", "gradients", "", -1, DType::float32, {20000}, 0, 0};
+  CollectiveRecord collective_{"reduce_gradients", "mean",  "gradients", "", -1,
+                               DType::float32,     {20000}, 0,           0};
 };
 
 }  // namespace lockstep::support

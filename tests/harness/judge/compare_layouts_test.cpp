@@ -75,7 +75,8 @@ TEST_P(CompareLayouts, AnExchangedSampleIsNamedAtAnyStep) {
 }
 
 TEST_P(CompareLayouts, OneStreamForAllRanksIsNamed) {
-  const Mechanism result = with([](FakeStep& it) { it.streams[1].second = static_cast<uint64_t>(it.step) * 77; });
+  const Mechanism result =
+      with([](FakeStep& it) { it.streams[1].second = static_cast<uint64_t>(it.step) * 77; });
   ASSERT_TRUE(result.first_divergence.has_value());
   EXPECT_EQ(result.first_divergence->step, 0);
   EXPECT_EQ(result.first_divergence->phase, "random");

@@ -22,7 +22,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-void flip_bit(float& value, int bit) { value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ (1u << bit)); }
+void flip_bit(float& value, int bit) {
+  value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ (1u << bit));
+}
 
 class CompareSameLayout : public ::testing::TestWithParam<int> {
  protected:
@@ -53,14 +55,16 @@ TEST_P(CompareSameLayout, EqualRunsAreIdentical) {
   EXPECT_EQ(result.verdict, VerdictKind::identical);
   EXPECT_FALSE(result.first_divergence.has_value());
   EXPECT_EQ(result.compared_steps, 30);
-  EXPECT_EQ(result.sentence, "Identical: every bit of 30 steps on " + std::to_string(GetParam()) + " ranks agrees.");
+  EXPECT_EQ(result.sentence,
+            "Identical: every bit of 30 steps on " + std::to_string(GetParam()) + " ranks agrees.");
 }
 
 TEST_P(CompareSameLayout, OneFlippedBitIsNamedExactly) {
   const int rank = GetParam() == 8 ? 5 : 2;
   const Mechanism result = with_fault([&](FakeStep& it) {
     if (it.step < 17) return;
-    if (it.step == 17 && it.rank == rank) flip_bit(tensor_of(it.local_gradients, "action_encoder.weight1")[3], 0);
+    if (it.step == 17 && it.rank == rank)
+      flip_bit(tensor_of(it.local_gradients, "action_encoder.weight1")[3], 0);
     // What follows from it differs too, on every rank and in collectives.
     if (it.step == 17 && it.rank == rank) it.collectives[1].hash_in ^= 1;
     it.collectives[1].hash_out ^= 1;
@@ -174,8 +178,9 @@ TEST_P(CompareSameLayout, DriftInBothRunsAlikeIsSaid) {
   };
   const Mechanism result = compare(drifting, drifting);
   EXPECT_EQ(result.verdict, VerdictKind::identical);
-  EXPECT_THAT(result.sentence, HasSubstr("In both runs the replicas differ among themselves: at step 0, parameters, "
-                                         "rank 2"));
+  EXPECT_THAT(result.sentence,
+              HasSubstr("In both runs the replicas differ among themselves: at step 0, parameters, "
+                        "rank 2"));
 }
 
 TEST_P(CompareSameLayout, AMissingTensorAndAnExtraOneAreNamed) {
@@ -196,7 +201,8 @@ TEST_P(CompareSameLayout, AMissingTensorAndAnExtraOneAreNamed) {
 }
 
 TEST_P(CompareSameLayout, AnotherShapeIsNamed) {
-  const Mechanism result = with_fault([](FakeStep& it) { tensor_of(it.reduced_gradients, "head.weight").pop_back(); });
+  const Mechanism result =
+      with_fault([](FakeStep& it) { tensor_of(it.reduced_gradients, "head.weight").pop_back(); });
   ASSERT_TRUE(result.first_divergence.has_value());
   EXPECT_EQ(result.first_divergence->kind, "shape");
   EXPECT_EQ(result.first_divergence->expected, "float32 [20]");
@@ -237,7 +243,8 @@ TEST_P(CompareSameLayout, UnequalLengthsAreSaid) {
   const Mechanism result = compare(clean(), shorter);
   EXPECT_EQ(result.verdict, VerdictKind::identical);
   EXPECT_EQ(result.compared_steps, 10);
-  EXPECT_THAT(result.sentence, AllOf(HasSubstr("10 steps"), HasSubstr("b ends here, and "), HasSubstr("a goes on")));
+  EXPECT_THAT(result.sentence,
+              AllOf(HasSubstr("10 steps"), HasSubstr("b ends here, and "), HasSubstr("a goes on")));
 }
 
 TEST_P(CompareSameLayout, ASkippedStepIsNamed) {

@@ -1,4 +1,5 @@
-// The forced comparison: a measured band, gradient signatures, and the earliest point of free and forced runs together.
+// The forced comparison: a measured band, gradient signatures, and the earliest point of free and forced runs
+// together.
 
 #include "harness/judge/forced.h"
 
@@ -214,7 +215,8 @@ TEST_P(JudgeForced, AnotherGradientNormAloneIsNamed) {
 
 TEST_P(JudgeForced, NotANumberIsOutsideEveryBand) {
   const Mechanism result = judged([](FakeStep& it) {
-    if (it.step == 10) tensor_of(it.reduced_gradients, "head.weight")[1] = std::numeric_limits<float>::quiet_NaN();
+    if (it.step == 10)
+      tensor_of(it.reduced_gradients, "head.weight")[1] = std::numeric_limits<float>::quiet_NaN();
   });
   EXPECT_EQ(result.verdict, VerdictKind::divergent);
   EXPECT_EQ(result.first_divergence->step, 10);

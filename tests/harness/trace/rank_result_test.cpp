@@ -90,7 +90,8 @@ TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
   write_file_atomically(folder / "f", "second");
   EXPECT_EQ(support::read_file(folder / "f"), "second");
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) files += entry.is_regular_file();
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    files += entry.is_regular_file();
   EXPECT_EQ(files, 1);
 }
 

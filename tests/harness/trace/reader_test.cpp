@@ -30,7 +30,8 @@ std::string small_trace(int64_t steps) {
     writer.samples(ids);
     writer.random("noise", 7, 8);
     writer.scalar(Phase::control, "lr", 0.1, Sharing::replicated);
-    writer.tensor(Phase::parameters, "weight", {values.data(), DType::float32, shape, {}}, Sharing::own, {}, Keep::whole);
+    writer.tensor(Phase::parameters, "weight", {values.data(), DType::float32, shape, {}}, Sharing::own, {},
+                  Keep::whole);
     writer.collective({"barrier", "", "control", "end", -1, DType::float32, {}, 1, 2});
     writer.end_step();
   }
@@ -92,7 +93,8 @@ TEST(TraceReader, EveryDamagedByteIsNoticed) {
 TEST(TraceReader, NamesFileOffsetAndStepOfADamagedFrame) {
   std::string bytes = small_trace(3);
   bytes[bytes.size() - 60] = static_cast<char>(~bytes[bytes.size() - 60]);   // inside the frame of step 2
-  EXPECT_THAT(error_of(bytes), AllOf(HasSubstr("mem: at offset "), HasSubstr("after step 1: a frame is damaged")));
+  EXPECT_THAT(error_of(bytes),
+              AllOf(HasSubstr("mem: at offset "), HasSubstr("after step 1: a frame is damaged")));
 }
 
 TEST(TraceReader, ATraceCutAnywhereIsReadUpToTheLastWholeStep) {
@@ -139,7 +141,8 @@ TEST(TraceReader, RefusesStepsThatDoNotIncrease) {
   std::string again;
   ByteSink(again).varint(zigzag(0));
   again += '\1';
-  EXPECT_THAT(error_of(header + step + framed(FrameType::step, again)), HasSubstr("more records than its frame"));
+  EXPECT_THAT(error_of(header + step + framed(FrameType::step, again)),
+              HasSubstr("more records than its frame"));
   EXPECT_THAT(error_of(header + framed(FrameType::step, std::string("\0\0\0", 3)) +
                        framed(FrameType::step, std::string("\0\1", 2))),
               HasSubstr("step 0 comes again"));
@@ -177,10 +180,12 @@ TEST(TraceReader, RefusesHeadersThatMakeNoSense) {
   const std::string prefix = only_header().substr(0, kFilePrefixBytes);
   auto header = [&](const char* json) { return error_of(prefix + framed(FrameType::header, json)); };
   EXPECT_THAT(header("[1"), HasSubstr("not a JSON object"));
-  EXPECT_THAT(header(R"({"config_hash":"","trainer":"","started_by":"","level":"hash","rank":3,"world_size":3})"),
-              HasSubstr("rank 3 of 3"));
-  EXPECT_THAT(header(R"({"config_hash":"","trainer":"","started_by":"","level":"some","rank":0,"world_size":3})"),
-              HasSubstr("unknown level"));
+  EXPECT_THAT(
+      header(R"({"config_hash":"","trainer":"","started_by":"","level":"hash","rank":3,"world_size":3})"),
+      HasSubstr("rank 3 of 3"));
+  EXPECT_THAT(
+      header(R"({"config_hash":"","trainer":"","started_by":"","level":"some","rank":0,"world_size":3})"),
+      HasSubstr("unknown level"));
   EXPECT_THAT(header(R"({"config_hash":1})"), HasSubstr("config_hash"));
 }
 

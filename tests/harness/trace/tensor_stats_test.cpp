@@ -111,7 +111,8 @@ TEST(TensorStats, HasTheSameBitsOnEveryInstructionSet) {
       for (bool by_rows : {false, true}) {
         const TensorView view{values.data(), dtype, shape,
                               by_rows ? std::span<const int64_t>(positions) : std::span<const int64_t>()};
-        const TensorStats portable = detail::tensor_stats_portable(view), avx2 = detail::tensor_stats_avx2(view);
+        const TensorStats portable = detail::tensor_stats_portable(view),
+                          avx2 = detail::tensor_stats_avx2(view);
         EXPECT_EQ(portable.hash, avx2.hash);
         EXPECT_EQ(std::memcmp(&portable.norm, &avx2.norm, sizeof(double)), 0) << name_of(dtype);
         EXPECT_EQ(std::memcmp(&portable.min, &avx2.min, sizeof(double)), 0);

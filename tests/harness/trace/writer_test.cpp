@@ -35,7 +35,8 @@ TensorView view() { return {kValues.data(), DType::float32, kShape, {}}; }
 
 TEST(TraceWriter, GivesBackEveryKindOfRecord) {
   TempFolder folder;
-  CollectiveRecord reduce{"reduce_gradients", "mean", "gradients", "bucket 2", -1, DType::float32, {20000}, 17, 18};
+  CollectiveRecord reduce{"reduce_gradients", "mean",  "gradients", "bucket 2", -1,
+                          DType::float32,     {20000}, 17,          18};
   TensorStats stats;
   {
     TraceWriter writer(folder / "t", header_of(1, 3));
@@ -82,7 +83,8 @@ TEST(TraceWriter, SampleHashesOfStridedRanksAddUpToTheBatchOfOneProcess) {
   for (int rank = 0; rank < 3; ++rank) {
     TraceWriter writer(folder / "t", header_of(rank, 3));
     writer.begin_step(0);
-    writer.samples(std::vector<int64_t>{batch[static_cast<std::size_t>(rank)], batch[static_cast<std::size_t>(rank) + 3]});
+    writer.samples(std::vector<int64_t>{batch[static_cast<std::size_t>(rank)],
+                                        batch[static_cast<std::size_t>(rank) + 3]});
     writer.finish();
     sum += read_trace(folder / "t").steps.at(0).records.at(0).stats.hash;
   }
