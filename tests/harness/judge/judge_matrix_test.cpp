@@ -23,15 +23,16 @@ name: by_hand
 trainer: energy
 data: {source: synthetic}
 steps: 6
-seeds: 0..4
+seeds: 0..2
 question: outcome
 primary: {metric: accuracy_24, margin: 0.03, alpha: 0.05}
 certify_steps: 4
 forced_steps: []
 reference: {layout: 1x24, negatives: global}
 axes:
-  layout: [8x3]
+  layout: [3x8]
   negatives: [global, local]
+power_controls: [{negatives: local}]
 expect:
   - {when: {negatives: global}, verdict: equivalent}
   - {when: {negatives: local}, verdict: divergent}
@@ -148,11 +149,11 @@ TEST_F(JudgeMatrix, EachRerunLineSelectsItsCellAlone) {
 TEST_F(JudgeMatrix, ARealRankWithOneOtherBitTakesTheCertificateAway) {
   const Results clean = judge();
   const std::string name = clean.cells[0].scenario;
-  write_run(run_of(name, RunRole::certify, 0), 5);
+  write_run(run_of(name, RunRole::certify, 0), 1);
   const Results results = judge();
   ASSERT_TRUE(results.cells[0].certification.divergence);
   EXPECT_EQ(results.cells[0].certification.steps, 2);
-  EXPECT_EQ(results.cells[0].certification.divergence->rank, 5);
+  EXPECT_EQ(results.cells[0].certification.divergence->rank, 1);
   EXPECT_EQ(results.cells[0].certification.divergence->where, "head.weight");
   EXPECT_FALSE(results.cells[0].as_expected);
   EXPECT_TRUE(results.cells[1].as_expected);
@@ -161,7 +162,7 @@ TEST_F(JudgeMatrix, ARealRankWithOneOtherBitTakesTheCertificateAway) {
 
 TEST_F(JudgeMatrix, ATornTraceOrAMissingResultFailsItsCellAlone) {
   const std::string global = judge().cells[0].scenario, local = judge().cells[1].scenario;
-  const std::string trace = dir_of(run_of(global, RunRole::cell, 0)) + "/rank-3.trace";
+  const std::string trace = dir_of(run_of(global, RunRole::cell, 0)) + "/rank-1.trace";
   std::fstream file(trace, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(trace) / 2));
   file.write("\xff\x00\xff\x00\xff\x00", 6);
@@ -169,13 +170,13 @@ TEST_F(JudgeMatrix, ATornTraceOrAMissingResultFailsItsCellAlone) {
   Results results = judge();
   EXPECT_EQ(results.cells[0].verdict, VerdictKind::failed);
   EXPECT_EQ(results.cells[0].failure->kind, "unreadable");
-  EXPECT_THAT(results.cells[0].failure->message, HasSubstr("rank-3.trace"));
+  EXPECT_THAT(results.cells[0].failure->message, HasSubstr("rank-1.trace"));
   EXPECT_EQ(results.cells[1].verdict, VerdictKind::divergent);
 
-  std::filesystem::remove(dir_of(run_of(local, RunRole::cell, 2)) + "/rank-6.result.json");
+  std::filesystem::remove(dir_of(run_of(local, RunRole::cell, 2)) + "/rank-2.result.json");
   results = judge();
   EXPECT_EQ(results.cells[1].failure->kind, "lost");
-  EXPECT_EQ(results.cells[1].failure->rank, 6);
+  EXPECT_EQ(results.cells[1].failure->rank, 2);
   EXPECT_EQ(results.summary.exit_code, 7);
 }
 
