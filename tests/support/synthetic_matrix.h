@@ -81,7 +81,7 @@ class SyntheticMatrix {
     plan.matrix.cells.push_back(cell);
   }
 
-  /// The planted causes of the milestone's matrix: equal, worse, and a power control.
+  /// The usual matrix: a cell that learns the same, one that learns worse, and a power control.
   static SyntheticMatrix usual() {
     SyntheticMatrix matrix;
     matrix.add_cell({"8x3 global", 0.001, 0.008, 0.0, false, {VerdictKind::equivalent}});
