@@ -40,9 +40,9 @@ TEST(Junit, CountsWhatItHolds) {
       failures += child.count("failure");
       errors += child.count("error");
     }
-    EXPECT_EQ(suite.get<std::size_t>("<xmlattr>.tests"), cases);
-    EXPECT_EQ(suite.get<std::size_t>("<xmlattr>.failures"), failures);
-    EXPECT_EQ(suite.get<std::size_t>("<xmlattr>.errors"), errors);
+    EXPECT_EQ(suite.get<std::string>("<xmlattr>.tests"), std::to_string(cases));
+    EXPECT_EQ(suite.get<std::string>("<xmlattr>.failures"), std::to_string(failures));
+    EXPECT_EQ(suite.get<std::string>("<xmlattr>.errors"), std::to_string(errors));
   }
 }
 
