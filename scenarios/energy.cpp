@@ -125,7 +125,8 @@ class EnergyTask : public Task {
                      static_cast<float>(config_.dropout), {out, static_cast<std::size_t>(hidden)});
       }
     }
-    output.streams.push_back({"dropout", stream_fingerprint(keys), static_cast<uint64_t>(rows * columns * hidden)});
+    // Position in a row's streams, one stream a candidate: how many candidates there are is the energies' matter.
+    output.streams.push_back({"dropout", stream_fingerprint(keys), static_cast<uint64_t>(rows * hidden)});
     return factors;
   }
 

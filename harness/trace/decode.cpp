@@ -137,8 +137,8 @@ Record StepDecoder::decode_record(ByteCursor& in, const Known& known) const {
     case RecordKind::tensor: {
       record.stats.hash = in.raw<uint64_t>();
       if (record.has_stats) {
-        record.stats.norm = in.raw<double>();
-        const bool small = extremes_fit_float32(record.dtype);
+        const bool small = fits_float32(record.dtype);
+        record.stats.norm = small ? in.raw<float>() : in.raw<double>();
         record.stats.min = small ? in.raw<float>() : in.raw<double>();
         record.stats.max = small ? in.raw<float>() : in.raw<double>();
         record.stats.nonfinite = in.varint();

@@ -43,8 +43,8 @@ struct Definition {
 /// Eight bytes of frame head for a payload of that length.
 uint64_t frame_head(uint32_t payload_bytes, FrameType type);
 
-/// Are minimum and maximum of this dtype kept as 4 bytes without loss?
-inline bool extremes_fit_float32(DType dtype) { return dtype != DType::float64 && dtype != DType::int64; }
+/// Are norm, minimum and maximum of this dtype kept as float32? The extremes lose nothing, the norm its last digits.
+inline bool fits_float32(DType dtype) { return dtype != DType::float64 && dtype != DType::int64; }
 
 inline uint64_t zigzag(int64_t value) {
   return (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63);

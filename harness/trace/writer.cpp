@@ -219,11 +219,12 @@ TensorStats TraceWriter::tensor(Phase phase, std::string_view name, const Tensor
   ByteSink sink(impl_->data);
   sink.raw(stats.hash);
   if (what.has_stats) {
-    sink.raw(stats.norm);
-    if (extremes_fit_float32(tensor.dtype)) {
+    if (fits_float32(tensor.dtype)) {
+      sink.raw(static_cast<float>(stats.norm));
       sink.raw(static_cast<float>(stats.min));
       sink.raw(static_cast<float>(stats.max));
     } else {
+      sink.raw(stats.norm);
       sink.raw(stats.min);
       sink.raw(stats.max);
     }

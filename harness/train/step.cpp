@@ -105,9 +105,12 @@ void TracedStep::trace_forward(const Options& options, const std::vector<StepOut
     energies.push_back(part.energies);
   }
   const at::Tensor all = parts.size() == 1 ? energies.front().contiguous() : at::cat(energies, 0);
-  const std::vector<int64_t>& columns = parts.front().column_ids;
-  const std::vector<int64_t> columns_shape{static_cast<int64_t>(columns.size())};
-  trace.tensor(Phase::energies, "columns", {columns.data(), DType::int64, columns_shape, {}}, Sharing::own, {}, options.keep);
+  if (options.keep == Keep::whole || trace.level() > TraceLevel::hash) {
+    // Ids of the candidates are needed where energies are kept whole; their number stands in the energies' shape.
+    const std::vector<int64_t>& columns = parts.front().column_ids;
+    const std::vector<int64_t> shape{static_cast<int64_t>(columns.size())};
+    trace.tensor(Phase::energies, "columns", {columns.data(), DType::int64, shape, {}}, Sharing::own, {}, options.keep);
+  }
   const std::vector<int64_t> positions = row_positions(options.ids.size());
   trace.tensor(Phase::energies, "energies", view_of(all, positions), Sharing::own, options.ids, options.keep);
   trace.scalar(Phase::loss, "loss", outcome.loss, Sharing::own);

@@ -48,7 +48,8 @@ TEST_P(Ladder, EmulatedRanksEqualRealOnes) {
   EXPECT_GE(mechanism.compared_steps, config.steps);
 
   std::size_t buckets = 0;
-  for (const Record& record : read_trace(real + "/rank-0.trace").steps.back().records) {
+  const Trace trace = read_trace(real + "/rank-0.trace");
+  for (const Record& record : trace.steps.back().records) {
     buckets += record.phase == Phase::collective && record.collective.op == "reduce_gradients" ? 1 : 0;
   }
   EXPECT_GE(buckets, 3U) << "one bucket cannot show that the order of buckets is right";
