@@ -34,6 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       LOCKSTEP_CHECK(lockstep::canonical_json(back) == json, "a config must survive its own JSON");
     }
   } catch (const lockstep::ConfigError&) {
+    return -1;
   }
   return 0;
 }

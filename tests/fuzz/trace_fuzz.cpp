@@ -3,14 +3,10 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +15,7 @@
 
 #include "harness/trace/format.h"
 #include "harness/trace/reader.h"
+#include "tests/support/files.h"
 
 namespace {
 
@@ -104,20 +101,15 @@ const std::string& work_file() {
   return path;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   Trace trace;
-  readable(std::string(reinterpret_cast<const char*>(data), size), trace);
+  const bool taken = readable(std::string(reinterpret_cast<const char*>(data), size), trace);
 
   Choices choices(data, size);
   write_by_choice(work_file(), choices);
-  const std::string whole = read_file(work_file());
+  const std::string whole = support::read_file(work_file());
   if (!readable(whole, trace) || !trace.finished) std::abort();
 
   // A step frame of the fuzzer's own, where the end mark was.
@@ -125,12 +117,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   Trace extended;
   readable(framed(header, data, size), extended);
 
-  if (size < 3) return 0;
+  if (size < 3) return -1;
   const std::size_t place = (data[0] | static_cast<std::size_t>(data[1]) << 8) % whole.size();
   std::string damaged = whole;
   damaged[place] = static_cast<char>(damaged[place] ^ (data[2] | 1));
   // Nothing in a trace is without a checksum: damage is refused.
   if (readable(damaged, extended)) std::abort();
   if (place >= 12 && readable(whole.substr(0, place), extended) && extended.finished) std::abort();
-  return 0;
+  return taken ? 0 : -1;
 }
