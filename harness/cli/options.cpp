@@ -4,7 +4,9 @@
 
 #include <sstream>
 
+#include "harness/cli/words.h"
 #include "harness/launch/identity.h"
+#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {
@@ -102,6 +104,20 @@ CLI::App* add_schema(CLI::App& app, SchemaOptions& options) {
   return command;
 }
 
+/// What is wrong with the command's name, in our words: CLI11 says no more than that there is none. Empty if it is known.
+std::string command_problem(const CLI::App& app, int argc, const char* const* argv) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (argc < 2) return "lockstep: no command; known are " + CLI::detail::join(names, ", ") + "\n";
+  if (argv[1][0] == '-') return "";
+  try {
+    require_known(argv[1], {names.begin(), names.end()}, "lockstep", "command");
+  } catch (const ConfigError& error) {
+    return error.problems().front().text() + "\n";
+  }
+  return "";
+}
+
 bool is_plain(char c) {
   constexpr const char* kOthers = "_-./:=,@%+";
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -135,7 +151,9 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, err;
     const int code = app.exit(error, out, err);
-    return {std::nullopt, code == 0 ? 0 : kUsage, out.str(), err.str()};
+    if (code == 0) return {std::nullopt, 0, out.str(), ""};
+    const std::string problem = command_problem(app, argc, argv);
+    return {std::nullopt, kUsage, "", problem.empty() ? "lockstep: " + err.str() : problem};
   }
   ParsedLine line;
   if (run_command->parsed()) line.command = run;

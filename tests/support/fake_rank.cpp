@@ -1,5 +1,6 @@
 // A rank program without LibTorch, whose ranks do as the run's cell says: "1:die 2:throw" makes rank 1 die and rank 2
-// throw; ranks that are not named finish. "all:wait" goes for every rank that is not named.
+// throw; ranks that are not named finish. "all:wait" goes for every rank that is not named. FAKE_RANKS in the environment
+// stands for the cells of all runs.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -33,7 +35,9 @@ struct FakeRun {
 FakeRun read_run(const std::string& dir) {
   std::ifstream file(dir + "/run.json");
   const auto json = nlohmann::json::parse(file);
-  return {dir, json.at("cell"), run_config_from_json(json.at("config").dump(), dir + "/run.json")};
+  const char* script = std::getenv("FAKE_RANKS");
+  return {dir, script != nullptr ? script : json.at("cell").get<std::string>(),
+          run_config_from_json(json.at("config").dump(), dir + "/run.json")};
 }
 
 std::string behaviour_of(const FakeRun& run, int rank) {
