@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "harness/launch/beat.h"
+#include "harness/plan/run_config.h"
 #include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"
 
