@@ -119,7 +119,7 @@ bool run_emulated(Process& process) {
       const bool ok = run_rank(process, rank, [&world, rank] { return world.comm(rank); });
       finished[static_cast<std::size_t>(rank)] = ok ? 1 : 0;
       if (!ok) {
-        world.abort("rank " + std::to_string(rank) + " has failed");
+        world.abort("lost its peer: rank " + std::to_string(rank) + " has failed");
       }
     });
   }

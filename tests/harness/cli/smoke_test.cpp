@@ -73,9 +73,10 @@ TEST_F(Smoke, AGroupScaledByAThousandthIsFoundAtTheFirstStep) {
 }
 
 TEST_F(Smoke, RanksThatFailAreNamed) {
-  const auto planted = [&](const std::string& name) {
-    return run("smoke.yaml", name, {"--only", "layout==3x8", "--set", "mutant.name=" + name, "--set", "mutant.rank=1", "--set",
-                                    "mutant.step=5", "--set", "timeout_s=3", "--set", "forced_steps=[]"});
+  const auto planted = [&](const std::string& name, const std::string& ranks = "real") {
+    return run("smoke.yaml", name + ranks,
+               {"--only", "layout==3x8", "--set", "mutant.name=" + name, "--set", "mutant.rank=1", "--set", "mutant.step=5",
+                "--set", "timeout_s=3", "--set", "forced_steps=[]", "--set", "ranks=" + ranks});
   };
   const ProgramEnd died = planted("die");
   EXPECT_EQ(died.code, 3) << died.out << died.err;
@@ -83,6 +84,9 @@ TEST_F(Smoke, RanksThatFailAreNamed) {
   const ProgramEnd threw = planted("throw");
   EXPECT_EQ(threw.code, 3) << threw.out << threw.err;
   EXPECT_THAT(threw.out + threw.err, HasSubstr("planted: this rank throws at step 5"));
+  const ProgramEnd thread = planted("throw", "emulated");
+  EXPECT_EQ(thread.code, 3) << thread.out << thread.err;
+  EXPECT_THAT(thread.err, HasSubstr("first: rank 1, after 5 steps"));
   const ProgramEnd hung = planted("stall");
   EXPECT_EQ(hung.code, 4) << hung.out << hung.err;
   EXPECT_THAT(hung.out + hung.err, HasSubstr("rank 1"));
