@@ -1,6 +1,6 @@
-// A rank program without LibTorch, whose ranks do as the run's cell says: "1:die 2:throw" makes rank 1 die and rank 2
-// throw; ranks that are not named finish. "all:wait" goes for every rank that is not named. FAKE_RANKS in the environment
-// stands for the cells of all runs.
+// A rank program without LibTorch, whose ranks do as the run's cell says: "1:die 2:throw" makes rank 1 die
+// and rank 2 throw; ranks that are not named finish. "all:wait" goes for every rank that is not named.
+// FAKE_RANKS in the environment stands for the cells of all runs.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -114,4 +114,6 @@ int fake_rank_main(const RankTask& task) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return lockstep::rank_program_main(argc, argv, "fake ranks", fake_rank_main); }
+int main(int argc, char** argv) {
+  return lockstep::rank_program_main(argc, argv, "fake ranks", fake_rank_main);
+}

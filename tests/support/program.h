@@ -15,12 +15,13 @@
 namespace lockstep {
 
 struct ProgramEnd {
-  int code = -1;     ///< exit status; -1: ended by a signal
+  int code = -1;  ///< exit status; -1: ended by a signal
   int signal = 0;
   std::string out, err;
 };
 
-/// A program that runs in a folder of its own choice; its standard output goes to a file, its standard error to a pipe.
+/// A program that runs in a folder of its own choice; its standard output goes to a file, its standard error
+/// to a pipe.
 class Program {
  public:
   Program(const std::vector<std::string>& words, const std::string& folder,

@@ -24,9 +24,11 @@ TEST(Checks, AreALineEach) {
 }
 
 TEST(Checks, SayWhenTheMachineIsNotFit) {
-  const std::vector<Check> checks = {{Check::State::ok, "cores", "2"}, {Check::State::failed, "memory", "0.1 GiB"}};
+  const std::vector<Check> checks = {{Check::State::ok, "cores", "2"},
+                                     {Check::State::failed, "memory", "0.1 GiB"}};
   EXPECT_FALSE(fit_to_run(checks));
-  EXPECT_EQ(checks_text(checks, false), "ok      cores   2\nnot ok  memory  0.1 GiB\nnot fit to run: see above\n");
+  EXPECT_EQ(checks_text(checks, false),
+            "ok      cores   2\nnot ok  memory  0.1 GiB\nnot fit to run: see above\n");
 }
 
 TEST(MachineChecks, FindSomethingToSayAboutEach) {

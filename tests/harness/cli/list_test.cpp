@@ -10,7 +10,8 @@ namespace lockstep {
 namespace {
 
 TEST(List, AlignsNamesUnderTheirKind) {
-  const std::vector<ListedKind> kinds = {{"losses", {{"a", "first"}, {"long_name", "second"}}}, {"mutants", {}}};
+  const std::vector<ListedKind> kinds = {{"losses", {{"a", "first"}, {"long_name", "second"}}},
+                                         {"mutants", {}}};
   EXPECT_EQ(list_text(kinds), "losses\n  a          first\n  long_name  second\n\nmutants\n  (none)\n");
   EXPECT_EQ(list_text({kinds[0]}), "a          first\nlong_name  second\n");
   const auto json = nlohmann::json::parse(list_json(kinds));

@@ -14,8 +14,9 @@ ParsedLine parse(std::vector<const char*> words) {
 }
 
 TEST(CommandLine, ReadsARun) {
-  const ParsedLine line = parse({"run", "--set", "steps=3", "c.yaml", "--set", "layout=[3x8, 8x3]", "--only", "!local",
-                                 "--seeds", "0..2", "--out", "o", "--jobs", "3", "--fresh", "--json"});
+  const ParsedLine line =
+      parse({"run", "--set", "steps=3", "c.yaml", "--set", "layout=[3x8, 8x3]", "--only", "!local", "--seeds",
+             "0..2", "--out", "o", "--jobs", "3", "--fresh", "--json"});
   ASSERT_TRUE(line.command) << line.err;
   const auto& run = std::get<RunOptions>(*line.command);
   EXPECT_EQ(run.selection.config, "c.yaml");
@@ -38,7 +39,8 @@ TEST(CommandLine, TakesTheLastOfWhatCanBeThereOnce) {
 TEST(CommandLine, ReadsTheOtherCommands) {
   EXPECT_TRUE(std::get<PlanOptions>(*parse({"plan", "c.yaml", "--json"}).command).json);
   const auto compare = std::get<CompareCommandOptions>(
-      *parse({"compare", "--repeat", "r1", "a", "b", "--repeat", "r2", "--expect", "identical,divergent"}).command);
+      *parse({"compare", "--repeat", "r1", "a", "b", "--repeat", "r2", "--expect", "identical,divergent"})
+           .command);
   EXPECT_EQ(compare.run_a, "a");
   EXPECT_EQ(compare.run_b, "b");
   EXPECT_THAT(compare.repeats, ElementsAre("r1", "r2"));
@@ -52,9 +54,15 @@ TEST(CommandLine, ReadsTheOtherCommands) {
 }
 
 TEST(CommandLine, EndsWithTwoForWhatItCannotRead) {
-  for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{
-           {}, {"jump"}, {"run"}, {"run", "a", "b"}, {"run", "a", "--jobs", "x"}, {"run", "a", "--jobs", "-1"},
-           {"compare", "a"}, {"plan", "a", "--unknown"}}) {
+  for (const std::vector<const char*>& words :
+       std::vector<std::vector<const char*>>{{},
+                                             {"jump"},
+                                             {"run"},
+                                             {"run", "a", "b"},
+                                             {"run", "a", "--jobs", "x"},
+                                             {"run", "a", "--jobs", "-1"},
+                                             {"compare", "a"},
+                                             {"plan", "a", "--unknown"}}) {
     const ParsedLine line = parse(words);
     EXPECT_FALSE(line.command);
     EXPECT_EQ(line.exit_code, 2);

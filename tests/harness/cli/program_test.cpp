@@ -96,8 +96,9 @@ TEST_F(LockstepProgram, RefusesAMissingConfigOrDataFile) {
 }
 
 TEST_F(LockstepProgram, NamesTheCorruptLineOfADataFile) {
-  write_text(folder_ / "bad.ts", "@problemName x\n@timeStamps false\n@univariate false\n@dimensions 2\n"
-                                 "@classLabel true a\n@data\n1,2:3,x:a\n");
+  write_text(folder_ / "bad.ts",
+             "@problemName x\n@timeStamps false\n@univariate false\n@dimensions 2\n"
+             "@classLabel true a\n@data\n1,2:3,x:a\n");
   change_matrix("source: synthetic", "source: ts_files, train_file: bad.ts, test_file: bad.ts");
   expect_usage_error({"run", "tiny.yaml"}, "bad.ts:7:");
 }
@@ -118,8 +119,9 @@ TEST_F(LockstepProgram, EndsWithSixWhereNothingIsSelected) {
 
 TEST_F(LockstepProgram, RefusesWhatIsNoCommand) {
   expect_usage_error({}, "no command; known are run, plan");
-  expect_usage_error({"rum", "tiny.yaml"}, "unknown command 'rum'; known are run, plan, compare, report, list, doctor, schema; "
-                                           "did you mean run?");
+  expect_usage_error({"rum", "tiny.yaml"},
+                     "unknown command 'rum'; known are run, plan, compare, report, list, doctor, schema; "
+                     "did you mean run?");
   expect_usage_error({"list", "mutant"}, "did you mean mutants?");
   expect_usage_error({"report", "."}, "results.json");
   expect_usage_error({"compare", "a", "b"}, "a");
@@ -142,7 +144,8 @@ TEST_F(LockstepProgram, NamesARankThatDiesAndEndsWithThree) {
   EXPECT_THAT(end.err, HasSubstr("first: rank 1, after 3 steps, in train"));
   EXPECT_THAT(end.err, HasSubstr("again: lockstep run tiny.yaml --only "));
   EXPECT_THAT(end.out, HasSubstr("report: out/tiny/report.html"));
-  EXPECT_TRUE(exists("out/tiny/report.html") && exists("out/tiny/junit.xml") && exists("out/tiny/summary.md"));
+  EXPECT_TRUE(exists("out/tiny/report.html") && exists("out/tiny/junit.xml") &&
+              exists("out/tiny/summary.md"));
   EXPECT_TRUE(exists("step_summary.md"));
 }
 

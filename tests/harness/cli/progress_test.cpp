@@ -90,8 +90,9 @@ TEST_F(ProgressTest, TakesTheBarAwayForLinesThatStay) {
 
 TEST(ProgressLine, ShowsABarAndWhatIsLeft) {
   const ProgressState state{31, 66, 12400, 39600, 20, 0.5, 0};
-  EXPECT_EQ(progress_line(state, 100),
-            "[███████████████               ] 31/66 runs · about 20 s left · 12,400/39,600 steps · 620 steps/s");
+  EXPECT_EQ(
+      progress_line(state, 100),
+      "[███████████████               ] 31/66 runs · about 20 s left · 12,400/39,600 steps · 620 steps/s");
 }
 
 TEST(ProgressLine, LeavesOutWhatHasNoRoom) {

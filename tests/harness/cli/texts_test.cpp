@@ -72,7 +72,8 @@ TEST(OpeningText, StatesSeedsBuildAndConfigFirst) {
   const std::string text = opening_text(prepared, 2);
   EXPECT_THAT(text, HasSubstr("parity: 2 cells, seeds 0..2\n"));
   EXPECT_THAT(text, HasSubstr("build b0 · LibTorch 2.13.0 · avx2 · data d0\n"));
-  EXPECT_THAT(text, HasSubstr("resolved config " + plan_hash(prepared.plan) + " · 3 runs: 2 to do, 1 reused"));
+  EXPECT_THAT(text,
+              HasSubstr("resolved config " + plan_hash(prepared.plan) + " · 3 runs: 2 to do, 1 reused"));
 }
 
 TEST(PlanHash, ChangesWithAnyRun) {

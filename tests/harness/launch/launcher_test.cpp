@@ -53,7 +53,9 @@ class Launcher : public testing::Test {
     options_.on_event = [this](const RunEvent& event) { events_.push_back({event.kind, event.run}); };
   }
   LaunchReport launch_all() { return launch(plan_, options_, identity_); }
-  bool done(const std::string& id) const { return std::filesystem::exists(folder_ / ("runs/" + id + "/done")); }
+  bool done(const std::string& id) const {
+    return std::filesystem::exists(folder_ / ("runs/" + id + "/done"));
+  }
   std::vector<std::string> started_order() const {
     std::istringstream lines(read_text(folder_ / "runs/order"));
     std::vector<std::string> order;
@@ -73,7 +75,8 @@ class Launcher : public testing::Test {
     const std::vector<pid_t> pids = pids_of(id);
     EXPECT_EQ(pids.size(), processes) << id;
     for (const pid_t pid : pids) {
-      EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << "process " << pid << " of " << id << " is still there";
+      EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH)
+          << "process " << pid << " of " << id << " is still there";
     }
   }
 
@@ -125,7 +128,8 @@ TEST_F(Launcher, StartsNoParentWhereEverythingIsReused) {
 }
 
 TEST_F(Launcher, StartsARunAfterWhatItNeeds) {
-  plan_.runs = {a_run("b", 1, RankKind::emulated), a_run("a", 1, RankKind::emulated), a_run("r", 1, RankKind::real)};
+  plan_.runs = {a_run("b", 1, RankKind::emulated), a_run("a", 1, RankKind::emulated),
+                a_run("r", 1, RankKind::real)};
   plan_.runs[0].needs = {"a", "r"};
   plan_.runs[2].reused = true;
   EXPECT_EQ(launch_all().finished, 2);
