@@ -1,7 +1,8 @@
 // Steps of the whole trainer: R0 (one process), R1 (emulated ranks), R2 (real ranks on Gloo), and what the trace costs.
 //
 // Every run goes through rank_main in forked processes, as the tool itself runs it; what is measured is the training loop's
-// own clock (evaluation left out), the slowest rank's. Compare lines of one run of this program: the machine's speed drifts.
+// own clock (evaluation left out), the slowest rank's. Each line is a ratio measured in turns: `speedup` is the steps/s of
+// the first over the second named, `cost` its inverse. Absolute times drift with the machine.
 
 #include <benchmark/benchmark.h>
 #include <sys/wait.h>
@@ -71,37 +72,57 @@ double train_seconds(const RunConfig& config) {
   return seconds;
 }
 
-void run(benchmark::State& state, Layout layout, Negatives negatives, RankKind ranks, TraceLevel trace, int64_t steps) {
-  const RunConfig config = bench_config(layout, negatives, ranks, trace, steps);
+double steps_per_second(const RunConfig& config) { return static_cast<double>(config.steps) / train_seconds(config); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Steps/s of two configs that take turns, so that a drift of the machine hits both, and the median of their ratios.
+void compare(benchmark::State& state, const RunConfig& config, const RunConfig& base, int turns) {
+  std::vector<double> ratios;
+  std::vector<double> speeds;
+  std::vector<double> base_speeds;
   for ([[maybe_unused]] auto _ : state) {
-    state.SetIterationTime(train_seconds(config));
+    for (int turn = 0; turn < turns; ++turn) {
+      base_speeds.push_back(steps_per_second(base));
+      speeds.push_back(steps_per_second(config));
+      ratios.push_back(speeds.back() / base_speeds.back());
+    }
+    state.SetIterationTime(static_cast<double>(config.steps) / median(speeds));
   }
-  state.counters["steps/s"] =
-      benchmark::Counter(static_cast<double>(steps), benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["steps/s"] = median(speeds);
+  state.counters["base_steps/s"] = median(base_speeds);
+  state.counters["speedup"] = median(ratios);
+  state.counters["cost"] = 1.0 / median(ratios);
+}
+
+void add(const std::string& name, const RunConfig& config, const RunConfig& base, int turns) {
+  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { compare(state, config, base, turns); })
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(1);
 }
 
 void register_all() {
-  const auto add = [](const std::string& name, Layout layout, Negatives negatives, RankKind ranks, TraceLevel trace,
-                      int64_t steps) {
-    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-      run(state, layout, negatives, ranks, trace, steps);
-    })->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(1);
-  };
   const Layout one{1, 24};
   const Layout eight{8, 3};
-  // Traced and untraced take turns, so that a drift of the machine hits both.
-  for (const char* turn : {"1", "2", "3", "4", "5"}) {
-    add(std::string("R0/1x24/trace_off/") + turn, one, Negatives::global, RankKind::emulated, TraceLevel::off, 400);
-    add(std::string("R0/1x24/trace_hash/") + turn, one, Negatives::global, RankKind::emulated, TraceLevel::hash, 400);
-    add(std::string("R1/8x3/local/trace_off/") + turn, eight, Negatives::local, RankKind::emulated, TraceLevel::off, 150);
-    add(std::string("R1/8x3/local/trace_hash/") + turn, eight, Negatives::local, RankKind::emulated, TraceLevel::hash, 150);
-    add(std::string("R1/8x3/global/trace_off/") + turn, eight, Negatives::global, RankKind::emulated, TraceLevel::off, 150);
-    add(std::string("R1/8x3/global/trace_hash/") + turn, eight, Negatives::global, RankKind::emulated, TraceLevel::hash, 150);
+  const auto emulated = [&](Layout layout, Negatives negatives, TraceLevel trace, int64_t steps) {
+    return bench_config(layout, negatives, RankKind::emulated, trace, steps);
+  };
+  add("TraceHashOverOff/R0/1x24", emulated(one, Negatives::global, TraceLevel::hash, 300),
+      emulated(one, Negatives::global, TraceLevel::off, 300), 15);
+  for (const auto& [name, negatives] : {std::pair{"local", Negatives::local}, std::pair{"global", Negatives::global}}) {
+    add(std::string("TraceHashOverOff/R1/8x3/") + name, emulated(eight, negatives, TraceLevel::hash, 100),
+        emulated(eight, negatives, TraceLevel::off, 100), 11);
   }
-  for (const char* turn : {"1", "2", "3"}) {
-    add(std::string("R2/8x3/local/trace_hash/") + turn, eight, Negatives::local, RankKind::real, TraceLevel::hash, 60);
-    add(std::string("R2/8x3/global/trace_hash/") + turn, eight, Negatives::global, RankKind::real, TraceLevel::hash, 60);
+  for (const auto& [name, negatives] : {std::pair{"local", Negatives::local}, std::pair{"global", Negatives::global}}) {
+    add(std::string("EmulatedOverReal/8x3/") + name, emulated(eight, negatives, TraceLevel::hash, 120),
+        bench_config(eight, negatives, RankKind::real, TraceLevel::hash, 60), 3);
   }
+  add("OneProcessOverEmulated/1x24/8x3/global", emulated(one, Negatives::global, TraceLevel::hash, 300),
+      emulated(eight, Negatives::global, TraceLevel::hash, 100), 3);
 }
 
 }  // namespace
