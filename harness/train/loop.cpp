@@ -15,7 +15,7 @@ namespace {
 void trace_parameters(const RankContext& context, Phase phase, Keep keep) {
   const ParameterList& parameters = context.task->parameters();
   for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
-    context.trace->tensor(phase, parameters.names[i], view_of(parameters.tensors[i].detach()), Sharing::replicated, {}, keep);
+    context.trace->tensor(phase, parameters.names[i], view_of(parameters.tensors[i]), Sharing::replicated, {}, keep);
   }
 }
 

@@ -39,7 +39,7 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
       context_.mutant == nullptr ? gradient : context_.mutant->local_gradient(step_, name, gradient.detach());
   if (context_.trace->enabled()) {
     local_hashes_[index] =
-        context_.trace->tensor(Phase::local_gradients, name, view_of(seen.detach().contiguous()), Sharing::own).hash;
+        context_.trace->tensor(Phase::local_gradients, name, view_of(seen.contiguous()), Sharing::own).hash;
   }
   return seen;
 }
