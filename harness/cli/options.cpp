@@ -49,7 +49,8 @@ void add_selection(CLI::App* command, MatrixSelection& selection) {
   last_wins(
       command->add_option("--out", selection.out, "folder of results (default: out/<name of the matrix>)"))
       ->type_name("DIR");
-  last_wins(command->add_option("--jobs", selection.jobs, "slots: real ranks, or runs of one process, at once (default: cores)"))
+  last_wins(command->add_option("--jobs", selection.jobs,
+                                "slots: real ranks, or runs of one process, at once (default: cores)"))
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
 }

@@ -3,6 +3,7 @@
 // FAKE_RANKS in the environment stands for the cells of all runs.
 
 #include <fcntl.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -69,13 +70,22 @@ void leave_result(const FakeRun& run, int rank, const std::string& status, const
   write_rank_result(rank_result_path(run.dir, rank), result);
 }
 
-int behave(const FakeRun& run, int rank, BeatFile& beat) {
+/// Rank 0 speaks last, so that a test which has heard of it knows that every rank is there.
+void wait_until_all_report(const BeatFile& beat) {
+  for (int rank = 1; rank < beat.world_size(); ++rank) {
+    while (beat.changes(rank) == 0) ::sched_yield();
+  }
+}
+
+int behave(const FakeRun& run, int rank, bool has_own_process, BeatFile& beat) {
   const std::string behaviour = behaviour_of(run, rank);
   if (behaviour == "finish") {
     for (int64_t step = 0; step <= run.config.steps; ++step) beat.report(rank, step, "train");
     leave_result(run, rank, "finished", "");
     return 0;
   }
+  if (behaviour == "ignore_term") ::signal(SIGTERM, SIG_IGN);
+  if (rank == 0 && has_own_process) wait_until_all_report(beat);
   beat.report(rank, 3, behaviour == "wait" ? "all_reduce bucket 0" : "train");
   std::printf("rank %d is about to %s\n", rank, behaviour.c_str());
   if (behaviour == "die") ::raise(SIGKILL);
@@ -84,7 +94,6 @@ int behave(const FakeRun& run, int rank, BeatFile& beat) {
   if (behaviour == "lose") throw std::runtime_error("Connection closed by peer [127.0.0.1]:4711");
   if (behaviour == "escape") throw std::runtime_error("thrown past the rank's own net");
   if (behaviour == "stop") ::raise(SIGSTOP);
-  if (behaviour == "ignore_term") ::signal(SIGTERM, SIG_IGN);
   if (behaviour == "wait" || behaviour == "hang" || behaviour == "ignore_term") {
     for (;;) ::pause();
   }
@@ -101,7 +110,7 @@ int fake_rank_main(const RankTask& task) {
   const int first = task.rank < 0 ? 0 : task.rank, last = task.rank < 0 ? world - 1 : task.rank;
   for (int rank = first; rank <= last; ++rank) {
     try {
-      status = std::max(status, behave(run, rank, beat));
+      status = std::max(status, behave(run, rank, task.rank >= 0, beat));
     } catch (const std::exception& error) {
       if (behaviour_of(run, rank) == "escape") throw;
       std::fprintf(stderr, "rank %d failed: %s\n", rank, error.what());

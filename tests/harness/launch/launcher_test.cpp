@@ -192,7 +192,7 @@ TEST_F(Launcher, NamesARankThatLeavesWithoutAResult) {
 
 TEST_F(Launcher, NamesARankThatHangs) {
   plan_.runs = {a_run("a", 3, RankKind::real, "all:wait 0:hang")};
-  plan_.runs[0].config.timeout_s = 0.2;
+  plan_.runs[0].config.timeout_s = 0.8;
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].kind, "hung");
@@ -255,7 +255,7 @@ TEST_F(InterruptedLauncher, LeavesWhatIsFinishedAndResumes) {
   EXPECT_THAT(started_order(), ElementsAre("first", "a"));
   expect_no_orphan("a", 1);
 
-  stop_ = 0;
+  options_.stop_requested = nullptr;
   plan_.runs[0].reused = true;
   plan_.runs[1].cell = "";
   const LaunchReport resumed = launch_all();
@@ -342,11 +342,13 @@ TEST_F(Launcher, TakesItsRanksWithItWhenItIsKilled) {
   ASSERT_EQ(::poll(&wait, 1, 30000), 1) << "the ranks have not started";
   ASSERT_EQ(::kill(lockstep, SIGKILL), 0);
   ::alarm(30);  // ends this test if a rank does not die
+  // Who dies without a parent becomes a child of this test: once it has none, nobody is left.
   int dead = 0;
   while (::wait(nullptr) > 0) ++dead;
-  ::alarm(0);
   EXPECT_EQ(errno, ECHILD);
-  EXPECT_EQ(dead, 1 + 1 + 3) << "lockstep, the parent and three ranks";
+  ::alarm(0);
+  EXPECT_GE(dead, 2) << "lockstep and the parent, which may have reaped its ranks itself";
+  expect_no_orphan("a", 3);
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   ::close(ends[0]);
   ::close(ends[1]);
