@@ -12,8 +12,8 @@ namespace {
 
 /// Operations in which a rank waits for others; in any other it is others that wait for it.
 bool is_collective(const std::string& operation) {
-  constexpr std::array<std::string_view, 5> kCollectives = {"all_reduce", "all_gather", "broadcast", "barrier",
-                                                            "reduce_gradients"};
+  constexpr std::array<std::string_view, 5> kCollectives = {"all_reduce", "all_gather", "broadcast",
+                                                            "barrier", "reduce_gradients"};
   return std::any_of(kCollectives.begin(), kCollectives.end(),
                      [&](std::string_view name) { return operation.rfind(name, 0) == 0; });
 }

@@ -23,8 +23,8 @@ class RunWatch {
   /// Seconds for which no rank at the lowest step has reported anything: ranks ahead of it may only wait for
   /// it.
   double standstill_s(double now) const;
-  /// The rank the others wait for: lowest step, then one outside a collective, then the one doing something else
-  /// than the others, then the one that reported longest ago. -1 if all have ended.
+  /// The rank the others wait for: lowest step, then one outside a collective, then the one doing something
+  /// else than the others, then the one that reported longest ago. -1 if all have ended.
   int behind() const;
   /// When the next look could find that it has stood still for `limit_s`.
   double deadline(double limit_s) const;

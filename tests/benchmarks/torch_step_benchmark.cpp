@@ -1,8 +1,10 @@
-// Steps of the whole trainer: R0 (one process), R1 (emulated ranks), R2 (real ranks on Gloo), and what the trace costs.
+// Steps of the whole trainer: R0 (one process), R1 (emulated ranks), R2 (real ranks on Gloo), and what the
+// trace costs.
 //
-// Every run goes through rank_main in forked processes, as the tool itself runs it; what is measured is the training loop's
-// own clock (evaluation left out), the slowest rank's. Each line is a ratio measured in turns: `speedup` is the steps/s of
-// the first over the second named, `cost` its inverse. Absolute times drift with the machine.
+// Every run goes through rank_main in forked processes, as the tool itself runs it; what is measured is the
+// training loop's own clock (evaluation left out), the slowest rank's. Each line is a ratio measured in
+// turns: `speedup` is the steps/s of the first over the second named, `cost` its inverse. Absolute times
+// drift with the machine.
 
 #include <benchmark/benchmark.h>
 #include <sys/wait.h>
@@ -63,7 +65,8 @@ double train_seconds(const RunConfig& config) {
   }
   double seconds = 0;
   for (int rank = 0; fine && rank < world; ++rank) {
-    seconds = std::max(seconds, read_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json").train_seconds);
+    seconds = std::max(
+        seconds, read_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json").train_seconds);
   }
   std::filesystem::remove_all(dir);
   if (!fine) {
@@ -72,14 +75,17 @@ double train_seconds(const RunConfig& config) {
   return seconds;
 }
 
-double steps_per_second(const RunConfig& config) { return static_cast<double>(config.steps) / train_seconds(config); }
+double steps_per_second(const RunConfig& config) {
+  return static_cast<double>(config.steps) / train_seconds(config);
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-/// Steps/s of two configs that take turns, so that a drift of the machine hits both, and the median of their ratios.
+/// Steps/s of two configs that take turns, so that a drift of the machine hits both, and the median of their
+/// ratios.
 void compare(benchmark::State& state, const RunConfig& config, const RunConfig& base, int turns) {
   std::vector<double> ratios;
   std::vector<double> speeds;
@@ -99,7 +105,8 @@ void compare(benchmark::State& state, const RunConfig& config, const RunConfig& 
 }
 
 void add(const std::string& name, const RunConfig& config, const RunConfig& base, int turns) {
-  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { compare(state, config, base, turns); })
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [=](benchmark::State& state) { compare(state, config, base, turns); })
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
       ->Iterations(1);
@@ -113,11 +120,13 @@ void register_all() {
   };
   add("TraceHashOverOff/R0/1x24", emulated(one, Negatives::global, TraceLevel::hash, 300),
       emulated(one, Negatives::global, TraceLevel::off, 300), 15);
-  for (const auto& [name, negatives] : {std::pair{"local", Negatives::local}, std::pair{"global", Negatives::global}}) {
+  for (const auto& [name, negatives] :
+       {std::pair{"local", Negatives::local}, std::pair{"global", Negatives::global}}) {
     add(std::string("TraceHashOverOff/R1/8x3/") + name, emulated(eight, negatives, TraceLevel::hash, 100),
         emulated(eight, negatives, TraceLevel::off, 100), 11);
   }
-  for (const auto& [name, negatives] : {std::pair{"local", Negatives::local}, std::pair{"global", Negatives::global}}) {
+  for (const auto& [name, negatives] :
+       {std::pair{"local", Negatives::local}, std::pair{"global", Negatives::global}}) {
     add(std::string("EmulatedOverReal/8x3/") + name, emulated(eight, negatives, TraceLevel::hash, 120),
         bench_config(eight, negatives, RankKind::real, TraceLevel::hash, 60), 3);
   }

@@ -19,7 +19,8 @@ class Smoke : public testing::Test {
     words.insert(words.begin(), LOCKSTEP_BINARY_DIR "/bin/lockstep");
     return Program(words, folder_.path(), {}).end();
   }
-  ProgramEnd run(const std::string& config, const std::string& out, const std::vector<std::string>& more = {}) {
+  ProgramEnd run(const std::string& config, const std::string& out,
+                 const std::vector<std::string>& more = {}) {
     std::vector<std::string> words{"run", LOCKSTEP_SOURCE_DIR "/configs/" + config, "--out", folder_ / out};
     words.insert(words.end(), more.begin(), more.end());
     return lockstep(words);
@@ -51,7 +52,8 @@ TEST_F(Smoke, RealRanksComputeWhatOneProcessComputes) {
 }
 
 TEST_F(Smoke, AGradientEightTimesTooLargeIsFoundAndTheCellNamed) {
-  const ProgramEnd end = run("smoke.yaml", "planted", {"--set", "mutant.name=grad_scale", "--set", "mutant.factor=8"});
+  const ProgramEnd end =
+      run("smoke.yaml", "planted", {"--set", "mutant.name=grad_scale", "--set", "mutant.factor=8"});
   EXPECT_EQ(end.code, 1) << end.out << end.err;
   const std::string junit = read_text(folder_ / "planted/junit.xml");
   EXPECT_THAT(junit, HasSubstr("<failure"));
@@ -64,19 +66,22 @@ TEST_F(Smoke, AGradientEightTimesTooLargeIsFoundAndTheCellNamed) {
 }
 
 TEST_F(Smoke, AGroupScaledByAThousandthIsFoundAtTheFirstStep) {
-  const ProgramEnd end = run("smoke.yaml", "slight", {"--only", "layout==3x8", "--set", "mutant.name=grad_scale", "--set",
-                                                      "mutant.factor=1.001", "--set", "mutant.tensor=action_encoder"});
+  const ProgramEnd end = run("smoke.yaml", "slight",
+                             {"--only", "layout==3x8", "--set", "mutant.name=grad_scale", "--set",
+                              "mutant.factor=1.001", "--set", "mutant.tensor=action_encoder"});
   EXPECT_EQ(end.code, 1) << end.out << end.err;
   const auto results = nlohmann::json::parse(read_text(folder_ / "slight/results.json"));
   EXPECT_EQ(results.at("verdicts").at(0).at("first_divergence").at("step"), 0);
-  EXPECT_THAT(std::string(results.at("verdicts").at(0).at("first_divergence").at("where")), HasSubstr("action_encoder"));
+  EXPECT_THAT(std::string(results.at("verdicts").at(0).at("first_divergence").at("where")),
+              HasSubstr("action_encoder"));
 }
 
 TEST_F(Smoke, RanksThatFailAreNamed) {
   const auto planted = [&](const std::string& name, const std::string& ranks = "real") {
-    return run("smoke.yaml", name + ranks,
-               {"--only", "layout==3x8", "--set", "mutant.name=" + name, "--set", "mutant.rank=1", "--set", "mutant.step=5",
-                "--set", "timeout_s=3", "--set", "forced_steps=[]", "--set", "ranks=" + ranks});
+    return run(
+        "smoke.yaml", name + ranks,
+        {"--only", "layout==3x8", "--set", "mutant.name=" + name, "--set", "mutant.rank=1", "--set",
+         "mutant.step=5", "--set", "timeout_s=3", "--set", "forced_steps=[]", "--set", "ranks=" + ranks});
   };
   const ProgramEnd died = planted("die");
   EXPECT_EQ(died.code, 3) << died.out << died.err;
@@ -93,10 +98,13 @@ TEST_F(Smoke, RanksThatFailAreNamed) {
 }
 
 TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {
-  // Short of the real thing in nothing but length: eight emulated ranks, one bit of one gradient on rank 5 at step 17.
-  const std::vector<std::string> cell{"--only", "layout==8x3", "--set", "ranks=emulated", "--set", "forced_steps=[]"};
+  // Short of the real thing in nothing but length: eight emulated ranks, one bit of one gradient on rank 5 at
+  // step 17.
+  const std::vector<std::string> cell{"--only",         "layout==8x3", "--set",
+                                      "ranks=emulated", "--set",       "forced_steps=[]"};
   std::vector<std::string> flipped = cell;
-  for (const char* word : {"mutant.name=flip_bit", "mutant.step=17", "mutant.rank=5", "mutant.tensor=energy_head.key.weight"}) {
+  for (const char* word :
+       {"mutant.name=flip_bit", "mutant.step=17", "mutant.rank=5", "mutant.tensor=energy_head.key.weight"}) {
     flipped.insert(flipped.end(), {"--set", word});
   }
   run("smoke.yaml", "a", cell);
@@ -120,7 +128,8 @@ TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {
 
   const std::string cut = folder_ / "cut";
   std::filesystem::copy(a, cut, std::filesystem::copy_options::recursive);
-  std::filesystem::resize_file(cut + "/rank-3.trace", std::filesystem::file_size(cut + "/rank-3.trace") / 2 + 5);
+  std::filesystem::resize_file(cut + "/rank-3.trace",
+                               std::filesystem::file_size(cut + "/rank-3.trace") / 2 + 5);
   const ProgramEnd shorter = lockstep({"compare", a, cut});
   EXPECT_EQ(shorter.code, 0) << shorter.out << shorter.err;
   EXPECT_THAT(shorter.out, HasSubstr("rank-3.trace"));
