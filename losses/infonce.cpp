@@ -26,16 +26,19 @@ InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at
   const at::Tensor positive_B = logits_BN.gather(1, target_B.unsqueeze(1)).squeeze(1);
   InfoNce result;
   result.row_losses_B = at::logsumexp(logits_BN, 1) - positive_B;
-  result.loss = result.row_losses_B.sum() * (static_cast<double>(options.world_size) / static_cast<double>(options.total_rows));
+  result.loss = result.row_losses_B.sum() *
+                (static_cast<double>(options.world_size) / static_cast<double>(options.total_rows));
 
   const c10::NoGradGuard no_grad;
   const at::Tensor energy = energy_BN.detach().to(at::kDouble);
   const double own = energy.gather(1, target_B.unsqueeze(1)).sum().item<double>();
   const at::Tensor counted = valid_N.defined() ? energy.masked_fill(~valid_N.unsqueeze(0), 0.0) : energy;
   const auto rows = static_cast<double>(energy_BN.size(0));
-  const double columns = valid_N.defined() ? valid_N.sum().item<double>() : static_cast<double>(energy_BN.size(1));
+  const double columns =
+      valid_N.defined() ? valid_N.sum().item<double>() : static_cast<double>(energy_BN.size(1));
   result.energy_positive = rows > 0 ? own / rows : 0;
-  result.energy_negative = rows > 0 && columns > 1 ? (counted.sum().item<double>() - own) / (rows * (columns - 1)) : 0;
+  result.energy_negative =
+      rows > 0 && columns > 1 ? (counted.sum().item<double>() - own) / (rows * (columns - 1)) : 0;
   return result;
 }
 

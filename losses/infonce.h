@@ -8,20 +8,20 @@
 namespace lockstep {
 
 struct InfoNce {
-  at::Tensor loss;             ///< [] scalar; its mean over ranks is the loss of one process that holds all rows
-  at::Tensor row_losses_B;     ///< [B] nats, with gradient
+  at::Tensor loss;          ///< [] scalar; its mean over ranks is the loss of one process that holds all rows
+  at::Tensor row_losses_B;  ///< [B] nats, with gradient
   double energy_positive = 0;  ///< mean energy of the rows' own actions
   double energy_negative = 0;  ///< mean energy of the other valid candidates; 0 if there is none
 };
 
 struct InfoNceOptions {
-  int world_size = 1;          ///< R
-  int64_t total_rows = 0;      ///< rows of all ranks that the loss averages over
+  int world_size = 1;      ///< R
+  int64_t total_rows = 0;  ///< rows of all ranks that the loss averages over
 };
 
-/// In-batch swap InfoNCE of this rank's rows: logits -E / tau, loss = R / total_rows * sum_i (logsumexp_j s_ij - s_i,target).
-/// After the mean over ranks its gradient is that of one process holding all rows, provided that the candidates are raw
-/// data (no gradient flows through the gather).
+/// In-batch swap InfoNCE of this rank's rows: logits -E / tau, loss = R / total_rows * sum_i (logsumexp_j
+/// s_ij - s_i,target). After the mean over ranks its gradient is that of one process holding all rows,
+/// provided that the candidates are raw data (no gradient flows through the gather).
 ///
 ///   energy_BN  [B, N]  float32 or float64; lower is a better match
 ///   tau        []      temperature, > 0

@@ -1,4 +1,5 @@
-// The energy trainer: in-batch swap InfoNCE over (context, next action chunk) pairs, with local or exact global negatives.
+// The energy trainer: in-batch swap InfoNCE over (context, next action chunk) pairs, with local or exact
+// global negatives.
 
 #include <ATen/ATen.h>
 
@@ -18,7 +19,7 @@ namespace {
 /// Candidates of a step: their raw actions, sample ids, and where this rank's rows stand among them.
 struct Candidates {
   at::Tensor action_NA;
-  at::Tensor valid_N;                ///< undefined: all
+  at::Tensor valid_N;  ///< undefined: all
   std::vector<int64_t> ids;
   int64_t offset = 0;
   int64_t total_rows = 0;
@@ -45,10 +46,12 @@ class EnergyTask : public Task {
     if (config_.context_noise > 0) {
       context = context + config_.context_noise * normal_noise(input, output);
     }
-    const at::Tensor dropout = config_.dropout > 0 ? dropout_factors(input, candidates, output) : at::Tensor();
+    const at::Tensor dropout =
+        config_.dropout > 0 ? dropout_factors(input, candidates, output) : at::Tensor();
     const EncodedContext encoded = model_.encode_context(context, data_->train.mask_PS.index_select(0, rows));
     const at::Tensor energies = model_.head(encoded, model_.encode_action(candidates.action_NA), dropout);
-    const at::Tensor target = at::arange(candidates.offset + input.first_row, candidates.offset + input.end_row, at::kLong);
+    const at::Tensor target =
+        at::arange(candidates.offset + input.first_row, candidates.offset + input.end_row, at::kLong);
     InfoNce nce = row_infonce(energies, model_.temperature(), target, candidates.valid_N,
                               {comm_.world_size(), candidates.total_rows});
     output.loss = nce.loss;
@@ -56,10 +59,11 @@ class EnergyTask : public Task {
     output.row_weight = static_cast<double>(comm_.world_size()) / static_cast<double>(candidates.total_rows);
     output.energies = energies.detach();
     output.column_ids = candidates.ids;
-    output.scalars = {{"loss_over_log_n", nce.loss.item<double>() / std::log(static_cast<double>(candidates.ids.size()))},
-                      {"energy_positive", nce.energy_positive},
-                      {"energy_negative", nce.energy_negative},
-                      {"temperature", model_.temperature().item<double>()}};
+    output.scalars = {
+        {"loss_over_log_n", nce.loss.item<double>() / std::log(static_cast<double>(candidates.ids.size()))},
+        {"energy_positive", nce.energy_positive},
+        {"energy_negative", nce.energy_negative},
+        {"temperature", model_.temperature().item<double>()}};
     return output;
   }
 
@@ -81,7 +85,8 @@ class EnergyTask : public Task {
     if (config_.negatives == Negatives::local || comm_.world_size() == 1) {
       return {own, {}, input.ids, 0, rows * comm_.world_size()};
     }
-    // Raw actions are data: no gradient has to flow through the gather, and each rank encodes all of them itself.
+    // Raw actions are data: no gradient has to flow through the gather, and each rank encodes all of them
+    // itself.
     const GatheredRows gathered = gather_rows(comm_, {own, index}, input.step, "loss.candidates");
     const at::Tensor& ids = gathered.columns[1];
     Candidates candidates{gathered.columns[0], {}, {}, gathered.offset, gathered.total_rows};
@@ -100,16 +105,20 @@ class EnergyTask : public Task {
     std::vector<uint64_t> keys;
     for (int64_t row = 0; row < rows; ++row) {
       keys.push_back(streams_.row_key(Purpose::context_noise, input.step,
-                                      input.ids[static_cast<std::size_t>(input.first_row + row)], input.first_row + row));
-      fill_uniform(keys.back(), {uniform.mutable_data_ptr<float>() + row * 2 * each, static_cast<std::size_t>(2 * each)});
+                                      input.ids[static_cast<std::size_t>(input.first_row + row)],
+                                      input.first_row + row));
+      fill_uniform(keys.back(),
+                   {uniform.mutable_data_ptr<float>() + row * 2 * each, static_cast<std::size_t>(2 * each)});
     }
-    output.streams.push_back({"context_noise", stream_fingerprint(keys), static_cast<uint64_t>(rows * 2 * each)});
+    output.streams.push_back(
+        {"context_noise", stream_fingerprint(keys), static_cast<uint64_t>(rows * 2 * each)});
     const at::Tensor radius = at::sqrt(-2.0 * at::log(1.0 - uniform.select(1, 0)));
     const at::Tensor angle = at::cos(2.0 * std::numbers::pi * uniform.select(1, 1));
     return (radius * angle).view({rows, model_.shape().context_steps, model_.shape().channels});
   }
 
-  /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its own.
+  /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its
+  /// own.
   at::Tensor dropout_factors(const StepInput& input, const Candidates& candidates, StepOutput& output) {
     const int64_t rows = input.end_row - input.first_row;
     const auto columns = static_cast<int64_t>(candidates.ids.size());
@@ -119,13 +128,15 @@ class EnergyTask : public Task {
     std::vector<uint64_t> keys;
     for (int64_t row = 0; row < rows; ++row) {
       keys.push_back(streams_.row_key(Purpose::dropout, input.step,
-                                      input.ids[static_cast<std::size_t>(input.first_row + row)], input.first_row + row));
+                                      input.ids[static_cast<std::size_t>(input.first_row + row)],
+                                      input.first_row + row));
       for (int64_t column = 0; column < columns; ++column, out += hidden) {
         fill_dropout(streams_.pair_key(keys.back(), candidates.ids[static_cast<std::size_t>(column)], column),
                      static_cast<float>(config_.dropout), {out, static_cast<std::size_t>(hidden)});
       }
     }
-    // Position in a row's streams, one stream a candidate: how many candidates there are is the energies' matter.
+    // Position in a row's streams, one stream a candidate: how many candidates there are is the energies'
+    // matter.
     output.streams.push_back({"dropout", stream_fingerprint(keys), static_cast<uint64_t>(rows * hidden)});
     return factors;
   }

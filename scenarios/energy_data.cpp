@@ -12,7 +12,8 @@ PairTensors to_tensors(const Windows& windows) {
   PairTensors tensors;
   tensors.context_PSC = at::empty({pairs, windows.context_steps, windows.channels}, at::kFloat);
   tensors.mask_PS = at::empty({pairs, windows.context_steps}, at::kBool);
-  tensors.action_PA = at::empty({pairs, static_cast<int64_t>(windows.action_steps) * windows.channels}, at::kFloat);
+  tensors.action_PA =
+      at::empty({pairs, static_cast<int64_t>(windows.action_steps) * windows.channels}, at::kFloat);
   std::memcpy(tensors.context_PSC.mutable_data_ptr(), windows.contexts.data(), tensors.context_PSC.nbytes());
   std::memcpy(tensors.mask_PS.mutable_data_ptr(), windows.context_mask.data(), tensors.mask_PS.nbytes());
   std::memcpy(tensors.action_PA.mutable_data_ptr(), windows.actions.data(), tensors.action_PA.nbytes());

@@ -22,7 +22,8 @@ constexpr int64_t kRowsAtOnce = 8;            // Keeps the block of energies in 
 at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, int64_t candidates) {
   const int64_t groups = pairs.size() / candidates;
   const std::vector<int64_t> order = torch_randperm(pairs.size(), kGroupingSeed);
-  const at::Tensor index = at::tensor(at::ArrayRef<int64_t>(order.data(), static_cast<std::size_t>(groups * candidates)));
+  const at::Tensor index =
+      at::tensor(at::ArrayRef<int64_t>(order.data(), static_cast<std::size_t>(groups * candidates)));
   const EncodedContext context =
       model.encode_context(pairs.context_PSC.index_select(0, index), pairs.mask_PS.index_select(0, index));
   const at::Tensor action = model.encode_action(pairs.action_PA.index_select(0, index));
@@ -101,7 +102,8 @@ void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t c
     return;
   }
   const c10::NoGradGuard no_grad;
-  const Retrieval result = score(group_energies(model, pairs, candidates), model.temperature().item<double>());
+  const Retrieval result =
+      score(group_energies(model, pairs, candidates), model.temperature().item<double>());
   const std::string suffix = std::to_string(candidates);
   metrics["accuracy_" + suffix] = result.accuracy;
   metrics["cross_entropy_" + suffix] = result.cross_entropy;
@@ -115,7 +117,8 @@ void add_fitted(const EnergyModel& model, const PairTensors& holdout, const Pair
   const c10::NoGradGuard no_grad;
   const double tau = fit_temperature(group_energies(model, holdout, kFittedCandidates));
   metrics["fitted_temperature"] = tau;
-  metrics["cross_entropy_24_fitted"] = score(group_energies(model, test, kFittedCandidates), tau).cross_entropy;
+  metrics["cross_entropy_24_fitted"] =
+      score(group_energies(model, test, kFittedCandidates), tau).cross_entropy;
 }
 
 }  // namespace lockstep

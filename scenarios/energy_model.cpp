@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-at::Tensor EnergyModel::draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in, at::Generator& generator) {
+at::Tensor EnergyModel::draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in,
+                             at::Generator& generator) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
   return parameters_.add(name, at::empty(shape, at::kFloat).uniform_(-bound, bound, generator));
 }
@@ -26,7 +27,8 @@ EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t s
   context_place_ = draw("context_encoder.place", {shape.context_steps, d}, d, generator);
   context_out_w_ = draw("context_encoder.out.weight", {d, d}, d, generator);
   context_out_b_ = draw("context_encoder.out.bias", {d}, d, generator);
-  summary_in_w_ = draw("context_encoder.summary_in.weight", {w, shape.context_steps * c}, shape.context_steps * c, generator);
+  summary_in_w_ = draw("context_encoder.summary_in.weight", {w, shape.context_steps * c},
+                       shape.context_steps * c, generator);
   summary_in_b_ = draw("context_encoder.summary_in.bias", {w}, shape.context_steps * c, generator);
   summary_out_w_ = draw("context_encoder.summary_out.weight", {d, w}, w, generator);
   action_in_w_ = draw("action_encoder.in.weight", {w, a}, a, generator);
@@ -43,18 +45,21 @@ EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t s
 }
 
 EncodedContext EncodedContext::rows(int64_t first, int64_t count) const {
-  return {steps_BSD.narrow(0, first, count), summary_B1D.narrow(0, first, count), mask_BS.narrow(0, first, count)};
+  return {steps_BSD.narrow(0, first, count), summary_B1D.narrow(0, first, count),
+          mask_BS.narrow(0, first, count)};
 }
 
 EncodedContext EnergyModel::encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const {
   const at::Tensor seen_BSC = at::where(mask_BS.unsqueeze(2), context_BSC, 0.0);
   const at::Tensor step = at::tanh(at::linear(seen_BSC, context_in_w_, context_in_b_) + context_place_);
   const at::Tensor whole = at::tanh(at::linear(seen_BSC.flatten(1), summary_in_w_, summary_in_b_));
-  return {at::linear(step, context_out_w_, context_out_b_), at::linear(whole, summary_out_w_).unsqueeze(1), mask_BS};
+  return {at::linear(step, context_out_w_, context_out_b_), at::linear(whole, summary_out_w_).unsqueeze(1),
+          mask_BS};
 }
 
 at::Tensor EnergyModel::encode_action(const at::Tensor& action_NA) const {
-  return at::linear(at::tanh(at::linear(action_NA, action_in_w_, action_in_b_)), action_out_w_, action_out_b_);
+  return at::linear(at::tanh(at::linear(action_NA, action_in_w_, action_in_b_)), action_out_w_,
+                    action_out_b_);
 }
 
 at::Tensor EnergyModel::head(const EncodedContext& context, const at::Tensor& action_ND,

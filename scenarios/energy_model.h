@@ -1,7 +1,8 @@
 #pragma once
 // E(h, a, pad_mask): a context encoder, an action encoder and a head that looks at both together.
 //
-// B = rows, N = candidate actions, S = context steps, C = channels, H = action steps, D = width, W = hidden width.
+// B = rows, N = candidate actions, S = context steps, C = channels, H = action steps, D = width, W = hidden
+// width.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -29,11 +30,13 @@ struct EncodedContext {
   EncodedContext rows(int64_t first, int64_t count) const;
 };
 
-/// The energy of every (context, action) pair. The head does not factorise: each action attends over the context's
-/// unmasked steps, and an MLP sees what it found beside the context's summary, the action, and their product.
+/// The energy of every (context, action) pair. The head does not factorise: each action attends over the
+/// context's unmasked steps, and an MLP sees what it found beside the context's summary, the action, and
+/// their product.
 class EnergyModel {
  public:
-  /// Parameters are drawn from a generator seeded with `seed`, module by module, each uniform in +-1/sqrt(fan_in).
+  /// Parameters are drawn from a generator seeded with `seed`, module by module, each uniform in
+  /// +-1/sqrt(fan_in).
   EnergyModel(const EnergyShape& shape, double temperature, int64_t seed);
 
   ParameterList& parameters() { return parameters_; }
@@ -44,7 +47,8 @@ class EnergyModel {
   /// action_NA [N, H * C] -> [N, D]
   at::Tensor encode_action(const at::Tensor& action_NA) const;
   /// action_ND: encoded actions. dropout_BNW: factors on the hidden layer; undefined: none. -> [B, N]
-  at::Tensor head(const EncodedContext& context, const at::Tensor& action_ND, const at::Tensor& dropout_BNW) const;
+  at::Tensor head(const EncodedContext& context, const at::Tensor& action_ND,
+                  const at::Tensor& dropout_BNW) const;
   /// tau = exp(log_tau), a scalar with gradient.
   at::Tensor temperature() const;
 

@@ -1,5 +1,6 @@
 #pragma once
-// What one rank does, by kind. One plain table lists the kinds; a test holds it equal to the torch-free catalogue.
+// What one rank does, by kind. One plain table lists the kinds; a test holds it equal to the torch-free
+// catalogue.
 
 #include <memory>
 #include <span>

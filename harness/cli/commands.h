@@ -1,16 +1,17 @@
 #pragma once
-// One function a command: prints to the console and returns the exit code. They throw ConfigError, MachineError and
-// TraceError; main turns those into exit codes.
+// One function a command: prints to the console and returns the exit code. They throw ConfigError,
+// MachineError and TraceError; main turns those into exit codes.
 
 #include "harness/cli/console.h"
 #include "harness/cli/options.h"
 
 namespace lockstep {
 
-inline constexpr int kExitAsExpected = 0, kExitUnexpected = 1, kExitUsage = 2, kExitUndecided = 5, kExitNothing = 6,
-                     kExitMachine = 7, kExitInterrupted = 130;
+inline constexpr int kExitAsExpected = 0, kExitUnexpected = 1, kExitUsage = 2, kExitUndecided = 5,
+                     kExitNothing = 6, kExitMachine = 7, kExitInterrupted = 130;
 
-/// `command_started`: CLOCK_MONOTONIC seconds at which the process began, from which ranks count to their first step.
+/// `command_started`: CLOCK_MONOTONIC seconds at which the process began, from which ranks count to their
+/// first step.
 int run_command(const RunOptions& options, const Console& console, double command_started);
 int plan_command(const PlanOptions& options, const Console& console);
 int compare_command(const CompareCommandOptions& options, const Console& console);

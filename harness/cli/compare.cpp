@@ -16,8 +16,9 @@
 namespace lockstep {
 namespace {
 
-constexpr VerdictKind kVerdicts[] = {VerdictKind::identical, VerdictKind::within_envelope, VerdictKind::equivalent,
-                                     VerdictKind::divergent, VerdictKind::inconclusive,    VerdictKind::failed};
+constexpr VerdictKind kVerdicts[] = {VerdictKind::identical,    VerdictKind::within_envelope,
+                                     VerdictKind::equivalent,   VerdictKind::divergent,
+                                     VerdictKind::inconclusive, VerdictKind::failed};
 
 std::vector<std::string> expected_verdicts(const CompareCommandOptions& options) {
   std::vector<std::string_view> known;
@@ -33,8 +34,8 @@ void require_folder(const std::string& path) {
 }
 
 nlohmann::json to_json(const Divergence& d) {
-  return {{"step", d.step},         {"phase", d.phase},   {"rank", d.rank},         {"where", d.where},
-          {"kind", d.kind},         {"expected", d.expected}, {"actual", d.actual}, {"sentence", d.sentence}};
+  return {{"step", d.step}, {"phase", d.phase},       {"rank", d.rank},     {"where", d.where},
+          {"kind", d.kind}, {"expected", d.expected}, {"actual", d.actual}, {"sentence", d.sentence}};
 }
 
 nlohmann::json to_json(const Cause& c) {
@@ -77,10 +78,9 @@ std::string comparison_json(const Mechanism& mechanism, const std::string& run_a
 
 int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& expected) {
   const bool as_expected =
-      expected.empty()
-          ? verdict == VerdictKind::identical || verdict == VerdictKind::within_envelope ||
-                verdict == VerdictKind::equivalent
-          : std::find(expected.begin(), expected.end(), name_of(verdict)) != expected.end();
+      expected.empty() ? verdict == VerdictKind::identical || verdict == VerdictKind::within_envelope ||
+                             verdict == VerdictKind::equivalent
+                       : std::find(expected.begin(), expected.end(), name_of(verdict)) != expected.end();
   if (as_expected) return kExitAsExpected;
   return verdict == VerdictKind::inconclusive ? kExitUndecided : kExitUnexpected;
 }
@@ -95,7 +95,8 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   require_folder(compare.run_b);
   for (const std::string& repeat : compare.repeats) require_folder(repeat);
   const Mechanism mechanism = compare_runs(compare);
-  console.out << (options.json ? comparison_json(mechanism, options.run_a, options.run_b) : comparison_text(mechanism));
+  console.out << (options.json ? comparison_json(mechanism, options.run_a, options.run_b)
+                               : comparison_text(mechanism));
   return comparison_exit_code(mechanism.verdict, expected);
 }
 

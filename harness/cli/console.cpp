@@ -34,7 +34,8 @@ Console process_console() {
   console.out_colour = colour_of(STDOUT_FILENO);
   console.err_colour = colour_of(STDERR_FILENO);
   const char* term = std::getenv("TERM");
-  console.err_terminal = ::isatty(STDERR_FILENO) != 0 && !(term != nullptr && std::string_view(term) == "dumb");
+  console.err_terminal =
+      ::isatty(STDERR_FILENO) != 0 && !(term != nullptr && std::string_view(term) == "dumb");
   console.out_width = ::isatty(STDOUT_FILENO) != 0 ? width_of(STDOUT_FILENO, 0) : 0;
   console.err_width = width_of(STDERR_FILENO, 80);
   return console;

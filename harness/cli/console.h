@@ -6,12 +6,12 @@
 namespace lockstep {
 
 struct Console {
-  std::ostream& out;           ///< data
-  std::ostream& err;           ///< progress, logs, what is wrong
+  std::ostream& out;  ///< data
+  std::ostream& err;  ///< progress, logs, what is wrong
   bool out_colour = false;
   bool err_colour = false;
-  bool err_terminal = false;   ///< a progress bar may be repainted
-  int out_width = 0;           ///< columns; 0: no limit
+  bool err_terminal = false;  ///< a progress bar may be repainted
+  int out_width = 0;          ///< columns; 0: no limit
   int err_width = 80;
 };
 

@@ -54,7 +54,8 @@ std::string checks_json(const std::vector<Check>& checks) {
 }
 
 bool fit_to_run(const std::vector<Check>& checks) {
-  return std::none_of(checks.begin(), checks.end(), [](const Check& c) { return c.state == Check::State::failed; });
+  return std::none_of(checks.begin(), checks.end(),
+                      [](const Check& c) { return c.state == Check::State::failed; });
 }
 
 int doctor_command(const DoctorOptions& options, const Console& console) {

@@ -24,7 +24,8 @@ const char* all_reduce_matrix();
 /// Runs two real ranks over the launcher for two steps and compares what each got out of the reductions.
 Check all_reduce_check(const std::string& rank_program);
 
-/// Do the traces in `run_dir` hold reduced gradients, and the same ones on both ranks? Empty if so, else what is wrong.
+/// Do the traces in `run_dir` hold reduced gradients, and the same ones on both ranks? Empty if so, else what
+/// is wrong.
 std::string disagreement_of_ranks(const std::string& run_dir);
 
 }  // namespace lockstep

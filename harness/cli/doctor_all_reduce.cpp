@@ -55,7 +55,8 @@ std::map<std::string, uint64_t> reduced_values(const std::string& path) {
   for (const StepRecords& step : read_trace(path).steps) {
     for (const Record& record : step.records) {
       if (record.phase != Phase::reduced_gradients && record.phase != Phase::parameters) continue;
-      values[fmt::format("step {}, {}, {}", step.step, name_of(record.phase), record.name)] = record.stats.hash;
+      values[fmt::format("step {}, {}, {}", step.step, name_of(record.phase), record.name)] =
+          record.stats.hash;
     }
   }
   return values;
@@ -82,8 +83,9 @@ Check run_two_ranks(const std::string& rank_program) {
   if (!report.failures.empty()) return {State::failed, kName, failure_text(report.failures.front())};
   const std::string wrong = disagreement_of_ranks(run_folder(scratch.path(), plan.runs.front().id));
   if (!wrong.empty()) return {State::failed, kName, wrong};
-  return {State::ok, kName, fmt::format("2 real ranks on Gloo agree bit for bit over {} steps; {:.1f} s with their start",
-                                        plan.matrix.cells.front().config.steps, monotonic_s() - started)};
+  return {State::ok, kName,
+          fmt::format("2 real ranks on Gloo agree bit for bit over {} steps; {:.1f} s with their start",
+                      plan.matrix.cells.front().config.steps, monotonic_s() - started)};
 }
 
 }  // namespace

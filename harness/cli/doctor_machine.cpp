@@ -24,9 +24,9 @@ namespace {
 using State = Check::State;
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kLeastMemory_GiB = 1;    // LibTorch once, and some 50 MiB for each of eight ranks
-constexpr double kLeastDisk_GiB = 0.5;    // the largest matrix of configs/ leaves about 0.2
-constexpr rlim_t kLeastDescriptors = 256; // a rank holds a connection to each other rank, in three groups
+constexpr double kLeastMemory_GiB = 1;     // LibTorch once, and some 50 MiB for each of eight ranks
+constexpr double kLeastDisk_GiB = 0.5;     // the largest matrix of configs/ leaves about 0.2
+constexpr rlim_t kLeastDescriptors = 256;  // a rank holds a connection to each other rank, in three groups
 
 std::string first_word(const std::string& path, const std::string& key) {
   std::ifstream file(path);
@@ -51,8 +51,9 @@ Check programs() {
   }
   const std::string libtorch = libtorch_version(program);
   if (libtorch.empty()) {
-    return {State::note, "programs", fmt::format("lockstep {}; {}.version is missing: LibTorch's version is unknown",
-                                                 LOCKSTEP_VERSION, program)};
+    return {State::note, "programs",
+            fmt::format("lockstep {}; {}.version is missing: LibTorch's version is unknown", LOCKSTEP_VERSION,
+                        program)};
   }
   return {State::ok, "programs", fmt::format("lockstep {}, LibTorch {}", LOCKSTEP_VERSION, libtorch)};
 }
@@ -63,12 +64,14 @@ Check cores() {
   const int usable = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
   std::string text = fmt::format("{} usable of {}", usable, ::sysconf(_SC_NPROCESSORS_ONLN));
   const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
-  if (!quota.empty() && quota.rfind("max", 0) != 0) text += fmt::format("; the control group allows {} (us quota, period)", quota);
+  if (!quota.empty() && quota.rfind("max", 0) != 0)
+    text += fmt::format("; the control group allows {} (us quota, period)", quota);
   return {usable >= 2 ? State::ok : State::note, "cores", text + "; " + instruction_sets()};
 }
 
 Check memory() {
-  const double available = std::strtod(first_word("/proc/meminfo", "MemAvailable:").c_str(), nullptr) * 1024 / kGiB;
+  const double available =
+      std::strtod(first_word("/proc/meminfo", "MemAvailable:").c_str(), nullptr) * 1024 / kGiB;
   const double total = std::strtod(first_word("/proc/meminfo", "MemTotal:").c_str(), nullptr) * 1024 / kGiB;
   const std::string text = fmt::format("{:.1f} GiB available of {:.1f} GiB", available, total);
   if (available >= kLeastMemory_GiB) return {State::ok, "memory", text};

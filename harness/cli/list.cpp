@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 
 std::vector<ListedEntry> entries_of(std::span<const CatalogueEntry> catalogue) {
   std::vector<ListedEntry> entries;
-  for (const CatalogueEntry& entry : catalogue) entries.push_back({std::string(entry.name), std::string(entry.help)});
+  for (const CatalogueEntry& entry : catalogue)
+    entries.push_back({std::string(entry.name), std::string(entry.help)});
   return entries;
 }
 
@@ -57,7 +58,8 @@ std::string configs_folder() {
   std::error_code error;
   if (fs::is_directory("configs", error)) return "configs";
   for (fs::path place = program_path(); place.has_relative_path(); place = place.parent_path()) {
-    if (const fs::path candidate = place / "configs"; fs::is_directory(candidate, error)) return candidate.string();
+    if (const fs::path candidate = place / "configs"; fs::is_directory(candidate, error))
+      return candidate.string();
   }
   return "";
 }
@@ -83,7 +85,8 @@ std::string list_json(const std::vector<ListedKind>& kinds) {
   nlohmann::json json = nlohmann::json::object();
   for (const ListedKind& kind : kinds) {
     nlohmann::json entries = nlohmann::json::array();
-    for (const ListedEntry& entry : kind.entries) entries.push_back({{"name", entry.name}, {"help", entry.help}});
+    for (const ListedEntry& entry : kind.entries)
+      entries.push_back({{"name", entry.name}, {"help", entry.help}});
     json[kind.kind] = std::move(entries);
   }
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

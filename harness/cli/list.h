@@ -11,7 +11,7 @@ struct ListedEntry {
 };
 
 struct ListedKind {
-  std::string kind;                  ///< scenarios, losses, mutants, configs
+  std::string kind;  ///< scenarios, losses, mutants, configs
   std::vector<ListedEntry> entries;
 };
 

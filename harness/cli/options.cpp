@@ -4,7 +4,9 @@
 
 #include <sstream>
 
+#include "harness/cli/words.h"
 #include "harness/launch/identity.h"
+#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {
@@ -12,11 +14,13 @@ namespace {
 constexpr int kUsage = 2;
 
 constexpr const char* kAbout =
-    "Says whether a distributed training run trains the same as the run it should equal, and if not, where they first part.";
+    "Says whether a distributed training run trains the same as the run it should equal, and if not, where "
+    "they first part.";
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 every verdict as expected, 1 not so, 2 usage or config, 3 a rank died, 4 a rank hung,\n"
-    "5 undecided only, 6 nothing selected, 7 the machine's or lockstep's fault, 130 interrupted (run again to resume).";
+    "5 undecided only, 6 nothing selected, 7 the machine's or lockstep's fault, 130 interrupted (run again "
+    "to resume).";
 
 std::string version_text() {
   const std::string libtorch = libtorch_version(rank_program_path());
@@ -35,13 +39,18 @@ CLI::Option* last_wins(CLI::Option* option) {
 
 void add_selection(CLI::App* command, MatrixSelection& selection) {
   command->add_option("CONFIG", selection.config, "YAML matrix")->required();
-  repeated(command, "--set", selection.set, "set a config value; of an axis, replace it")->type_name("KEY=VALUE");
-  last_wins(command->add_option("--only", selection.only, "cells: 'negatives==local', 'layout!=3x8 && lr_rule==none', or a name"))
+  repeated(command, "--set", selection.set, "set a config value; of an axis, replace it")
+      ->type_name("KEY=VALUE");
+  last_wins(command->add_option("--only", selection.only,
+                                "cells: 'negatives==local', 'layout!=3x8 && lr_rule==none', or a name"))
       ->type_name("EXPR");
-  last_wins(command->add_option("--seeds", selection.seeds, "0..9 or 1,4,7 instead of the config's"))->type_name("A..B");
-  last_wins(command->add_option("--out", selection.out, "folder of results (default: out/<name of the matrix>)"))
+  last_wins(command->add_option("--seeds", selection.seeds, "0..9 or 1,4,7 instead of the config's"))
+      ->type_name("A..B");
+  last_wins(
+      command->add_option("--out", selection.out, "folder of results (default: out/<name of the matrix>)"))
       ->type_name("DIR");
-  last_wins(command->add_option("--jobs", selection.jobs, "ranks at once (default: cores)"))
+  last_wins(command->add_option("--jobs", selection.jobs,
+                                "slots: real ranks, or runs of one process, at once (default: cores)"))
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
 }
@@ -56,7 +65,8 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
 }
 
 CLI::App* add_plan(CLI::App& app, PlanOptions& options) {
-  CLI::App* command = app.add_subcommand("plan", "what would run, on what, for how long, what is reused and why");
+  CLI::App* command =
+      app.add_subcommand("plan", "what would run, on what, for how long, what is reused and why");
   add_selection(command, options.selection);
   command->add_flag("--json", options.json, "every run with its config, as JSON");
   return command;
@@ -68,7 +78,8 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
   command->add_option("RUN_B", options.run_b, "run folder")->required();
   repeated(command, "--expect", options.expect, "verdicts to exit 0 for: identical,within_envelope,divergent")
       ->type_name("LIST");
-  repeated(command, "--repeat", options.repeats, "run folder of a permuted repeat of RUN_A, to measure the band")
+  repeated(command, "--repeat", options.repeats,
+           "run folder of a permuted repeat of RUN_A, to measure the band")
       ->type_name("DIR");
   command->add_flag("--json", options.json, "the verdict as JSON");
   return command;
@@ -91,7 +102,8 @@ CLI::App* add_list(CLI::App& app, ListOptions& options) {
 }
 
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
-  CLI::App* command = app.add_subcommand("doctor", "is this machine fit to run; ends with an all-reduce of two real ranks");
+  CLI::App* command =
+      app.add_subcommand("doctor", "is this machine fit to run; ends with an all-reduce of two real ranks");
   command->add_flag("--json", options.json, "as JSON");
   return command;
 }
@@ -100,6 +112,21 @@ CLI::App* add_schema(CLI::App& app, SchemaOptions& options) {
   CLI::App* command = app.add_subcommand("schema", "JSON Schema of configs, or of results.json");
   command->add_option("OF", options.of, "config or results (default: config)");
   return command;
+}
+
+/// What is wrong with the command's name, in our words: CLI11 says no more than that there is none. Empty if
+/// it is known.
+std::string command_problem(const CLI::App& app, int argc, const char* const* argv) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (argc < 2) return "lockstep: no command; known are " + CLI::detail::join(names, ", ") + "\n";
+  if (argv[1][0] == '-') return "";
+  try {
+    require_known(argv[1], {names.begin(), names.end()}, "lockstep", "command");
+  } catch (const ConfigError& error) {
+    return error.problems().front().text() + "\n";
+  }
+  return "";
 }
 
 bool is_plain(char c) {
@@ -135,7 +162,9 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, err;
     const int code = app.exit(error, out, err);
-    return {std::nullopt, code == 0 ? 0 : kUsage, out.str(), err.str()};
+    if (code == 0) return {std::nullopt, 0, out.str(), ""};
+    const std::string problem = command_problem(app, argc, argv);
+    return {std::nullopt, kUsage, "", problem.empty() ? "lockstep: " + err.str() : problem};
   }
   ParsedLine line;
   if (run_command->parsed()) line.command = run;

@@ -11,10 +11,10 @@ namespace lockstep {
 /// Which cells of which matrix, and where their runs lie.
 struct MatrixSelection {
   std::string config;
-  std::vector<std::string> set;   ///< key=value
+  std::vector<std::string> set;  ///< key=value
   std::string only, seeds;
-  std::string out;                ///< empty: out/<name of the matrix>
-  int jobs = 0;                   ///< 0: cores
+  std::string out;  ///< empty: out/<name of the matrix>
+  int jobs = 0;     ///< 0: cores
 };
 
 struct RunOptions {
@@ -29,18 +29,18 @@ struct PlanOptions {
 
 struct CompareCommandOptions {
   std::string run_a, run_b;
-  std::vector<std::string> expect;    ///< verdicts, as given: "identical,within_envelope"
+  std::vector<std::string> expect;  ///< verdicts, as given: "identical,within_envelope"
   std::vector<std::string> repeats;
   bool json = false;
 };
 
 struct ReportOptions {
   std::string dir;
-  std::vector<std::string> formats;   ///< as given: "html,md"; empty: text
+  std::vector<std::string> formats;  ///< as given: "html,md"; empty: text
 };
 
 struct ListOptions {
-  std::string what;                   ///< scenarios, losses, mutants, configs; empty: all
+  std::string what;  ///< scenarios, losses, mutants, configs; empty: all
   bool json = false;
 };
 
@@ -49,22 +49,23 @@ struct DoctorOptions {
 };
 
 struct SchemaOptions {
-  std::string of = "config";          ///< config, results
+  std::string of = "config";  ///< config, results
 };
 
-using CommandOptions = std::variant<RunOptions, PlanOptions, CompareCommandOptions, ReportOptions, ListOptions,
-                                    DoctorOptions, SchemaOptions>;
+using CommandOptions = std::variant<RunOptions, PlanOptions, CompareCommandOptions, ReportOptions,
+                                    ListOptions, DoctorOptions, SchemaOptions>;
 
 /// What to do, or with what status to end at once.
 struct ParsedLine {
   std::optional<CommandOptions> command;
-  int exit_code = 0;                  ///< if there is no command
-  std::string out, err;               ///< printed then: help, version, what is wrong
+  int exit_code = 0;     ///< if there is no command
+  std::string out, err;  ///< printed then: help, version, what is wrong
 };
 
 ParsedLine parse_command_line(int argc, const char* const* argv);
 
-/// "lockstep run CONFIG …" as a shell takes it: the command that does the same once more (without --fresh and --json).
+/// "lockstep run CONFIG …" as a shell takes it: the command that does the same once more (without --fresh and
+/// --json).
 std::string command_text(const MatrixSelection& selection);
 
 /// A word as a POSIX shell reads it back.

@@ -29,7 +29,8 @@ OutFolder::OutFolder(const std::string& path, const Matrix& matrix) : path_(path
     const bool taken = errno == EWOULDBLOCK;
     const std::string why = std::strerror(errno);
     ::close(lock_);
-    if (taken) throw ConfigError(path + ": another lockstep writes there; wait for it, or give another --out");
+    if (taken)
+      throw ConfigError(path + ": another lockstep writes there; wait for it, or give another --out");
     throw MachineError(lock_path + ": " + why);
   }
   write_file_atomically(path + "/matrix.json", matrix_stamp(matrix));
@@ -51,7 +52,8 @@ void OutFolder::remove_runs(const Plan& plan) const {
 void OutFolder::write_reports(const Results& results) const {
   for (const ReportFormat& format : report_formats()) {
     if (format.file_name.empty()) continue;
-    write_file_atomically(path_ + "/" + std::string(format.file_name), render(results, std::string(format.name)));
+    write_file_atomically(path_ + "/" + std::string(format.file_name),
+                          render(results, std::string(format.name)));
   }
 }
 

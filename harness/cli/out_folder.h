@@ -11,7 +11,8 @@ namespace lockstep {
 /// Holds OUT for this process alone, as long as it lives.
 class OutFolder {
  public:
-  /// Makes the folder and says whose it is. Throws ConfigError if another lockstep writes to it, MachineError.
+  /// Makes the folder and says whose it is. Throws ConfigError if another lockstep writes to it,
+  /// MachineError.
   OutFolder(const std::string& path, const Matrix& matrix);
   ~OutFolder();
   OutFolder(const OutFolder&) = delete;

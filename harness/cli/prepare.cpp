@@ -15,8 +15,9 @@ namespace lockstep {
 namespace {
 
 auto key_of(const DataConfig& d) {
-  return std::tie(d.source, d.train_file, d.test_file, d.context_steps, d.action_steps, d.stride, d.holdout_series,
-                  d.min_context, d.shuffle, d.drop_last, d.series, d.series_steps, d.channels, d.seed);
+  return std::tie(d.source, d.train_file, d.test_file, d.context_steps, d.action_steps, d.stride,
+                  d.holdout_series, d.min_context, d.shuffle, d.drop_last, d.series, d.series_steps,
+                  d.channels, d.seed);
 }
 
 /// Configs of one matrix mostly share their data: each kind once.

@@ -17,8 +17,8 @@ struct Prepared {
   bool nothing_selected() const { return plan.matrix.cells.empty(); }
 };
 
-/// Reads the config, checks that its data can be loaded and that the output folder is its own, and plans. Throws
-/// ConfigError, MachineError.
+/// Reads the config, checks that its data can be loaded and that the output folder is its own, and plans.
+/// Throws ConfigError, MachineError.
 Prepared prepare(const MatrixSelection& selection);
 
 /// "no cell of CONFIG is selected by --only '…'; it has these: …"

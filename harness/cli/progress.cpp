@@ -31,16 +31,16 @@ std::vector<std::string> words_of(const ProgressState& state) {
   }
   words.push_back(fmt::format("{}/{} steps", with_commas(state.steps_done), with_commas(state.steps)));
   if (state.elapsed_s > 0.5) {
-    words.push_back(fmt::format("{} steps/s",
-                                with_commas(std::llround(static_cast<double>(state.steps_done) / state.elapsed_s))));
+    words.push_back(fmt::format(
+        "{} steps/s", with_commas(std::llround(static_cast<double>(state.steps_done) / state.elapsed_s))));
   }
   return words;
 }
 
 /// Columns: "·" and "█" take several bytes and one column.
 int columns_of(const std::string& text) {
-  return static_cast<int>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<int>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 std::string where_text(const RankFailure& failure) {
@@ -77,17 +77,14 @@ std::string progress_line(const ProgressState& state, int width) {
 
 std::string event_line(const RunEvent& event) {
   switch (event.kind) {
-    case RunEvent::Kind::started:
-      return "started   " + event.run;
-    case RunEvent::Kind::finished:
-      return fmt::format("finished  {}  {:.1f} s", event.run, event.seconds);
+    case RunEvent::Kind::started: return "started   " + event.run;
+    case RunEvent::Kind::finished: return fmt::format("finished  {}  {:.1f} s", event.run, event.seconds);
     case RunEvent::Kind::failed:
       if (event.failure == nullptr) return "failed    " + event.run;
       if (event.failure->kind == "interrupted") return "stopped   " + event.run;
       return fmt::format("failed    {}  {}{}: {}", event.run, event.failure->kind, where_text(*event.failure),
                          event.failure->message);
-    default:
-      return "";
+    default: return "";
   }
 }
 
@@ -122,7 +119,8 @@ void Progress::on_event(const RunEvent& event) {
   Run& run = found->second;
   const bool ended = event.kind == RunEvent::Kind::finished || event.kind == RunEvent::Kind::failed;
   if (event.kind == RunEvent::Kind::progress) {
-    advance(run, event.step, event.steps > 0 ? static_cast<double>(event.step) / static_cast<double>(event.steps) : 0);
+    advance(run, event.step,
+            event.steps > 0 ? static_cast<double>(event.step) / static_cast<double>(event.steps) : 0);
   }
   if (event.kind == RunEvent::Kind::finished) {
     advance(run, run.steps, 1);

@@ -11,10 +11,10 @@
 namespace lockstep {
 
 struct ProgressState {
-  int runs_done = 0, runs = 0;          ///< reused ones left out
+  int runs_done = 0, runs = 0;  ///< reused ones left out
   int64_t steps_done = 0, steps = 0;
   double elapsed_s = 0;
-  double work_done = 0;                 ///< fraction of the estimated work, in [0, 1]
+  double work_done = 0;  ///< fraction of the estimated work, in [0, 1]
   int failed = 0;
 };
 

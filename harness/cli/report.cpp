@@ -17,7 +17,8 @@ namespace {
 Results read_results(const std::string& dir) {
   const std::string path = dir + "/results.json";
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(path + ": cannot be read; `lockstep run` writes it when a matrix has finished");
+  if (!file)
+    throw ConfigError(path + ": cannot be read; `lockstep run` writes it when a matrix has finished");
   const std::string text(std::istreambuf_iterator<char>(file), {});
   try {
     return results_from_json(text, path);

@@ -47,7 +47,8 @@ class StopSignals {
   struct sigaction before_[kCount];
 };
 
-LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Console& console, double command_started) {
+LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Console& console,
+                                  double command_started) {
   Progress progress(prepared.plan, console, monotonic_s);
   LaunchOptions options;
   options.rank_program = prepared.rank_program;
@@ -66,8 +67,9 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   judge.out_dir = prepared.out_dir;
   judge.command = command_text(options.selection);
   judge.failures = failures_by_run(launched);
-  judge.jobs = options.selection.jobs > 0 ? options.selection.jobs
-                                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  judge.jobs = options.selection.jobs > 0
+                   ? options.selection.jobs
+                   : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const Results results = judge_matrix(prepared.plan, judge);
   folder.write_reports(results);
   if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {

@@ -32,15 +32,16 @@ std::string seeds_text(const std::vector<int64_t>& seeds) {
 
 std::string opening_text(const Prepared& prepared, int jobs) {
   const Plan& plan = prepared.plan;
-  const auto reused = std::count_if(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& r) { return r.reused; });
+  const auto reused =
+      std::count_if(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& r) { return r.reused; });
   const std::size_t to_do = plan.runs.size() - static_cast<std::size_t>(reused);
   const BuildIdentity& id = prepared.identity;
   std::string text = fmt::format("{}: {} cells, seeds {}\n", plan.matrix.name, plan.matrix.cells.size(),
                                  seeds_text(plan.matrix.seeds));
   text += fmt::format("build {} · LibTorch {} · {} · data {}\n", id.build,
                       id.libtorch.empty() ? "not found" : id.libtorch, id.isa, id.data);
-  text += fmt::format("resolved config {} · {} runs: {} to do, {} reused", plan_hash(plan), plan.runs.size(), to_do,
-                      reused);
+  text += fmt::format("resolved config {} · {} runs: {} to do, {} reused", plan_hash(plan), plan.runs.size(),
+                      to_do, reused);
   if (to_do > 0) text += fmt::format(" · about {}", duration_text(estimate_total_s(plan, jobs)));
   return text + "\n";
 }
@@ -48,7 +49,8 @@ std::string opening_text(const Prepared& prepared, int jobs) {
 std::string failure_block(const RankFailure& failure, const std::string& out_dir, const std::string& rerun) {
   std::string text = fmt::format("\nFAILED {}\n", failure.run);
   text += fmt::format("  {}: {}\n", failure.kind, failure.message);
-  const std::string rank = failure.rank >= 0 ? fmt::format("rank {}", failure.rank) : std::string("no single rank");
+  const std::string rank =
+      failure.rank >= 0 ? fmt::format("rank {}", failure.rank) : std::string("no single rank");
   text += fmt::format("  first: {}", rank);
   if (failure.step >= 0) text += fmt::format(", after {} steps", failure.step);
   if (!failure.operation.empty()) text += fmt::format(", in {}", failure.operation);
@@ -75,7 +77,8 @@ std::string failure_blocks(const LaunchReport& report, const std::string& out_di
     }
   }
   if (more > 0) text += fmt::format("\n{} more runs failed; {}/report.html has them all\n", more, out_dir);
-  if (not_started > 0) text += fmt::format("\n{} runs were not started: they need runs that failed\n", not_started);
+  if (not_started > 0)
+    text += fmt::format("\n{} runs were not started: they need runs that failed\n", not_started);
   return text.empty() ? text : text + "\n";
 }
 

@@ -16,14 +16,15 @@ std::vector<std::string> split_lists(const std::vector<std::string>& lists) {
       const std::size_t end = std::min(list.find(',', begin), list.size());
       std::string word = list.substr(begin, end - begin);
       begin = end + 1;
-      if (!word.empty() && std::find(words.begin(), words.end(), word) == words.end()) words.push_back(std::move(word));
+      if (!word.empty() && std::find(words.begin(), words.end(), word) == words.end())
+        words.push_back(std::move(word));
     }
   }
   return words;
 }
 
-void require_known(std::string_view word, const std::vector<std::string_view>& known, const std::string& option,
-                   const std::string& what) {
+void require_known(std::string_view word, const std::vector<std::string_view>& known,
+                   const std::string& option, const std::string& what) {
   if (std::find(known.begin(), known.end(), word) != known.end()) return;
   ConfigProblem problem;
   problem.file = option;

@@ -15,7 +15,7 @@
 namespace lockstep {
 
 struct ReducerOptions {
-  int64_t bucket_cap_bytes = 0;        ///< 0: PyTorch's default, {1 MiB, 25 MiB}
+  int64_t bucket_cap_bytes = 0;  ///< 0: PyTorch's default, {1 MiB, 25 MiB}
   bool gradient_as_bucket_view = false;
   bool find_unused_parameters = false;
 };
@@ -36,12 +36,14 @@ class GradientReducer {
   virtual void before_backward(const std::vector<at::Tensor>& outputs) = 0;
   /// Buckets of the backward pass that has just ended, in the order of their reduction.
   virtual std::vector<GradientBucket> buckets() const = 0;
-  /// After backward, with fingerprints of each parameter's gradient before and after the reduction (empty if untraced).
-  virtual void after_backward(std::span<const uint64_t> local_hashes, std::span<const uint64_t> reduced_hashes) = 0;
+  /// After backward, with fingerprints of each parameter's gradient before and after the reduction (empty if
+  /// untraced).
+  virtual void after_backward(std::span<const uint64_t> local_hashes,
+                              std::span<const uint64_t> reduced_hashes) = 0;
 };
 
-/// Collectives among V ranks. All ranks call the same operations in the same order; `tag` says what for. Every call ends
-/// within the run's timeout or throws std::runtime_error naming operation and tag.
+/// Collectives among V ranks. All ranks call the same operations in the same order; `tag` says what for.
+/// Every call ends within the run's timeout or throws std::runtime_error naming operation and tag.
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -55,7 +57,8 @@ class Comm {
   virtual void broadcast(at::Tensor tensor, int root, std::string_view tag) = 0;
   virtual void barrier(std::string_view tag) = 0;
 
-  /// At most one reducer lives per parameter list. Parameters must require gradients and be equal on all ranks.
+  /// At most one reducer lives per parameter list. Parameters must require gradients and be equal on all
+  /// ranks.
   virtual std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>& parameters,
                                                             const std::vector<std::string>& names,
                                                             const ReducerOptions& options) = 0;
@@ -63,15 +66,16 @@ class Comm {
 
 /// Rows gathered from all ranks, padded to the largest count.
 struct GatheredRows {
-  std::vector<at::Tensor> columns;   ///< each [V * max_b, ...], in the order given
-  at::Tensor valid;                  ///< [V * max_b] bool; false: padding
-  int64_t offset = 0;                ///< where this rank's rows begin
-  int64_t total_rows = 0;            ///< sum of b over the ranks
+  std::vector<at::Tensor> columns;  ///< each [V * max_b, ...], in the order given
+  at::Tensor valid;                 ///< [V * max_b] bool; false: padding
+  int64_t offset = 0;               ///< where this rank's rows begin
+  int64_t total_rows = 0;           ///< sum of b over the ranks
 };
 
-/// Gathers tensors that share dimension 0 (rows) from all ranks. A fixed-size header goes first, so that a rank whose
-/// shapes, types, step or tag differ is named on every rank (std::runtime_error) before any payload moves. Data only:
-/// no gradient flows through it. At most 8 tensors of at most 6 dimensions.
-GatheredRows gather_rows(Comm& comm, const std::vector<at::Tensor>& tensors, int64_t step, std::string_view tag);
+/// Gathers tensors that share dimension 0 (rows) from all ranks. A fixed-size header goes first, so that a
+/// rank whose shapes, types, step or tag differ is named on every rank (std::runtime_error) before any
+/// payload moves. Data only: no gradient flows through it. At most 8 tensors of at most 6 dimensions.
+GatheredRows gather_rows(Comm& comm, const std::vector<at::Tensor>& tensors, int64_t step,
+                         std::string_view tag);
 
 }  // namespace lockstep

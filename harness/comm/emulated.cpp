@@ -19,14 +19,14 @@ using Future = c10::ivalue::Future;
 
 /// What one rank brings to a collective.
 struct Contribution {
-  std::vector<at::Tensor> inputs;    ///< all_reduce, broadcast: in place; all_gather: one
-  std::vector<at::Tensor> outputs;   ///< all_gather: V
+  std::vector<at::Tensor> inputs;   ///< all_reduce, broadcast: in place; all_gather: one
+  std::vector<at::Tensor> outputs;  ///< all_gather: V
   c10::intrusive_ptr<Future> done;
 };
 
 /// The n-th collective of a group, until all ranks have come.
 struct Meeting {
-  std::string what;                  ///< operation, type, elements and root: must agree
+  std::string what;  ///< operation, type, elements and root: must agree
   int arrived = 0;
   std::vector<Contribution> ranks;
 };
@@ -38,7 +38,8 @@ class EmulatedWork : public c10d::Work {
   bool isCompleted() override { return done_->completed(); }
   bool isSuccess() const override { return done_->completed() && !done_->hasError(); }
   bool wait(std::chrono::milliseconds) override {
-    // The other ranks live in this process: one that throws aborts the world, one that stalls is the launcher's to end.
+    // The other ranks live in this process: one that throws aborts the world, one that stalls is the
+    // launcher's to end.
     done_->waitAndThrow();
     return true;
   }
@@ -109,7 +110,8 @@ class Group {
       if (meeting.arrived == 0) {
         meeting.what = what;
       } else if (meeting.what != what) {
-        const std::string reason = "rank " + std::to_string(rank) + " calls " + what + " where others call " + meeting.what;
+        const std::string reason =
+            "rank " + std::to_string(rank) + " calls " + what + " where others call " + meeting.what;
         abort_locked(reason);
         throw std::runtime_error(reason);
       }
@@ -153,8 +155,8 @@ class Group {
   }
 
   std::mutex mutex_;
-  std::vector<int64_t> next_;        // number of the next collective of each rank
-  int64_t first_ = 0;                // number of the first meeting in the queue
+  std::vector<int64_t> next_;  // number of the next collective of each rank
+  int64_t first_ = 0;          // number of the first meeting in the queue
   std::deque<Meeting> meetings_;
   std::string aborted_;
 };
@@ -165,18 +167,22 @@ class EmulatedBackend : public c10d::Backend {
 
   const std::string getBackendName() const override { return "emulated"; }
 
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
-    TORCH_CHECK(tensors.size() == 1 && options.reduceOp == c10d::ReduceOp::SUM, "emulated all_reduce sums one tensor");
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    TORCH_CHECK(tensors.size() == 1 && options.reduceOp == c10d::ReduceOp::SUM,
+                "emulated all_reduce sums one tensor");
     return join("all_reduce", c10d::OpType::ALLREDUCE, tensors.front(), {}, &all_reduce);
   }
 
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions&) override {
     TORCH_CHECK(inputs.size() == 1 && outputs.size() == 1, "emulated all_gather takes one tensor");
     return join("all_gather", c10d::OpType::ALLGATHER, inputs.front(), outputs.front(), &all_gather);
   }
 
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
     TORCH_CHECK(tensors.size() == 1, "emulated broadcast takes one tensor");
     const auto root = static_cast<std::size_t>(options.rootRank);
     return join("broadcast from " + std::to_string(root), c10d::OpType::BROADCAST, tensors.front(), {},
@@ -193,7 +199,8 @@ class EmulatedBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> join(const std::string& operation, c10d::OpType op, const at::Tensor& tensor,
                                       const std::vector<at::Tensor>& outputs,
                                       const std::function<void(std::vector<Contribution>&)>& run) {
-    const std::string what = operation + " of " + std::to_string(tensor.numel()) + " " + c10::toString(tensor.scalar_type());
+    const std::string what =
+        operation + " of " + std::to_string(tensor.numel()) + " " + c10::toString(tensor.scalar_type());
     std::vector<at::Tensor> result = outputs.empty() ? std::vector<at::Tensor>{tensor} : outputs;
     auto done = group_.join(getRank(), what, {tensor}, outputs, run);
     return c10::make_intrusive<EmulatedWork>(getRank(), op, std::move(done), std::move(result));
@@ -208,7 +215,8 @@ struct EmulatedWorld::Impl {
   Impl(int size, double timeout) : world_size(size), timeout_s(timeout), loss(size), gradients(size) {}
 
   c10::intrusive_ptr<c10d::ProcessGroup> group(Group& meetings, const char* name, int rank) {
-    auto group = c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), rank, world_size);
+    auto group =
+        c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), rank, world_size);
     group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
                       c10::make_intrusive<EmulatedBackend>(meetings, rank, world_size));
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
@@ -221,7 +229,8 @@ struct EmulatedWorld::Impl {
   Group loss, gradients;
 };
 
-EmulatedWorld::EmulatedWorld(int world_size, double timeout_s) : impl_(std::make_unique<Impl>(world_size, timeout_s)) {}
+EmulatedWorld::EmulatedWorld(int world_size, double timeout_s)
+    : impl_(std::make_unique<Impl>(world_size, timeout_s)) {}
 EmulatedWorld::~EmulatedWorld() = default;
 
 std::unique_ptr<Comm> EmulatedWorld::comm(int rank) {

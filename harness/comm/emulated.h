@@ -1,6 +1,6 @@
 #pragma once
-// Emulated ranks: threads of one process, each a full rank over an in-process c10d::Backend that adds in the very order of
-// Gloo's ring.
+// Emulated ranks: threads of one process, each a full rank over an in-process c10d::Backend that adds in the
+// very order of Gloo's ring.
 
 #include <memory>
 #include <string>
@@ -20,7 +20,8 @@ class EmulatedWorld {
   /// The Comm of one rank; call it in that rank's own thread. The world must outlive it.
   std::unique_ptr<Comm> comm(int rank);
 
-  /// Ends every collective that waits, and every later one, with an error that carries `reason`: a rank has died.
+  /// Ends every collective that waits, and every later one, with an error that carries `reason`: a rank has
+  /// died.
   void abort(const std::string& reason);
 
  private:

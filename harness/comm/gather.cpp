@@ -1,4 +1,5 @@
-// Header first, payload second: c10d accepts equal byte counts of different shape silently, and aborts on unequal ones.
+// Header first, payload second: c10d accepts equal byte counts of different shape silently, and aborts on
+// unequal ones.
 
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
@@ -68,9 +69,11 @@ std::string what_differs(const int64_t* mine, const int64_t* theirs) {
 
 }  // namespace
 
-GatheredRows gather_rows(Comm& comm, const std::vector<at::Tensor>& tensors, int64_t step, std::string_view tag) {
+GatheredRows gather_rows(Comm& comm, const std::vector<at::Tensor>& tensors, int64_t step,
+                         std::string_view tag) {
   if (tensors.empty() || tensors.size() > kMaxTensors) {
-    throw std::invalid_argument(c10::str(tag, ": 1 to ", kMaxTensors, " tensors can be gathered, not ", tensors.size()));
+    throw std::invalid_argument(
+        c10::str(tag, ": 1 to ", kMaxTensors, " tensors can be gathered, not ", tensors.size()));
   }
   const int64_t rows = tensors.front().size(0);
   for (const at::Tensor& tensor : tensors) {
@@ -86,7 +89,8 @@ GatheredRows gather_rows(Comm& comm, const std::vector<at::Tensor>& tensors, int
   for (int r = 0; r < comm.world_size(); ++r) {
     const int64_t* theirs = headers.const_data_ptr<int64_t>() + r * kHeaderLength;
     if (const std::string difference = what_differs(mine, theirs); !difference.empty()) {
-      throw std::runtime_error(c10::str(tag, ": rank ", r, " ", difference, " (seen from rank ", comm.rank(), ")"));
+      throw std::runtime_error(
+          c10::str(tag, ": rank ", r, " ", difference, " (seen from rank ", comm.rank(), ")"));
     }
     most = std::max(most, theirs[0]);
     gathered.total_rows += theirs[0];
@@ -100,14 +104,16 @@ GatheredRows gather_rows(Comm& comm, const std::vector<at::Tensor>& tensors, int
   // One payload: each row's tensors side by side as bytes.
   std::vector<at::Tensor> bytes;
   for (const at::Tensor& tensor : tensors) {
-    const int64_t row_elements = rows > 0 ? tensor.numel() / rows : c10::multiply_integers(tensor.sizes().slice(1));
+    const int64_t row_elements =
+        rows > 0 ? tensor.numel() / rows : c10::multiply_integers(tensor.sizes().slice(1));
     bytes.push_back(tensor.detach().contiguous().reshape({rows, row_elements}).view(at::kByte));
   }
   at::Tensor payload = at::cat(bytes, 1);
   if (rows < most) {
     payload = at::constant_pad_nd(payload, {0, 0, 0, most - rows});
   }
-  const at::Tensor all = comm.all_gather(payload.contiguous(), name).reshape({comm.world_size() * most, payload.size(1)});
+  const at::Tensor all =
+      comm.all_gather(payload.contiguous(), name).reshape({comm.world_size() * most, payload.size(1)});
   int64_t column = 0;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::vector<int64_t> shape = tensors[t].sizes().vec();

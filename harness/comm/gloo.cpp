@@ -7,21 +7,24 @@
 
 #include "harness/comm/process_groups.h"
 
-// The declarations in gloo_shim stand in for Gloo's headers, which the wheel does not carry. They were held against this
-// version of ProcessGroupGloo.hpp; another one has to be looked at first.
+// The declarations in gloo_shim stand in for Gloo's headers, which the wheel does not carry. They were held
+// against this version of ProcessGroupGloo.hpp; another one has to be looked at first.
 static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 13,
-              "harness/comm/gloo_shim was checked against LibTorch 2.13: compare ProcessGroupGloo.hpp, then widen this");
+              "harness/comm/gloo_shim was checked against LibTorch 2.13: compare ProcessGroupGloo.hpp, then "
+              "widen this");
 
 namespace lockstep {
 namespace {
 
-c10::intrusive_ptr<c10d::ProcessGroup> make_group(const c10::intrusive_ptr<c10d::Store>& store, const char* name,
-                                                  const GlooOptions& options, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::ProcessGroup> make_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const char* name, const GlooOptions& options,
+                                                  std::chrono::milliseconds timeout) {
   auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, store);
   auto gloo_options = c10d::ProcessGroupGloo::Options::create(timeout);
   gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
   gloo_options->threads = 1;
-  auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, options.rank, options.world_size, gloo_options);
+  auto backend =
+      c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, options.rank, options.world_size, gloo_options);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, options.rank, options.world_size);
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);

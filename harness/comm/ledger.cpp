@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-CollectiveRecord describe(const char* op, const char* reduction, std::string_view tag, const at::Tensor& tensor) {
+CollectiveRecord describe(const char* op, const char* reduction, std::string_view tag,
+                          const at::Tensor& tensor) {
   CollectiveRecord record;
   record.op = op;
   record.reduction = reduction;
@@ -32,12 +33,14 @@ class LedgerReducer : public GradientReducer {
   }
   std::vector<GradientBucket> buckets() const override { return inner_->buckets(); }
 
-  void after_backward(std::span<const uint64_t> local_hashes, std::span<const uint64_t> reduced_hashes) override {
+  void after_backward(std::span<const uint64_t> local_hashes,
+                      std::span<const uint64_t> reduced_hashes) override {
     inner_->after_backward(local_hashes, reduced_hashes);
     if (!trace_.enabled() || local_hashes.empty()) {
       return;
     }
-    // A bucket's content is its parameters' gradients: their fingerprints, taken anyway, add up to the bucket's.
+    // A bucket's content is its parameters' gradients: their fingerprints, taken anyway, add up to the
+    // bucket's.
     int number = 0;
     for (const GradientBucket& bucket : inner_->buckets()) {
       CollectiveRecord record;
@@ -103,14 +106,16 @@ class LedgerComm : public Comm {
   std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>& parameters,
                                                     const std::vector<std::string>& names,
                                                     const ReducerOptions& options) override {
-    return std::make_unique<LedgerReducer>(inner_->reduce_gradients(parameters, names, options), trace_, beat_);
+    return std::make_unique<LedgerReducer>(inner_->reduce_gradients(parameters, names, options), trace_,
+                                           beat_);
   }
 
  private:
   void announce(const char* op, std::string_view tag) { beat_(std::string(op) + " " + std::string(tag)); }
 
   template <typename Run>
-  void in_place(const char* op, const char* reduction, int root, const at::Tensor& tensor, std::string_view tag, Run run) {
+  void in_place(const char* op, const char* reduction, int root, const at::Tensor& tensor,
+                std::string_view tag, Run run) {
     announce(op, tag);
     if (!trace_.enabled()) {
       run();

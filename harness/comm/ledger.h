@@ -1,5 +1,6 @@
 #pragma once
-// The ledger of collectives: a decorator that records what went in and what came out, and beats before it waits.
+// The ledger of collectives: a decorator that records what went in and what came out, and beats before it
+// waits.
 
 #include <functional>
 #include <memory>

@@ -66,8 +66,8 @@ class ProcessGroupComm : public Comm {
   }
 
   [[noreturn]] void fail(const char* operation, std::string_view tag, const char* why) const {
-    throw std::runtime_error(std::string(operation) + " " + std::string(tag) + " failed on rank " + std::to_string(rank()) +
-                             ": " + why);
+    throw std::runtime_error(std::string(operation) + " " + std::string(tag) + " failed on rank " +
+                             std::to_string(rank()) + ": " + why);
   }
 
   ProcessGroups groups_;

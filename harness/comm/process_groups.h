@@ -1,5 +1,6 @@
 #pragma once
-// Comm over c10d process groups: what Gloo and emulated ranks share. For harness/comm alone: it needs the c10d headers.
+// Comm over c10d process groups: what Gloo and emulated ranks share. For harness/comm alone: it needs the
+// c10d headers.
 
 #include <chrono>
 #include <memory>

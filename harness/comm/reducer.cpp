@@ -26,7 +26,8 @@ class C10dReducer : public GradientReducer {
       names_by_index.emplace(i, names[i]);
     }
     const std::vector<bool> sparse(parameters.size(), false);
-    // DistributedDataParallel begins with one bucket, unless unused parameters are to be found: those never rebuild.
+    // DistributedDataParallel begins with one bucket, unless unused parameters are to be found: those never
+    // rebuild.
     std::vector<size_t> caps{std::numeric_limits<size_t>::max()};
     if (find_unused_) {
       caps = first_cap < cap ? std::vector<size_t>{static_cast<size_t>(first_cap), static_cast<size_t>(cap)}
@@ -35,14 +36,16 @@ class C10dReducer : public GradientReducer {
     auto [indices, sizes] = c10d::compute_bucket_assignment_by_size(parameters, caps, sparse);
     // The last layers' gradients are ready first.
     std::reverse(indices.begin(), indices.end());
-    reducer_ = std::make_shared<c10d::Reducer>(parameters, std::move(indices), std::move(group), sparse, cap, find_unused_,
-                                               options.gradient_as_bucket_view, std::move(names_by_index), first_cap,
-                                               false, false, std::vector<int64_t>{});
+    reducer_ = std::make_shared<c10d::Reducer>(parameters, std::move(indices), std::move(group), sparse, cap,
+                                               find_unused_, options.gradient_as_bucket_view,
+                                               std::move(names_by_index), first_cap, false, false,
+                                               std::vector<int64_t>{});
   }
 
   void before_forward() override {
     reducer_->prepare_for_forward();
-    // The C++ Reducer does not rebuild by itself; DistributedDataParallel asks it to before every forward pass.
+    // The C++ Reducer does not rebuild by itself; DistributedDataParallel asks it to before every forward
+    // pass.
     if (reducer_->rebuild_buckets()) {
       buckets_.clear();
     }

@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-/// Sums `inputs` (P buffers of `elements` values) into `output` in the order of Gloo's segmented ring: with B = elements
+/// Sums `inputs` (P buffers of `elements` values) into `output` in the order of Gloo's segmented ring: with B
+/// = elements
 /// * sizeof(T), segments = roundUp(max(ceil(B / 1 MiB), 2P), P), chunk c of the P chunks is
 /// x_c + (x_{c+1} + (... + (x_{c-2} + x_{c-1}))), indices mod P. Instantiated for float, double and int64_t.
 template <typename T>

@@ -16,10 +16,13 @@ class SoloComm : public Comm {
   int rank() const override { return 0; }
   int world_size() const override { return 1; }
   void all_reduce_sum(at::Tensor, std::string_view) override {}
-  at::Tensor all_gather(const at::Tensor& tensor, std::string_view) override { return tensor.detach().unsqueeze(0); }
+  at::Tensor all_gather(const at::Tensor& tensor, std::string_view) override {
+    return tensor.detach().unsqueeze(0);
+  }
   void broadcast(at::Tensor, int, std::string_view) override {}
   void barrier(std::string_view) override {}
-  std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>&, const std::vector<std::string>&,
+  std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>&,
+                                                    const std::vector<std::string>&,
                                                     const ReducerOptions&) override {
     return std::make_unique<SoloReducer>();
   }

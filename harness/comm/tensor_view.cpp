@@ -20,7 +20,8 @@ DType dtype_of(const at::Tensor& tensor) {
     case at::kByte:
       return DType::boolean;
     default:
-      throw std::invalid_argument(std::string("traces do not know the type ") + c10::toString(tensor.scalar_type()));
+      throw std::invalid_argument(std::string("traces do not know the type ") +
+                                  c10::toString(tensor.scalar_type()));
   }
 }
 
@@ -28,7 +29,10 @@ TensorView view_of(const at::Tensor& tensor, std::span<const int64_t> row_positi
   if (!tensor.is_contiguous()) {
     throw std::invalid_argument("only contiguous tensors can be traced");
   }
-  return {tensor.const_data_ptr(), dtype_of(tensor), {tensor.sizes().data(), tensor.sizes().size()}, row_positions};
+  return {tensor.const_data_ptr(),
+          dtype_of(tensor),
+          {tensor.sizes().data(), tensor.sizes().size()},
+          row_positions};
 }
 
 }  // namespace lockstep

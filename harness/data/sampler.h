@@ -13,7 +13,8 @@ struct SamplerOptions {
   int rows_per_rank = 1;
   int64_t seed = 0;
   bool shuffle = true;
-  bool drop_last = true;  ///< of the sampler (shorten to a multiple of the world) and the loader (whole batches)
+  bool drop_last =
+      true;  ///< of the sampler (shorten to a multiple of the world) and the loader (whole batches)
 };
 
 /// torch.randperm(n, generator=torch.Generator().manual_seed(seed)), bit for bit.

@@ -50,6 +50,10 @@ std::string short_number(double value);
 /// All digits that the double has.
 std::string exact_number(double value);
 
+/// "expected A, found B" for a sentence: numbers in six digits where six tell them apart, anything else as it
+/// is.
+std::string expected_found(const std::string& expected, const std::string& actual);
+
 /// "rank 5", "all 8 ranks".
 std::string rank_text(int rank, int world_size);
 

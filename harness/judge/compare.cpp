@@ -12,7 +12,7 @@ bool StepPairs::next() {
   step_b_ = b_.next();
   if (!step_a_ || !step_b_) return false;
   if (step_a_->step == step_b_->step) {
-    ++compared_;
+    if (step_a_->step >= 0) ++compared_;  // What comes before the first step (initial parameters) is no step.
     return true;
   }
   const bool b_skips = step_a_->step < step_b_->step;

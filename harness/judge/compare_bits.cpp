@@ -253,7 +253,7 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
   it.kind = found.kind;
   it.expected = describe(found.a, found.b, found.kind, true);
   it.actual = describe(found.b, found.a, found.kind, false);
-  std::string what = fmt::format("{}: expected {}, found {}", it.where, it.expected, it.actual);
+  std::string what = it.where + ": " + expected_found(it.expected, it.actual);
   if (it.kind == "missing") {
     what = it.where +
            (found.b == nullptr ? " is missing" : " is there, and the reference has nothing of that name");

@@ -100,8 +100,8 @@ class ForcedJudge {
     found.phase = phase;
     found.divergence = {at_.step, name_of(phase), rank, where, kind, expected, actual, ""};
     found.divergence.sentence =
-        fmt::format("They part at step {}, {}, {}: {}: expected {}, found {}.", at_.step, name_of(phase),
-                    rank_text(rank, cell_.world_size()), where, expected, actual);
+        fmt::format("They part at step {}, {}, {}: {}: {}.", at_.step, name_of(phase),
+                    rank_text(rank, cell_.world_size()), where, expected_found(expected, actual));
     return found;
   }
 

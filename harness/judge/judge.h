@@ -12,24 +12,26 @@ namespace lockstep {
 
 struct JudgeOptions {
   std::string out_dir;
-  std::string command;          ///< "lockstep run configs/x.yaml", for the rerun lines
+  std::string command;                      ///< "lockstep run configs/x.yaml", for the rerun lines
   std::map<std::string, Failure> failures;  ///< by run id, as the launcher saw them
-  int jobs = 1;                 ///< threads
+  int jobs = 1;                             ///< threads
 };
 
 /// Verdicts of every cell of the plan, from the traces and rank results under out_dir/runs.
 Results judge_matrix(const Plan& plan, const JudgeOptions& options);
 
 struct CompareOptions {
-  std::string run_a, run_b;     ///< run folders; A is the reference
-  std::vector<std::string> repeats;  ///< run folders of permuted repeats of A (forced runs), to measure the band
+  std::string run_a, run_b;  ///< run folders; A is the reference
+  std::vector<std::string>
+      repeats;  ///< run folders of permuted repeats of A (forced runs), to measure the band
   BandConfig band;
 };
 
 /// Mechanism of run B against run A from their traces alone, whatever their layouts. Throws TraceError.
 Mechanism compare_runs(const CompareOptions& options);
 
-/// The exit code of a finished matrix from its cells: first of 7, 2, 3, 4, 1, 5 that occurred, else 0; 6 if no cell.
+/// The exit code of a finished matrix from its cells: first of 7, 2, 3, 4, 1, 5 that occurred, else 0; 6 if
+/// no cell.
 int exit_code_of(const Results& results);
 
 }  // namespace lockstep

@@ -109,7 +109,7 @@ std::optional<Failure> find_nonfinite(const PlannedRun& run, const std::vector<R
   for (const auto& [name, value] : files.front().result.metrics) {
     if (!std::isfinite(value)) {
       first = failure_of(run, "nonfinite", 0, fmt::format("{} is {} at the end of the run", name, value));
-      first->step = run.config.steps;
+      first->step = steps_to_run(run.config);
       return first;
     }
   }
@@ -151,10 +151,10 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
   // Forced and certifying runs are judged by their traces; only their end matters here.
   if (evidence.failure || (run.role != RunRole::reference && run.role != RunRole::cell)) return evidence;
   for (const RankFile& file : files) {
-    if (file.result.steps_done >= run.config.steps) continue;
+    if (file.result.steps_done >= steps_to_run(run.config)) continue;
     evidence.failure = failure_of(run, "lost", file.result.rank,
                                   fmt::format("rank {} says that it finished, after {} of {} steps",
-                                              file.result.rank, file.result.steps_done, run.config.steps));
+                                              file.result.rank, file.result.steps_done, steps_to_run(run.config)));
     evidence.failure->step = file.result.steps_done;
     return evidence;
   }

@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-// Reports and looks may meet: the text is stored word by word, and `changes` is odd while a report is being written, so
-// that a reader can tell a whole text from half of two.
+// Reports and looks may meet: the text is stored word by word, and `changes` is odd while a report is being
+// written, so that a reader can tell a whole text from half of two.
 constexpr int kWords = sizeof(BeatSlot::operation) / sizeof(uint64_t);
 using Words = std::array<uint64_t, kWords>;
 constexpr int kReadAttempts = 64;
@@ -87,7 +87,8 @@ void BeatFile::report(int rank, int64_t step, const char* operation) {
   std::memcpy(text.data(), operation, ::strnlen(operation, sizeof(BeatSlot::operation) - 1));
   const uint64_t before = slot.changes.load(std::memory_order_relaxed) & ~uint64_t{1};
   slot.changes.store(before + 1, std::memory_order_seq_cst);
-  for (int i = 0; i < kWords; ++i) word(slot, i).store(text[static_cast<std::size_t>(i)], std::memory_order_release);
+  for (int i = 0; i < kWords; ++i)
+    word(slot, i).store(text[static_cast<std::size_t>(i)], std::memory_order_release);
   slot.step.store(step, std::memory_order_release);
   slot.changes.store(before + 2, std::memory_order_release);
 }
@@ -109,7 +110,8 @@ std::string BeatFile::operation(int rank) const {
   // A rank that was killed inside a report leaves an odd count for ever: then the last look has to do.
   for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
     const uint64_t before = slot.changes.load(std::memory_order_acquire);
-    for (int i = 0; i < kWords; ++i) text[static_cast<std::size_t>(i)] = word(slot, i).load(std::memory_order_acquire);
+    for (int i = 0; i < kWords; ++i)
+      text[static_cast<std::size_t>(i)] = word(slot, i).load(std::memory_order_acquire);
     if (before % 2 == 0 && slot.changes.load(std::memory_order_acquire) == before) break;
   }
   const char* bytes = reinterpret_cast<const char*>(text.data());

@@ -1,5 +1,6 @@
 #pragma once
-// What a rank says about its progress without sending a message: one slot a rank in a memory-mapped file of the run's folder.
+// What a rank says about its progress without sending a message: one slot a rank in a memory-mapped file of
+// the run's folder.
 
 #include <atomic>
 #include <cstdint>
@@ -8,9 +9,10 @@
 namespace lockstep {
 
 struct alignas(64) BeatSlot {
-  std::atomic<int64_t> step;      ///< steps finished; -1: not begun
-  std::atomic<uint64_t> changes;  ///< raised at every report: a rank whose count stands still makes no progress
-  char operation[48];             ///< what it is doing: "train", "all_gather loss.actions", "evaluate"
+  std::atomic<int64_t> step;  ///< steps finished; -1: not begun
+  std::atomic<uint64_t>
+      changes;         ///< raised at every report: a rank whose count stands still makes no progress
+  char operation[48];  ///< what it is doing: "train", "all_gather loss.actions", "evaluate"
 };
 static_assert(sizeof(BeatSlot) == 64);
 

@@ -61,15 +61,15 @@ Finding judge_one(const RunEnds& ends, const RankEnd& end) {
   if (testimony.kind == Testimony::Kind::failed) return thrown(end.rank, testimony);
   if (end.signal != 0) return {true, end.killed_by_us, end.rank, "died", signal_text(end.signal), {}};
   switch (testimony.kind) {
-    case Testimony::Kind::unreadable:
-      return {true, false, end.rank, "died", testimony.message, {}};
+    case Testimony::Kind::unreadable: return {true, false, end.rank, "died", testimony.message, {}};
     case Testimony::Kind::none:
-      return {true, false, end.rank, "died", fmt::format("exited with status {} without a result", end.code), {}};
-    default:
-      break;
+      return {true, false, end.rank, "died", fmt::format("exited with status {} without a result", end.code),
+              {}};
+    default: break;
   }
   if (end.code == 0) return {};
-  return {true, false, end.rank, "died", fmt::format("exited with status {} after it had finished", end.code), {}};
+  return {true, false, end.rank, "died", fmt::format("exited with status {} after it had finished", end.code),
+          {}};
 }
 
 /// The process held every rank, so its end names none of them; their results do.
@@ -90,11 +90,13 @@ Finding judge_all(const RunEnds& ends, const RankEnd& end) {
   const std::string all = fmt::format(" (the process that holds all {} ranks)", ends.world_size);
   if (end.signal != 0) return {true, end.killed_by_us, -1, "died", signal_text(end.signal) + all, {}};
   if (without_result >= 0) {
-    const auto message = fmt::format("exited with status {} without a result of rank {}", end.code, without_result);
+    const auto message =
+        fmt::format("exited with status {} without a result of rank {}", end.code, without_result);
     return {true, false, end.code == 0 ? without_result : -1, "died", message, {}};
   }
   if (end.code == 0) return {};
-  return {true, false, -1, "died", fmt::format("exited with status {} after it had finished", end.code) + all, {}};
+  return {true, false, -1, "died", fmt::format("exited with status {} after it had finished", end.code) + all,
+          {}};
 }
 
 Finding judge_end(const RunEnds& ends, const RankEnd& end) {
@@ -125,8 +127,8 @@ RankFailure failure_of(const RunEnds& ends, const Finding& finding) {
 bool only_lost_its_peers(const std::string& message) {
   // As Gloo, the store, the kernel and our own collectives put it.
   constexpr std::array<std::string_view, 9> kSigns = {
-      "closed by peer", "reset by peer", "broken pipe",  "timed out",   "timeout",
-      "another rank",   "lost its peer", "other rank",   "connection refused"};
+      "closed by peer", "reset by peer", "broken pipe", "timed out",         "timeout",
+      "another rank",   "lost its peer", "other rank",  "connection refused"};
   std::string lower(message);
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
   return std::any_of(kSigns.begin(), kSigns.end(),
@@ -156,7 +158,8 @@ RankFailure hung_failure(const RunEnds& ends, int rank, const std::string& messa
 }
 
 RankFailure interrupted_failure(const RunEnds& ends) {
-  RankFailure failure = failure_of(ends, {true, false, -1, "interrupted", "stopped on request; run again to resume", {}});
+  RankFailure failure =
+      failure_of(ends, {true, false, -1, "interrupted", "stopped on request; run again to resume", {}});
   failure.last_lines.clear();
   return failure;
 }
@@ -164,7 +167,8 @@ RankFailure interrupted_failure(const RunEnds& ends) {
 bool disk_was_full(const RankFailure& failure) {
   const std::string_view sign = std::strerror(ENOSPC);
   const auto says_so = [&](const std::string& text) { return text.find(sign) != std::string::npos; };
-  return says_so(failure.message) || std::any_of(failure.last_lines.begin(), failure.last_lines.end(), says_so);
+  return says_so(failure.message) ||
+         std::any_of(failure.last_lines.begin(), failure.last_lines.end(), says_so);
 }
 
 }  // namespace lockstep

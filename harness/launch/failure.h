@@ -12,24 +12,24 @@ namespace lockstep {
 
 /// How one process of a run ended.
 struct RankEnd {
-  int rank = -1;                ///< -1: the process was all ranks of the run
-  int code = 0;                 ///< exit status, if signal is 0
+  int rank = -1;  ///< -1: the process was all ranks of the run
+  int code = 0;   ///< exit status, if signal is 0
   int signal = 0;
-  bool killed_by_us = false;    ///< after the launcher had sent it a signal
+  bool killed_by_us = false;  ///< after the launcher had sent it a signal
 };
 
 struct RunEnds {
   std::string run, dir;
   int world_size = 1;
   const BeatFile* beat = nullptr;
-  std::vector<RankEnd> ends;    ///< in order of arrival
+  std::vector<RankEnd> ends;  ///< in order of arrival
 };
 
 /// Does the message say no more than that other ranks were gone or silent?
 bool only_lost_its_peers(const std::string& message);
 
-/// The first failing rank, or nothing if every rank of the run has left a finished result. A rank that only lost its peers
-/// is named if no other failed.
+/// The first failing rank, or nothing if every rank of the run has left a finished result. A rank that only
+/// lost its peers is named if no other failed.
 std::optional<RankFailure> name_failure(const RunEnds& ends);
 
 /// Do all processes that have failed so far say that they only lost their peers?

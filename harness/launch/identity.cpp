@@ -100,7 +100,8 @@ std::string libtorch_version(const std::string& rank_program) {
 
 std::string instruction_sets() {
   std::string text = processor() + vector_extensions();
-  for (const char* name : {"ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA"}) {
+  for (const char* name :
+       {"ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA"}) {
     if (const char* value = std::getenv(name)) text += std::string(" ") + name + "=" + value;
   }
   return text;

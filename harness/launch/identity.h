@@ -13,15 +13,17 @@ std::string program_path();
 /// Path of lockstep-rank: $LOCKSTEP_RANK if set, else beside the running program. It need not exist.
 std::string rank_program_path();
 
-/// The LibTorch that `rank_program` was linked with: what the build wrote to `rank_program`.version; empty if there is none.
+/// The LibTorch that `rank_program` was linked with: what the build wrote to `rank_program`.version; empty if
+/// there is none.
 std::string libtorch_version(const std::string& rank_program);
 
-/// Vendor and family of the processor, the vector instruction sets that it offers, and the variables of the environment
-/// that make ATen or MKL choose among them.
+/// Vendor and family of the processor, the vector instruction sets that it offers, and the variables of the
+/// environment that make ATen or MKL choose among them.
 std::string instruction_sets();
 
-/// Identity of runs started now with `rank_program`; `data_hash` as harness/data gives it. A rank program that does not
-/// exist leaves its part empty, so that `plan` works where nothing can run. Throws MachineError on unreadable programs.
+/// Identity of runs started now with `rank_program`; `data_hash` as harness/data gives it. A rank program
+/// that does not exist leaves its part empty, so that `plan` works where nothing can run. Throws MachineError
+/// on unreadable programs.
 BuildIdentity current_identity(const std::string& rank_program, const std::string& data_hash);
 
 }  // namespace lockstep

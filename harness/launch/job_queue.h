@@ -12,10 +12,11 @@ struct Job {
   std::string id;
   std::vector<std::string> needs;  ///< ids of jobs that must have finished; ids of no job count as finished
   double estimate_s = 0;
-  int slots = 1;                   ///< taken while it runs; more than there are counts as all of them
+  int slots = 1;  ///< taken while it runs; more than there are counts as all of them
 };
 
-/// Decides alone; starts nothing. A job's rank in the queue is the time from its start to the end of all that waits for it.
+/// Decides alone; starts nothing. A job's rank in the queue is the time from its start to the end of all that
+/// waits for it.
 class JobQueue {
  public:
   JobQueue(std::vector<Job> jobs, int slots);
@@ -28,7 +29,7 @@ class JobQueue {
   /// Starts nothing more.
   void stop() { stopped_ = true; }
 
-  bool done() const;   ///< nothing runs and nothing will
+  bool done() const;  ///< nothing runs and nothing will
   int running() const { return running_; }
   const Job& job(std::size_t i) const { return jobs_[i]; }
   int slots_of(std::size_t i) const;
@@ -41,7 +42,7 @@ class JobQueue {
   std::vector<std::vector<std::size_t>> needed_by_;
   std::vector<std::size_t> open_needs_;  ///< how many needs have not finished
   std::vector<State> states_;
-  std::vector<std::size_t> order_;       ///< waiting jobs, heaviest first
+  std::vector<std::size_t> order_;  ///< waiting jobs, heaviest first
   int slots_, free_slots_;
   int running_ = 0;
   bool stopped_ = false;

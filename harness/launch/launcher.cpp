@@ -22,9 +22,9 @@
 namespace lockstep {
 namespace {
 
-constexpr double kLookEvery_s = 0.1;       ///< beats lie in memory, which poll() cannot watch
-constexpr double kLoadDeadline_s = 120;    ///< of LibTorch from a cold disk
-constexpr double kDeathDeadline_s = 10;    ///< after SIGKILL
+constexpr double kLookEvery_s = 0.1;     ///< beats lie in memory, which poll() cannot watch
+constexpr double kLoadDeadline_s = 120;  ///< of LibTorch from a cold disk
+constexpr double kDeathDeadline_s = 10;  ///< after SIGKILL
 constexpr double kQuitDeadline_s = 5;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -35,9 +35,9 @@ struct Going {
   RunEnds facts;
   BeatFile beat;
   RunWatch watch;
-  double started_at = kNever;          ///< when the parent said that it had
-  double kill_at = kNever;             ///< when the rest of it gets SIGKILL
-  double dead_by = kNever;             ///< when they must be gone
+  double started_at = kNever;  ///< when the parent said that it had
+  double kill_at = kNever;     ///< when the rest of it gets SIGKILL
+  double dead_by = kNever;     ///< when they must be gone
   bool signalled = false, killed = false, stopped_by_user = false;
   std::optional<RankFailure> hung;
   int64_t shown_step = -1;
@@ -121,7 +121,8 @@ LaunchReport Launch::run() {
     wait_for_events();
     const double now = monotonic_s();
     if (!parent_ready_ && now - parent_started_ > kLoadDeadline_s) {
-      throw MachineError(fmt::format("{}: has not loaded within {} s", options_.rank_program, kLoadDeadline_s));
+      throw MachineError(
+          fmt::format("{}: has not loaded within {} s", options_.rank_program, kLoadDeadline_s));
     }
     for (auto& [id, going] : going_) look_after(*going, now);
   }
@@ -184,11 +185,8 @@ void Launch::handle(const ParentEvent& event) {
       going.watch = RunWatch(going.facts.world_size, going.started_at);
       tell({RunEvent::Kind::started, going.run->id, 0, steps_to_run(going.run->config)});
       break;
-    case ParentEvent::Kind::exit:
-      handle_exit(going, event);
-      break;
-    default:
-      throw MachineError(event.run + ": its ranks cannot be started: " + event.message);
+    case ParentEvent::Kind::exit: handle_exit(going, event); break;
+    default: throw MachineError(event.run + ": its ranks cannot be started: " + event.message);
   }
 }
 
@@ -209,7 +207,8 @@ void Launch::handle_exit(Going& going, const ParentEvent& event) {
 void Launch::look_after(Going& going, double now) {
   const RunConfig& config = going.run->config;
   if (now >= going.dead_by) {
-    throw MachineError(fmt::format("{}: its ranks did not die within {} s of SIGKILL", going.run->id, kDeathDeadline_s));
+    throw MachineError(
+        fmt::format("{}: its ranks did not die within {} s of SIGKILL", going.run->id, kDeathDeadline_s));
   }
   if (!going.started() || going.killed) return;
   going.watch.look(going.beat, now);
@@ -219,15 +218,17 @@ void Launch::look_after(Going& going, double now) {
     const bool others_accuse = !going.facts.ends.empty() && behind >= 0 && all_lost_their_peers(going.facts);
     if (others_accuse && !going.stopped_by_user) {
       const auto accusation = name_failure(going.facts);
-      declare_hung(going, behind, fmt::format("silent while its peers failed; rank {}: {}", accusation->rank,
-                                              accusation->message));
+      declare_hung(
+          going, behind,
+          fmt::format("silent while its peers failed; rank {}: {}", accusation->rank, accusation->message));
     }
     signal(going, SIGKILL);
     return;
   }
   if (going.watch.standstill_s(now) > config.timeout_s + options_.hang_grace_s && going.kill_at == kNever) {
     declare_hung(going, going.watch.behind(),
-                 fmt::format("no progress for {:.1f} s (timeout_s is {})", going.watch.standstill_s(now), config.timeout_s));
+                 fmt::format("no progress for {:.1f} s (timeout_s is {})", going.watch.standstill_s(now),
+                             config.timeout_s));
     signal(going, SIGKILL);
     return;
   }
@@ -275,8 +276,9 @@ void Launch::conclude(Going& going) {
     return;
   }
   if (disk_was_full(*failure)) {
-    throw MachineError(fmt::format("{}: rank {} found the disk full: {}; free some space and run again to resume",
-                                   ended->facts.dir, failure->rank, failure->message));
+    throw MachineError(
+        fmt::format("{}: rank {} found the disk full: {}; free some space and run again to resume",
+                    ended->facts.dir, failure->rank, failure->message));
   }
   const std::vector<std::size_t> given_up = queue_->failed(ended->job);
   fail(std::move(*failure), seconds);

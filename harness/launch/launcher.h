@@ -12,11 +12,11 @@ namespace lockstep {
 /// A rank that died, threw or hung: a value, never an exception.
 struct RankFailure {
   std::string run;
-  std::string kind;          ///< "died" (signal or exit without a result), "threw", "hung", "interrupted"
-  int rank = -1;             ///< the first that failed
+  std::string kind;  ///< "died" (signal or exit without a result), "threw", "hung", "interrupted"
+  int rank = -1;     ///< the first that failed
   int64_t step = -1;
-  std::string operation;     ///< what it was doing, from its beat
-  std::string message;       ///< "killed by signal 9", or what was thrown
+  std::string operation;                ///< what it was doing, from its beat
+  std::string message;                  ///< "killed by signal 9", or what was thrown
   std::vector<std::string> last_lines;  ///< of its log, at most 20
 };
 
@@ -24,19 +24,20 @@ struct RunEvent {
   enum class Kind { started, progress, finished, failed, reused } kind = Kind::started;
   std::string run;
   int64_t step = 0, steps = 0;
-  double seconds = 0;        ///< since the run started
+  double seconds = 0;  ///< since the run started
   const RankFailure* failure = nullptr;
 };
 
 struct LaunchOptions {
   std::string rank_program;  ///< path of lockstep-rank
   std::string out_dir;
-  int jobs = 0;              ///< runs at once; 0: cores
-  double command_started = 0;   ///< CLOCK_MONOTONIC seconds at which the command began, for time to first step
+  int jobs = 0;                ///< slots: real ranks, or runs of one process, at once; 0: cores
+  double command_started = 0;  ///< CLOCK_MONOTONIC seconds at which the command began, for time to first step
   std::function<void(const RunEvent&)> on_event;
   const volatile int* stop_requested = nullptr;  ///< set by a signal handler: 1 = drain in order, 2 = kill
-  double hang_grace_s = 2;   ///< beyond a run's timeout_s, so that what its ranks say of a silent peer comes first
-  double kill_grace_s = 1;   ///< from a rank's failure (or the request to stop) to the SIGKILL of the others
+  double hang_grace_s =
+      2;  ///< beyond a run's timeout_s, so that what its ranks say of a silent peer comes first
+  double kill_grace_s = 1;  ///< from a rank's failure (or the request to stop) to the SIGKILL of the others
 };
 
 struct LaunchReport {
@@ -45,10 +46,11 @@ struct LaunchReport {
   int finished = 0, reused = 0;
 };
 
-/// Runs what the plan says and is not reused: longest first with backfill, a run's needs before it. Each run writes
-/// under OUT/runs/<id>: run.json first (resolved config, provenance), then traces, logs and results of its ranks, then
-/// `done` (the hashes that decide reuse). A run whose need failed is a failure too. The first request to stop starts
-/// nothing more and ends what is going, to be done again by the next launch. Leaves no process behind. Throws MachineError.
+/// Runs what the plan says and is not reused: longest first with backfill, a run's needs before it. Each run
+/// writes under OUT/runs/<id>: run.json first (resolved config, provenance), then traces, logs and results of
+/// its ranks, then `done` (the hashes that decide reuse). A run whose need failed is a failure too. The first
+/// request to stop starts nothing more and ends what is going, to be done again by the next launch. Leaves no
+/// process behind. Throws MachineError.
 LaunchReport launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity);
 
 }  // namespace lockstep

@@ -113,7 +113,8 @@ void ParentProcess::gone() {
   if (pid_ > 0) {
     ::kill(pid_, SIGKILL);  // it has closed its socket: without it, it is of no use
     const int status = reap();
-    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL) how = "killed by signal " + std::to_string(WTERMSIG(status));
+    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
+      how = "killed by signal " + std::to_string(WTERMSIG(status));
     else if (WIFEXITED(status)) how = "exit status " + std::to_string(WEXITSTATUS(status));
     else how = "killed";
   }

@@ -16,8 +16,8 @@ double monotonic_s();
 
 class ParentProcess {
  public:
-  /// Starts `program` in its own session, so that Ctrl-C reaches lockstep alone; it dies with the thread that made it.
-  /// Does not wait for it to have loaded. Throws MachineError.
+  /// Starts `program` in its own session, so that Ctrl-C reaches lockstep alone; it dies with the thread that
+  /// made it. Does not wait for it to have loaded. Throws MachineError.
   explicit ParentProcess(const std::string& program);
   /// Ends it and every rank.
   ~ParentProcess();

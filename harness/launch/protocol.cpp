@@ -52,9 +52,7 @@ std::string to_line(const ParentCommand& command) {
     case ParentCommand::Op::kill:
       message = {{"op", "kill"}, {"run", command.run}, {"signal", command.signal}};
       break;
-    case ParentCommand::Op::quit:
-      message = {{"op", "quit"}};
-      break;
+    case ParentCommand::Op::quit: message = {{"op", "quit"}}; break;
   }
   return message.dump() + "\n";
 }
@@ -62,9 +60,7 @@ std::string to_line(const ParentCommand& command) {
 std::string to_line(const ParentEvent& event) {
   json message;
   switch (event.kind) {
-    case ParentEvent::Kind::ready:
-      message = {{"event", "ready"}};
-      break;
+    case ParentEvent::Kind::ready: message = {{"event", "ready"}}; break;
     case ParentEvent::Kind::started:
       message = {{"event", "started"}, {"run", event.run}, {"pids", event.pids}};
       break;

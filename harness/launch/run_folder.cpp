@@ -107,12 +107,14 @@ void prepare_run_folder(const std::string& dir, const PlannedRun& run, const Bui
                         {"role", name_of(run.role)},
                         {"cell", run.cell},
                         {"provenance", facts}};
-  write_file_atomically(dir + "/run.json", content.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  write_file_atomically(dir + "/run.json",
+                        content.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity, double seconds) {
-  const json content = {{"config_hash", run.hash},       {"build", identity.build}, {"libtorch", identity.libtorch},
-                        {"isa", identity.isa},           {"data", identity.data},   {"seconds", seconds}};
+void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,
+                double seconds) {
+  const json content = {{"config_hash", run.hash}, {"build", identity.build}, {"libtorch", identity.libtorch},
+                        {"isa", identity.isa},     {"data", identity.data},   {"seconds", seconds}};
   write_file_atomically(dir + "/done", content.dump(2) + "\n");
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// OUT/runs/<id>: what the launcher writes there before and after a run, and what it reads of the ranks' files.
+// OUT/runs/<id>: what the launcher writes there before and after a run, and what it reads of the ranks'
+// files.
 
 #include <string>
 #include <utility>
@@ -9,7 +10,8 @@
 
 namespace lockstep {
 
-/// Threads that every rank computes with. More would be faster and would change the bits with the machine's cores.
+/// Threads that every rank computes with. More would be faster and would change the bits with the machine's
+/// cores.
 inline constexpr int kThreadsPerRank = 1;
 
 std::string run_folder(const std::string& out_dir, const std::string& id);
@@ -23,13 +25,14 @@ std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity&
 /// Makes the folder anew, without what an earlier attempt left, and writes run.json. Throws MachineError.
 void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity);
 
-/// Marks the run as finished: the hashes that decide whether it is reused, and how long it took. Throws MachineError.
+/// Marks the run as finished: the hashes that decide whether it is reused, and how long it took. Throws
+/// MachineError.
 void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity, double seconds);
 
 /// The last `count` lines of a log, control characters made visible; empty if there is none.
 std::vector<std::string> last_lines(const std::string& path, std::size_t count);
 
-std::string rank_log_path(const std::string& dir, int rank);     ///< rank -1: the process that is all ranks
+std::string rank_log_path(const std::string& dir, int rank);  ///< rank -1: the process that is all ranks
 std::string rank_result_path(const std::string& dir, int rank);
 
 }  // namespace lockstep

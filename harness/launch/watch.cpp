@@ -1,10 +1,24 @@
 #include "harness/launch/watch.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
+#include <string_view>
+#include <tuple>
 
 namespace lockstep {
+namespace {
+
+/// Operations in which a rank waits for others; in any other it is others that wait for it.
+bool is_collective(const std::string& operation) {
+  constexpr std::array<std::string_view, 5> kCollectives = {"all_reduce", "all_gather", "broadcast",
+                                                            "barrier", "reduce_gradients"};
+  return std::any_of(kCollectives.begin(), kCollectives.end(),
+                     [&](std::string_view name) { return operation.rfind(name, 0) == 0; });
+}
+
+}  // namespace
 
 RunWatch::RunWatch(int world_size, double now) : ranks_(static_cast<std::size_t>(world_size)) {
   for (Seen& seen : ranks_) seen.changed_at = now;
@@ -53,12 +67,11 @@ int RunWatch::behind() const {
   if (candidates.empty()) return -1;
   std::map<std::string, int> counts;
   for (const Seen* seen : candidates) ++counts[seen->operation];
-  // Ranks that wait for somebody all stand in the same collective; the one that does something else is the one.
-  const auto rarer = [&](const Seen* a, const Seen* b) {
-    const int count_a = counts[a->operation], count_b = counts[b->operation];
-    return count_a != count_b ? count_a < count_b : a->changed_at < b->changed_at;
+  const auto key = [&](const Seen* seen) {
+    return std::tuple(is_collective(seen->operation), counts[seen->operation], seen->changed_at);
   };
-  const Seen* worst = *std::min_element(candidates.begin(), candidates.end(), rarer);
+  const Seen* worst = *std::min_element(candidates.begin(), candidates.end(),
+                                        [&](const Seen* a, const Seen* b) { return key(a) < key(b); });
   return static_cast<int>(worst - ranks_.data());
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Tells a run that works from one that hangs, and which of its ranks the others wait for. Looks at beats, reads no clock.
+// Tells a run that works from one that hangs, and which of its ranks the others wait for. Looks at beats,
+// reads no clock.
 
 #include <optional>
 #include <string>
@@ -19,10 +20,11 @@ class RunWatch {
   /// A rank that has ended is not waited for any more.
   void ended(int rank);
 
-  /// Seconds for which no rank at the lowest step has reported anything: ranks ahead of it may only wait for it.
+  /// Seconds for which no rank at the lowest step has reported anything: ranks ahead of it may only wait for
+  /// it.
   double standstill_s(double now) const;
-  /// The rank the others wait for: lowest step, then the one doing something else than the others, then the one that
-  /// reported longest ago. -1 if all have ended.
+  /// The rank the others wait for: lowest step, then one outside a collective, then the one doing something
+  /// else than the others, then the one that reported longest ago. -1 if all have ended.
   int behind() const;
   /// When the next look could find that it has stood still for `limit_s`.
   double deadline(double limit_s) const;

@@ -1,6 +1,6 @@
 #pragma once
-// Names, parameters and a line of help of what stands in rooms that need LibTorch, for programs that do not have it.
-// A test holds this table and the real ones equal.
+// Names, parameters and a line of help of what stands in rooms that need LibTorch, for programs that do not
+// have it. A test holds this table and the real ones equal.
 
 #include <span>
 #include <string_view>

@@ -14,41 +14,41 @@ enum class VerdictKind { identical, within_envelope, equivalent, divergent, inco
 
 struct Primary {
   std::string metric = "accuracy_24";
-  double margin = 0.03;   ///< in units of the metric, > 0
-  double alpha = 0.05;    ///< in (0, 0.5)
+  double margin = 0.03;  ///< in units of the metric, > 0
+  double alpha = 0.05;   ///< in (0, 0.5)
 };
 
 /// How the forced comparison's floating-point band is measured.
 struct BandConfig {
-  int repeats = 4;        ///< permuted repeats of the reference, >= 4
-  double factor = 8.0;    ///< times the largest difference over the repeats, >= 8
-  double floor = 4.0;     ///< c of the floor c * epsilon * sum of |terms|
+  int repeats = 4;      ///< permuted repeats of the reference, >= 4
+  double factor = 8.0;  ///< times the largest difference over the repeats, >= 8
+  double floor = 4.0;   ///< c of the floor c * epsilon * sum of |terms|
 };
 
 /// Which execution the ranks of cells get.
 enum class RanksPolicy { automatic, emulated, real };  ///< automatic: emulated, certified by a real prefix
 
 struct Cell {
-  std::string name;                  ///< stable and readable: "8x3 local", "8x3 global lr_scale=0.125"
-  RunConfig config;                  ///< with seed = the first seed
-  RunConfig reference;               ///< the run that it should equal
-  std::string reference_name;        ///< "1x24 global"
-  bool paired = false;               ///< `same_as: cell`: the reference is this config but for the keys it names
+  std::string name;            ///< stable and readable: "8x3 local", "8x3 global lr_scale=0.125"
+  RunConfig config;            ///< with seed = the first seed
+  RunConfig reference;         ///< the run that it should equal
+  std::string reference_name;  ///< "1x24 global"
+  bool paired = false;         ///< `same_as: cell`: the reference is this config but for the keys it names
   std::vector<std::pair<std::string, std::string>> settings;  ///< axis -> value, in the axes' order
   bool power_control = false;
-  std::vector<VerdictKind> expected; ///< empty: any verdict but `failed` will do
+  std::vector<VerdictKind> expected;  ///< empty: any verdict but `failed` will do
 };
 
 struct Matrix {
   std::string name;
   std::string file;
-  std::string question_text;         ///< the config's first comment line
+  std::string question_text;  ///< the config's first comment line
   Question question = Question::mechanism;
   Primary primary;
   BandConfig band;
   RanksPolicy ranks = RanksPolicy::automatic;
-  int64_t certify_steps = 50;        ///< length of the real prefix of each cell, one seed a cell; 0: none
-  std::vector<int64_t> forced_steps; ///< clipped to < steps; empty: no forced comparison
+  int64_t certify_steps = 50;         ///< length of the real prefix of each cell, one seed a cell; 0: none
+  std::vector<int64_t> forced_steps;  ///< clipped to < steps; empty: no forced comparison
   std::vector<int64_t> seeds;
   bool allow_unequal_batch = false;  ///< a cell may have another global batch than its reference
   std::vector<Cell> cells;
@@ -64,9 +64,9 @@ struct Matrix {
 /// key or name), `key~part` (part of the value's text), and a bare or quoted word: part of the cell's name.
 /// The whole text may also be the exact name of one cell: "8x3 global lr_scale=0.125".
 struct Overrides {
-  std::vector<std::string> set;      ///< key=value, dotted keys
-  std::string only;                  ///< which cells; empty: all
-  std::string seeds;                 ///< "A..B" or "a,b,c"; empty: as in the file
+  std::vector<std::string> set;  ///< key=value, dotted keys
+  std::string only;              ///< which cells; empty: all
+  std::string seeds;             ///< "A..B" or "a,b,c"; empty: as in the file
 };
 
 /// Reads and resolves. Throws ConfigError with every problem found. An `only` that selects no cell gives no

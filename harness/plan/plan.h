@@ -18,15 +18,15 @@ enum class RunRole {
 };
 
 struct PlannedRun {
-  std::string id;          ///< folder under OUT/runs: readable, then the first 8 digits of the hash
+  std::string id;  ///< folder under OUT/runs: readable, then the first 8 digits of the hash
   RunRole role = RunRole::cell;
-  std::string cell;        ///< the cell's name; a reference's own name
+  std::string cell;  ///< the cell's name; a reference's own name
   RunConfig config;
-  std::string hash;        ///< config_hash(config)
+  std::string hash;                ///< config_hash(config)
   std::vector<std::string> needs;  ///< ids that must have finished before (snapshots)
-  double estimate_s = 0;   ///< expected duration, alone on this machine
+  double estimate_s = 0;           ///< expected duration, alone on this machine
   bool reused = false;
-  std::string why;         ///< why it is or is not reused, in words
+  std::string why;  ///< why it is or is not reused, in words
 };
 
 struct Plan {
@@ -36,10 +36,10 @@ struct Plan {
 
 /// Identifies what besides the config decides a run's bits: build, LibTorch, instruction set, data.
 struct BuildIdentity {
-  std::string build;       ///< hash of the programs
+  std::string build;  ///< hash of the programs
   std::string libtorch;
-  std::string isa;         ///< instruction sets that ATen picks from
-  std::string data;        ///< hash of the data files
+  std::string isa;   ///< instruction sets that ATen picks from
+  std::string data;  ///< hash of the data files
 };
 
 /// Expands the matrix: references, cells, certifying prefixes, forced runs. Marks runs in `out_dir` that can

@@ -16,49 +16,53 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-enum class RankKind { emulated, real };               ///< threads of one process | one process a rank, on Gloo
-enum class Negatives { local, global };               ///< candidates of this rank | of all ranks
+enum class RankKind { emulated, real };  ///< threads of one process | one process a rank, on Gloo
+enum class Negatives { local, global };  ///< candidates of this rank | of all ranks
 enum class OptimizerKind { sgd, adam, adamw };
-enum class LrRule { none, linear, sqrt };             ///< learning rate times 1 | world size | its square root
+enum class LrRule { none, linear, sqrt };  ///< learning rate times 1 | world size | its square root
 enum class Schedule { constant, warmup, cosine };
-enum class RankSeed { keyed, plus_rank, same };       ///< draws keyed by sample | seed + rank | one stream on all ranks
+enum class RankSeed {
+  keyed,
+  plus_rank,
+  same
+};  ///< draws keyed by sample | seed + rank | one stream on all ranks
 enum class TraceLevel { off, hash, stats, full };
 enum class DataSource { basic_motions, synthetic, ts_files };
 
 struct DataConfig {
   DataSource source = DataSource::basic_motions;
-  std::string train_file;       ///< `.ts` file; empty: where ci/bootstrap put BasicMotions
+  std::string train_file;  ///< `.ts` file; empty: where ci/bootstrap put BasicMotions
   std::string test_file;
-  int context_steps = 16;       ///< S, time steps of the context
-  int action_steps = 8;         ///< H, time steps of the action chunk that follows it
-  int stride = 2;               ///< every stride-th start is a pair
-  int holdout_series = 4;       ///< training series kept back to fit the evaluation temperature
-  int min_context = 16;         ///< contexts are cut (padded at the front) to a keyed length in [min_context, S]
+  int context_steps = 16;  ///< S, time steps of the context
+  int action_steps = 8;    ///< H, time steps of the action chunk that follows it
+  int stride = 2;          ///< every stride-th start is a pair
+  int holdout_series = 4;  ///< training series kept back to fit the evaluation temperature
+  int min_context = 16;    ///< contexts are cut (padded at the front) to a keyed length in [min_context, S]
   bool shuffle = true;
-  bool drop_last = true;        ///< PyTorch's DistributedSampler and DataLoader, both with drop_last
+  bool drop_last = true;  ///< PyTorch's DistributedSampler and DataLoader, both with drop_last
   // The synthetic generator alone:
   int series = 40;
   int series_steps = 100;
   int channels = 6;
-  int64_t seed = 0;             ///< of the generated series, not of the run
+  int64_t seed = 0;  ///< of the generated series, not of the run
 };
 
 /// A planted fault; `name` is "none" or one of the catalogue's mutants. Used to test the detectors.
 struct MutantConfig {
   std::string name = "none";
-  int64_t step = 0;             ///< first step at which it acts (flip_bit: the only one)
-  int rank = -1;                ///< -1: every rank
-  std::string tensor;           ///< parameter name; empty: every parameter
-  int bit = 20;                 ///< flip_bit: which bit of the first element
-  double factor = 1.0;          ///< grad_scale: the factor
+  int64_t step = 0;     ///< first step at which it acts (flip_bit: the only one)
+  int rank = -1;        ///< -1: every rank
+  std::string tensor;   ///< parameter name; empty: every parameter
+  int bit = 20;         ///< flip_bit: which bit of the first element
+  double factor = 1.0;  ///< grad_scale: the factor
   bool operator==(const MutantConfig&) const = default;
 };
 
 /// Gradients at parameters and batches of another run, instead of training: the forced comparison.
 struct ForcedConfig {
-  std::string from;             ///< id of the run whose snapshots are loaded; empty: train freely
-  std::vector<int64_t> steps;   ///< steps at which gradients are computed
-  int repeat = 0;               ///< 0: rows and ranks as they are; k > 0: the k-th permutation of rows (V = 1) or ranks
+  std::string from;            ///< id of the run whose snapshots are loaded; empty: train freely
+  std::vector<int64_t> steps;  ///< steps at which gradients are computed
+  int repeat = 0;  ///< 0: rows and ranks as they are; k > 0: the k-th permutation of rows (V = 1) or ranks
   bool operator==(const ForcedConfig&) const = default;
 };
 
@@ -68,7 +72,7 @@ struct RunConfig {
   Layout layout;
   RankKind ranks = RankKind::emulated;
   int64_t steps = 600;
-  int64_t stop_after = 0;       ///< stop after that many steps; schedules still reach to `steps`; 0: run all
+  int64_t stop_after = 0;  ///< stop after that many steps; schedules still reach to `steps`; 0: run all
   int64_t seed = 0;
 
   Negatives negatives = Negatives::global;
@@ -83,11 +87,11 @@ struct RunConfig {
   double lr_scale = 1.0;
   Schedule schedule = Schedule::constant;
   int64_t warmup_steps = 0;
-  double momentum = 0.0;        ///< sgd
+  double momentum = 0.0;  ///< sgd
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
-  double clip_norm = 0.0;       ///< 0: no clipping; applied after the reduction
+  double clip_norm = 0.0;  ///< 0: no clipping; applied after the reduction
 
-  int64_t bucket_cap_bytes = 0; ///< 0: PyTorch's default, {1 MiB, 25 MiB}
+  int64_t bucket_cap_bytes = 0;  ///< 0: PyTorch's default, {1 MiB, 25 MiB}
   bool gradient_as_bucket_view = false;
   bool find_unused_parameters = false;
 
@@ -96,7 +100,7 @@ struct RunConfig {
   int64_t eval_every = 25;              ///< steps between evaluations at N = 24; 0: only at the end
   ForcedConfig forced;
   MutantConfig mutant;
-  double timeout_s = 60.0;              ///< longest wait of one collective, and longest time without a finished step
+  double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
 };
 
 /// Steps that the run takes: `stop_after` if it is set, else `steps`. Of forced runs: at how many steps

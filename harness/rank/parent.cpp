@@ -47,7 +47,8 @@ void restore_signals() {
 
 class Parent {
  public:
-  Parent(int socket, const std::function<int(const RankTask&)>& run_rank) : socket_(socket), run_rank_(run_rank) {}
+  Parent(int socket, const std::function<int(const RankTask&)>& run_rank)
+      : socket_(socket), run_rank_(run_rank) {}
   int serve();
 
  private:
@@ -62,7 +63,7 @@ class Parent {
   LineSocket socket_;
   const std::function<int(const RankTask&)>& run_rank_;
   std::map<pid_t, Child> children_;
-  std::map<std::string, pid_t> groups_;   ///< runs that have children
+  std::map<std::string, pid_t> groups_;  ///< runs that have children
   const pid_t own_pid_ = ::getpid();
   bool quit_ = false;
 };
@@ -97,15 +98,12 @@ int Parent::serve() {
 
 void Parent::obey(const ParentCommand& command) {
   switch (command.op) {
-    case ParentCommand::Op::start:
-      start(command);
-      break;
+    case ParentCommand::Op::start: start(command); break;
     case ParentCommand::Op::kill:
-      if (const auto group = groups_.find(command.run); group != groups_.end()) ::killpg(group->second, command.signal);
+      if (const auto group = groups_.find(command.run); group != groups_.end())
+        ::killpg(group->second, command.signal);
       break;
-    case ParentCommand::Op::quit:
-      quit_ = true;
-      break;
+    case ParentCommand::Op::quit: quit_ = true; break;
   }
 }
 
@@ -206,9 +204,11 @@ int rank_program_main(int argc, char** argv, const char* description,
     return 0;
   }
   char* end = nullptr;
-  const long socket = argc == 3 && std::string_view(argv[1]) == "--socket" ? std::strtol(argv[2], &end, 10) : -1;
+  const long socket =
+      argc == 3 && std::string_view(argv[1]) == "--socket" ? std::strtol(argv[2], &end, 10) : -1;
   if (socket < 0 || end == argv[2] || *end != '\0') {
-    std::fprintf(stderr, "%s starts the ranks of lockstep and is started by it; see lockstep --help\n", argv[0]);
+    std::fprintf(stderr, "%s starts the ranks of lockstep and is started by it; see lockstep --help\n",
+                 argv[0]);
     return kUsage;
   }
   ::fcntl(static_cast<int>(socket), F_SETFD, FD_CLOEXEC);

@@ -56,7 +56,8 @@ RunConfig read_config(const std::string& path) {
 BatchIds batch_ids_of(const Process& process, int rank) {
   const RunConfig& config = process.config;
   const int world = config.layout.world_size;
-  // Repeats of a forced comparison among several ranks hand the shards round, which permutes the order of reduction.
+  // Repeats of a forced comparison among several ranks hand the shards round, which permutes the order of
+  // reduction.
   const int shard = config.forced.repeat > 0 && world > 1 ? (rank + config.forced.repeat) % world : rank;
   auto sampler = std::make_shared<DistributedSampler>(
       SamplerOptions{process.scenario->samples(), world, shard, config.layout.rows_per_rank, config.seed,
@@ -91,8 +92,9 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     result.phase = "train";
     const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm);
     const std::unique_ptr<Mutant> mutant = make_mutant(config.mutant, rank);
-    const RankContext context{&config,      rank, comm.get(), &trace, task.get(), mutant.get(), batch_ids_of(process, rank),
-                              beat, &monotonic_s};
+    const RankContext context{
+        &config, rank,        comm.get(), &trace, task.get(), mutant.get(), batch_ids_of(process, rank),
+        beat,    &monotonic_s};
     if (config.forced.from.empty()) {
       train(context, result);
     } else {
@@ -119,7 +121,7 @@ bool run_emulated(Process& process) {
       const bool ok = run_rank(process, rank, [&world, rank] { return world.comm(rank); });
       finished[static_cast<std::size_t>(rank)] = ok ? 1 : 0;
       if (!ok) {
-        world.abort("rank " + std::to_string(rank) + " has failed");
+        world.abort("lost its peer: rank " + std::to_string(rank) + " has failed");
       }
     });
   }
@@ -135,7 +137,8 @@ int rank_main(const RankTask& task) {
   try {
     RunConfig config = read_config(task.run_dir + "/run.json");
     const int world = config.layout.world_size;
-    Process process{task, config, make_scenario(config.trainer), BeatFile::open(task.run_dir + "/beat", world)};
+    Process process{task, config, make_scenario(config.trainer),
+                    BeatFile::open(task.run_dir + "/beat", world)};
     at::set_num_threads(1);
     process.scenario->prepare(process.config);
     if (task.rank < 0 && world > 1) {

@@ -6,12 +6,13 @@
 namespace lockstep {
 
 struct RankTask {
-  std::string run_dir;   ///< holds run.json; traces, logs and results go here
-  int rank = -1;         ///< -1: this process is all ranks of the run (emulated, or one process)
+  std::string run_dir;         ///< holds run.json; traces, logs and results go here
+  int rank = -1;               ///< -1: this process is all ranks of the run (emulated, or one process)
   double command_started = 0;  ///< CLOCK_MONOTONIC seconds; 0: unknown
 };
 
-/// Trains, writes rank-<r>.trace and rank-<r>.result.json, returns the process's exit status: 0 finished, 1 threw.
+/// Trains, writes rank-<r>.trace and rank-<r>.result.json, returns the process's exit status: 0 finished, 1
+/// threw.
 int rank_main(const RankTask& task);
 
 }  // namespace lockstep

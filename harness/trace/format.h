@@ -34,24 +34,23 @@ struct Definition {
   bool replicated = false;
   bool has_stats = false, has_ids = false, has_payload = false;  ///< of tensors
   DType dtype = DType::float32;
-  int64_t root = -1;             ///< of collectives
+  int64_t root = -1;  ///< of collectives
   std::span<const int64_t> shape;
-  std::string_view name;         ///< of collectives: the operation
+  std::string_view name;  ///< of collectives: the operation
   std::string_view reduction, group, tag;
 };
 
 /// Eight bytes of frame head for a payload of that length.
 uint64_t frame_head(uint32_t payload_bytes, FrameType type);
 
-/// Are norm, minimum and maximum of this dtype kept as float32? The extremes lose nothing, the norm its last digits.
+/// Are norm, minimum and maximum of this dtype kept as float32? The extremes lose nothing, the norm its last
+/// digits.
 inline bool fits_float32(DType dtype) { return dtype != DType::float64 && dtype != DType::int64; }
 
 inline uint64_t zigzag(int64_t value) {
   return (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63);
 }
-inline int64_t unzigzag(uint64_t value) {
-  return static_cast<int64_t>((value >> 1) ^ (~(value & 1) + 1));
-}
+inline int64_t unzigzag(uint64_t value) { return static_cast<int64_t>((value >> 1) ^ (~(value & 1) + 1)); }
 
 /// Appends little-endian values to a buffer.
 class ByteSink {

@@ -16,7 +16,8 @@ class Mutant {
   /// Before anything of a step happens.
   virtual void before_step(int64_t /*step*/) {}
   /// A parameter's gradient on this rank, before any reduction; returns what takes its place.
-  virtual at::Tensor local_gradient(int64_t /*step*/, const std::string& /*parameter*/, const at::Tensor& gradient) {
+  virtual at::Tensor local_gradient(int64_t /*step*/, const std::string& /*parameter*/,
+                                    const at::Tensor& gradient) {
     return gradient;
   }
 };

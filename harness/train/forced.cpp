@@ -31,7 +31,8 @@ std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const 
   }
   for (const int64_t step : steps) {
     if (snapshots.find(step) == snapshots.end()) {
-      throw std::runtime_error(trace_path + " holds no snapshot of step " + std::to_string(step) + ": " + reader.end());
+      throw std::runtime_error(trace_path + " holds no snapshot of step " + std::to_string(step) + ": " +
+                               reader.end());
     }
   }
   return snapshots;
@@ -43,7 +44,8 @@ void load(const Snapshot& snapshot, ParameterList& parameters) {
     at::Tensor value = parameters.tensors[i].detach();
     const auto found = snapshot.find(parameters.names[i]);
     if (found == snapshot.end() || found->second.size() != value.nbytes()) {
-      throw std::runtime_error("the snapshot does not hold " + parameters.names[i] + " in this model's shape");
+      throw std::runtime_error("the snapshot does not hold " + parameters.names[i] +
+                               " in this model's shape");
     }
     std::memcpy(value.mutable_data_ptr(), found->second.data(), value.nbytes());
   }
@@ -59,8 +61,10 @@ std::vector<int64_t> permuted(std::vector<int64_t> ids, int repeat) {
   return ids;
 }
 
-/// Per element the sum over rows of |that row's contribution to the gradient|: the size of what rounding acts on.
-void trace_term_sums(const RankContext& context, TracedStep& traced, int64_t step, const std::vector<int64_t>& ids) {
+/// Per element the sum over rows of |that row's contribution to the gradient|: the size of what rounding acts
+/// on.
+void trace_term_sums(const RankContext& context, TracedStep& traced, int64_t step,
+                     const std::vector<int64_t>& ids) {
   ParameterList& parameters = context.task->parameters();
   const StepOutput output = context.task->forward({step, ids, 0, static_cast<int64_t>(ids.size())});
   std::vector<at::Tensor> sums;
@@ -79,7 +83,8 @@ void trace_term_sums(const RankContext& context, TracedStep& traced, int64_t ste
   }
   traced.listen(true);
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    context.trace->tensor(Phase::term_sums, parameters.names[i], view_of(sums[i]), Sharing::replicated, {}, Keep::whole);
+    context.trace->tensor(Phase::term_sums, parameters.names[i], view_of(sums[i]), Sharing::replicated, {},
+                          Keep::whole);
   }
 }
 

@@ -15,7 +15,8 @@ namespace {
 void trace_parameters(const RankContext& context, Phase phase, Keep keep) {
   const ParameterList& parameters = context.task->parameters();
   for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
-    context.trace->tensor(phase, parameters.names[i], view_of(parameters.tensors[i].detach()), Sharing::replicated, {}, keep);
+    context.trace->tensor(phase, parameters.names[i], view_of(parameters.tensors[i]), Sharing::replicated, {},
+                          keep);
   }
 }
 
@@ -82,7 +83,8 @@ void train(const RankContext& context, RankResult& result) {
       context.mutant->before_step(step);
     }
     context.trace->begin_step(step);
-    if (std::find(config.snapshot_steps.begin(), config.snapshot_steps.end(), step) != config.snapshot_steps.end()) {
+    if (std::find(config.snapshot_steps.begin(), config.snapshot_steps.end(), step) !=
+        config.snapshot_steps.end()) {
       trace_parameters(context, Phase::snapshot, Keep::whole);
     }
     TracedStep::Options options;

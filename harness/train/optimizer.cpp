@@ -10,7 +10,10 @@
 namespace lockstep {
 
 Optimizer::Optimizer(const RunConfig& config, const ParameterList& parameters)
-    : config_(config), parameters_(parameters.tensors), first_moments_(parameters_.size()), second_moments_(parameters_.size()) {
+    : config_(config),
+      parameters_(parameters.tensors),
+      first_moments_(parameters_.size()),
+      second_moments_(parameters_.size()) {
   if (config.optimizer != OptimizerKind::sgd) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       first_moments_[i] = at::zeros_like(parameters_[i].detach());
@@ -76,7 +79,8 @@ at::Tensor total_gradient_norm(const std::vector<at::Tensor>& parameters) {
   return at::linalg_vector_norm(at::stack(norms));
 }
 
-void clip_gradients(const std::vector<at::Tensor>& parameters, const at::Tensor& total_norm, double max_norm) {
+void clip_gradients(const std::vector<at::Tensor>& parameters, const at::Tensor& total_norm,
+                    double max_norm) {
   const c10::NoGradGuard no_grad;
   // Python's float / tensor is tensor.reciprocal() * float.
   const at::Tensor coefficient = at::clamp((total_norm + 1e-6).reciprocal() * max_norm, std::nullopt, 1.0);

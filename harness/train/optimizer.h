@@ -1,5 +1,6 @@
 #pragma once
-// SGD, Adam and AdamW in the arithmetic of Python's torch.optim (single-tensor form), bit for bit; clipping; schedules.
+// SGD, Adam and AdamW in the arithmetic of Python's torch.optim (single-tensor form), bit for bit; clipping;
+// schedules.
 
 #include <ATen/core/Tensor.h>
 

@@ -39,7 +39,7 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
       context_.mutant == nullptr ? gradient : context_.mutant->local_gradient(step_, name, gradient.detach());
   if (context_.trace->enabled()) {
     local_hashes_[index] =
-        context_.trace->tensor(Phase::local_gradients, name, view_of(seen.detach().contiguous()), Sharing::own).hash;
+        context_.trace->tensor(Phase::local_gradients, name, view_of(seen.contiguous()), Sharing::own).hash;
   }
   return seen;
 }
@@ -72,7 +72,8 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
       trace_forward(options, parts, outcome);
     }
     parts.back().loss.backward();
-    outcome.loss = parts.size() == 1 ? parts.back().loss.item<double>() : outcome.loss + parts.back().loss.item<double>();
+    outcome.loss = parts.size() == 1 ? parts.back().loss.item<double>()
+                                     : outcome.loss + parts.back().loss.item<double>();
   }
   if (parts.size() > 1) {
     trace_forward(options, parts, outcome);
@@ -84,7 +85,8 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
   return outcome;
 }
 
-void TracedStep::trace_forward(const Options& options, const std::vector<StepOutput>& parts, const Outcome& outcome) {
+void TracedStep::trace_forward(const Options& options, const std::vector<StepOutput>& parts,
+                               const Outcome& outcome) {
   TraceWriter& trace = *context_.trace;
   if (!trace.enabled()) {
     return;
@@ -106,10 +108,12 @@ void TracedStep::trace_forward(const Options& options, const std::vector<StepOut
   }
   const at::Tensor all = parts.size() == 1 ? energies.front().contiguous() : at::cat(energies, 0);
   if (options.keep == Keep::whole || trace.level() > TraceLevel::hash) {
-    // Ids of the candidates are needed where energies are kept whole; their number stands in the energies' shape.
+    // Ids of the candidates are needed where energies are kept whole; their number stands in the energies'
+    // shape.
     const std::vector<int64_t>& columns = parts.front().column_ids;
     const std::vector<int64_t> shape{static_cast<int64_t>(columns.size())};
-    trace.tensor(Phase::energies, "columns", {columns.data(), DType::int64, shape, {}}, Sharing::own, {}, options.keep);
+    trace.tensor(Phase::energies, "columns", {columns.data(), DType::int64, shape, {}}, Sharing::own, {},
+                 options.keep);
   }
   const std::vector<int64_t> positions = row_positions(options.ids.size());
   trace.tensor(Phase::energies, "energies", view_of(all, positions), Sharing::own, options.ids, options.keep);
@@ -128,9 +132,11 @@ void TracedStep::trace_gradients(const Options& options, const Outcome& outcome)
   const ParameterList& parameters = context_.task->parameters();
   reduced_hashes_.clear();
   for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
-    reduced_hashes_.push_back(trace.tensor(Phase::reduced_gradients, parameters.names[i],
-                                           view_of(parameters.tensors[i].grad().contiguous()), Sharing::replicated, {},
-                                           options.keep).hash);
+    reduced_hashes_.push_back(trace
+                                  .tensor(Phase::reduced_gradients, parameters.names[i],
+                                          view_of(parameters.tensors[i].grad().contiguous()),
+                                          Sharing::replicated, {}, options.keep)
+                                  .hash);
   }
   reducer_->after_backward(local_hashes_, reduced_hashes_);
   trace.scalar(Phase::gradient_norm, "gradient_norm", outcome.gradient_norm, Sharing::replicated);

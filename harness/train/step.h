@@ -1,5 +1,6 @@
 #pragma once
-// What training and the forced comparison do alike at a step: forward, backward, reduce, and write it all down.
+// What training and the forced comparison do alike at a step: forward, backward, reduce, and write it all
+// down.
 
 #include <vector>
 
@@ -16,10 +17,10 @@ class TracedStep {
   TracedStep& operator=(const TracedStep&) = delete;
 
   struct Options {
-    Keep keep = Keep::by_level;        ///< of energies and reduced gradients
-    std::vector<int64_t> ids;          ///< this rank's rows
+    Keep keep = Keep::by_level;  ///< of energies and reduced gradients
+    std::vector<int64_t> ids;    ///< this rank's rows
     double learning_rate = 0;
-    int64_t rows_a_part = 0;           ///< > 0: forward and backward over so many rows at a time (one process alone)
+    int64_t rows_a_part = 0;  ///< > 0: forward and backward over so many rows at a time (one process alone)
   };
   struct Outcome {
     double loss = 0;
@@ -28,8 +29,9 @@ class TracedStep {
     std::vector<std::pair<std::string, double>> scalars;
   };
 
-  /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values, energies, loss,
-  /// local gradients, collectives, reduced gradients and their norm into the open step of the trace.
+  /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values,
+  /// energies, loss, local gradients, collectives, reduced gradients and their norm into the open step of the
+  /// trace.
   Outcome run(int64_t step, const Options& options);
 
   /// Hooks record and mutate only while this is true.

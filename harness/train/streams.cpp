@@ -29,7 +29,9 @@ inline float uniform(uint32_t low, uint32_t high, uint32_t position) {
 }  // namespace
 
 RandomStreams::RandomStreams(RankSeed mode, int64_t seed, int rank)
-    : mode_(mode), base_(mix(static_cast<uint64_t>(seed) + (mode == RankSeed::plus_rank ? static_cast<uint64_t>(rank) : 0))) {}
+    : mode_(mode),
+      base_(mix(static_cast<uint64_t>(seed) +
+                (mode == RankSeed::plus_rank ? static_cast<uint64_t>(rank) : 0))) {}
 
 uint64_t RandomStreams::row_key(Purpose purpose, int64_t step, int64_t sample_id, int64_t local_row) const {
   const uint64_t who = static_cast<uint64_t>(mode_ == RankSeed::keyed ? sample_id : local_row);
@@ -48,7 +50,8 @@ __attribute__((target_clones("avx2", "default"))) void fill_uniform(uint64_t key
   }
 }
 
-__attribute__((target_clones("avx2", "default"))) void fill_dropout(uint64_t key, float p, std::span<float> out) {
+__attribute__((target_clones("avx2", "default"))) void fill_dropout(uint64_t key, float p,
+                                                                    std::span<float> out) {
   const auto low = static_cast<uint32_t>(key);
   const auto high = static_cast<uint32_t>(key >> 32);
   const float kept = 1.0F / (1.0F - p);

@@ -1,5 +1,6 @@
 #pragma once
-// Random numbers without a generator's hidden state: every draw is a function of (seed, purpose, step, who, position).
+// Random numbers without a generator's hidden state: every draw is a function of (seed, purpose, step, who,
+// position).
 
 #include <cstdint>
 #include <span>
@@ -12,8 +13,9 @@ enum class Purpose : uint32_t { context_noise = 1, dropout = 2 };
 
 /// Keys of the streams that one rank draws from.
 ///
-/// keyed: a row's stream belongs to its sample, whatever rank it is on, so that the layout changes nothing; plus_rank: to
-/// the row's place on this rank and seed + rank; same: to the row's place and the seed alone, on every rank alike.
+/// keyed: a row's stream belongs to its sample, whatever rank it is on, so that the layout changes nothing;
+/// plus_rank: to the row's place on this rank and seed + rank; same: to the row's place and the seed alone,
+/// on every rank alike.
 class RandomStreams {
  public:
   RandomStreams(RankSeed mode, int64_t seed, int rank);

@@ -16,23 +16,24 @@ namespace lockstep {
 /// The rows of one rank at one step.
 struct StepInput {
   int64_t step = 0;
-  std::vector<int64_t> ids;        ///< sample ids of this rank's rows, in order
-  int64_t first_row = 0;           ///< forward over rows [first_row, end_row) alone: a part of the rank's rows, all candidates
+  std::vector<int64_t> ids;  ///< sample ids of this rank's rows, in order
+  int64_t first_row =
+      0;  ///< forward over rows [first_row, end_row) alone: a part of the rank's rows, all candidates
   int64_t end_row = 0;
 };
 
 struct StreamUse {
-  std::string name;                ///< "dropout"
-  uint64_t fingerprint = 0;        ///< adds up over rows and ranks
+  std::string name;          ///< "dropout"
+  uint64_t fingerprint = 0;  ///< adds up over rows and ranks
   uint64_t draws = 0;
 };
 
 struct StepOutput {
-  at::Tensor loss;                 ///< scalar; the mean over ranks of its gradients is the step's gradient
-  at::Tensor row_losses_B;         ///< one a row, with gradient; loss is their weighted sum
-  double row_weight = 1;           ///< of each row's loss in `loss`
-  at::Tensor energies;             ///< [rows, candidates], detached: what the loss is made from
-  std::vector<int64_t> column_ids; ///< sample ids of the candidates
+  at::Tensor loss;                  ///< scalar; the mean over ranks of its gradients is the step's gradient
+  at::Tensor row_losses_B;          ///< one a row, with gradient; loss is their weighted sum
+  double row_weight = 1;            ///< of each row's loss in `loss`
+  at::Tensor energies;              ///< [rows, candidates], detached: what the loss is made from
+  std::vector<int64_t> column_ids;  ///< sample ids of the candidates
   std::vector<StreamUse> streams;
   std::vector<std::pair<std::string, double>> scalars;  ///< diagnostics by name; "loss" is added by the loop
 };

@@ -26,6 +26,8 @@ class FlipBit : public Mutant {
 
 }  // namespace
 
-std::unique_ptr<Mutant> make_flip_bit(const MutantConfig& config) { return std::make_unique<FlipBit>(config); }
+std::unique_ptr<Mutant> make_flip_bit(const MutantConfig& config) {
+  return std::make_unique<FlipBit>(config);
+}
 
 }  // namespace lockstep

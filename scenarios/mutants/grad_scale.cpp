@@ -25,6 +25,8 @@ class GradScale : public Mutant {
 
 }  // namespace
 
-std::unique_ptr<Mutant> make_grad_scale(const MutantConfig& config) { return std::make_unique<GradScale>(config); }
+std::unique_ptr<Mutant> make_grad_scale(const MutantConfig& config) {
+  return std::make_unique<GradScale>(config);
+}
 
 }  // namespace lockstep

@@ -18,7 +18,8 @@ struct MutantEntry {
 /// All mutants but "none".
 std::span<const MutantEntry> mutants();
 
-/// The configured mutant if it acts on this rank, else nothing. Throws std::invalid_argument if there is no such mutant.
+/// The configured mutant if it acts on this rank, else nothing. Throws std::invalid_argument if there is no
+/// such mutant.
 std::unique_ptr<Mutant> make_mutant(const MutantConfig& config, int rank);
 
 std::unique_ptr<Mutant> make_flip_bit(const MutantConfig& config);

@@ -17,7 +17,8 @@ DataConfig generated() {
 /// A file of the size and form of BasicMotions: 40 series, 6 dimensions, 100 steps, six decimals.
 std::string ts_text() {
   const SeriesSet set = synthetic_series(generated(), 0);
-  std::string text = "@dimensions 6\n@seriesLength 100\n@classLabel true motion0 motion1 motion2 motion3\n@data\n";
+  std::string text =
+      "@dimensions 6\n@seriesLength 100\n@classLabel true motion0 motion1 motion2 motion3\n@data\n";
   for (std::size_t i = 0; i < set.series.size(); ++i) {
     for (std::size_t channel = 0; channel < 6; ++channel) {
       for (std::size_t t = 0; t < 100; ++t) {

@@ -10,7 +10,12 @@ namespace {
 
 at::Tensor energies(int64_t rows, int64_t columns) {
   // Asymmetric on purpose: symmetric data hides mistakes of distribution.
-  return at::arange(rows * columns, at::kDouble).mul(1.7).sin().mul(3.0).reshape({rows, columns}).contiguous();
+  return at::arange(rows * columns, at::kDouble)
+      .mul(1.7)
+      .sin()
+      .mul(3.0)
+      .reshape({rows, columns})
+      .contiguous();
 }
 
 std::vector<double> values(const at::Tensor& tensor) {
@@ -54,7 +59,9 @@ TEST(RowInfoNce, MeanOverRanksIsOneProcessAlsoWithUnequalRowsAndPadding) {
       targets.push_back(column_of[static_cast<std::size_t>(row)]);
     }
     const at::Tensor own = padded.index_select(0, at::tensor(rows));
-    loss += row_infonce(own, at::full({}, 0.7, at::kDouble), at::tensor(targets), valid, {3, 6}).loss.item<double>() / 3;
+    loss += row_infonce(own, at::full({}, 0.7, at::kDouble), at::tensor(targets), valid, {3, 6})
+                .loss.item<double>() /
+            3;
   }
   EXPECT_NEAR(loss, reference.loss, 1e-13);
 }
@@ -71,7 +78,8 @@ TEST(RowInfoNce, UnmaskedPaddingWouldShow) {
 }
 
 TEST(RowInfoNce, AConstantEnergyGivesLogN) {
-  const InfoNce nce = row_infonce(at::full({3, 24}, 2.5, at::kDouble), at::full({}, 0.5, at::kDouble), at::arange(3), {}, {8, 24});
+  const InfoNce nce = row_infonce(at::full({3, 24}, 2.5, at::kDouble), at::full({}, 0.5, at::kDouble),
+                                  at::arange(3), {}, {8, 24});
   EXPECT_DOUBLE_EQ(nce.loss.item<double>(), std::log(24.0));
   EXPECT_DOUBLE_EQ(nce.energy_positive, 2.5);
   EXPECT_DOUBLE_EQ(nce.energy_negative, 2.5);
@@ -80,7 +88,8 @@ TEST(RowInfoNce, AConstantEnergyGivesLogN) {
 TEST(RowInfoNce, RefusesShapesThatDoNotFit) {
   const at::Tensor tau = at::ones({}, at::kDouble);
   EXPECT_THROW(row_infonce(energies(4, 4), tau, at::arange(3), {}, {1, 4}), std::invalid_argument);
-  EXPECT_THROW(row_infonce(energies(4, 4), tau, at::arange(4), at::ones({5}, at::kBool), {1, 4}), std::invalid_argument);
+  EXPECT_THROW(row_infonce(energies(4, 4), tau, at::arange(4), at::ones({5}, at::kBool), {1, 4}),
+               std::invalid_argument);
 }
 
 }  // namespace

@@ -71,7 +71,8 @@ TEST(EnergyModel, EveryParameterGetsAGradient) {
   (e / energy.temperature()).square().sum().backward();
   for (std::size_t i = 0; i < energy.parameters().tensors.size(); ++i) {
     ASSERT_TRUE(energy.parameters().tensors[i].grad().defined()) << energy.parameters().names[i];
-    EXPECT_GT(energy.parameters().tensors[i].grad().abs().sum().item<double>(), 0) << energy.parameters().names[i];
+    EXPECT_GT(energy.parameters().tensors[i].grad().abs().sum().item<double>(), 0)
+        << energy.parameters().names[i];
   }
 }
 

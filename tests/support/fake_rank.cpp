@@ -1,13 +1,16 @@
-// A rank program without LibTorch, whose ranks do as the run's cell says: "1:die 2:throw" makes rank 1 die and rank 2
-// throw; ranks that are not named finish. "all:wait" goes for every rank that is not named.
+// A rank program without LibTorch, whose ranks do as the run's cell says: "1:die 2:throw" makes rank 1 die
+// and rank 2 throw; ranks that are not named finish. "all:wait" goes for every rank that is not named.
+// FAKE_RANKS in the environment stands for the cells of all runs.
 
 #include <fcntl.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -33,7 +36,9 @@ struct FakeRun {
 FakeRun read_run(const std::string& dir) {
   std::ifstream file(dir + "/run.json");
   const auto json = nlohmann::json::parse(file);
-  return {dir, json.at("cell"), run_config_from_json(json.at("config").dump(), dir + "/run.json")};
+  const char* script = std::getenv("FAKE_RANKS");
+  return {dir, script != nullptr ? script : json.at("cell").get<std::string>(),
+          run_config_from_json(json.at("config").dump(), dir + "/run.json")};
 }
 
 std::string behaviour_of(const FakeRun& run, int rank) {
@@ -65,13 +70,22 @@ void leave_result(const FakeRun& run, int rank, const std::string& status, const
   write_rank_result(rank_result_path(run.dir, rank), result);
 }
 
-int behave(const FakeRun& run, int rank, BeatFile& beat) {
+/// Rank 0 speaks last, so that a test which has heard of it knows that every rank is there.
+void wait_until_all_report(const BeatFile& beat) {
+  for (int rank = 1; rank < beat.world_size(); ++rank) {
+    while (beat.changes(rank) == 0) ::sched_yield();
+  }
+}
+
+int behave(const FakeRun& run, int rank, bool has_own_process, BeatFile& beat) {
   const std::string behaviour = behaviour_of(run, rank);
   if (behaviour == "finish") {
     for (int64_t step = 0; step <= run.config.steps; ++step) beat.report(rank, step, "train");
     leave_result(run, rank, "finished", "");
     return 0;
   }
+  if (behaviour == "ignore_term") ::signal(SIGTERM, SIG_IGN);
+  if (rank == 0 && has_own_process) wait_until_all_report(beat);
   beat.report(rank, 3, behaviour == "wait" ? "all_reduce bucket 0" : "train");
   std::printf("rank %d is about to %s\n", rank, behaviour.c_str());
   if (behaviour == "die") ::raise(SIGKILL);
@@ -80,7 +94,6 @@ int behave(const FakeRun& run, int rank, BeatFile& beat) {
   if (behaviour == "lose") throw std::runtime_error("Connection closed by peer [127.0.0.1]:4711");
   if (behaviour == "escape") throw std::runtime_error("thrown past the rank's own net");
   if (behaviour == "stop") ::raise(SIGSTOP);
-  if (behaviour == "ignore_term") ::signal(SIGTERM, SIG_IGN);
   if (behaviour == "wait" || behaviour == "hang" || behaviour == "ignore_term") {
     for (;;) ::pause();
   }
@@ -97,7 +110,7 @@ int fake_rank_main(const RankTask& task) {
   const int first = task.rank < 0 ? 0 : task.rank, last = task.rank < 0 ? world - 1 : task.rank;
   for (int rank = first; rank <= last; ++rank) {
     try {
-      status = std::max(status, behave(run, rank, beat));
+      status = std::max(status, behave(run, rank, task.rank >= 0, beat));
     } catch (const std::exception& error) {
       if (behaviour_of(run, rank) == "escape") throw;
       std::fprintf(stderr, "rank %d failed: %s\n", rank, error.what());
@@ -110,4 +123,6 @@ int fake_rank_main(const RankTask& task) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return lockstep::rank_program_main(argc, argv, "fake ranks", fake_rank_main); }
+int main(int argc, char** argv) {
+  return lockstep::rank_program_main(argc, argv, "fake ranks", fake_rank_main);
+}

@@ -1,5 +1,6 @@
 #pragma once
-// Runs one RunConfig with real LibTorch in forked processes, without the launcher: for tests of what ranks do.
+// Runs one RunConfig with real LibTorch in forked processes, without the launcher: for tests of what ranks
+// do.
 
 #include <string>
 
@@ -10,8 +11,9 @@ namespace lockstep {
 /// A short synthetic run: 3 ranks of 2 rows, padding, dropout and noise on.
 RunConfig mini_config();
 
-/// Writes root/id/run.json and the beat file, forks the ranks (one process for emulated ones), waits for them. Returns the
-/// run's folder. The caller must not have run a tensor operation. Expects (gtest) that every rank finishes.
+/// Writes root/id/run.json and the beat file, forks the ranks (one process for emulated ones), waits for
+/// them. Returns the run's folder. The caller must not have run a tensor operation. Expects (gtest) that
+/// every rank finishes.
 std::string mini_run(const std::string& root, const std::string& id, const RunConfig& config);
 
 /// The same, returning the exit status of each process instead of expecting 0.

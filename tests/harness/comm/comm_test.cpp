@@ -45,7 +45,9 @@ int gloo_rank(const std::string& store, int rank, int world, const std::vector<s
     }
     std::vector<float> expected(elements);
     ring_sum(inputs, elements, expected.data());
-    at::Tensor mine = at::from_blob(all[static_cast<std::size_t>(rank)].data(), {static_cast<int64_t>(elements)}, at::kFloat).clone();
+    at::Tensor mine = at::from_blob(all[static_cast<std::size_t>(rank)].data(),
+                                    {static_cast<int64_t>(elements)}, at::kFloat)
+                          .clone();
     comm->all_reduce_sum(mine, "test");
     if (std::memcmp(mine.const_data_ptr(), expected.data(), elements * sizeof(float)) != 0) {
       return 1;
@@ -94,7 +96,8 @@ TEST(RingSum, DependsOnTheOrderForThreeRanksOrMore) {
 }
 
 /// Runs `body(rank, comm)` in one thread a rank; returns what each threw.
-std::vector<std::string> on_threads(EmulatedWorld& world, int size, const std::function<void(int, Comm&)>& body) {
+std::vector<std::string> on_threads(EmulatedWorld& world, int size,
+                                    const std::function<void(int, Comm&)>& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -127,7 +130,8 @@ TEST(EmulatedWorld, GathersReducesAndBroadcasts) {
     if (root[0].item<int64_t>() != 2) {
       throw std::runtime_error("wrong root");
     }
-    const GatheredRows rows = gather_rows(comm, {at::full({rank, 2}, rank, at::kFloat), at::full({rank}, 10 * rank, at::kLong)}, 7, "rows");
+    const GatheredRows rows = gather_rows(
+        comm, {at::full({rank, 2}, rank, at::kFloat), at::full({rank}, 10 * rank, at::kLong)}, 7, "rows");
     if (rows.total_rows != 3 || rows.offset != 2 * rank || rows.valid.sum().item<int64_t>() != 3 ||
         rows.columns[0].size(0) != 6 || rows.columns[1][5].item<int64_t>() != 20) {
       throw std::runtime_error("wrong rows");
@@ -159,10 +163,12 @@ TEST(GatherRows, NamesTheRankThatDiffersBeforeAnyPayloadMoves) {
     EmulatedWorld world(3, 10);
     const auto errors = on_threads(world, 3, [&](int rank, Comm& comm) {
       const bool odd = rank == 2;
-      gather_rows(comm, {odd ? planted.other : at::zeros({4, 2}, at::kFloat)}, odd ? planted.step : 5, "loss.candidates");
+      gather_rows(comm, {odd ? planted.other : at::zeros({4, 2}, at::kFloat)}, odd ? planted.step : 5,
+                  "loss.candidates");
     });
     for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_NE(errors[static_cast<std::size_t>(rank)].find("rank 2"), std::string::npos) << errors[static_cast<std::size_t>(rank)];
+      EXPECT_NE(errors[static_cast<std::size_t>(rank)].find("rank 2"), std::string::npos)
+          << errors[static_cast<std::size_t>(rank)];
       EXPECT_NE(errors[static_cast<std::size_t>(rank)].find(planted.expected), std::string::npos)
           << errors[static_cast<std::size_t>(rank)];
     }

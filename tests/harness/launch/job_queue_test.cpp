@@ -25,8 +25,9 @@ TEST(JobQueue, StartsTheLongestFirst) {
 }
 
 TEST(JobQueue, CountsWhatWaitsForAJobAsItsLength) {
-  EXPECT_THAT(order_alone(JobQueue({{"alone", {}, 5, 1}, {"needed", {}, 1, 1}, {"last", {"needed"}, 6, 1}}, 1)),
-              ElementsAre("needed", "last", "alone"));
+  EXPECT_THAT(
+      order_alone(JobQueue({{"alone", {}, 5, 1}, {"needed", {}, 1, 1}, {"last", {"needed"}, 6, 1}}, 1)),
+      ElementsAre("needed", "last", "alone"));
 }
 
 TEST(JobQueue, StartsNothingBeforeItsNeeds) {

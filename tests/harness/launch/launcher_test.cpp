@@ -53,7 +53,9 @@ class Launcher : public testing::Test {
     options_.on_event = [this](const RunEvent& event) { events_.push_back({event.kind, event.run}); };
   }
   LaunchReport launch_all() { return launch(plan_, options_, identity_); }
-  bool done(const std::string& id) const { return std::filesystem::exists(folder_ / ("runs/" + id + "/done")); }
+  bool done(const std::string& id) const {
+    return std::filesystem::exists(folder_ / ("runs/" + id + "/done"));
+  }
   std::vector<std::string> started_order() const {
     std::istringstream lines(read_text(folder_ / "runs/order"));
     std::vector<std::string> order;
@@ -73,7 +75,8 @@ class Launcher : public testing::Test {
     const std::vector<pid_t> pids = pids_of(id);
     EXPECT_EQ(pids.size(), processes) << id;
     for (const pid_t pid : pids) {
-      EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << "process " << pid << " of " << id << " is still there";
+      EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH)
+          << "process " << pid << " of " << id << " is still there";
     }
   }
 
@@ -125,7 +128,8 @@ TEST_F(Launcher, StartsNoParentWhereEverythingIsReused) {
 }
 
 TEST_F(Launcher, StartsARunAfterWhatItNeeds) {
-  plan_.runs = {a_run("b", 1, RankKind::emulated), a_run("a", 1, RankKind::emulated), a_run("r", 1, RankKind::real)};
+  plan_.runs = {a_run("b", 1, RankKind::emulated), a_run("a", 1, RankKind::emulated),
+                a_run("r", 1, RankKind::real)};
   plan_.runs[0].needs = {"a", "r"};
   plan_.runs[2].reused = true;
   EXPECT_EQ(launch_all().finished, 2);
@@ -188,7 +192,7 @@ TEST_F(Launcher, NamesARankThatLeavesWithoutAResult) {
 
 TEST_F(Launcher, NamesARankThatHangs) {
   plan_.runs = {a_run("a", 3, RankKind::real, "all:wait 0:hang")};
-  plan_.runs[0].config.timeout_s = 0.2;
+  plan_.runs[0].config.timeout_s = 0.8;
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].kind, "hung");
@@ -251,7 +255,7 @@ TEST_F(InterruptedLauncher, LeavesWhatIsFinishedAndResumes) {
   EXPECT_THAT(started_order(), ElementsAre("first", "a"));
   expect_no_orphan("a", 1);
 
-  stop_ = 0;
+  options_.stop_requested = nullptr;
   plan_.runs[0].reused = true;
   plan_.runs[1].cell = "";
   const LaunchReport resumed = launch_all();
@@ -338,11 +342,13 @@ TEST_F(Launcher, TakesItsRanksWithItWhenItIsKilled) {
   ASSERT_EQ(::poll(&wait, 1, 30000), 1) << "the ranks have not started";
   ASSERT_EQ(::kill(lockstep, SIGKILL), 0);
   ::alarm(30);  // ends this test if a rank does not die
+  // Who dies without a parent becomes a child of this test: once it has none, nobody is left.
   int dead = 0;
   while (::wait(nullptr) > 0) ++dead;
-  ::alarm(0);
   EXPECT_EQ(errno, ECHILD);
-  EXPECT_EQ(dead, 1 + 1 + 3) << "lockstep, the parent and three ranks";
+  ::alarm(0);
+  EXPECT_GE(dead, 2) << "lockstep and the parent, which may have reaped its ranks itself";
+  expect_no_orphan("a", 3);
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   ::close(ends[0]);
   ::close(ends[1]);

@@ -39,7 +39,8 @@ class ServedRanks {
     for (;;) {
       if (const auto line = socket_->line()) return event_from_line(*line);
       pollfd wait{socket_->descriptor(), POLLIN, 0};
-      if (::poll(&wait, 1, 30000) != 1 || !socket_->receive()) throw std::runtime_error("the parent says nothing");
+      if (::poll(&wait, 1, 30000) != 1 || !socket_->receive())
+        throw std::runtime_error("the parent says nothing");
     }
   }
   void start(const std::string& run, const std::string& dir, int processes) {
@@ -75,7 +76,8 @@ class ServedRanks {
 TEST(RankParent, GivesEachRankItsTaskAndReportsItsStatus) {
   const TemporaryFolder folder;
   ServedRanks ranks([&](const RankTask& task) {
-    std::printf("%s %.1f\n", task.run_dir == folder.path() ? "right folder" : "wrong folder", task.command_started);
+    std::printf("%s %.1f\n", task.run_dir == folder.path() ? "right folder" : "wrong folder",
+                task.command_started);
     return 10 + task.rank;
   });
   EXPECT_EQ(ranks.next().kind, ParentEvent::Kind::ready);

@@ -48,13 +48,15 @@ TEST(Protocol, KeepsEvents) {
 }
 
 TEST(Protocol, RefusesWhatItDoesNotKnow) {
-  for (const char* line : {"", "no json", "[1]", "{}", R"({"op":"jump"})", R"({"op":"start","run":"a"})",
-                           R"({"op":"kill","run":3,"signal":9})", R"({"op":"kill","run":"a","signal":"9"})",
-                           R"({"op":"start","run":"a","dir":"d","world":3,"processes":2,"command_started":0})"}) {
+  for (const char* line :
+       {"", "no json", "[1]", "{}", R"({"op":"jump"})", R"({"op":"start","run":"a"})",
+        R"({"op":"kill","run":3,"signal":9})", R"({"op":"kill","run":"a","signal":"9"})",
+        R"({"op":"start","run":"a","dir":"d","world":3,"processes":2,"command_started":0})"}) {
     EXPECT_THROW(command_from_line(line), std::runtime_error) << line;
   }
-  for (const char* line : {"no json", "{}", R"({"event":"jump","run":"a"})", R"({"event":"exit","run":"a","rank":1})",
-                           R"({"event":"started","run":"a","pids":3})"}) {
+  for (const char* line :
+       {"no json", "{}", R"({"event":"jump","run":"a"})", R"({"event":"exit","run":"a","rank":1})",
+        R"({"event":"started","run":"a","pids":3})"}) {
     EXPECT_THROW(event_from_line(line), std::runtime_error) << line;
   }
 }

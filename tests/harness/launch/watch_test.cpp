@@ -39,6 +39,20 @@ TEST_F(RunWatchTest, NamesTheRankThatDoesSomethingElse) {
   EXPECT_EQ(watch_.behind(), 2) << "though it reported last";
 }
 
+TEST_F(RunWatchTest, NamesOneOfTwoThatIsInNoCollective) {
+  report(0, 5, "all_gather loss.actions", 101);
+  report(1, 5, "train", 102);
+  watch_.ended(2);
+  EXPECT_EQ(watch_.behind(), 1) << "rank 0 waits for it";
+}
+
+TEST_F(RunWatchTest, NamesTheRankInAnotherCollectiveThanTheOthers) {
+  report(0, 5, "all_reduce bucket 0", 101);
+  report(2, 5, "all_reduce bucket 0", 102);
+  report(1, 5, "all_gather loss.actions", 103);
+  EXPECT_EQ(watch_.behind(), 1);
+}
+
 TEST_F(RunWatchTest, NamesTheRankThatReportedLongestAgo) {
   report(0, 5, "train", 103);
   report(1, 5, "train", 101);

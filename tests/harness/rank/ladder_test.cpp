@@ -76,7 +76,8 @@ TEST(Ladder, TraceLevelsDoNotChangeTheRun) {
   std::map<std::string, double> metrics;
   for (const TraceLevel level : {TraceLevel::off, TraceLevel::hash, TraceLevel::stats, TraceLevel::full}) {
     config.trace = level;
-    const std::string dir = mini_run(folder.path(), "level-" + std::to_string(static_cast<int>(level)), config);
+    const std::string dir =
+        mini_run(folder.path(), "level-" + std::to_string(static_cast<int>(level)), config);
     const RankResult result = read_rank_result(dir + "/rank-0.result.json");
     ASSERT_EQ(result.curves.at("gradient_norm").values.size(), static_cast<std::size_t>(config.steps));
     if (level == TraceLevel::off) {
@@ -95,7 +96,8 @@ TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {
   const support::TempFolder folder;
   RunConfig config = mini_config();
   const std::string clean = mini_run(folder.path(), "clean", config);
-  EXPECT_EQ(compare_runs({clean, mini_run(folder.path(), "again", config), {}, {}}).verdict, VerdictKind::identical);
+  EXPECT_EQ(compare_runs({clean, mini_run(folder.path(), "again", config), {}, {}}).verdict,
+            VerdictKind::identical);
   config.mutant.name = "flip_bit";
   config.mutant.step = 5;
   config.mutant.rank = 2;

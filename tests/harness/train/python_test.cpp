@@ -1,4 +1,5 @@
-// The bridge to what users run: Python's torch.optim and DistributedDataParallel give the bits that lockstep gives.
+// The bridge to what users run: Python's torch.optim and DistributedDataParallel give the bits that lockstep
+// gives.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -22,13 +23,15 @@ namespace {
 
 constexpr const char* kPython = LOCKSTEP_PYTHON;
 
-#define NEEDS_PYTHON()                                                                                             \
-  if (*kPython == '\0') GTEST_SKIP() << "no Python that has this LibTorch's torch package: set LOCKSTEP_PYTHON"
+#define NEEDS_PYTHON()  \
+  if (*kPython == '\0') \
+  GTEST_SKIP() << "no Python that has this LibTorch's torch package: set LOCKSTEP_PYTHON"
 
 /// Output and exit status of a script under tests/bridge.
 std::pair<std::string, int> python(const std::string& script, const std::string& argument) {
-  const std::string command =
-      std::string("OMP_NUM_THREADS=1 ") + kPython + " -W ignore " LOCKSTEP_SOURCE_DIR "/tests/bridge/" + script + " '" + argument + "' 2>&1";
+  const std::string command = std::string("OMP_NUM_THREADS=1 ") + kPython +
+                              " -W ignore " LOCKSTEP_SOURCE_DIR "/tests/bridge/" + script + " '" + argument +
+                              "' 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   std::array<char, 4096> buffer{};
@@ -69,7 +72,8 @@ TEST(Optimizer, EqualsPythonBitForBit) {
       parameters.add("p", ((at::arange(67) * 29).remainder(97) - 48).to(at::kFloat) / 32);
       optimizer = std::make_unique<Optimizer>(config, parameters);
     }
-    parameters.tensors[0].mutable_grad() = ((at::arange(67) * 37 + t * 11).remainder(101) - 50).to(at::kFloat) / 64;
+    parameters.tensors[0].mutable_grad() =
+        ((at::arange(67) * 37 + t * 11).remainder(101) - 50).to(at::kFloat) / 64;
     if (config.clip_norm > 0) {
       clip_gradients(parameters.tensors, total_gradient_norm(parameters.tensors), config.clip_norm);
     }
@@ -89,8 +93,9 @@ TEST(Optimizer, EqualsPythonBitForBit) {
 
 template <typename T>
 void write_raw(const std::string& path, const std::vector<T>& values) {
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(values.data()),
-                                              static_cast<std::streamsize>(values.size() * sizeof(T)));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(values.data()),
+             static_cast<std::streamsize>(values.size() * sizeof(T)));
 }
 
 struct Bridge {
@@ -124,7 +129,8 @@ TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
   for (const StepRecords& step : read_trace(run + "/rank-0.trace").steps) {
     for (const Record& record : step.records) {
       if (step.step >= 0 && record.phase == Phase::parameters) {
-        parameters.write(reinterpret_cast<const char*>(record.payload.data()), static_cast<std::streamsize>(record.payload.size()));
+        parameters.write(reinterpret_cast<const char*>(record.payload.data()),
+                         static_cast<std::streamsize>(record.payload.size()));
       }
     }
   }
@@ -133,24 +139,36 @@ TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
   write_raw(folder / "contexts", dataset.train.contexts);
   write_raw(folder / "actions", dataset.train.actions);
   write_raw(folder / "masks", dataset.train.context_mask);
-  const nlohmann::json settings{
-      {"world_size", bridge.world_size}, {"rows_per_rank", 2}, {"steps", config.steps}, {"seed", config.seed},
-      {"channels", dataset.train.channels}, {"context_steps", config.data.context_steps},
-      {"action_steps", config.data.action_steps}, {"temperature", config.temperature}, {"dropout", config.dropout},
-      {"context_noise", config.context_noise}, {"negatives", bridge.negatives == Negatives::global ? "global" : "local"},
-      {"optimizer", bridge.optimizer == OptimizerKind::adam ? "adam" : "sgd"}, {"lr", config.lr},
-      {"clip_norm", config.clip_norm}, {"bucket_cap_bytes", config.bucket_cap_bytes},
-      {"rank_seed", bridge.rank_seed == RankSeed::keyed ? "keyed" : "plus_rank"}, {"contexts", folder / "contexts"},
-      {"actions", folder / "actions"}, {"masks", folder / "masks"}, {"parameters", folder / "parameters"}};
+  const nlohmann::json settings{{"world_size", bridge.world_size},
+                                {"rows_per_rank", 2},
+                                {"steps", config.steps},
+                                {"seed", config.seed},
+                                {"channels", dataset.train.channels},
+                                {"context_steps", config.data.context_steps},
+                                {"action_steps", config.data.action_steps},
+                                {"temperature", config.temperature},
+                                {"dropout", config.dropout},
+                                {"context_noise", config.context_noise},
+                                {"negatives", bridge.negatives == Negatives::global ? "global" : "local"},
+                                {"optimizer", bridge.optimizer == OptimizerKind::adam ? "adam" : "sgd"},
+                                {"lr", config.lr},
+                                {"clip_norm", config.clip_norm},
+                                {"bucket_cap_bytes", config.bucket_cap_bytes},
+                                {"rank_seed", bridge.rank_seed == RankSeed::keyed ? "keyed" : "plus_rank"},
+                                {"contexts", folder / "contexts"},
+                                {"actions", folder / "actions"},
+                                {"masks", folder / "masks"},
+                                {"parameters", folder / "parameters"}};
   const auto [output, status] = python("ddp_bridge.py", settings.dump());
   EXPECT_EQ(status, 0) << output;
   EXPECT_NE(output.find("identical over 20 steps"), std::string::npos) << output;
 }
 
-INSTANTIATE_TEST_SUITE_P(Bridge, DistributedDataParallel,
-                         testing::Values(Bridge{3, Negatives::global, OptimizerKind::adam, 0.5, RankSeed::keyed, 0},
-                                         Bridge{3, Negatives::local, OptimizerKind::sgd, 0.0, RankSeed::plus_rank, 32768},
-                                         Bridge{5, Negatives::global, OptimizerKind::adam, 0.0, RankSeed::keyed, 16384}));
+INSTANTIATE_TEST_SUITE_P(
+    Bridge, DistributedDataParallel,
+    testing::Values(Bridge{3, Negatives::global, OptimizerKind::adam, 0.5, RankSeed::keyed, 0},
+                    Bridge{3, Negatives::local, OptimizerKind::sgd, 0.0, RankSeed::plus_rank, 32768},
+                    Bridge{5, Negatives::global, OptimizerKind::adam, 0.0, RankSeed::keyed, 16384}));
 
 }  // namespace
 }  // namespace lockstep

@@ -17,7 +17,8 @@ TEST(RandomStreams, KeyedStreamsFollowTheSampleNotTheRank) {
   EXPECT_NE(rank0.row_key(Purpose::dropout, 3, 42, 0), rank0.row_key(Purpose::dropout, 3, 43, 0));
   EXPECT_NE(rank0.row_key(Purpose::dropout, 3, 42, 0), rank0.row_key(Purpose::dropout, 4, 42, 0));
   EXPECT_NE(rank0.row_key(Purpose::dropout, 3, 42, 0), rank0.row_key(Purpose::context_noise, 3, 42, 0));
-  EXPECT_NE(rank0.row_key(Purpose::dropout, 3, 42, 0), RandomStreams(RankSeed::keyed, 8, 0).row_key(Purpose::dropout, 3, 42, 0));
+  EXPECT_NE(rank0.row_key(Purpose::dropout, 3, 42, 0),
+            RandomStreams(RankSeed::keyed, 8, 0).row_key(Purpose::dropout, 3, 42, 0));
 }
 
 TEST(RandomStreams, OneStreamForAllIsTheSameOnEveryRankAndPlusRankIsNot) {
@@ -29,7 +30,8 @@ TEST(RandomStreams, OneStreamForAllIsTheSameOnEveryRankAndPlusRankIsNot) {
 
 TEST(RandomStreams, FingerprintsAddUpOverRanks) {
   const std::vector<uint64_t> keys{1, 2, 3, 4};
-  EXPECT_EQ(stream_fingerprint(keys), stream_fingerprint({keys.data(), 1}) + stream_fingerprint({keys.data() + 1, 3}));
+  EXPECT_EQ(stream_fingerprint(keys),
+            stream_fingerprint({keys.data(), 1}) + stream_fingerprint({keys.data() + 1, 3}));
 }
 
 TEST(FillUniform, IsUniform) {

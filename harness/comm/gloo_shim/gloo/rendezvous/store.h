@@ -1,5 +1,6 @@
 #pragma once
-// The abstract store that ProcessGroupGloo::GlooStore derives from, with Gloo's own order of virtual functions.
+// The abstract store that ProcessGroupGloo::GlooStore derives from, with Gloo's own order of virtual
+// functions.
 
 #include <chrono>
 #include <cstdint>
@@ -19,7 +20,8 @@ class Store {
   virtual void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) = 0;
   virtual bool has_v2_support() = 0;
   virtual std::vector<std::vector<char>> multi_get(const std::vector<std::string>& keys) = 0;
-  virtual void multi_set(const std::vector<std::string>& keys, const std::vector<std::vector<char>>& values) = 0;
+  virtual void multi_set(const std::vector<std::string>& keys,
+                         const std::vector<std::vector<char>>& values) = 0;
   virtual void append(const std::string& key, const std::vector<char>& value) = 0;
   virtual int64_t add(const std::string& key, int64_t value) = 0;
 };

@@ -1,0 +1,87 @@
+#include "harness/cli/compare.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "harness/cli/words.h"
+#include "harness/plan/errors.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Mechanism flipped() {
+  Mechanism mechanism;
+  mechanism.verdict = VerdictKind::divergent;
+  mechanism.sentence = "they part at step 17";
+  mechanism.first_divergence = Divergence{17, "local_gradients", 5, "head.weight", "bits", "3f", "3e", "…"};
+  mechanism.cause = Cause{"unexplained", 0.1, "one bit", "look there"};
+  mechanism.compared_steps = 17;
+  return mechanism;
+}
+
+TEST(ComparisonText, NamesThePlace) {
+  const std::string text = comparison_text(flipped());
+  EXPECT_THAT(text, HasSubstr("divergent: they part at step 17\n"));
+  EXPECT_THAT(text, HasSubstr("step 17, local_gradients, rank 5, head.weight"));
+  EXPECT_THAT(text, HasSubstr("expected 3f, found 3e"));
+  EXPECT_THAT(text, HasSubstr("cause: unexplained"));
+}
+
+TEST(ComparisonText, SaysNoPlaceWhereThereIsNone) {
+  Mechanism equal;
+  equal.verdict = VerdictKind::identical;
+  equal.sentence = "every bit of 20 steps is equal";
+  EXPECT_EQ(comparison_text(equal), "identical: every bit of 20 steps is equal\n");
+}
+
+TEST(ComparisonJson, HoldsTheSame) {
+  const auto json = nlohmann::json::parse(comparison_json(flipped(), "a", "b"));
+  EXPECT_EQ(json.at("verdict"), "divergent");
+  EXPECT_EQ(json.at("first_divergence").at("step"), 17);
+  EXPECT_EQ(json.at("first_divergence").at("rank"), 5);
+  EXPECT_EQ(json.at("cause").at("code"), "unexplained");
+  Mechanism odd;
+  odd.band_used = std::nan("");
+  EXPECT_EQ(nlohmann::json::parse(comparison_json(odd, "a", "b")).at("band_used"), "nan");
+  EXPECT_TRUE(nlohmann::json::parse(comparison_json(odd, "a", "b")).at("cause").is_null());
+}
+
+TEST(ComparisonExitCode, FollowsTheVerdict) {
+  EXPECT_EQ(comparison_exit_code(VerdictKind::identical, {}), 0);
+  EXPECT_EQ(comparison_exit_code(VerdictKind::within_envelope, {}), 0);
+  EXPECT_EQ(comparison_exit_code(VerdictKind::equivalent, {}), 0);
+  EXPECT_EQ(comparison_exit_code(VerdictKind::divergent, {}), 1);
+  EXPECT_EQ(comparison_exit_code(VerdictKind::inconclusive, {}), 5);
+}
+
+TEST(ComparisonExitCode, FollowsTheExpectation) {
+  EXPECT_EQ(comparison_exit_code(VerdictKind::divergent, {"divergent"}), 0);
+  EXPECT_EQ(comparison_exit_code(VerdictKind::identical, {"divergent"}), 1);
+  EXPECT_EQ(comparison_exit_code(VerdictKind::within_envelope, {"identical"}), 1);
+  EXPECT_EQ(comparison_exit_code(VerdictKind::inconclusive, {"identical"}), 5);
+}
+
+TEST(Words, AreSplitAtCommasAndKeptOnce) {
+  EXPECT_THAT(split_lists({"html,md", "md,,json"}), ElementsAre("html", "md", "json"));
+  EXPECT_THAT(split_lists({}), ElementsAre());
+}
+
+TEST(Words, AreRefusedWithTheNearestKnownOne) {
+  EXPECT_NO_THROW(require_known("html", {"html", "md"}, "--format", "format"));
+  try {
+    require_known("htm", {"html", "md"}, "--format", "format");
+    FAIL() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    ASSERT_EQ(error.problems().size(), 1U);
+    EXPECT_EQ(error.problems()[0].suggestion, "html");
+    EXPECT_THAT(error.problems()[0].text(), HasSubstr("--format: unknown format 'htm'; known are html, md"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,205 @@
+// The built program, as a user meets it: exit codes, what goes where, and Ctrl-C. Its ranks only pretend.
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kMatrix = R"(# Is this program fit to be used?
+name: tiny
+trainer: energy
+data: {source: synthetic}
+steps: 6
+seeds: 0
+question: mechanism
+ranks: real
+certify_steps: 0
+forced_steps: []
+eval_every: 0
+timeout_s: 0.2
+reference: {layout: 1x6}
+axes: {layout: [2x3, 3x2]}
+)";
+
+class LockstepProgram : public testing::Test {
+ protected:
+  LockstepProgram() { write_text(folder_ / "tiny.yaml", kMatrix); }
+  std::unique_ptr<Program> start(std::vector<std::string> words, const std::string& ranks = "") {
+    words.insert(words.begin(), LOCKSTEP_BINARY_DIR "/bin/lockstep");
+    std::vector<std::pair<std::string, std::string>> environment = {
+        {"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"},
+        {"LOCKSTEP_DATA", folder_ / "no data"},
+        {"GITHUB_STEP_SUMMARY", folder_ / "step_summary.md"},
+        {"FAKE_RANKS", ranks}};
+    return std::make_unique<Program>(words, folder_.path(), environment);
+  }
+  ProgramEnd run(const std::vector<std::string>& words, const std::string& ranks = "") {
+    return start(words, ranks)->end();
+  }
+  void expect_usage_error(const std::vector<std::string>& words, const std::string& says) {
+    const ProgramEnd end = run(words);
+    EXPECT_EQ(end.code, 2) << end.err;
+    EXPECT_THAT(end.err, HasSubstr(says));
+    EXPECT_EQ(end.out, "");
+  }
+  void change_matrix(const std::string& from, const std::string& to) {
+    std::string text = kMatrix;
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos);
+    write_text(folder_ / "tiny.yaml", text.replace(at, from.size(), to));
+  }
+  bool exists(const std::string& name) const { return std::filesystem::exists(folder_ / name); }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(LockstepProgram, RefusesUnknownKeysWithTheirPlace) {
+  change_matrix("steps: 6", "stepz: 6");
+  expect_usage_error({"run", "tiny.yaml"}, "tiny.yaml:5:1: unknown key 'stepz'; did you mean steps?");
+}
+
+TEST_F(LockstepProgram, RefusesDuplicateKeys) {
+  change_matrix("steps: 6", "steps: 6\nsteps: 7");
+  expect_usage_error({"plan", "tiny.yaml"}, "tiny.yaml:6:1");
+}
+
+TEST_F(LockstepProgram, RefusesValuesOutOfRange) {
+  change_matrix("steps: 6", "steps: -6");
+  expect_usage_error({"run", "tiny.yaml"}, "tiny.yaml:5:");
+}
+
+TEST_F(LockstepProgram, RefusesBatchesThatDiffer) {
+  change_matrix("layout: 1x6", "layout: 1x7");
+  expect_usage_error({"run", "tiny.yaml"}, "tiny.yaml:");
+}
+
+TEST_F(LockstepProgram, SaysAllMistakesAtOnce) {
+  change_matrix("steps: 6", "stepz: 6\nsedes: 3");
+  const ProgramEnd end = run({"run", "tiny.yaml"});
+  EXPECT_EQ(end.code, 2);
+  EXPECT_THAT(end.err, HasSubstr("stepz"));
+  EXPECT_THAT(end.err, HasSubstr("sedes"));
+}
+
+TEST_F(LockstepProgram, RefusesAMissingConfigOrDataFile) {
+  expect_usage_error({"run", "none.yaml"}, "none.yaml");
+  change_matrix("source: synthetic", "source: basic_motions");
+  expect_usage_error({"run", "tiny.yaml"}, "BasicMotions_TRAIN.ts");
+  EXPECT_FALSE(exists("out"));
+}
+
+TEST_F(LockstepProgram, NamesTheCorruptLineOfADataFile) {
+  write_text(folder_ / "bad.ts",
+             "@problemName x\n@timeStamps false\n@univariate false\n@dimensions 2\n"
+             "@classLabel true a\n@data\n1,2:3,x:a\n");
+  change_matrix("source: synthetic", "source: ts_files, train_file: bad.ts, test_file: bad.ts");
+  expect_usage_error({"run", "tiny.yaml"}, "bad.ts:7:");
+}
+
+TEST_F(LockstepProgram, RefusesTheFolderOfAnotherMatrix) {
+  EXPECT_NE(run({"run", "tiny.yaml", "--out", "o"}).code, 2);
+  change_matrix("name: tiny", "name: other");
+  expect_usage_error({"run", "tiny.yaml", "--out", "o"}, "tiny");
+}
+
+TEST_F(LockstepProgram, EndsWithSixWhereNothingIsSelected) {
+  for (const char* command : {"run", "plan"}) {
+    const ProgramEnd end = run({command, "tiny.yaml", "--only", "layout==5x5"});
+    EXPECT_EQ(end.code, 6);
+    EXPECT_THAT(end.err, HasSubstr("2x3"));
+  }
+}
+
+TEST_F(LockstepProgram, RefusesWhatIsNoCommand) {
+  expect_usage_error({}, "no command; known are run, plan");
+  expect_usage_error({"rum", "tiny.yaml"},
+                     "unknown command 'rum'; known are run, plan, compare, report, list, doctor, schema; "
+                     "did you mean run?");
+  expect_usage_error({"list", "mutant"}, "did you mean mutants?");
+  expect_usage_error({"report", "."}, "results.json");
+  expect_usage_error({"compare", "a", "b"}, "a");
+}
+
+TEST_F(LockstepProgram, PlansWithoutStartingOrWriting) {
+  const ProgramEnd plan = run({"plan", "tiny.yaml", "--json"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_TRUE(nlohmann::json::accept(plan.out));
+  const ProgramEnd dry = run({"run", "tiny.yaml", "--dry-run"});
+  EXPECT_EQ(dry.code, 0);
+  EXPECT_THAT(dry.out, HasSubstr("2x3"));
+  EXPECT_FALSE(exists("out"));
+}
+
+TEST_F(LockstepProgram, NamesARankThatDiesAndEndsWithThree) {
+  const ProgramEnd end = run({"run", "tiny.yaml", "--only", "layout==3x2"}, "1:die 2:wait");
+  EXPECT_EQ(end.code, 3) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("killed by signal 9 (SIGKILL)"));
+  EXPECT_THAT(end.err, HasSubstr("first: rank 1, after 3 steps, in train"));
+  EXPECT_THAT(end.err, HasSubstr("again: lockstep run tiny.yaml --only "));
+  EXPECT_THAT(end.out, HasSubstr("report: out/tiny/report.html"));
+  EXPECT_TRUE(exists("out/tiny/report.html") && exists("out/tiny/junit.xml") &&
+              exists("out/tiny/summary.md"));
+  EXPECT_TRUE(exists("step_summary.md"));
+}
+
+TEST_F(LockstepProgram, NamesARankThatHangsAndEndsWithFour) {
+  const ProgramEnd end = run({"run", "tiny.yaml", "--only", "layout==3x2"}, "1:wait 2:hang");
+  EXPECT_EQ(end.code, 4) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("hung: no progress for"));
+  EXPECT_THAT(end.err, HasSubstr("first: rank 2, after 3 steps, in train"));
+}
+
+TEST_F(LockstepProgram, WritesResultsAloneToStandardOutput) {
+  const ProgramEnd end = run({"run", "tiny.yaml", "--json"}, "all:throw");
+  EXPECT_TRUE(nlohmann::json::accept(end.out)) << end.out;
+  EXPECT_THAT(end.err, HasSubstr("no such tensor: head.weight"));
+  EXPECT_THAT(end.err, Not(HasSubstr("\x1b"))) << "no terminal, no colour";
+  const ProgramEnd report = run({"report", "out/tiny", "--format", "json"});
+  EXPECT_EQ(report.code, 0) << report.err;
+  EXPECT_EQ(report.out, end.out);
+  EXPECT_THAT(run({"report", "out/tiny", "--format", "html,md"}).out,
+              HasSubstr("out/tiny/report.html\nout/tiny/summary.md\n"));
+}
+
+TEST_F(LockstepProgram, LeavesWhatIsFinishedOnCtrlCAndResumes) {
+  const auto program = start({"run", "tiny.yaml", "--jobs", "1"}, "2:wait");
+  ASSERT_TRUE(program->wait_for("started   3x2"));
+  program->send(SIGINT);
+  const ProgramEnd end = program->end();
+  EXPECT_EQ(end.code, 130) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("stopped   3x2"));
+  EXPECT_THAT(end.err, HasSubstr("run again to resume"));
+  EXPECT_EQ(end.out, "");
+
+  const ProgramEnd resumed = run({"run", "tiny.yaml", "--jobs", "1"});
+  EXPECT_THAT(resumed.err, HasSubstr("finished  3x2"));
+  const ProgramEnd again = run({"run", "tiny.yaml", "--jobs", "1"});
+  EXPECT_THAT(again.err, HasSubstr(" 0 to do"));
+  EXPECT_THAT(again.err, Not(HasSubstr("started")));
+  const ProgramEnd fresh = run({"run", "tiny.yaml", "--jobs", "1", "--fresh"});
+  EXPECT_THAT(fresh.err, HasSubstr("finished  3x2"));
+  EXPECT_THAT(fresh.err, HasSubstr(" 0 reused"));
+}
+
+TEST_F(LockstepProgram, EndsWithSevenWhereNoRankCanBeStarted) {
+  auto program = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", "tiny.yaml"}, folder_.path(),
+                         {{"LOCKSTEP_RANK", "/nowhere/lockstep-rank"}});
+  const ProgramEnd end = program.end();
+  EXPECT_EQ(end.code, 7);
+  EXPECT_THAT(end.err, HasSubstr("/nowhere/lockstep-rank"));
+}
+
+TEST_F(LockstepProgram, GivesBothSchemas) {
+  EXPECT_TRUE(nlohmann::json::accept(run({"schema"}).out));
+  EXPECT_TRUE(nlohmann::json::accept(run({"schema", "results"}).out));
+}
+
+}  // namespace
+}  // namespace lockstep

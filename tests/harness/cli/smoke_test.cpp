@@ -1,0 +1,140 @@
+// The whole tool with real ranks: the smoke matrix as CI runs it, clean and with faults planted.
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+class Smoke : public testing::Test {
+ protected:
+  ProgramEnd lockstep(std::vector<std::string> words) {
+    words.insert(words.begin(), LOCKSTEP_BINARY_DIR "/bin/lockstep");
+    return Program(words, folder_.path(), {}).end();
+  }
+  ProgramEnd run(const std::string& config, const std::string& out,
+                 const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words{"run", LOCKSTEP_SOURCE_DIR "/configs/" + config, "--out", folder_ / out};
+    words.insert(words.end(), more.begin(), more.end());
+    return lockstep(words);
+  }
+  /// The run folder whose name begins so and has no role in it.
+  std::string run_folder(const std::string& out, const std::string& prefix) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / out + "/runs")) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with(prefix) && name.size() == prefix.size() + 9) {
+        return entry.path();
+      }
+    }
+    ADD_FAILURE() << "no run " << prefix << " in " << out;
+    return {};
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(Smoke, RealRanksComputeWhatOneProcessComputes) {
+  const ProgramEnd end = run("smoke.yaml", "clean");
+  EXPECT_EQ(end.code, 0) << end.out << end.err;
+  EXPECT_THAT(end.out, HasSubstr("within envelope"));
+  for (const char* file : {"results.json", "report.html", "junit.xml", "summary.md"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "clean" + "/" + file)) << file;
+  }
+  const ProgramEnd again = run("smoke.yaml", "clean");
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.err, HasSubstr("10 reused"));
+}
+
+TEST_F(Smoke, AGradientEightTimesTooLargeIsFoundAndTheCellNamed) {
+  const ProgramEnd end =
+      run("smoke.yaml", "planted", {"--set", "mutant.name=grad_scale", "--set", "mutant.factor=8"});
+  EXPECT_EQ(end.code, 1) << end.out << end.err;
+  const std::string junit = read_text(folder_ / "planted/junit.xml");
+  EXPECT_THAT(junit, HasSubstr("<failure"));
+  EXPECT_THAT(junit, HasSubstr("8x3 global"));
+  const auto results = nlohmann::json::parse(read_text(folder_ / "planted/results.json"));
+  for (const auto& verdict : results.at("verdicts")) {
+    EXPECT_EQ(verdict.at("verdict"), "divergent");
+    EXPECT_EQ(verdict.at("first_divergence").at("step"), 0);
+  }
+}
+
+TEST_F(Smoke, AGroupScaledByAThousandthIsFoundAtTheFirstStep) {
+  const ProgramEnd end = run("smoke.yaml", "slight",
+                             {"--only", "layout==3x8", "--set", "mutant.name=grad_scale", "--set",
+                              "mutant.factor=1.001", "--set", "mutant.tensor=action_encoder"});
+  EXPECT_EQ(end.code, 1) << end.out << end.err;
+  const auto results = nlohmann::json::parse(read_text(folder_ / "slight/results.json"));
+  EXPECT_EQ(results.at("verdicts").at(0).at("first_divergence").at("step"), 0);
+  EXPECT_THAT(std::string(results.at("verdicts").at(0).at("first_divergence").at("where")),
+              HasSubstr("action_encoder"));
+}
+
+TEST_F(Smoke, RanksThatFailAreNamed) {
+  const auto planted = [&](const std::string& name, const std::string& ranks = "real") {
+    return run(
+        "smoke.yaml", name + ranks,
+        {"--only", "layout==3x8", "--set", "mutant.name=" + name, "--set", "mutant.rank=1", "--set",
+         "mutant.step=5", "--set", "timeout_s=3", "--set", "forced_steps=[]", "--set", "ranks=" + ranks});
+  };
+  const ProgramEnd died = planted("die");
+  EXPECT_EQ(died.code, 3) << died.out << died.err;
+  EXPECT_THAT(died.out + died.err, HasSubstr("rank 1"));
+  const ProgramEnd threw = planted("throw");
+  EXPECT_EQ(threw.code, 3) << threw.out << threw.err;
+  EXPECT_THAT(threw.out + threw.err, HasSubstr("planted: this rank throws at step 5"));
+  const ProgramEnd thread = planted("throw", "emulated");
+  EXPECT_EQ(thread.code, 3) << thread.out << thread.err;
+  EXPECT_THAT(thread.err, HasSubstr("first: rank 1, after 5 steps"));
+  const ProgramEnd hung = planted("stall");
+  EXPECT_EQ(hung.code, 4) << hung.out << hung.err;
+  EXPECT_THAT(hung.out + hung.err, HasSubstr("rank 1"));
+}
+
+TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {
+  // Short of the real thing in nothing but length: eight emulated ranks, one bit of one gradient on rank 5 at
+  // step 17.
+  const std::vector<std::string> cell{"--only",         "layout==8x3", "--set",
+                                      "ranks=emulated", "--set",       "forced_steps=[]"};
+  std::vector<std::string> flipped = cell;
+  for (const char* word :
+       {"mutant.name=flip_bit", "mutant.step=17", "mutant.rank=5", "mutant.tensor=energy_head.key.weight"}) {
+    flipped.insert(flipped.end(), {"--set", word});
+  }
+  run("smoke.yaml", "a", cell);
+  run("smoke.yaml", "b", flipped);
+  const std::string a = run_folder("a", "8x3-global-s0");
+  const std::string b = run_folder("b", "8x3-global-s0");
+  if (a.empty() || b.empty()) {
+    return;
+  }
+  const ProgramEnd same = lockstep({"compare", a, a});
+  EXPECT_EQ(same.code, 0);
+  EXPECT_THAT(same.out, HasSubstr("identical"));
+
+  const ProgramEnd found = lockstep({"compare", a, b, "--json"});
+  EXPECT_EQ(found.code, 1);
+  const auto first = nlohmann::json::parse(found.out).at("first_divergence");
+  EXPECT_EQ(first.at("step"), 17);
+  EXPECT_EQ(first.at("rank"), 5);
+  EXPECT_EQ(first.at("phase"), "local gradients");
+  EXPECT_EQ(first.at("where"), "energy_head.key.weight");
+
+  const std::string cut = folder_ / "cut";
+  std::filesystem::copy(a, cut, std::filesystem::copy_options::recursive);
+  std::filesystem::resize_file(cut + "/rank-3.trace",
+                               std::filesystem::file_size(cut + "/rank-3.trace") / 2 + 5);
+  const ProgramEnd shorter = lockstep({"compare", a, cut});
+  EXPECT_EQ(shorter.code, 0) << shorter.out << shorter.err;
+  EXPECT_THAT(shorter.out, HasSubstr("rank-3.trace"));
+  EXPECT_THAT(shorter.out, HasSubstr("after step"));
+}
+
+}  // namespace
+}  // namespace lockstep
