@@ -69,11 +69,16 @@ class EnergyTask : public Task {
 
   std::map<std::string, double> evaluate(Evaluation kind) override {
     std::map<std::string, double> metrics;
-    add_retrieval(model_, data_->test, 24, metrics);
-    if (kind == Evaluation::last) {
-      add_retrieval(model_, data_->test, 3, metrics);
-      add_retrieval(model_, data_->test, 256, metrics);
-      add_fitted(model_, data_->holdout, data_->test, metrics);
+    if (kind == Evaluation::curve) {
+      add_retrieval(model_, data_->test, 24, 0, metrics);
+      return metrics;
+    }
+    const double tau = fitted_temperature(model_, data_->holdout);
+    if (tau > 0) {
+      metrics["fitted_temperature"] = tau;
+    }
+    for (const int64_t candidates : {3, 24, 256}) {
+      add_retrieval(model_, data_->test, candidates, tau, metrics);
     }
     return metrics;
   }

@@ -96,29 +96,27 @@ double fit_temperature(const at::Tensor& energies) {
 
 }  // namespace
 
-void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates,
+double fitted_temperature(const EnergyModel& model, const PairTensors& holdout) {
+  const c10::NoGradGuard no_grad;
+  return holdout.size() < kFittedCandidates
+             ? 0.0
+             : fit_temperature(group_energies(model, holdout, kFittedCandidates));
+}
+
+void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, double fitted_tau,
                    std::map<std::string, double>& metrics) {
   if (pairs.size() < candidates) {
     return;
   }
   const c10::NoGradGuard no_grad;
-  const Retrieval result =
-      score(group_energies(model, pairs, candidates), model.temperature().item<double>());
+  const at::Tensor energies = group_energies(model, pairs, candidates);
+  const Retrieval result = score(energies, model.temperature().item<double>());
   const std::string suffix = std::to_string(candidates);
   metrics["accuracy_" + suffix] = result.accuracy;
   metrics["cross_entropy_" + suffix] = result.cross_entropy;
-}
-
-void add_fitted(const EnergyModel& model, const PairTensors& holdout, const PairTensors& test,
-                std::map<std::string, double>& metrics) {
-  if (holdout.size() < kFittedCandidates || test.size() < kFittedCandidates) {
-    return;
+  if (fitted_tau > 0) {
+    metrics["cross_entropy_" + suffix + "_fitted"] = score(energies, fitted_tau).cross_entropy;
   }
-  const c10::NoGradGuard no_grad;
-  const double tau = fit_temperature(group_energies(model, holdout, kFittedCandidates));
-  metrics["fitted_temperature"] = tau;
-  metrics["cross_entropy_24_fitted"] =
-      score(group_energies(model, test, kFittedCandidates), tau).cross_entropy;
 }
 
 }  // namespace lockstep

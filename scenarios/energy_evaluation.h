@@ -10,16 +10,16 @@
 
 namespace lockstep {
 
-/// Accuracy and cross-entropy of N-way retrieval over fixed groups of test pairs, the same for every run:
-/// accuracy_N, cross_entropy_N for the N given. Groups are a fixed shuffle of the pairs; an incomplete one is
-/// left out.
-void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates,
-                   std::map<std::string, double>& metrics);
+/// One temperature that minimises the held-out pairs' 24-way cross-entropy; 0 if there are too few pairs for
+/// a group. A run may rank well and be badly calibrated: cross-entropy at this temperature tells the two
+/// apart.
+double fitted_temperature(const EnergyModel& model, const PairTensors& holdout);
 
-/// cross_entropy_24_fitted and fitted_temperature: one temperature that minimises the held-out pairs' 24-way
-/// cross-entropy, then applied to the test pairs. A run may rank well and be badly calibrated; this tells the
-/// two apart.
-void add_fitted(const EnergyModel& model, const PairTensors& holdout, const PairTensors& test,
-                std::map<std::string, double>& metrics);
+/// Accuracy and cross-entropy of N-way retrieval over fixed groups of test pairs, the same for every run:
+/// accuracy_N and cross_entropy_N, and with fitted_tau > 0 cross_entropy_N_fitted at that temperature instead
+/// of the model's own. Groups are a fixed shuffle of the pairs; an incomplete one is left out, and without a
+/// whole one there is no metric.
+void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, double fitted_tau,
+                   std::map<std::string, double>& metrics);
 
 }  // namespace lockstep

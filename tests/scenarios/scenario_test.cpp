@@ -94,9 +94,24 @@ TEST(Retrieval, AConstantEnergyIsAtChance) {
   }
   const PairTensors pairs{wave({96, 16, 6}), at::ones({96, 16}, at::kBool), wave({96, 48})};
   std::map<std::string, double> metrics;
-  add_retrieval(energy, pairs, 24, metrics);
+  add_retrieval(energy, pairs, 24, 3.0, metrics);
   EXPECT_NEAR(metrics.at("cross_entropy_24"), std::log(24.0), 1e-12);
+  EXPECT_NEAR(metrics.at("cross_entropy_24_fitted"), std::log(24.0), 1e-12);
   EXPECT_EQ(metrics.at("accuracy_24"), 0.0) << "ties count against the row";
+}
+
+TEST(Retrieval, AFittedTemperatureIsNoWorseOnThePairsItWasFittedOn) {
+  const EnergyModel energy = model();
+  const PairTensors pairs{wave({96, 16, 6}), at::ones({96, 16}, at::kBool), wave({96, 48})};
+  const double tau = fitted_temperature(energy, pairs);
+  ASSERT_GT(tau, 0.0);
+  std::map<std::string, double> metrics;
+  add_retrieval(energy, pairs, 24, tau, metrics);
+  EXPECT_LE(metrics.at("cross_entropy_24_fitted"), metrics.at("cross_entropy_24") + 1e-9);
+  add_retrieval(energy, pairs, 24, 1.2 * tau, metrics);
+  const double off = metrics.at("cross_entropy_24_fitted");
+  add_retrieval(energy, pairs, 24, tau, metrics);
+  EXPECT_LE(metrics.at("cross_entropy_24_fitted"), off + 1e-9);
 }
 
 TEST(EnergyTask, PartsOfABatchAddUpToTheWhole) {
