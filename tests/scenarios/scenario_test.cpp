@@ -113,8 +113,8 @@ TEST(Retrieval, AFittedTemperatureIsNoWorseOnThePairsItWasFittedOn) {
     add_retrieval(energy, pairs, 24, other, metrics);
     EXPECT_LE(fitted, metrics.at("cross_entropy_24_fitted") + 1e-6) << other;
   }
-  add_retrieval(energy, pairs, 24, 1e-3 * tau, metrics);
-  EXPECT_GT(metrics.at("cross_entropy_24_fitted"), fitted + 1e-3) << "a wrong temperature must show";
+  add_retrieval(energy, pairs, 24, 1e-3, metrics);
+  EXPECT_GT(metrics.at("cross_entropy_24_fitted"), fitted + 0.01) << "a wrong temperature must show";
 }
 
 TEST(EnergyTask, PartsOfABatchAddUpToTheWhole) {
