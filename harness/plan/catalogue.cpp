@@ -4,6 +4,8 @@
 #include <array>
 #include <vector>
 
+#include "harness/plan/mutants.h"
+
 namespace lockstep {
 namespace {
 
@@ -11,18 +13,8 @@ constexpr std::array<CatalogueEntry, 1> kScenarios{{
     {"energy", "energy model of (context, action chunk) pairs, trained with in-batch swap InfoNCE"},
 }};
 
-constexpr std::array<CatalogueEntry, 2> kLosses{{
-    {"infonce_local", "InfoNCE whose candidates are the rows of the rank itself"},
-    {"infonce_global", "InfoNCE whose candidates are the rows of all ranks, gathered"},
-}};
-
-constexpr std::array<CatalogueEntry, 6> kMutants{{
-    {"none", "no fault is planted"},
-    {"flip_bit", "flips bit `bit` of the first element of a local gradient, at `step` alone"},
-    {"grad_scale", "multiplies local gradients by `factor`, from `step` on"},
-    {"stall", "the rank stops making progress at `step`: tests the detection of hangs"},
-    {"throw", "the rank throws an exception at `step`"},
-    {"die", "the rank kills itself with SIGKILL at `step`"},
+constexpr std::array<CatalogueEntry, 1> kLosses{{
+    {"infonce", "swap InfoNCE: each row's own action among its candidates"},
 }};
 
 // Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours count one each.
@@ -48,7 +40,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::span<const CatalogueEntry> catalogue_scenarios() { return kScenarios; }
 std::span<const CatalogueEntry> catalogue_losses() { return kLosses; }
-std::span<const CatalogueEntry> catalogue_mutants() { return kMutants; }
+std::span<const CatalogueEntry> catalogue_mutants() {
+  static const std::vector<CatalogueEntry> entries = [] {
+    std::vector<CatalogueEntry> all{{"none", "no fault is planted"}};
+    for (const MutantEntry& entry : mutant_entries()) all.push_back({entry.name, entry.help});
+    return all;
+  }();
+  return entries;
+}
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> names) {
   constexpr std::size_t kLongestWord = 64;  // Nobody mistypes a key into something longer.

@@ -26,14 +26,17 @@ Names enum_names() = delete;
     return kNames;                                                                 \
   }
 LOCKSTEP_ENUM_NAMES(RankKind, real, "emulated", "real")
-LOCKSTEP_ENUM_NAMES(Negatives, global, "local", "global")
+LOCKSTEP_ENUM_NAMES(Negatives, adaptive_as_written, "local", "global", "layer", "mixed", "adaptive",
+                    "adaptive_as_written")
+LOCKSTEP_ENUM_NAMES(RowDeal, one_empty, "equal", "unequal", "one_empty")
+LOCKSTEP_ENUM_NAMES(Precision, float64, "float32", "float64")
 LOCKSTEP_ENUM_NAMES(OptimizerKind, adamw, "sgd", "adam", "adamw")
 LOCKSTEP_ENUM_NAMES(LrRule, sqrt, "none", "linear", "sqrt")
 LOCKSTEP_ENUM_NAMES(Schedule, cosine, "constant", "warmup", "cosine")
 LOCKSTEP_ENUM_NAMES(RankSeed, same, "keyed", "plus_rank", "same")
 LOCKSTEP_ENUM_NAMES(TraceLevel, full, "off", "hash", "stats", "full")
 LOCKSTEP_ENUM_NAMES(DataSource, ts_files, "basic_motions", "synthetic", "ts_files")
-LOCKSTEP_ENUM_NAMES(Question, outcome, "mechanism", "outcome")
+LOCKSTEP_ENUM_NAMES(Question, claims, "mechanism", "outcome", "certificate", "detection", "claims")
 LOCKSTEP_ENUM_NAMES(RanksPolicy, real, "auto", "emulated", "real")
 #undef LOCKSTEP_ENUM_NAMES
 
@@ -233,6 +236,7 @@ struct JsonWriter : TextWriter {
 std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& ref) {
   std::span<const CatalogueEntry> entries;
   if (spec.words == Words::scenarios) entries = catalogue_scenarios();
+  if (spec.words == Words::losses) entries = catalogue_losses();
   if (spec.words == Words::mutants) entries = catalogue_mutants();
   std::vector<std::string_view> words;
   for (const CatalogueEntry& entry : entries) words.push_back(entry.name);

@@ -24,7 +24,8 @@ struct FieldTypes {
 };
 using AllFieldTypes =
     FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>, RankKind, Negatives,
-               OptimizerKind, LrRule, Schedule, RankSeed, TraceLevel, DataSource, Question, RanksPolicy>;
+               OptimizerKind, LrRule, Schedule, RankSeed, TraceLevel, DataSource, Question, RanksPolicy, RowDeal,
+               Precision>;
 
 /// Where a field of one object lies.
 using FieldRef = AllFieldTypes::Ref;
@@ -45,6 +46,7 @@ enum class Words {
   name,       ///< letters, digits, '.', '_', '-': usable as a folder
   path,       ///< a file; a relative one in a config file is meant from the folder of that file
   scenarios,  ///< of the catalogue
+  losses,     ///< of the catalogue
   mutants,    ///< of the catalogue
 };
 

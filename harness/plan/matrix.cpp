@@ -73,6 +73,15 @@ const char* name_of(VerdictKind kind) {
   return "?";
 }
 
-const char* name_of(Question question) { return question == Question::outcome ? "outcome" : "mechanism"; }
+const char* name_of(Question question) {
+  switch (question) {
+    case Question::mechanism: return "mechanism";
+    case Question::outcome: return "outcome";
+    case Question::certificate: return "certificate";
+    case Question::detection: return "detection";
+    case Question::claims: return "claims";
+  }
+  return "?";
+}
 
 }  // namespace lockstep

@@ -9,7 +9,9 @@
 
 namespace lockstep {
 
-enum class Question { mechanism, outcome };
+/// Are the same numbers computed | does it learn the same | does a loss give the gradient of its plain float64
+/// reference | which planted faults are found and named | does what people were told hold?
+enum class Question { mechanism, outcome, certificate, detection, claims };
 enum class VerdictKind { identical, within_envelope, equivalent, divergent, inconclusive, failed };
 
 struct Primary {

@@ -17,7 +17,13 @@ struct Layout {
 };
 
 enum class RankKind { emulated, real };  ///< threads of one process | one process a rank, on Gloo
-enum class Negatives { local, global };  ///< candidates of this rank | of all ranks
+/// Candidates of the loss: rows of this rank | rows of all ranks | explicit ones made from layers' predictions and
+/// noise | rows of all ranks and explicit ones | chosen by layout, by a rule that keeps the objective | by the
+/// rule as people were told it.
+enum class Negatives { local, global, layer, mixed, adaptive, adaptive_as_written };
+/// How a step's rows are dealt to ranks: B each | unequal counts | the last rank gets none.
+enum class RowDeal { equal, unequal, one_empty };
+enum class Precision { float32, float64 };
 enum class OptimizerKind { sgd, adam, adamw };
 enum class LrRule { none, linear, sqrt };  ///< learning rate times 1 | world size | its square root
 enum class Schedule { constant, warmup, cosine };
@@ -45,6 +51,22 @@ struct DataConfig {
   int series_steps = 100;
   int channels = 6;
   int64_t seed = 0;  ///< of the generated series, not of the run
+  double correlation = 0;  ///< between pairs of one block, in [0, 1)
+  int block = 1;           ///< pairs that are alike and stay together on a rank
+};
+
+struct ModelConfig {
+  int width = 32;          ///< D, of encodings
+  int hidden = 64;         ///< W, of hidden layers
+  int action_layers = 6;   ///< of the action head, which exists where explicit negatives need its predictions
+};
+
+/// Explicit negatives of each row: predictions of layers of the action head, noise on the true action, one
+/// temporal shuffle, and filler noise up to `count`.
+struct LayerNegativesConfig {
+  int count = 8;
+  std::vector<int64_t> layers;  ///< empty: 0, n/3, n/2 and n - 2 of n layers
+  bool as_written = false;      ///< undetached predictions, one shuffle for the batch, noise keyed by rank
 };
 
 /// A planted fault; `name` is "none" or one of the catalogue's mutants. Used to test the detectors.
@@ -75,7 +97,18 @@ struct RunConfig {
   int64_t stop_after = 0;  ///< stop after that many steps; schedules still reach to `steps`; 0: run all
   int64_t seed = 0;
 
+  std::string loss = "infonce";
   Negatives negatives = Negatives::global;
+  LayerNegativesConfig layer;
+  ModelConfig model;
+  int64_t tile_columns = 1000000;  ///< candidates whose energies are held at once
+  bool mask_duplicates = false;    ///< candidates with the row's own sample id are no negatives
+  double invalid_rows = 0;         ///< fraction of rows, keyed by sample, that do not count in the loss
+  RowDeal rows = RowDeal::equal;
+  int64_t accumulation = 1;        ///< micro-steps that each rank's rows of a step are taken in
+  Precision precision = Precision::float32;
+  bool running_stats = false;      ///< keep a running mean of energies: summed over ranks, broadcast by rank 0
+  int oracle_world = 0;  ///< > 0: one process computes, by the loss's plain reference, what so many ranks mean
   double temperature = 0.5;     ///< initial value of the learned temperature
   double dropout = 0.1;         ///< in the energy head
   double context_noise = 0.05;  ///< standard deviation, in units of the standardised channels
@@ -99,7 +132,7 @@ struct RunConfig {
   std::vector<int64_t> snapshot_steps;  ///< steps before which the parameters are kept whole in the trace
   int64_t eval_every = 25;              ///< steps between evaluations at N = 24; 0: only at the end
   ForcedConfig forced;
-  MutantConfig mutant;
+  MutantConfig mutant, second_mutant;
   double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
 };
 

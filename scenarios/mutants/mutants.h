@@ -10,13 +10,13 @@
 
 namespace lockstep {
 
-struct MutantEntry {
+struct MutantMaker {
   std::string_view name;
   std::unique_ptr<Mutant> (*make)(const MutantConfig& config);
 };
 
 /// All mutants but "none".
-std::span<const MutantEntry> mutants();
+std::span<const MutantMaker> mutants();
 
 /// The configured mutant if it acts on this rank, else nothing. Throws std::invalid_argument if there is no
 /// such mutant.

@@ -8,20 +8,20 @@ namespace lockstep {
 namespace {
 
 constexpr std::array kMutants{
-    MutantEntry{"flip_bit", &make_flip_bit}, MutantEntry{"grad_scale", &make_grad_scale},
-    MutantEntry{"stall", &make_stall},       MutantEntry{"throw", &make_throw},
-    MutantEntry{"die", &make_die},
+    MutantMaker{"flip_bit", &make_flip_bit}, MutantMaker{"grad_scale", &make_grad_scale},
+    MutantMaker{"stall", &make_stall},       MutantMaker{"throw", &make_throw},
+    MutantMaker{"die", &make_die},
 };
 
 }  // namespace
 
-std::span<const MutantEntry> mutants() { return kMutants; }
+std::span<const MutantMaker> mutants() { return kMutants; }
 
 std::unique_ptr<Mutant> make_mutant(const MutantConfig& config, int rank) {
   if (config.name == "none" || (config.rank >= 0 && config.rank != rank)) {
     return nullptr;
   }
-  for (const MutantEntry& entry : kMutants) {
+  for (const MutantMaker& entry : kMutants) {
     if (entry.name == config.name) {
       return entry.make(config);
     }

@@ -1,0 +1,42 @@
+#pragma once
+// The planted bugs as data: what each is, where it shows, and how it must be named. Torch-free; the bugs themselves stand
+// in scenarios/mutants, and a test holds both lists equal.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace lockstep {
+
+/// What a trial of a mutant draws from its seed; the rest stays as MutantConfig's defaults.
+struct MutantDraws {
+  bool rank = false;    ///< one rank, else all act
+  bool step = true;     ///< the first (or only) step at which it acts
+  bool tensor = false;  ///< one parameter
+  bool bit = false;
+  bool factor = false;
+};
+
+struct MutantEntry {
+  std::string_view name;
+  std::string_view help;    ///< one line
+  std::string_view report = {};  ///< public report that it stands for, "owner/repository#number", or empty
+  /// Settings that the run and its reference need for it to show, "key=value key=value".
+  std::string_view settings = {};
+  int min_world = 2;  ///< fewest ranks with which it shows
+  MutantDraws draws = {};
+  std::string_view phase = {};  ///< name_of(Phase) of the first place where it shows; "failed" if the run ends by it
+  /// The tensor, stream, control value or collective that must be named: "$tensor" the drawn one, "" any of that phase,
+  /// else a text that the named place must begin with; several are separated by "|".
+  std::string_view where = {};
+  std::string_view causes = {};  ///< codes that name it rightly, separated by spaces; "unexplained" where none may fit
+  int64_t last_step = 1000000;  ///< the latest step at which it may begin (it shows only at the start, say: 0)
+};
+
+/// All mutants but "none".
+std::span<const MutantEntry> mutant_entries();
+
+/// Null if there is none of that name.
+const MutantEntry* find_mutant(std::string_view name);
+
+}  // namespace lockstep
