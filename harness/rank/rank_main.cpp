@@ -86,6 +86,12 @@ RowsOf rows_of(const Process& process) {
   };
 }
 
+/// The trace that a forced run takes its states from: another run's by its id, or a kept step's by its path.
+std::string snapshots_of(const Process& process) {
+  const std::string& from = process.config.forced.from;
+  return from.find('/') != std::string::npos ? from : process.path("../" + from + "/rank-0.trace");
+}
+
 /// One rank from its communicator to its result file. Nothing escapes: what was thrown stands in the result.
 bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Comm>()>& connect) {
   const RunConfig& config = process.config;
@@ -121,7 +127,7 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     if (config.forced.from.empty()) {
       train(context, result);
     } else {
-      compute_forced(context, process.path("../" + config.forced.from + "/rank-0.trace"), result);
+      compute_forced(context, snapshots_of(process), result);
     }
     trace.finish();
     result.status = "finished";
