@@ -6,11 +6,6 @@ namespace {
 constexpr int kEnoughCandidates = 8;
 constexpr int kEnoughToGather = 6;
 
-Layout meant_layout(const RunConfig& config) {
-  if (config.oracle_world <= 0) return config.layout;
-  return {config.oracle_world, config.layout.global_batch() / config.oracle_world};
-}
-
 Negatives as_written(const Layout& layout) {
   const bool one_process = layout.world_size == 1;
   if (!one_process && layout.rows_per_rank < kEnoughCandidates) return Negatives::layer;
@@ -18,6 +13,11 @@ Negatives as_written(const Layout& layout) {
 }
 
 }  // namespace
+
+Layout meant_layout(const RunConfig& config) {
+  if (config.oracle_world <= 0) return config.layout;
+  return {config.oracle_world, config.layout.global_batch() / config.oracle_world};
+}
 
 Negatives resolved_negatives(const RunConfig& config) {
   const Layout layout = meant_layout(config);

@@ -18,4 +18,7 @@ namespace lockstep {
 /// A run with oracle_world = V stands for V ranks, so the rule sees their layout.
 Negatives resolved_negatives(const RunConfig& config);
 
+/// The layout of the ranks that a run stands for: its own, or with oracle_world = V that of V ranks.
+Layout meant_layout(const RunConfig& config);
+
 }  // namespace lockstep
