@@ -54,6 +54,7 @@ void add(GroupSums& to, const GroupSums& from) {
 }
 
 double band_of(const GroupSums& sums, double whole_gradient, const BandConfig& config) {
+  if (config.exact > 0) return config.exact * std::sqrt(std::max(sums.reference, sums.terms));
   const double floor = config.floor * kEpsilon * std::sqrt(sums.terms);
   if (sums.repeats.empty()) return std::max(floor, rounding_bound(0) * whole_gradient);
   return std::max(floor,

@@ -33,7 +33,7 @@ struct GradientJudgement {
 std::string parameter_group(const std::string& name);
 
 /// Without repeats the band is the analytic bound relative to the whole gradient, or the floor if that is
-/// larger.
+/// larger. With config.exact > 0 it is that times max(|g_ref|, |sum of |terms||), whatever the repeats say.
 GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedValues& cell,
                                   const std::vector<ForcedValues>& repeats, const BandConfig& config);
 

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "harness/judge/certificate.h"
+#include "harness/judge/claims.h"
 #include "harness/judge/config_table.h"
 #include "harness/judge/outcome.h"
 #include "harness/judge/parallel.h"
@@ -47,6 +49,7 @@ class MatrixJudge {
   }
 
   CellResult judge_cell(const Cell& cell) const;
+  std::vector<ClaimResult> judge_claims(const std::vector<CellResult>& cells) const;
   ReferenceResult judge_reference(const Cell& cell) const;
 
  private:
@@ -60,6 +63,7 @@ class MatrixJudge {
   void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
   Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
   void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
+  void judge_costs(const SeedPair& first, CellResult& result) const;
   std::vector<CurveBand> bands_of(const std::vector<const PlannedRun*>& runs) const;
 
   const Plan& plan_;
@@ -84,7 +88,12 @@ std::vector<SeedPair> MatrixJudge::pair_seeds(const Cell& cell) const {
   for (int64_t seed : plan_.matrix.seeds) {
     SeedPair pair{seed, find_run(plan_, cell.name, RunRole::cell, seed),
                   find_run(plan_, cell.reference_name, RunRole::reference, seed)};
-    if (!pair.cell) pair.cell = by_hash(cell.config, seed);
+    // The gradients at the reference's weights are all that a certificate needs of a cell.
+    if (plan_.matrix.question == Question::certificate) {
+      pair.cell = single_run(cell, RunRole::forced_cell);
+    } else if (!pair.cell) {
+      pair.cell = by_hash(cell.config, seed);
+    }
     if (!pair.reference) pair.reference = by_hash(cell.reference, seed);
     pairs.push_back(pair);
   }
@@ -145,7 +154,7 @@ std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::ve
 void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs,
                                  CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
-  const bool asked = matrix.question == Question::outcome || cell.power_control;
+  const bool asked = asks_outcome(matrix.question) || cell.power_control;
   if (result.failure || (!asked && pairs.size() < 2)) return;
   MetricsBySeed cell_metrics, reference_metrics;
   for (const SeedPair& pair : pairs) {
@@ -165,7 +174,8 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
 Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const {
   ForcedInputs inputs;
   inputs.reference_free = dir_of(*first.reference);
-  inputs.cell_free = dir_of(*first.cell);
+  const bool certificate = plan_.matrix.question == Question::certificate;
+  if (!certificate) inputs.cell_free = dir_of(*first.cell);
   inputs.forced_cell = dir_of(forced_cell);
   inputs.band = plan_.matrix.band;
   for (const PlannedRun& run : plan_.runs) {
@@ -178,7 +188,7 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
     throw std::runtime_error("the plan has no forced run of the reference at the snapshots of " +
                              forced_cell.config.forced.from);
   }
-  return sources_.judge_forced(inputs);
+  return certificate ? sources_.judge_certificate(inputs) : sources_.judge_forced(inputs);
 }
 
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
@@ -197,6 +207,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
       if (!result.failure) result.failure = judge_failure("unreadable", forced_cell->id, error.what());
     }
   }
+  if (plan_.matrix.question == Question::certificate) return;
   // Also of a run that failed: its trace up to there may say why.
   try {
     result.mechanism =
@@ -246,6 +257,15 @@ void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPa
   }
 }
 
+void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
+  if (plan_.matrix.question != Question::certificate || result.failure || !first.cell) return;
+  try {
+    result.costs = sources_.read_costs(dir_of(*first.cell));
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
 std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*>& runs) const {
   std::vector<std::string> metrics{"loss_over_log_n", "accuracy_24"};
   const std::string& primary = plan_.matrix.primary.metric;
@@ -290,12 +310,13 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     judge_learning(cell, pairs, result);
     judge_computing(cell, pairs.front(), result);
     judge_certification(cell, pairs, result);
+    judge_costs(pairs.front(), result);
   }
   std::vector<const PlannedRun*> runs;
   for (const SeedPair& pair : pairs) runs.push_back(pair.cell);
   result.curves = bands_of(runs);
 
-  const bool by_outcome = plan_.matrix.question == Question::outcome || cell.power_control;
+  const bool by_outcome = asks_outcome(plan_.matrix.question) || cell.power_control;
   if (result.failure) {
     result.verdict = VerdictKind::failed;
   } else if (by_outcome) {
@@ -329,6 +350,23 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   return result;
 }
 
+std::vector<ClaimResult> MatrixJudge::judge_claims(const std::vector<CellResult>& cells) const {
+  ClaimEvidence evidence;
+  evidence.primary = plan_.matrix.primary;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Cell& cell = plan_.matrix.cells[i];
+    ArmEvidence own{&cells[i], cell.reference_name, cells[i].run, {}};
+    ArmEvidence reference{nullptr, "", cells[i].reference_run, {}};
+    for (const SeedPair& pair : pair_seeds(cell)) {
+      if (pair.cell) own.seeds.emplace(pair.seed, &evidence_of(*pair.cell));
+      if (pair.reference) reference.seeds.emplace(pair.seed, &evidence_of(*pair.reference));
+    }
+    evidence.arms.insert_or_assign(cell.name, std::move(own));
+    evidence.arms.emplace(cell.reference_name, std::move(reference));
+  }
+  return lockstep::judge_claims(plan_.matrix.claims, evidence);
+}
+
 }  // namespace
 
 Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources) {
@@ -347,6 +385,10 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   results.cells.resize(matrix.cells.size());
   parallel_for(matrix.cells.size(), options.jobs,
                [&](std::size_t i) { results.cells[i] = judge.judge_cell(matrix.cells[i]); });
+  if (matrix.question == Question::certificate) {
+    results.certificate = certificate_of(results.cells, matrix.band.exact);
+  }
+  results.claims = judge.judge_claims(results.cells);
   std::set<std::string> seen;
   for (const Cell& cell : matrix.cells) {
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));

@@ -19,6 +19,8 @@ struct EvidenceSources {
   std::function<Mechanism(const ForcedInputs&)> judge_forced;
   std::function<Certification(const std::string& emulated_dir, const std::string& real_dir, int64_t asked)>
       certify;
+  std::function<Mechanism(const ForcedInputs&)> judge_certificate;
+  std::function<StepCosts(const std::string& run_dir)> read_costs;
 };
 
 /// judge_matrix with these sources. The result does not depend on options.jobs.

@@ -108,6 +108,44 @@ Json curve(const CurveBand& band) {
           {"high", list(band.high, number)}};
 }
 
+Json costs(const StepCosts& c) {
+  return {{"energies", number(c.energies)}, {"bytes", number(c.bytes)}, {"seconds", number(c.seconds)}};
+}
+
+Json certificate(const Certificate& c) {
+  Json rows = list(c.rows, [](const CertificateRow& row) {
+    return Json{{"loss", row.loss},
+                {"world_size", row.world_size},
+                {"cases", row.cases},
+                {"certified", row.certified},
+                {"worst", exact(row.worst)},
+                {"worst_cell", row.worst_cell},
+                {"worst_step", row.worst_step},
+                {"worst_group", signature(row.worst_group)},
+                {"costs", costs(row.costs)},
+                {"time_to_local", number(row.time_to_local)}};
+  });
+  return {{"exact", number(c.exact)}, {"steps", c.steps}, {"rows", std::move(rows)}};
+}
+
+Json condition(const ConditionResult& c) {
+  return {{"text", c.text},         {"figures", c.figures},
+          {"state", name_of(c.state)}, {"value", exact(c.value)},
+          {"interval", interval(c.interval)}, {"cells", c.cells},
+          {"runs", c.runs}};
+}
+
+Json claim(const ClaimResult& c) {
+  return {{"id", c.id},
+          {"told", c.told},
+          {"state", name_of(c.state)},
+          {"expected", optional(c.expected, [](ClaimState state) { return name_of(state); })},
+          {"as_expected", c.as_expected},
+          {"reason", c.reason},
+          {"conditions", list(c.conditions, condition)},
+          {"shows", c.shows}};
+}
+
 Json cell(const CellResult& c) {
   const Divergence* first =
       c.mechanism && c.mechanism->first_divergence ? &*c.mechanism->first_divergence : nullptr;
@@ -128,6 +166,7 @@ Json cell(const CellResult& c) {
           {"certified_steps", c.certification.steps},
           {"certification", certification(c.certification)},
           {"failure", optional(c.failure, failure)},
+          {"costs", optional(c.costs, costs)},
           {"rerun", c.rerun},
           {"settings", rows(c.settings)},
           {"config", rows(c.config)},
@@ -176,6 +215,8 @@ std::string results_to_json(const Results& r) {
                          {"summary", summary(r.summary)},
                          {"verdicts", list(r.cells, cell)},
                          {"references", list(r.references, reference)},
+                         {"certificate", optional(r.certificate, certificate)},
+                         {"claims", list(r.claims, claim)},
                          {"provenance", rows(r.provenance)},
                          {"rerun", r.rerun}};
   // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.

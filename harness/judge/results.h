@@ -120,6 +120,13 @@ struct CurveBand {
   std::vector<double> median, low, high;   ///< low, high: smallest and largest seed
 };
 
+/// What a step of a cell costs: of the forced run, mean over its steps.
+struct StepCosts {
+  double energies = 0;  ///< computed by the rank that computes most; NaN if no rank says
+  double bytes = 0;     ///< that a rank receives from others in the loss's collectives
+  double seconds = 0;   ///< of the slowest rank
+};
+
 struct CellResult {
   std::string scenario;          ///< the cell's name
   std::string reference;         ///< the reference's name
@@ -136,6 +143,7 @@ struct CellResult {
   std::vector<CurveBand> curves;
   std::vector<std::pair<std::string, std::string>> settings;   ///< axis -> value
   std::vector<std::pair<std::string, std::string>> config;     ///< dotted key -> value, every field
+  std::optional<StepCosts> costs;  ///< where the question is the certificate
   std::string rerun;             ///< the command that repeats just this
 };
 
@@ -144,6 +152,47 @@ struct ReferenceResult {
   std::vector<CurveBand> curves;
   std::vector<std::pair<std::string, std::string>> config;
   std::map<std::string, double> metric_means;
+};
+
+/// One loss at one number of ranks against its plain reference in one process: the worst of all its cases.
+struct CertificateRow {
+  std::string loss;           ///< "infonce global": form and candidates
+  int world_size = 1;
+  int cases = 0, certified = 0;
+  double worst = 0;           ///< largest |g - g_ref| / allowed over cases, forced steps and parameter groups
+  std::string worst_cell;     ///< its name
+  int64_t worst_step = 0;
+  GradientSignature worst_group;
+  StepCosts costs;            ///< mean over cases
+  double time_to_local = 0;   ///< seconds over those of the same cases with local negatives; NaN if there are none
+};
+
+struct Certificate {
+  double exact = 0;           ///< allowed is this times max(|g_ref|, |sum of |row contributions||)
+  std::vector<int64_t> steps;
+  std::vector<CertificateRow> rows;
+};
+
+enum class ClaimState { holds, does_not_hold, undecided, not_testable };
+
+/// One condition of a claim, with its figures.
+struct ConditionResult {
+  std::string text;           ///< what must be so, in words
+  std::string figures;        ///< what was found, in words
+  ClaimState state = ClaimState::undecided;  ///< never not_testable
+  double value = 0;           ///< NaN where the answer is a word
+  Interval interval;          ///< both ends the value where it has no spread
+  std::vector<std::string> cells, runs;      ///< that show it: names, ids of their first seed's runs
+};
+
+struct ClaimResult {
+  std::string id, told;
+  ClaimState state = ClaimState::undecided;
+  std::optional<ClaimState> expected;
+  bool as_expected = true;
+  std::string reason;         ///< why it cannot be tested here, or what stands in the way
+  std::vector<ConditionResult> conditions;
+  std::vector<std::string> shows;            ///< cells
 };
 
 struct Summary {
@@ -165,6 +214,8 @@ struct Results {
   std::vector<int64_t> seeds;
   std::vector<CellResult> cells;
   std::vector<ReferenceResult> references;
+  std::optional<Certificate> certificate;  ///< where that is the question
+  std::vector<ClaimResult> claims;         ///< where they are the question
   /// Build, versions, host, threads, data, environment; what differs between runs first.
   std::vector<std::pair<std::string, std::string>> provenance;
   std::string rerun;
@@ -175,6 +226,9 @@ struct Results {
 std::string results_to_json(const Results& results);
 /// Throws std::runtime_error on malformed text or a schema version that this build does not know.
 Results results_from_json(const std::string& text, const std::string& file_name);
+
+/// "holds", "does not hold", "undecided", "not testable here".
+const char* name_of(ClaimState state);
 
 /// JSON Schema (draft-07) of what results_to_json writes; also in reports/results.schema.json.
 const char* results_schema();

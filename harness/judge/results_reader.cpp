@@ -157,6 +157,66 @@ CurveBand read_curve(const Json& j) {
   return band;
 }
 
+StepCosts read_step_costs(const Json& j) {
+  return {read_number(j.at("energies")), read_number(j.at("bytes")), read_number(j.at("seconds"))};
+}
+
+CertificateRow read_certificate_row(const Json& j) {
+  CertificateRow row;
+  row.loss = text(j, "loss");
+  row.world_size = small(j, "world_size");
+  row.cases = small(j, "cases");
+  row.certified = small(j, "certified");
+  row.worst = read_exact(j.at("worst"));
+  row.worst_cell = text(j, "worst_cell");
+  row.worst_step = integer(j, "worst_step");
+  row.worst_group = read_signature(j.at("worst_group"));
+  row.costs = read_step_costs(j.at("costs"));
+  row.time_to_local = read_number(j.at("time_to_local"));
+  return row;
+}
+
+Certificate read_certificate(const Json& j) {
+  return {read_number(j.at("exact")), read_list(j.at("steps"), read_integer),
+          read_list(j.at("rows"), read_certificate_row)};
+}
+
+ClaimState read_claim_state(const Json& json) {
+  const std::string name = json.get<std::string>();
+  for (const ClaimState state : {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided,
+                                 ClaimState::not_testable}) {
+    if (name == name_of(state)) return state;
+  }
+  throw std::runtime_error("unknown state of a claim \"" + name + "\"");
+}
+
+std::vector<std::string> read_texts(const Json& json) {
+  return read_list(json, [](const Json& word) { return word.get<std::string>(); });
+}
+
+ConditionResult read_condition(const Json& j) {
+  return {text(j, "text"),
+          text(j, "figures"),
+          read_claim_state(j.at("state")),
+          read_exact(j.at("value")),
+          read_interval(j.at("interval")),
+          read_texts(j.at("cells")),
+          read_texts(j.at("runs"))};
+}
+
+ClaimResult read_claim(const Json& j) {
+  ClaimResult c;
+  c.id = text(j, "id");
+  c.told = text(j, "told");
+  c.state = read_claim_state(j.at("state"));
+  c.expected = read_optional(j.at("expected"), read_claim_state);
+  c.as_expected = flag(j, "as_expected");
+  c.reason = text(j, "reason");
+  c.conditions = read_list(j.at("conditions"), read_condition);
+  c.shows = read_texts(j.at("shows"));
+  return c;
+}
+
 CellResult read_cell(const Json& j) {
   CellResult c;
   c.scenario = text(j, "scenario");
@@ -179,6 +239,7 @@ CellResult read_cell(const Json& j) {
   if (!j.at("outcome").is_null()) c.outcome = read_outcome(j.at("outcome"), j.at("statistics"));
   c.certification = read_certification(j.at("certification"));
   c.failure = read_optional(j.at("failure"), read_failure);
+  c.costs = read_optional(j.at("costs"), read_step_costs);
   c.rerun = text(j, "rerun");
   c.settings = read_rows(j.at("settings"));
   c.config = read_rows(j.at("config"));
@@ -232,6 +293,8 @@ Results read_document(const Json& j) {
   r.summary = read_summary(j.at("summary"));
   r.cells = read_list(j.at("verdicts"), read_cell);
   r.references = read_list(j.at("references"), read_reference);
+  r.certificate = read_optional(j.at("certificate"), read_certificate);
+  r.claims = read_list(j.at("claims"), read_claim);
   r.provenance = read_rows(j.at("provenance"));
   r.rerun = text(j, "rerun");
   return r;

@@ -124,6 +124,7 @@ double mean_of_last(const Series& series) {
 }
 
 void take_curves(const std::vector<RankFile>& files, RunEvidence& evidence) {
+  for (const RankFile& file : files) evidence.seconds = std::max(evidence.seconds, file.result.train_seconds);
   evidence.metrics = files.front().result.metrics;
   evidence.curves = files.front().result.curves;
   for (const auto& [curve, metric] :

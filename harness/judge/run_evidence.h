@@ -15,6 +15,7 @@ namespace lockstep {
 struct RunEvidence {
   std::optional<Failure> failure;
   std::map<std::string, double> metrics;  ///< of rank 0, and the training metrics made from the curves
+  double seconds = 0;                     ///< of training, on the slowest rank
   std::map<std::string, Series>
       curves;  ///< loss, loss_over_log_n: mean over ranks; the others as rank 0 wrote them
 };

@@ -227,6 +227,49 @@ std::vector<std::string> mechanism_sentences(const Sorted& sorted) {
   return all;
 }
 
+std::vector<std::string> certificate_sentences(const Results& results, const Sorted& sorted) {
+  std::vector<std::string> all;
+  const std::size_t certified = sorted.identical.size() + sorted.within.size();
+  const CertificateRow* worst = nullptr;
+  for (const CertificateRow& row : results.certificate->rows) {
+    if (row.certified == row.cases && row.cases > 0 && (!worst || row.worst > worst->worst)) worst = &row;
+  }
+  if (certified > 0 && worst) {
+    all.push_back(fmt::format(
+        "{} of {} cases are certified: their gradients are those of the plain reference in one process to {:g} of "
+        "their size; at most {:.2g} of that is used, by {} with {} rank{}.",
+        certified, results.cells.size(), results.certificate->exact, worst->worst, worst->loss,
+        worst->world_size, worst->world_size == 1 ? "" : "s"));
+  }
+  add(all, each_of(sorted.divergent, "are not certified", mechanism_divergence));
+  add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
+  return all;
+}
+
+/// "A1, A6" of the claims in that state.
+std::string claims_in(const Results& results, ClaimState state) {
+  std::vector<std::string> ids;
+  for (const ClaimResult& claim : results.claims) {
+    if (claim.state == state) ids.push_back(claim.id);
+  }
+  return join_names(ids);
+}
+
+std::vector<std::string> claim_sentences(const Results& results) {
+  std::vector<std::string> parts;
+  const auto add_part = [&](ClaimState state, const char* one, const char* several) {
+    const auto count = std::ranges::count(results.claims, state, &ClaimResult::state);
+    if (count > 0) parts.push_back(fmt::format("{} {}", claims_in(results, state), count == 1 ? one : several));
+  };
+  add_part(ClaimState::holds, "holds", "hold");
+  add_part(ClaimState::does_not_hold, "does not hold", "do not hold");
+  add_part(ClaimState::undecided, "is undecided", "are undecided");
+  add_part(ClaimState::not_testable, "cannot be tested here", "cannot be tested here");
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
+  return {"Of what was told, " + text + "."};
+}
+
 std::string sentence_of(const Results& results, const Summary& summary) {
   if (results.cells.empty()) return "Nothing was selected.";
   const Sorted sorted = sort_cells(results);
@@ -236,7 +279,10 @@ std::string sentence_of(const Results& results, const Summary& summary) {
   add(all, each_of(sorted.failed, "failed", failure_in_words));
   add(all, each_of(sorted.uncertified, "part from their real ranks",
                    [](const CellResult& cell) { return cell.scenario + ": " + cell.mechanism->sentence; }));
-  add(all, results.question == Question::outcome ? outcome_sentences(sorted) : mechanism_sentences(sorted));
+  if (!results.claims.empty()) add(all, claim_sentences(results));
+  else if (results.certificate) add(all, certificate_sentences(results, sorted));
+  else if (asks_outcome(results.question)) add(all, outcome_sentences(sorted));
+  else add(all, mechanism_sentences(sorted));
   if (summary.can_tell) add(all, controls);
   std::string text;
   for (const std::string& sentence : all) {
@@ -259,10 +305,13 @@ int code_of(const CellResult& cell) {
   return 3;
 }
 
-int exit_code(const std::vector<CellResult>& cells, bool margin_refused) {
-  if (cells.empty()) return 6;
+int exit_code(const Results& results, bool margin_refused) {
+  if (results.cells.empty()) return 6;
   std::vector<int> occurred;
-  for (const CellResult& cell : cells) occurred.push_back(code_of(cell));
+  for (const CellResult& cell : results.cells) occurred.push_back(code_of(cell));
+  for (const ClaimResult& claim : results.claims) {
+    if (!claim.as_expected) occurred.push_back(claim.state == ClaimState::undecided ? 5 : 1);
+  }
   if (margin_refused) occurred.push_back(2);
   for (int code : std::array{7, 2, 3, 4, 1, 5}) {
     if (std::ranges::find(occurred, code) != occurred.end()) return code;
@@ -272,9 +321,7 @@ int exit_code(const std::vector<CellResult>& cells, bool margin_refused) {
 
 }  // namespace
 
-int exit_code_of(const Results& results) {
-  return exit_code(results.cells, results.summary.margin_refused);
-}
+int exit_code_of(const Results& results) { return exit_code(results, results.summary.margin_refused); }
 
 Summary summarize_results(const Results& results) {
   Summary summary;
@@ -291,7 +338,7 @@ Summary summarize_results(const Results& results) {
       summary.can_tell = false;
   }
   check_margin(results, summary);
-  summary.exit_code = exit_code(results.cells, summary.margin_refused);
+  summary.exit_code = exit_code(results, summary.margin_refused);
   summary.sentence = sentence_of(results, summary);
   return summary;
 }

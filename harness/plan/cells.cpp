@@ -132,13 +132,30 @@ class Expansion {
     by_name_.emplace(cell.name, index);
   }
 
+  // One process that holds the rows of all ranks and computes by the loss's plain reference what they mean.
+  // How ranks divide the work is of no meaning to it, so cells that differ in that alone share a reference.
+  static RunConfig oracle_of(const RunConfig& cell) {
+    static const RunConfig defaults;
+    RunConfig oracle = cell;
+    oracle.layout = {1, cell.layout.global_batch()};
+    oracle.oracle_world = cell.layout.world_size;
+    oracle.ranks = RankKind::emulated;
+    oracle.tile_columns = defaults.tile_columns;
+    oracle.bucket_cap_bytes = defaults.bucket_cap_bytes;
+    oracle.gradient_as_bucket_view = defaults.gradient_as_bucket_view;
+    oracle.find_unused_parameters = defaults.find_unused_parameters;
+    return oracle;
+  }
+
   void add_reference(Cell& cell) {
     const std::size_t index = static_cast<std::size_t>(&cell - cells_.data());
+    const bool derived = derives_reference(source_.matrix.question);
     cell.paired = source_.same_as_cell;
-    Fields fields = source_.same_as_cell ? fields_[index] : Fields{};
-    cell.reference = source_.same_as_cell ? cell.config : source_.base;
+    Fields fields = derived || source_.same_as_cell ? fields_[index] : Fields{};
+    cell.reference = derived ? oracle_of(cell.config) : source_.same_as_cell ? cell.config : source_.base;
+    if (derived) add_field(fields, find_run_field("oracle_world"));
     // A planted fault is a planted difference: the reference has one only if its own block names it.
-    cell.reference.mutant = MutantConfig{};
+    cell.reference.mutant = cell.reference.second_mutant = MutantConfig{};
     apply(source_.reference, cell.reference);
     if (cell.reference.layout.world_size == 1) cell.reference.ranks = RankKind::emulated;
     for (const Setting& setting : source_.reference) add_field(fields, setting.field);

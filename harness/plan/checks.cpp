@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/plan/adaptive.h"
 #include "harness/plan/matrix_source.h"
 
 namespace lockstep {
@@ -28,6 +29,8 @@ class Checker {
       in_reference_ = config == &cell.reference;
       check_data(*config);
       check_loss(*config);
+      check_explicit(*config);
+      check_dealing(*config);
       check_schedule(*config);
       check_trace(*config);
       check_fault(*config);
@@ -38,7 +41,8 @@ class Checker {
 
   void check_whole(const std::vector<Cell>& cells) {
     const auto controls = [](const Cell& cell) { return cell.power_control; };
-    const bool outcome = source_.matrix.question == Question::outcome;
+    const Question question = source_.matrix.question;
+    const bool outcome = asks_outcome(question);
     if (outcome && source_.power_controls.empty()) {
       problems_.add(source_.place_of("question"),
                     "an outcome needs power_controls: a cell that learns so differently that it must come "
@@ -46,12 +50,33 @@ class Checker {
     }
     if (!outcome && std::any_of(cells.begin(), cells.end(), controls)) {
       problems_.add(source_.place_of("power_controls"),
-                    "power controls are judged by their outcome; the question is mechanism");
+                    fmt::format("power controls are judged by their outcome; the question is {}",
+                                name_of(question)));
     }
+    check_question(question);
     if (outcome && source_.matrix.seeds.size() < 2 && !source_.set_keys.contains("seeds")) {
       problems_.add(source_.place_of("seeds"), "an outcome needs at least 2 seeds, better 10");
     }
     check_idle_fault(cells);
+  }
+
+  void check_question(Question question) {
+    const Matrix& matrix = source_.matrix;
+    if (question == Question::certificate && matrix.seeds.size() > 1) {
+      problems_.add(source_.place_of("seeds"), "a certificate is of one seed: more would show no more");
+    }
+    if (question == Question::certificate && matrix.forced_steps.empty()) {
+      problems_.add(source_.place_of("forced_steps"),
+                    "a certificate compares gradients: it needs at least one forced step");
+    }
+    if (question == Question::claims && matrix.claims.empty()) {
+      problems_.add(source_.place_of("question"), "the question of claims needs a section claims");
+    }
+    if (question != Question::claims && !matrix.claims.empty()) {
+      problems_.add(source_.place_of("claims"),
+                    fmt::format("claims are judged by the question of claims; the question is {}",
+                                name_of(question)));
+    }
   }
 
   void report() {
@@ -132,10 +157,58 @@ class Checker {
   }
 
   void check_loss(const RunConfig& config) {
-    if (config.layout.global_batch() < 2) {
+    const Layout layout = meant_layout(config);
+    if (layout.global_batch() < 2) {
       add("layout", "a batch of one row has no negatives: its loss is 0");
-    } else if (config.negatives == Negatives::local && config.layout.rows_per_rank < 2) {
+    } else if (resolved_negatives(config) == Negatives::local && layout.rows_per_rank < 2) {
       add("negatives", "local negatives need at least 2 rows a rank: with one the loss is 0");
+    }
+    if (source_.matrix.question == Question::certificate && config.rank_seed != RankSeed::keyed) {
+      add("rank_seed",
+          "one process can repeat the ranks' draws only if they are keyed by sample: a certificate needs "
+          "rank_seed keyed");
+    }
+  }
+
+  void check_explicit(const RunConfig& config) {
+    const Negatives negatives = resolved_negatives(config);
+    if (negatives != Negatives::layer && negatives != Negatives::mixed) return;
+    const LayerNegativesConfig& layer = config.layer;
+    if (config.loss != "infonce") {
+      add("loss", fmt::format("loss {} takes the rows of a batch alone: explicit negatives need infonce",
+                              config.loss));
+    }
+    const int64_t layers = config.model.action_layers;
+    const auto outside =
+        std::find_if(layer.layers.begin(), layer.layers.end(), [&](int64_t each) { return each >= layers; });
+    if (outside != layer.layers.end()) {
+      add("layer.layers", fmt::format("layer.layers names layer {} of an action head of {} layers (0 to {})",
+                                      *outside, layers, layers - 1));
+    }
+    if (static_cast<int64_t>(layer.layers.size()) > layer.count) {
+      add("layer.count", fmt::format("{} layers are to predict negatives, but layer.count {} keeps fewer",
+                                     layer.layers.size(), layer.count));
+    }
+    if (layer.layers.empty() && layers < 2) {
+      add("model.action_layers", "an action head of one layer has no layer n - 2: name layer.layers");
+    }
+  }
+
+  void check_dealing(const RunConfig& config) {
+    const Layout layout = meant_layout(config);
+    if (config.rows != RowDeal::equal && layout.world_size < 2) {
+      add("rows", fmt::format("rows {} needs at least 2 ranks",
+                              config.rows == RowDeal::unequal ? "unequal" : "one_empty"));
+    }
+    if (config.accumulation == 1) return;
+    if (config.rows != RowDeal::equal) {
+      add("accumulation", fmt::format("accumulation {} does not divide unequal rows", config.accumulation));
+    } else if (layout.rows_per_rank % config.accumulation != 0) {
+      add("accumulation", fmt::format("accumulation {} does not divide the {} rows of a rank",
+                                      config.accumulation, layout.rows_per_rank));
+    } else if (const int64_t rows = layout.rows_per_rank / config.accumulation;
+               rows < 2 && resolved_negatives(config) == Negatives::local) {
+      add("accumulation", "local negatives need at least 2 rows in a micro-step: with one the loss is 0");
     }
   }
 
@@ -155,7 +228,7 @@ class Checker {
   void check_trace(const RunConfig& config) {
     if (config.trace != TraceLevel::off) return;
     const bool certifies = source_.matrix.ranks == RanksPolicy::automatic && source_.matrix.certify_steps > 0;
-    if (source_.matrix.question == Question::mechanism) {
+    if (!asks_outcome(source_.matrix.question)) {
       add("trace", "trace: off leaves nothing to compare");
     } else if (!source_.matrix.forced_steps.empty() || certifies) {
       add("trace",
@@ -192,7 +265,7 @@ class Checker {
   }
 
   void check_expectation(const Cell& cell) {
-    const bool outcome = source_.matrix.question == Question::outcome;
+    const bool outcome = asks_outcome(source_.matrix.question);
     const auto answers = [outcome](VerdictKind kind) {
       if (kind == VerdictKind::divergent || kind == VerdictKind::failed) return true;
       const bool of_outcome = kind == VerdictKind::equivalent || kind == VerdictKind::inconclusive;

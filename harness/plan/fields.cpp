@@ -121,7 +121,7 @@ const RunField kRunFields[] = {
 
 const MatrixField kMatrixFields[] = {
     MATRIX(name, kAny, "", "name of the matrix and of its folder under out/", Words::name),
-    MATRIX(question, kAny, "", "are the same numbers computed, or does it learn the same"),
+    MATRIX(question, kAny, "", "are the same numbers computed, does it learn the same, are losses exact, what of what was told holds"),
     MATRIX(primary.metric, kAny, "", "the metric that the outcome is judged by", Words::name),
     MATRIX(primary.margin, kPositive, "units of the metric", "differences within ± margin count as equal"),
     MATRIX(primary.alpha, Range{0, 0.5, true, true}, "", "level of each of the two one-sided tests"),
@@ -130,6 +130,8 @@ const MatrixField kMatrixFields[] = {
     MATRIX(band.factor, Range{8, kInf, false, true}, "",
            "the band is this times the largest difference over repeats"),
     MATRIX(band.floor, kPositive, "", "c of the band's floor, c * epsilon * sum of |terms|"),
+    MATRIX(band.exact, kNotNegative, "",
+           "> 0: the band is this times the larger of |gradient| and |sum of |terms||, without repeats"),
     MATRIX(ranks, kAny, "",
            "auto: emulated ranks, certified by a prefix on real ones; or all emulated; or all real"),
     MATRIX(certify_steps, kStep, "steps", "length of the real prefix of each cell, one seed a cell; 0: none"),

@@ -32,6 +32,19 @@ void clip_forced_steps(Matrix& matrix, int64_t steps) {
   std::erase_if(matrix.forced_steps, [steps](int64_t step) { return step >= steps; });
 }
 
+// Who asks for some cells asks for the claims that they can decide.
+void drop_unselected_claims(Matrix& matrix, const std::vector<Cell>& cells, const Overrides& overrides) {
+  if (overrides.only.empty()) return;
+  std::erase_if(matrix.claims, [&cells](const Claim& claim) {
+    const std::vector<std::string> names = cells_of(claim);
+    return std::any_of(names.begin(), names.end(), [&cells](const std::string& name) {
+      return std::none_of(cells.begin(), cells.end(), [&name](const Cell& cell) {
+        return cell.name == name || cell.reference_name == name;
+      });
+    });
+  });
+}
+
 }  // namespace
 
 Matrix parse_matrix(const std::string& text, const std::string& file_name, const Overrides& overrides) {
@@ -39,12 +52,14 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
   MatrixSource source = read_source(text, file_name, overrides, problems);
   std::vector<Cell> cells;
   if (source.sound) cells = expand_cells(source, problems);
+  if (source.sound) check_claims(source.matrix.claims, cells, problems);
   select_cells(overrides.only, cells, source.sound, problems);
   if (source.sound) check_matrix(source, cells, problems);
   problems.throw_if_any();
   Matrix matrix = std::move(source.matrix);
   clip_forced_steps(matrix, source.base.steps);
   for (const Cell& cell : cells) clip_forced_steps(matrix, cell.config.steps);
+  drop_unselected_claims(matrix, cells, overrides);
   matrix.cells = std::move(cells);
   return matrix;
 }
@@ -60,6 +75,12 @@ Matrix read_matrix(const std::string& file, const Overrides& overrides) {
   text << stream.rdbuf();
   return parse_matrix(text.str(), file, overrides);
 }
+
+bool asks_outcome(Question question) {
+  return question == Question::outcome || question == Question::claims;
+}
+
+bool derives_reference(Question question) { return question == Question::certificate; }
 
 const char* name_of(VerdictKind kind) {
   switch (kind) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/plan/claims.h"
 #include "harness/plan/run_config.h"
 
 namespace lockstep {
@@ -25,6 +26,7 @@ struct BandConfig {
   int repeats = 4;      ///< permuted repeats of the reference, >= 4
   double factor = 8.0;  ///< times the largest difference over the repeats, >= 8
   double floor = 4.0;   ///< c of the floor c * epsilon * sum of |terms|
+  double exact = 0;  ///< > 0: a group's band is this times max(|g_ref|, |sum of |terms||), no repeats
 };
 
 /// Which execution the ranks of cells get.
@@ -53,6 +55,7 @@ struct Matrix {
   std::vector<int64_t> forced_steps;  ///< clipped to < steps; empty: no forced comparison
   std::vector<int64_t> seeds;
   bool allow_unequal_batch = false;  ///< a cell may have another global batch than its reference
+  std::vector<Claim> claims;         ///< of the question of claims alone
   std::vector<Cell> cells;
 };
 
@@ -78,6 +81,11 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
 
 /// JSON Schema (draft-07) of the configs that read_matrix accepts.
 std::string config_schema();
+
+/// Is a cell's verdict whether it learns the same as its reference?
+bool asks_outcome(Question question);
+/// Is every cell's reference derived from the cell, not written by the user?
+bool derives_reference(Question question);
 
 const char* name_of(VerdictKind kind);
 const char* name_of(Question question);

@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 7> kSections{"seeds",   "reference",      "axes",  "exclude",
-                                                    "include", "power_controls", "expect"};
+constexpr std::array<std::string_view, 8> kSections{"seeds",   "reference",      "axes",   "exclude",
+                                                    "include", "power_controls", "expect", "claims"};
 constexpr std::array<VerdictKind, 6> kVerdicts{VerdictKind::identical,    VerdictKind::within_envelope,
                                                VerdictKind::equivalent,   VerdictKind::divergent,
                                                VerdictKind::inconclusive, VerdictKind::failed};
@@ -94,11 +94,25 @@ class SourceReader {
     if (!is_given("forced_steps")) {
       source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
     }
+    if (source_.matrix.question == Question::certificate) certificate_defaults();
     return std::move(source_);
   }
 
  private:
   bool is_given(std::string_view key) const { return source_.places.contains(key); }
+
+  // A wrong loss can look nearly right at first and not after training: gradients are compared at both ends.
+  void certificate_defaults() {
+    constexpr int64_t kLastStep = 60;
+    constexpr double kExact = 1e-12;
+    RunConfig& base = source_.base;
+    if (!is_given("precision")) base.precision = Precision::float64;
+    if (!is_given("steps")) base.steps = kLastStep + 1;
+    if (!is_given("eval_every")) base.eval_every = 0;
+    if (!is_given("forced_steps")) source_.matrix.forced_steps = {0, kLastStep};
+    source_.matrix.certify_steps = 0;
+    if (source_.matrix.band.exact == 0) source_.matrix.band.exact = kExact;
+  }
   const Entry* find(std::string_view key) const {
     const auto at =
         std::find_if(top_.begin(), top_.end(), [key](const Entry& entry) { return entry.key == key; });
@@ -167,6 +181,8 @@ class SourceReader {
         read_include(entry);
       } else if (entry.key == "expect") {
         read_expect(entry);
+      } else if (entry.key == "claims") {
+        source_.matrix.claims = read_claims(entry.value, problems_);
       } else if (const MatrixField* field = find_matrix_field(entry.key)) {
         const auto read = [&] { read_field(field->spec, field->of(source_.matrix), entry.value, problems_); };
         if (entry.key == "ranks") {
@@ -181,7 +197,12 @@ class SourceReader {
     if (is_map_ && find("name") == nullptr) {
       problems_.add({0, 1, 1}, "name is missing: it names the output folder");
     }
-    if (is_map_ && find("reference") == nullptr && !reference_given_) {
+    const bool derived = derives_reference(source_.matrix.question);
+    if (derived && (find("reference") != nullptr || reference_given_)) {
+      problems_.add(source_.place_of("reference"),
+                    fmt::format("the question of {} derives the reference of each cell: leave it out",
+                                name_of(source_.matrix.question)));
+    } else if (is_map_ && !derived && find("reference") == nullptr && !reference_given_) {
       add_unsound({0, 1, 1}, "reference is missing: what every cell should equal, such as {layout: 1x24}");
     }
     if (!is_map_) source_.sound = false;

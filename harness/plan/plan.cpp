@@ -46,6 +46,7 @@ bool wants_forced(const Matrix& matrix, const Cell& cell) {
   if (matrix.forced_steps.empty()) return false;
   // The reference's batch does not fit into a step of another size.
   if (cell.config.layout.global_batch() != cell.reference.layout.global_batch()) return false;
+  if (matrix.question == Question::certificate) return true;
   return !(cell.paired && cell.config.layout == cell.reference.layout);
 }
 
@@ -57,7 +58,7 @@ class Planner {
     if (matrix_.seeds.empty()) return {};
     gather_references();
     const std::size_t of_cells = matrix_.cells.size() * (matrix_.seeds.size() + 2);
-    const std::size_t repeats = static_cast<std::size_t>(matrix_.band.repeats);
+    const auto repeats = static_cast<std::size_t>(matrix_.band.repeats);
     runs_.reserve(of_cells + references_.size() * (matrix_.seeds.size() + 1 + repeats));
     by_hash_.reserve(runs_.capacity());
     ids_.reserve(runs_.capacity());
@@ -115,19 +116,23 @@ class Planner {
   void add_forced_reference(const Reference& reference) {
     if (!reference.forced) return;
     const std::string& name = reference.first->reference_name;
-    for (int repeat = 0; repeat <= matrix_.band.repeats; ++repeat) {
+    // Repeats measure how rounding scatters; a certificate's band is declared.
+    const int repeats = matrix_.band.exact > 0 ? 0 : matrix_.band.repeats;
+    for (int repeat = 0; repeat <= repeats; ++repeat) {
       add(repeat == 0 ? RunRole::forced_reference : RunRole::forced_repeat, name,
           forced(reference.first->reference, reference, repeat), {reference.first_run});
     }
   }
 
   void add_cell(const Cell& cell, const Reference& reference) {
-    for (const int64_t seed : matrix_.seeds) {
+    // A certificate is of gradients at the reference's weights: how the cell itself would train is no part of it.
+    const bool trains = matrix_.question != Question::certificate;
+    for (const int64_t seed : trains ? matrix_.seeds : std::vector<int64_t>{}) {
       RunConfig config = cell.config;
       config.seed = seed;
       add(RunRole::cell, cell.name, std::move(config));
     }
-    if (matrix_.ranks == RanksPolicy::automatic && cell.config.ranks == RankKind::emulated &&
+    if (trains && matrix_.ranks == RanksPolicy::automatic && cell.config.ranks == RankKind::emulated &&
         cell.config.layout.world_size > 1 && matrix_.certify_steps > 0) {
       RunConfig config = cell.config;
       config.seed = first_seed();

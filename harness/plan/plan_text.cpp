@@ -97,8 +97,12 @@ std::string headline(const Matrix& matrix) {
   if (matrix.question == Question::mechanism) {
     return fmt::format("{} · mechanism: {}\n", matrix.name, counted(matrix.seeds.size(), "seed"));
   }
-  return fmt::format("{} · outcome: {}, margin ± {}, {} paired {}\n", matrix.name, matrix.primary.metric,
-                     matrix.primary.margin, matrix.seeds.size(), matrix.seeds.size() == 1 ? "seed" : "seeds");
+  if (matrix.question == Question::certificate) {
+    return fmt::format("{} · certificate: {} within {:g} of their plain references\n", matrix.name,
+                       counted(matrix.cells.size(), "cell"), matrix.band.exact);
+  }
+  return fmt::format("{} · {}: {}, margin ± {}, {} paired {}\n", matrix.name, name_of(matrix.question),
+                     matrix.primary.metric, matrix.primary.margin, matrix.seeds.size(), matrix.seeds.size() == 1 ? "seed" : "seeds");
 }
 
 }  // namespace

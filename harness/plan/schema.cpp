@@ -88,6 +88,32 @@ Json list_of(Json items, const char* help) {
   return {{"description", help}, {"type", "array"}, {"items", std::move(items)}};
 }
 
+Json condition_schema() {
+  const Json text{{"type", "string"}};
+  const Json word_list{{"anyOf", {text, {{"type", "array"}, {"items", text}, {"minItems", 1}}}}};
+  const Json within{{"type", "array"}, {"items", {{"type", "number"}}}, {"minItems", 2}, {"maxItems", 2}};
+  Json condition = object_schema();
+  for (const char* key : {"outcome", "value", "ratio", "gradient", "mechanism", "rule", "metric", "against", "of",
+                          "to", "group", "at"}) {
+    condition["properties"][key] = text;
+  }
+  condition["properties"]["is"] = condition["properties"]["gives"] = word_list;
+  condition["properties"]["within"] = within;
+  condition["properties"]["margin"] = number_schema("number", {0, std::numeric_limits<double>::infinity(), true, true});
+  return condition;
+}
+
+Json claims_schema() {
+  Json claim = object_schema();
+  for (const char* key : {"id", "told", "not_testable"}) claim["properties"][key] = {{"type", "string"}};
+  claim["properties"]["expect"] = {{"type", "string"},
+                                   {"enum", {"holds", "does not hold", "undecided", "not testable here"}}};
+  claim["properties"]["shows"] = {{"type", "array"}, {"items", {{"type", "string"}}}};
+  claim["properties"]["conditions"] = {{"type", "array"}, {"items", condition_schema()}, {"minItems", 1}};
+  claim["required"] = {"id", "told"};
+  return list_of(std::move(claim), "what people were told; a claim holds if all its conditions are true");
+}
+
 Json sections() {
   const Json seed{{"type", "integer"}, {"minimum", 0}};
   const Json seed_list{{"type", "array"}, {"items", seed}, {"minItems", 1}, {"uniqueItems", true}};
@@ -121,6 +147,7 @@ Json sections() {
   out["include"] = list_of({{"$ref", "#/definitions/settings"}},
                            "further cells; of axes that one does not name it has the first value");
   out["power_controls"] = list_of(rule, "cells that learn so differently that they must come out divergent");
+  out["claims"] = claims_schema();
   out["expect"] =
       list_of(std::move(expectation), "expected verdicts; the first rule that matches a cell holds");
   return out;
@@ -134,12 +161,20 @@ std::string config_schema() {
   Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"},
               {"title", "lockstep matrix"},
               {"type", "object"},
-              {"required", {"name", "reference"}},
+              {"required", {"name"}},
               {"additionalProperties", false},
               {"properties", settings_schema(Many::one)["properties"]}};
   for (const MatrixField& field : matrix_fields()) {
     add_property(schema, std::string(field.spec.key), value_schema(field.spec, field.of(matrix)));
   }
+  // Some questions derive every cell's reference; the others need it given.
+  Json derived = Json::array();
+  for (const Question question : {Question::mechanism, Question::outcome, Question::certificate,
+                                  Question::detection, Question::claims}) {
+    if (derives_reference(question)) derived.push_back(name_of(question));
+  }
+  schema["anyOf"] = {{{"required", {"reference"}}},
+                     {{"required", {"question"}}, {"properties", {{"question", {{"enum", derived}}}}}}};
   const Json parts = sections();
   for (const auto& [key, part] : parts.items()) schema["properties"][key] = part;
   Json settings = settings_schema(Many::one);
