@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/mutants.h"
 
 namespace lockstep {
 namespace {
@@ -88,6 +89,14 @@ Json list_of(Json items, const char* help) {
   return {{"description", help}, {"type", "array"}, {"items", std::move(items)}};
 }
 
+Json mutants_schema() {
+  Json mutant{{"type", "string"}};
+  for (const MutantEntry& entry : mutant_entries()) mutant["enum"].push_back(std::string(entry.name));
+  const Json all{{"type", "string"}, {"enum", {"all"}}};
+  return {{"anyOf", {all, {{"type", "array"}, {"items", mutant}, {"minItems", 1}, {"uniqueItems", true}}}},
+          {"description", "of a detection matrix: planted one at a time"}};
+}
+
 Json sections() {
   const Json seed{{"type", "integer"}, {"minimum", 0}};
   const Json seed_list{{"type", "array"}, {"items", seed}, {"minItems", 1}, {"uniqueItems", true}};
@@ -134,13 +143,16 @@ std::string config_schema() {
   Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"},
               {"title", "lockstep matrix"},
               {"type", "object"},
-              {"required", {"name", "reference"}},
+              {"required", {"name"}},
+              {"anyOf", {{{"required", {"reference"}}}, {{"properties", {{"question", {{"enum", {"detection"}}}}}}, {"required", {"question"}}}}},
               {"additionalProperties", false},
               {"properties", settings_schema(Many::one)["properties"]}};
   for (const MatrixField& field : matrix_fields()) {
     add_property(schema, std::string(field.spec.key), value_schema(field.spec, field.of(matrix)));
   }
+  add_property(schema, "detection.mutants", mutants_schema());
   const Json parts = sections();
+  add_property(schema, "detection.seeds", parts["seeds"]);
   for (const auto& [key, part] : parts.items()) schema["properties"][key] = part;
   Json settings = settings_schema(Many::one);
   settings["minProperties"] = 1;
