@@ -6,6 +6,9 @@
 
 #include <limits>
 #include <stdexcept>
+#include <vector>
+
+#include "losses/loss.h"
 
 namespace lockstep {
 
@@ -26,8 +29,7 @@ InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at
   const at::Tensor positive_B = logits_BN.gather(1, target_B.unsqueeze(1)).squeeze(1);
   InfoNce result;
   result.row_losses_B = at::logsumexp(logits_BN, 1) - positive_B;
-  result.loss = result.row_losses_B.sum() *
-                (static_cast<double>(options.world_size) / static_cast<double>(options.total_rows));
+  result.loss = result.row_losses_B.sum() * (options.world_size / options.total_rows);
 
   const c10::NoGradGuard no_grad;
   const at::Tensor energy = energy_BN.detach().to(at::kDouble);
@@ -41,5 +43,36 @@ InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at
       rows > 0 && columns > 1 ? (counted.sum().item<double>() - own) / (rows * (columns - 1)) : 0;
   return result;
 }
+
+namespace {
+
+class InfoNceLoss : public Loss {
+ public:
+  LossOutput forward(const LossInput& input) override {
+    const Candidates candidates = in_batch_candidates(input);
+    const EncodedRows rows = input.model.encode_context();
+    const at::Tensor energies =
+        input.model.energies(rows, input.model.encode_action(candidates.action_NA), candidates.ids, 0);
+    const at::Tensor target = at::arange(candidates.offset + input.first_row, candidates.offset + input.end_row, at::kLong);
+    const double world = input.comm.world_size();
+    InfoNce nce = row_infonce(energies, input.model.temperature(), target, {}, {world, input.total_rows});
+    LossOutput output;
+    output.loss = nce.loss;
+    output.row_losses_B = nce.row_losses_B;
+    output.row_weight = world / input.total_rows;
+    output.energies = energies.detach();
+    output.column_ids = candidates.ids;
+    output.energy_positive = nce.energy_positive;
+    output.energy_negative = nce.energy_negative;
+    output.energies_computed = energies.numel();
+    return output;
+  }
+
+  LossOutput reference(const ReferenceInput&) override { throw std::logic_error("not written yet"); }
+};
+
+}  // namespace
+
+std::unique_ptr<Loss> make_infonce_loss() { return std::make_unique<InfoNceLoss>(); }
 
 }  // namespace lockstep

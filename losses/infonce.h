@@ -15,8 +15,8 @@ struct InfoNce {
 };
 
 struct InfoNceOptions {
-  int world_size = 1;      ///< R
-  int64_t total_rows = 0;  ///< rows of all ranks that the loss averages over
+  double world_size = 1;  ///< R
+  double total_rows = 0;  ///< rows of all ranks that the loss averages over
 };
 
 /// In-batch swap InfoNCE of this rank's rows: logits -E / tau, loss = R / total_rows * sum_i (logsumexp_j

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "losses/infonce.h"
+#include "losses/loss.h"
 #include "scenarios/energy_data.h"
 #include "scenarios/energy_evaluation.h"
 #include "scenarios/energy_model.h"
@@ -16,13 +16,108 @@
 namespace lockstep {
 namespace {
 
-/// Candidates of a step: their raw actions, sample ids, and where this rank's rows stand among them.
-struct Candidates {
-  at::Tensor action_NA;
-  at::Tensor valid_N;  ///< undefined: all
-  std::vector<int64_t> ids;
-  int64_t offset = 0;
-  int64_t total_rows = 0;
+/// The model at one step of one rank: what a loss may ask of it, with the step's noise and dropout.
+class EnergyStep : public EnergyFunction {
+ public:
+  EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& pairs,
+             const RandomStreams& streams, const StepInput& input)
+      : config_(config), model_(model), pairs_(pairs), streams_(streams), input_(input) {
+    if (config_.dropout > 0) {
+      for (int64_t row = input_.first_row; row < input_.end_row; ++row) {
+        dropout_keys_.push_back(row_key(Purpose::dropout, row));
+      }
+    }
+  }
+
+  EncodedRows encode_context() override {
+    const at::Tensor index = at::tensor(at::ArrayRef<int64_t>(input_.ids), at::kLong);
+    const at::Tensor rows = index.narrow(0, input_.first_row, input_.end_row - input_.first_row);
+    at::Tensor context = pairs_.context_PSC.index_select(0, rows);
+    if (config_.context_noise > 0) {
+      context = context + config_.context_noise * normal_noise();
+    }
+    const EncodedContext encoded = model_.encode_context(context, pairs_.mask_PS.index_select(0, rows));
+    return {{encoded.steps_BSD, encoded.summary_B1D, encoded.mask_BS}};
+  }
+
+  at::Tensor encode_action(const at::Tensor& action_NA) override { return model_.encode_action(action_NA); }
+
+  at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND, std::span<const int64_t> column_ids,
+                      int64_t first_column) override {
+    const EncodedContext context{rows.tensors[0], rows.tensors[1], rows.tensors[2]};
+    return model_.head(context, action_ND,
+                       config_.dropout > 0 ? dropout_factors(column_ids, first_column) : at::Tensor());
+  }
+
+  at::Tensor own_energies(const EncodedRows&, const at::Tensor&) override {
+    throw std::logic_error("explicit candidates are not written yet");
+  }
+
+  std::vector<at::Tensor> head_parameters() override { return model_.head_parameters(); }
+  at::Tensor temperature() override { return model_.temperature(); }
+
+  /// The streams that this step drew from, in the order in which they were first used.
+  std::vector<StreamUse> streams() const {
+    std::vector<StreamUse> uses;
+    const auto rows = static_cast<uint64_t>(input_.end_row - input_.first_row);
+    if (config_.context_noise > 0) {
+      std::vector<uint64_t> keys;
+      for (int64_t row = input_.first_row; row < input_.end_row; ++row) {
+        keys.push_back(row_key(Purpose::context_noise, row));
+      }
+      const auto each = static_cast<uint64_t>(model_.shape().context_steps * model_.shape().channels);
+      uses.push_back({"context_noise", stream_fingerprint(keys), rows * 2 * each});
+    }
+    if (config_.dropout > 0) {
+      // Position in a row's streams, one stream a candidate: how many candidates there are is the energies'
+      // matter.
+      uses.push_back({"dropout", stream_fingerprint(dropout_keys_), rows * static_cast<uint64_t>(model_.shape().hidden)});
+    }
+    return uses;
+  }
+
+ private:
+  uint64_t row_key(Purpose purpose, int64_t row) const {
+    return streams_.row_key(purpose, input_.step, input_.ids[static_cast<std::size_t>(row)], row);
+  }
+
+  /// Standard normals [rows, S, C] by Box and Muller from each row's own stream.
+  at::Tensor normal_noise() const {
+    const int64_t rows = input_.end_row - input_.first_row;
+    const int64_t each = model_.shape().context_steps * model_.shape().channels;
+    at::Tensor uniform = at::empty({rows, 2, each}, at::kFloat);
+    for (int64_t row = 0; row < rows; ++row) {
+      fill_uniform(row_key(Purpose::context_noise, input_.first_row + row),
+                   {uniform.mutable_data_ptr<float>() + row * 2 * each, static_cast<std::size_t>(2 * each)});
+    }
+    const at::Tensor radius = at::sqrt(-2.0 * at::log(1.0 - uniform.select(1, 0)));
+    const at::Tensor angle = at::cos(2.0 * std::numbers::pi * uniform.select(1, 1));
+    return (radius * angle).view({rows, model_.shape().context_steps, model_.shape().channels});
+  }
+
+  /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its
+  /// own.
+  at::Tensor dropout_factors(std::span<const int64_t> column_ids, int64_t first_column) const {
+    const auto rows = static_cast<int64_t>(dropout_keys_.size());
+    const auto columns = static_cast<int64_t>(column_ids.size());
+    const int64_t hidden = model_.shape().hidden;
+    at::Tensor factors = at::empty({rows, columns, hidden}, at::kFloat);
+    float* out = factors.mutable_data_ptr<float>();
+    for (const uint64_t key : dropout_keys_) {
+      for (int64_t column = 0; column < columns; ++column, out += hidden) {
+        fill_dropout(streams_.pair_key(key, column_ids[static_cast<std::size_t>(column)], first_column + column),
+                     static_cast<float>(config_.dropout), {out, static_cast<std::size_t>(hidden)});
+      }
+    }
+    return factors.to(model_.dtype());
+  }
+
+  const RunConfig& config_;
+  const EnergyModel& model_;
+  const PairTensors& pairs_;
+  const RandomStreams& streams_;
+  const StepInput& input_;
+  std::vector<uint64_t> dropout_keys_;
 };
 
 class EnergyTask : public Task {
@@ -32,37 +127,37 @@ class EnergyTask : public Task {
         data_(std::move(data)),
         comm_(comm),
         streams_(config.rank_seed, config.seed, comm.rank()),
-        model_({data_->train.context_PSC.size(1), data_->train.context_PSC.size(2), config.data.action_steps},
-               config.temperature, config.seed) {}
+        model_(shape_of(config, *data_), config.temperature, config.seed, dtype_of(config)),
+        loss_(make_loss(config.loss)) {}
 
   ParameterList& parameters() override { return model_.parameters(); }
 
   StepOutput forward(const StepInput& input) override {
+    const at::Tensor index = at::tensor(at::ArrayRef<int64_t>(input.ids), at::kLong);
+    EnergyStep step(config_, model_, data_->train, streams_, input);
+    LossOptions options;
+    options.local = config_.negatives == Negatives::local;
+    LossInput loss_input{.comm = comm_, .model = step};
+    loss_input.step = input.step;
+    loss_input.action_BA = data_->train.action_PA.index_select(0, index).to(model_.dtype());
+    loss_input.ids = input.ids;
+    loss_input.first_row = input.first_row;
+    loss_input.end_row = input.end_row;
+    loss_input.total_rows = counted_rows(input);
+    loss_input.options = options;
+    LossOutput loss = loss_->forward(loss_input);
     StepOutput output;
-    const at::Tensor index = at::tensor(at::ArrayRef<int64_t>(input.ids));
-    const Candidates candidates = gather_candidates(input, index);
-    const at::Tensor rows = index.narrow(0, input.first_row, input.end_row - input.first_row);
-    at::Tensor context = data_->train.context_PSC.index_select(0, rows);
-    if (config_.context_noise > 0) {
-      context = context + config_.context_noise * normal_noise(input, output);
-    }
-    const at::Tensor dropout =
-        config_.dropout > 0 ? dropout_factors(input, candidates, output) : at::Tensor();
-    const EncodedContext encoded = model_.encode_context(context, data_->train.mask_PS.index_select(0, rows));
-    const at::Tensor energies = model_.head(encoded, model_.encode_action(candidates.action_NA), dropout);
-    const at::Tensor target =
-        at::arange(candidates.offset + input.first_row, candidates.offset + input.end_row, at::kLong);
-    InfoNce nce = row_infonce(energies, model_.temperature(), target, candidates.valid_N,
-                              {comm_.world_size(), candidates.total_rows});
-    output.loss = nce.loss;
-    output.row_losses_B = nce.row_losses_B;
-    output.row_weight = static_cast<double>(comm_.world_size()) / static_cast<double>(candidates.total_rows);
-    output.energies = energies.detach();
-    output.column_ids = candidates.ids;
+    output.loss = loss.loss;
+    output.row_losses_B = loss.row_losses_B;
+    output.row_weight = loss.row_weight;
+    output.energies = loss.energies;
+    output.column_ids = loss.column_ids;
+    output.energy_positive = loss.energy_positive;
+    output.streams = step.streams();
     output.scalars = {
-        {"loss_over_log_n", nce.loss.item<double>() / std::log(static_cast<double>(candidates.ids.size()))},
-        {"energy_positive", nce.energy_positive},
-        {"energy_negative", nce.energy_negative},
+        {"loss_over_log_n", loss.loss.item<double>() / std::log(static_cast<double>(loss.column_ids.size()))},
+        {"energy_positive", loss.energy_positive},
+        {"energy_negative", loss.energy_negative},
         {"temperature", model_.temperature().item<double>()}};
     return output;
   }
@@ -84,66 +179,23 @@ class EnergyTask : public Task {
   }
 
  private:
-  Candidates gather_candidates(const StepInput& input, const at::Tensor& index) {
-    const at::Tensor own = data_->train.action_PA.index_select(0, index);
-    const auto rows = static_cast<int64_t>(input.ids.size());
-    if (config_.negatives == Negatives::local || comm_.world_size() == 1) {
-      return {own, {}, input.ids, 0, rows * comm_.world_size()};
-    }
-    // Raw actions are data: no gradient has to flow through the gather, and each rank encodes all of them
-    // itself.
-    const GatheredRows gathered = gather_rows(comm_, {own, index}, input.step, "loss.candidates");
-    const at::Tensor& ids = gathered.columns[1];
-    Candidates candidates{gathered.columns[0], {}, {}, gathered.offset, gathered.total_rows};
-    candidates.ids.assign(ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel());
-    if (gathered.total_rows != gathered.valid.numel()) {
-      candidates.valid_N = gathered.valid;
-    }
-    return candidates;
+  static EnergyShape shape_of(const RunConfig& config, const EnergyData& data) {
+    return {data.train.context_PSC.size(1), data.train.context_PSC.size(2), config.data.action_steps,
+            config.model.width, config.model.hidden};
+  }
+  static at::ScalarType dtype_of(const RunConfig& config) {
+    return config.precision == Precision::float64 ? at::kDouble : at::kFloat;
   }
 
-  /// Standard normals [rows, S, C] by Box and Muller from each row's own stream.
-  at::Tensor normal_noise(const StepInput& input, StepOutput& output) {
-    const int64_t rows = input.end_row - input.first_row;
-    const int64_t each = model_.shape().context_steps * model_.shape().channels;
-    at::Tensor uniform = at::empty({rows, 2, each}, at::kFloat);
-    std::vector<uint64_t> keys;
-    for (int64_t row = 0; row < rows; ++row) {
-      keys.push_back(streams_.row_key(Purpose::context_noise, input.step,
-                                      input.ids[static_cast<std::size_t>(input.first_row + row)],
-                                      input.first_row + row));
-      fill_uniform(keys.back(),
-                   {uniform.mutable_data_ptr<float>() + row * 2 * each, static_cast<std::size_t>(2 * each)});
+  /// Rows of all ranks and micro-steps that count in the loss of this step.
+  double counted_rows(const StepInput& input) {
+    const auto own = static_cast<double>(input.step_ids.size());
+    if (config_.rows == RowDeal::equal) {
+      return own * comm_.world_size();
     }
-    output.streams.push_back(
-        {"context_noise", stream_fingerprint(keys), static_cast<uint64_t>(rows * 2 * each)});
-    const at::Tensor radius = at::sqrt(-2.0 * at::log(1.0 - uniform.select(1, 0)));
-    const at::Tensor angle = at::cos(2.0 * std::numbers::pi * uniform.select(1, 1));
-    return (radius * angle).view({rows, model_.shape().context_steps, model_.shape().channels});
-  }
-
-  /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its
-  /// own.
-  at::Tensor dropout_factors(const StepInput& input, const Candidates& candidates, StepOutput& output) {
-    const int64_t rows = input.end_row - input.first_row;
-    const auto columns = static_cast<int64_t>(candidates.ids.size());
-    const int64_t hidden = model_.shape().hidden;
-    at::Tensor factors = at::empty({rows, columns, hidden}, at::kFloat);
-    float* out = factors.mutable_data_ptr<float>();
-    std::vector<uint64_t> keys;
-    for (int64_t row = 0; row < rows; ++row) {
-      keys.push_back(streams_.row_key(Purpose::dropout, input.step,
-                                      input.ids[static_cast<std::size_t>(input.first_row + row)],
-                                      input.first_row + row));
-      for (int64_t column = 0; column < columns; ++column, out += hidden) {
-        fill_dropout(streams_.pair_key(keys.back(), candidates.ids[static_cast<std::size_t>(column)], column),
-                     static_cast<float>(config_.dropout), {out, static_cast<std::size_t>(hidden)});
-      }
-    }
-    // Position in a row's streams, one stream a candidate: how many candidates there are is the energies'
-    // matter.
-    output.streams.push_back({"dropout", stream_fingerprint(keys), static_cast<uint64_t>(rows * hidden)});
-    return factors;
+    at::Tensor count = at::full({1}, own, at::kDouble);
+    comm_.all_reduce_sum(count, "loss.rows");
+    return count.item<double>();
   }
 
   const RunConfig& config_;
@@ -151,6 +203,7 @@ class EnergyTask : public Task {
   Comm& comm_;
   RandomStreams streams_;
   EnergyModel model_;
+  std::unique_ptr<Loss> loss_;
 };
 
 class EnergyScenario : public Scenario {
@@ -161,7 +214,7 @@ class EnergyScenario : public Scenario {
     data_ = std::make_shared<const EnergyData>(make_energy_data(dataset));
   }
   int64_t samples() const override { return samples_; }
-  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm) override {
+  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* /*mutant*/) override {
     return std::make_unique<EnergyTask>(config, data_, comm);
   }
 

@@ -12,10 +12,11 @@ namespace lockstep {
 at::Tensor EnergyModel::draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in,
                              at::Generator& generator) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
-  return parameters_.add(name, at::empty(shape, at::kFloat).uniform_(-bound, bound, generator));
+  return parameters_.add(name, at::empty(shape, at::kFloat).uniform_(-bound, bound, generator).to(dtype_));
 }
 
-EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t seed) : shape_(shape) {
+EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t seed, at::ScalarType dtype)
+    : shape_(shape), dtype_(dtype) {
   const c10::NoGradGuard no_grad;
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(seed));
   const int64_t c = shape.channels;
@@ -41,7 +42,7 @@ EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t s
   hidden_b_ = draw("energy_head.hidden.bias", {w}, 3 * d, generator);
   energy_w_ = draw("energy_head.energy.weight", {1, w}, w, generator);
   energy_b_ = draw("energy_head.energy.bias", {1}, w, generator);
-  log_tau_ = parameters_.add("temperature.log_tau", at::full({}, std::log(temperature), at::kFloat));
+  log_tau_ = parameters_.add("temperature.log_tau", at::full({}, std::log(temperature), at::kFloat).to(dtype_));
 }
 
 EncodedContext EncodedContext::rows(int64_t first, int64_t count) const {
@@ -50,7 +51,7 @@ EncodedContext EncodedContext::rows(int64_t first, int64_t count) const {
 }
 
 EncodedContext EnergyModel::encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const {
-  const at::Tensor seen_BSC = at::where(mask_BS.unsqueeze(2), context_BSC, 0.0);
+  const at::Tensor seen_BSC = at::where(mask_BS.unsqueeze(2), context_BSC.to(dtype_), 0.0);
   const at::Tensor step = at::tanh(at::linear(seen_BSC, context_in_w_, context_in_b_) + context_place_);
   const at::Tensor whole = at::tanh(at::linear(seen_BSC.flatten(1), summary_in_w_, summary_in_b_));
   return {at::linear(step, context_out_w_, context_out_b_), at::linear(whole, summary_out_w_).unsqueeze(1),
@@ -58,7 +59,7 @@ EncodedContext EnergyModel::encode_context(const at::Tensor& context_BSC, const 
 }
 
 at::Tensor EnergyModel::encode_action(const at::Tensor& action_NA) const {
-  return at::linear(at::tanh(at::linear(action_NA, action_in_w_, action_in_b_)), action_out_w_,
+  return at::linear(at::tanh(at::linear(action_NA.to(dtype_), action_in_w_, action_in_b_)), action_out_w_,
                     action_out_b_);
 }
 
@@ -78,6 +79,10 @@ at::Tensor EnergyModel::head(const EncodedContext& context, const at::Tensor& ac
     hidden_BNW = hidden_BNW * dropout_BNW;
   }
   return at::linear(hidden_BNW, energy_w_, energy_b_).squeeze(2);
+}
+
+std::vector<at::Tensor> EnergyModel::head_parameters() const {
+  return {query_w_, key_w_, hidden_w_, hidden_b_, energy_w_, energy_b_};
 }
 
 at::Tensor EnergyModel::temperature() const { return at::exp(log_tau_); }

@@ -6,8 +6,10 @@
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "harness/train/parameters.h"
 
@@ -37,10 +39,14 @@ class EnergyModel {
  public:
   /// Parameters are drawn from a generator seeded with `seed`, module by module, each uniform in
   /// +-1/sqrt(fan_in).
-  EnergyModel(const EnergyShape& shape, double temperature, int64_t seed);
+  /// Drawn as float32 at any `dtype`, so that a float64 model begins where the float32 one does.
+  EnergyModel(const EnergyShape& shape, double temperature, int64_t seed, at::ScalarType dtype = at::kFloat);
 
   ParameterList& parameters() { return parameters_; }
   const EnergyShape& shape() const { return shape_; }
+  at::ScalarType dtype() const { return dtype_; }
+  /// Those that `head` reads.
+  std::vector<at::Tensor> head_parameters() const;
 
   /// context_BSC [B, S, C], mask_BS [B, S] bool; masked steps count as zeros.
   EncodedContext encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const;
@@ -56,6 +62,7 @@ class EnergyModel {
   at::Tensor draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in, at::Generator& generator);
 
   EnergyShape shape_;
+  at::ScalarType dtype_;
   ParameterList parameters_;
   at::Tensor context_in_w_, context_in_b_, context_place_, context_out_w_, context_out_b_;
   at::Tensor summary_in_w_, summary_in_b_, summary_out_w_;

@@ -8,6 +8,7 @@
 
 #include "harness/comm/comm.h"
 #include "harness/plan/run_config.h"
+#include "harness/train/fault.h"
 #include "harness/train/task.h"
 
 namespace lockstep {
@@ -20,8 +21,8 @@ class Scenario {
   virtual void prepare(const RunConfig& config) = 0;
   /// Number of training samples; ids run from 0.
   virtual int64_t samples() const = 0;
-  /// One rank's replica; called in that rank's thread. `config` and `comm` outlive it.
-  virtual std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm) = 0;
+  /// One rank's replica; called in that rank's thread. `config`, `comm` and `mutant` (or null) outlive it.
+  virtual std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) = 0;
 };
 
 struct ScenarioEntry {

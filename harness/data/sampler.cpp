@@ -101,4 +101,25 @@ std::vector<int64_t> DistributedSampler::batch(int64_t step) {
   return {cached_.begin() + first, cached_.begin() + last};
 }
 
+std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal) {
+  const auto world = static_cast<std::size_t>(world_size);
+  std::vector<int64_t> left(world, ceil_div(rows, world_size));
+  if (deal == RowDeal::unequal && world_size > 1) {
+    const int64_t half = std::max<int64_t>(1, rows / world_size / 2);
+    left.front() = std::max<int64_t>(0, rows / world_size - half);
+    left.back() += half;
+  } else if (deal == RowDeal::one_empty && world_size > 1) {
+    left.assign(world, ceil_div(rows, world_size - 1));
+    left.back() = 0;
+  }
+  std::vector<int> owner;
+  for (std::size_t rank = 0; static_cast<int64_t>(owner.size()) < rows; rank = (rank + 1) % world) {
+    if (left[rank] > 0) {
+      --left[rank];
+      owner.push_back(static_cast<int>(rank));
+    }
+  }
+  return owner;
+}
+
 }  // namespace lockstep

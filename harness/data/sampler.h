@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "harness/plan/run_config.h"
+
 namespace lockstep {
 
 struct SamplerOptions {
@@ -44,5 +46,9 @@ class DistributedSampler {
   int64_t cached_epoch_ = -1;
   std::vector<int64_t> cached_;
 };
+
+/// Which of `world_size` ranks each row of a step's whole batch goes to. Equal: row i to rank i mod V. Unequal: rank 0 gets half
+/// a share less than B and the last rank half a share more. One empty: the last rank gets none, the others share its rows.
+std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal);
 
 }  // namespace lockstep

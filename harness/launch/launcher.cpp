@@ -105,7 +105,9 @@ Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdenti
       continue;
     }
     runs_.push_back(&run);
-    jobs.push_back({run.id, run.needs, run.estimate_s, processes_of(run.config)});
+    // Threads of emulated ranks wait for each other as processes do: two such runs side by side take longer than one after
+    // the other.
+    jobs.push_back({run.id, run.needs, run.estimate_s, run.config.layout.world_size});
   }
   queue_.emplace(std::move(jobs), slots_for(options));
 }

@@ -53,16 +53,37 @@ RunConfig read_config(const std::string& path) {
   return run_config_from_json(run.at("config").dump(), path);
 }
 
-BatchIds batch_ids_of(const Process& process, int rank) {
+RowsOf rows_of(const Process& process) {
   const RunConfig& config = process.config;
   const int world = config.layout.world_size;
+  const auto sampler = [&process, &config](int ranks, int rank, int rows) {
+    return DistributedSampler({process.scenario->samples(), ranks, rank, rows, config.seed, config.data.shuffle,
+                               config.data.drop_last});
+  };
   // Repeats of a forced comparison among several ranks hand the shards round, which permutes the order of
   // reduction.
-  const int shard = config.forced.repeat > 0 && world > 1 ? (rank + config.forced.repeat) % world : rank;
-  auto sampler = std::make_shared<DistributedSampler>(
-      SamplerOptions{process.scenario->samples(), world, shard, config.layout.rows_per_rank, config.seed,
-                     config.data.shuffle, config.data.drop_last});
-  return [sampler](int64_t step) { return sampler->batch(step); };
+  const int turn = config.forced.repeat > 0 && world > 1 ? config.forced.repeat : 0;
+  if (config.rows == RowDeal::equal || world == 1) {
+    auto samplers = std::make_shared<std::vector<DistributedSampler>>();
+    for (int rank = 0; rank < world; ++rank) {
+      samplers->push_back(sampler(world, rank, config.layout.rows_per_rank));
+    }
+    return [samplers, world, turn](int64_t step, int rank) {
+      return (*samplers)[static_cast<std::size_t>((rank + turn) % world)].batch(step);
+    };
+  }
+  auto whole = std::make_shared<DistributedSampler>(sampler(1, 0, config.layout.global_batch()));
+  return [whole, world, turn, deal = config.rows](int64_t step, int rank) {
+    const std::vector<int64_t> batch = whole->batch(step);
+    const std::vector<int> owner = owners_of_rows(static_cast<int64_t>(batch.size()), world, deal);
+    std::vector<int64_t> rows;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      if (owner[i] == (rank + turn) % world) {
+        rows.push_back(batch[i]);
+      }
+    }
+    return rows;
+  };
 }
 
 /// One rank from its communicator to its result file. Nothing escapes: what was thrown stands in the result.
@@ -87,14 +108,16 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
       process.beats.report(rank, step, operation.c_str());
     };
     beat(0, "rendezvous");
-    const std::unique_ptr<Comm> comm =
-        make_ledger_comm(connect(), trace, [&](const std::string& operation) { beat(step_now, operation); });
+    const std::unique_ptr<Mutant> mutant = make_mutant(config, rank);
+    std::unique_ptr<Comm> comm = connect();
+    comm = mutant == nullptr ? std::move(comm) : mutant->below_ledger(std::move(comm));
+    comm = make_ledger_comm(std::move(comm), trace,
+                            [&](const std::string& operation) { beat(step_now, operation); });
+    comm = mutant == nullptr ? std::move(comm) : mutant->above_ledger(std::move(comm));
     result.phase = "train";
-    const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm);
-    const std::unique_ptr<Mutant> mutant = make_mutant(config.mutant, rank);
+    const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm, mutant.get());
     const RankContext context{
-        &config, rank,        comm.get(), &trace, task.get(), mutant.get(), batch_ids_of(process, rank),
-        beat,    &monotonic_s};
+        &config, rank, comm.get(), &trace, task.get(), mutant.get(), rows_of(process), beat, &monotonic_s};
     if (config.forced.from.empty()) {
       train(context, result);
     } else {

@@ -2,19 +2,16 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <stdexcept>
 
 #include "harness/comm/tensor_view.h"
 #include "harness/trace/reader.h"
-#include "harness/train/optimizer.h"
 #include "harness/train/step.h"
+#include "harness/train/update.h"
 
 namespace lockstep {
 namespace {
-
-using Snapshot = std::map<std::string, std::vector<std::byte>>;
 
 std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const std::vector<int64_t>& steps) {
   std::map<int64_t, Snapshot> snapshots;
@@ -38,19 +35,6 @@ std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const 
   return snapshots;
 }
 
-void load(const Snapshot& snapshot, ParameterList& parameters) {
-  const c10::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
-    at::Tensor value = parameters.tensors[i].detach();
-    const auto found = snapshot.find(parameters.names[i]);
-    if (found == snapshot.end() || found->second.size() != value.nbytes()) {
-      throw std::runtime_error("the snapshot does not hold " + parameters.names[i] +
-                               " in this model's shape");
-    }
-    std::memcpy(value.mutable_data_ptr(), found->second.data(), value.nbytes());
-  }
-}
-
 /// The k-th permutation of this rank's rows; a fixed multiplicative shuffle, so that no generator is needed.
 std::vector<int64_t> permuted(std::vector<int64_t> ids, int repeat) {
   uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(repeat);
@@ -66,10 +50,18 @@ std::vector<int64_t> permuted(std::vector<int64_t> ids, int repeat) {
 void trace_term_sums(const RankContext& context, TracedStep& traced, int64_t step,
                      const std::vector<int64_t>& ids) {
   ParameterList& parameters = context.task->parameters();
-  const StepOutput output = context.task->forward({step, ids, 0, static_cast<int64_t>(ids.size())});
+  StepInput input;
+  input.step = step;
+  input.ids = input.step_ids = ids;
+  input.end_row = static_cast<int64_t>(ids.size());
+  const StepOutput output = context.task->forward(input);
   std::vector<at::Tensor> sums;
   for (const at::Tensor& parameter : parameters.tensors) {
     sums.push_back(at::zeros_like(parameter.detach()));
+  }
+  std::vector<at::Tensor> gradients;  // which the update still needs
+  for (const at::Tensor& parameter : parameters.tensors) {
+    gradients.push_back(parameter.grad());
   }
   traced.listen(false);
   for (int64_t row = 0; row < output.row_losses_B.numel(); ++row) {
@@ -78,10 +70,15 @@ void trace_term_sums(const RankContext& context, TracedStep& traced, int64_t ste
     }
     (output.row_losses_B[row] * output.row_weight).backward({}, /*retain_graph=*/true);
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      sums[i].add_(parameters.tensors[i].grad().abs());
+      if (parameters.tensors[i].grad().defined()) {
+        sums[i].add_(parameters.tensors[i].grad().abs());
+      }
     }
   }
   traced.listen(true);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    parameters.tensors[i].mutable_grad() = gradients[i];
+  }
   for (std::size_t i = 0; i < sums.size(); ++i) {
     context.trace->tensor(Phase::term_sums, parameters.names[i], view_of(sums[i]), Sharing::replicated, {},
                           Keep::whole);
@@ -97,16 +94,17 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
   context.beat(0, "read snapshots");
   const std::map<int64_t, Snapshot> snapshots = read_snapshots(trace_path, forced.steps);
   TracedStep traced(context);
+  Update update(context);
   for (const int64_t step : forced.steps) {
     const double began = context.now_s();
     if (context.mutant != nullptr) {
       context.mutant->before_step(step);
     }
-    load(snapshots.at(step), context.task->parameters());
+    update.load(snapshots.at(step));
     TracedStep::Options options;
     options.keep = Keep::whole;
-    options.learning_rate = learning_rate(config, step);
-    options.ids = context.batch_ids(step);
+    options.learning_rate = update.learning_rate(step);
+    options.ids = context.rows(step);
     if (forced.repeat > 0 && alone) {
       options.ids = permuted(std::move(options.ids), forced.repeat);
       options.rows_a_part = forced.repeat % 2 == 0 ? 3 : 0;
@@ -116,6 +114,7 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
     if (forced.repeat == 0 && alone && context.trace->enabled()) {
       trace_term_sums(context, traced, step, options.ids);
     }
+    update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()), options.keep);
     context.trace->end_step();
     result.train_seconds += context.now_s() - began;
     ++result.steps_done;

@@ -5,25 +5,17 @@
 
 #include <algorithm>
 
-#include "harness/comm/tensor_view.h"
-#include "harness/train/optimizer.h"
 #include "harness/train/step.h"
+#include "harness/train/update.h"
 
 namespace lockstep {
 namespace {
 
-void trace_parameters(const RankContext& context, Phase phase, Keep keep) {
-  const ParameterList& parameters = context.task->parameters();
-  for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
-    context.trace->tensor(phase, parameters.names[i], view_of(parameters.tensors[i]), Sharing::replicated, {},
-                          keep);
-  }
-}
-
 /// As DistributedDataParallel does when it is made: everybody begins with rank 0's parameters.
 void broadcast_parameters(const RankContext& context) {
   context.trace->begin_step(-1);
-  if (context.comm->world_size() > 1) {
+  const bool broadcast = context.mutant == nullptr || context.mutant->initial_parameters(context.task->parameters());
+  if (broadcast && context.comm->world_size() > 1) {
     const c10::NoGradGuard no_grad;
     std::vector<at::Tensor> flat;
     for (const at::Tensor& parameter : context.task->parameters().tensors) {
@@ -76,7 +68,7 @@ void train(const RankContext& context, RankResult& result) {
   const int64_t end = config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
   broadcast_parameters(context);
   TracedStep traced(context);
-  Optimizer optimizer(config, context.task->parameters());
+  Update update(context);
   for (int64_t step = 0; step < end; ++step) {
     const double began = context.now_s();
     if (context.mutant != nullptr) {
@@ -85,17 +77,14 @@ void train(const RankContext& context, RankResult& result) {
     context.trace->begin_step(step);
     if (std::find(config.snapshot_steps.begin(), config.snapshot_steps.end(), step) !=
         config.snapshot_steps.end()) {
-      trace_parameters(context, Phase::snapshot, Keep::whole);
+      update.snapshot();
     }
     TracedStep::Options options;
-    options.ids = context.batch_ids(step);
-    options.learning_rate = learning_rate(config, step);
+    options.ids = context.rows(step);
+    options.learning_rate = update.learning_rate(step);
     const TracedStep::Outcome outcome = traced.run(step, options);
-    if (config.clip_norm > 0) {
-      clip_gradients(context.task->parameters().tensors, outcome.gradient_norm_tensor, config.clip_norm);
-    }
-    optimizer.step(options.learning_rate);
-    trace_parameters(context, Phase::parameters, Keep::by_level);
+    update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()),
+                 Keep::by_level);
     result.train_seconds += context.now_s() - began;
     result.steps_done = step + 1;
     add_to_curves(result, step, outcome, options.learning_rate);

@@ -14,9 +14,6 @@
 
 namespace lockstep {
 
-/// Rows of this rank at a step, in order.
-using BatchIds = std::function<std::vector<int64_t>(int64_t step)>;
-
 struct RankContext {
   const RunConfig* config = nullptr;
   int rank = 0;
@@ -24,16 +21,22 @@ struct RankContext {
   TraceWriter* trace = nullptr;
   Task* task = nullptr;
   Mutant* mutant = nullptr;  ///< or none
-  BatchIds batch_ids;
+  RowsOf rows_of;            ///< as the sampler deals them
   std::function<void(int64_t step, const std::string& operation)> beat;
   std::function<double()> now_s;  ///< monotonic seconds
+
+  /// This rank's rows at a step, in order, as a fault may have changed them.
+  std::vector<int64_t> rows(int64_t step) const {
+    std::vector<int64_t> rows = rows_of(step, rank);
+    return mutant == nullptr ? rows : mutant->rows(step, std::move(rows), rows_of);
+  }
 };
 
 /// Trains config->steps steps (or stop_after). Fills curves, metrics and timing of `result`.
 void train(const RankContext& context, RankResult& result);
 
 /// At each of config->forced.steps: loads the snapshot of `trace_path` (rank 0's trace of the run that
-/// training came from), computes and reduces the gradients there, and keeps them whole. With forced.repeat >
+/// training came from), computes and reduces the gradients there, updates, and keeps all of it whole. With forced.repeat >
 /// 0 rows are permuted, and taken in parts if it is even; with repeat 0 in one process the sums of |row
 /// contributions| are kept too. Throws std::runtime_error if a snapshot is missing.
 void compute_forced(const RankContext& context, const std::string& trace_path, RankResult& result);

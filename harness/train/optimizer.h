@@ -19,6 +19,12 @@ class Optimizer {
   /// One update from the parameters' gradients at learning rate `lr`. Every parameter must have a gradient.
   void step(double lr);
 
+  /// Moments by parameter; undefined tensors where there is none (yet). Faults and snapshots reach them.
+  std::vector<at::Tensor>& first_moments() { return first_moments_; }
+  std::vector<at::Tensor>& second_moments() { return second_moments_; }
+  int64_t& updates() { return updates_; }
+  RunConfig& config() { return config_; }
+
  private:
   void sgd(at::Tensor& parameter, at::Tensor gradient, std::size_t index, double lr);
   void adam(at::Tensor& parameter, at::Tensor gradient, std::size_t index, double lr);

@@ -38,88 +38,161 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
   const at::Tensor seen =
       context_.mutant == nullptr ? gradient : context_.mutant->local_gradient(step_, name, gradient.detach());
   if (context_.trace->enabled()) {
-    local_hashes_[index] =
-        context_.trace->tensor(Phase::local_gradients, name, view_of(seen.contiguous()), Sharing::own).hash;
+    at::Tensor& before = accumulated_[index];
+    const at::Tensor whole = before.defined() ? before + seen.detach() : seen;
+    if (last_pass_) {
+      local_hashes_[index] = context_.trace
+                                 ->tensor(Phase::local_gradients, name, view_of(whole.contiguous()),
+                                          Sharing::own, {}, keep_)
+                                 .hash;
+    }
+    before = last_pass_ ? at::Tensor() : whole.detach().clone();
   }
   return seen;
 }
 
-std::vector<int64_t> TracedStep::row_positions(std::size_t rows) const {
+std::vector<int64_t> TracedStep::row_positions(std::size_t first, std::size_t rows) const {
   std::vector<int64_t> positions(rows);
   for (std::size_t k = 0; k < rows; ++k) {
-    positions[k] = static_cast<int64_t>(k) * context_.comm->world_size() + context_.rank;
+    positions[k] = static_cast<int64_t>(first + k) * context_.comm->world_size() + context_.rank;
   }
   return positions;
 }
 
+std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options& options) const {
+  const auto all = static_cast<int64_t>(options.ids.size());
+  const int64_t micro_steps = context_.config->accumulation;
+  std::vector<Pass> passes;
+  for (int64_t micro = 0; micro < micro_steps; ++micro) {
+    const int64_t begin = micro * all / micro_steps;
+    const int64_t rows = (micro + 1) * all / micro_steps - begin;
+    const int64_t part = options.rows_a_part > 0 ? options.rows_a_part : std::max<int64_t>(rows, 1);
+    for (int64_t first = 0; first < std::max<int64_t>(rows, 1); first += part) {
+      Pass pass;
+      pass.input.step = step;
+      pass.input.ids.assign(options.ids.begin() + begin, options.ids.begin() + begin + rows);
+      pass.input.step_ids = options.ids;
+      pass.input.micro_step = micro;
+      pass.input.first_row = first;
+      pass.input.end_row = std::min(rows, first + part);
+      pass.first_of_micro_step = first == 0;
+      passes.push_back(std::move(pass));
+    }
+  }
+  passes.back().last = true;
+  return passes;
+}
+
+/// Forward and backward. Only the last pass of a step is reduced, as under DistributedDataParallel's no_sync.
+StepOutput TracedStep::run_pass(const Pass& pass) {
+  const bool reduce = pass.last && (context_.mutant == nullptr || context_.mutant->reduces(step_));
+  last_pass_ = pass.last;
+  if (reduce) {
+    reducer_->before_forward();
+  }
+  StepOutput output = context_.task->forward(pass.input);
+  if (const double factor = context_.mutant == nullptr ? 1 : context_.mutant->loss_factor(step_); factor != 1) {
+    output.loss = output.loss * factor;
+  }
+  if (reduce) {
+    reducer_->before_backward({output.loss});
+  }
+  return output;
+}
+
 TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
   step_ = step;
+  keep_ = options.keep;
   ParameterList& parameters = context_.task->parameters();
-  for (at::Tensor& parameter : parameters.tensors) {
-    parameter.mutable_grad() = at::Tensor();  // PyTorch's default: reset to None, not to zero
-  }
-  const auto rows = static_cast<int64_t>(options.ids.size());
-  const int64_t part = options.rows_a_part > 0 ? options.rows_a_part : std::max<int64_t>(rows, 1);
-  context_.beat(step, "forward");
-  Outcome outcome;
-  std::vector<StepOutput> parts;
-  for (int64_t first = 0; first < std::max<int64_t>(rows, 1); first += part) {
-    reducer_->before_forward();
-    parts.push_back(context_.task->forward({step, options.ids, first, std::min(rows, first + part)}));
-    reducer_->before_backward({parts.back().loss});
-    if (parts.size() == 1 && part >= rows) {
-      outcome.loss = parts.back().loss.item<double>();
-      trace_forward(options, parts, outcome);
+  if (context_.mutant == nullptr || context_.mutant->zeroes_gradients(step)) {
+    for (at::Tensor& parameter : parameters.tensors) {
+      parameter.mutable_grad() = at::Tensor();  // PyTorch's default: reset to None, not to zero
     }
-    parts.back().loss.backward();
-    outcome.loss = parts.size() == 1 ? parts.back().loss.item<double>()
-                                     : outcome.loss + parts.back().loss.item<double>();
   }
-  if (parts.size() > 1) {
-    trace_forward(options, parts, outcome);
+  accumulated_.assign(parameters.tensors.size(), at::Tensor());
+  context_.beat(step, "forward");
+  const std::vector<Pass> passes = passes_of(step, options);
+  Outcome outcome;
+  std::vector<StepOutput> outputs;
+  for (const Pass& pass : passes) {
+    outputs.push_back(run_pass(pass));
+    const double loss = outputs.back().loss.item<double>();
+    outcome.loss = passes.size() == 1 ? loss : outcome.loss + loss;
+    if (pass.last) {
+      // Before the last backward pass, whose records come behind.
+      trace_forward(options, passes, outputs, outcome);
+    }
+    outputs.back().loss.backward();
+  }
+  if (context_.mutant != nullptr) {
+    context_.mutant->reduced_gradients(step, parameters, *context_.comm);
   }
   outcome.gradient_norm_tensor = total_gradient_norm(parameters.tensors);
   outcome.gradient_norm = outcome.gradient_norm_tensor.item<double>();
-  outcome.scalars = std::move(parts.front().scalars);
+  outcome.scalars = std::move(outputs.front().scalars);
+  outcome.energy_positive = outputs.front().energy_positive;
   trace_gradients(options, outcome);
   return outcome;
 }
 
-void TracedStep::trace_forward(const Options& options, const std::vector<StepOutput>& parts,
-                               const Outcome& outcome) {
+void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& passes,
+                               const std::vector<StepOutput>& outputs, const Outcome& outcome) {
   TraceWriter& trace = *context_.trace;
   if (!trace.enabled()) {
     return;
   }
   trace.samples(options.ids);
-  for (std::size_t s = 0; s < parts.front().streams.size(); ++s) {
-    StreamUse use = parts.front().streams[s];
-    for (std::size_t p = 1; p < parts.size(); ++p) {
-      use.fingerprint += parts[p].streams[s].fingerprint;
-      use.draws += parts[p].streams[s].draws;
+  for (std::size_t s = 0; s < outputs.front().streams.size(); ++s) {
+    StreamUse use = outputs.front().streams[s];
+    for (std::size_t p = 1; p < outputs.size(); ++p) {
+      use.fingerprint += outputs[p].streams[s].fingerprint;
+      use.draws += outputs[p].streams[s].draws;
     }
     trace.random(use.name, use.fingerprint, use.draws);
   }
   trace.scalar(Phase::control, "learning_rate", options.learning_rate, Sharing::replicated);
-
-  std::vector<at::Tensor> energies;
-  for (const StepOutput& part : parts) {
-    energies.push_back(part.energies);
+  trace_energies(options, passes, outputs);
+  trace.scalar(Phase::loss, "loss", outcome.loss, Sharing::own);
+  for (const auto& [name, value] : outputs.front().scalars) {
+    trace.scalar(Phase::loss, name, value, Sharing::own);
   }
-  const at::Tensor all = parts.size() == 1 ? energies.front().contiguous() : at::cat(energies, 0);
-  if (options.keep == Keep::whole || trace.level() > TraceLevel::hash) {
-    // Ids of the candidates are needed where energies are kept whole; their number stands in the energies'
-    // shape.
-    const std::vector<int64_t>& columns = parts.front().column_ids;
-    const std::vector<int64_t> shape{static_cast<int64_t>(columns.size())};
-    trace.tensor(Phase::energies, "columns", {columns.data(), DType::int64, shape, {}}, Sharing::own, {},
+  if (options.keep == Keep::whole) {
+    // What the loss is recomputed from when it is asked which mistake gives the recorded value.
+    trace.scalar(Phase::loss, "row_weight", outputs.front().row_weight, Sharing::own);
+    std::vector<at::Tensor> rows;
+    for (const StepOutput& output : outputs) {
+      rows.push_back(output.row_losses_B.detach());
+    }
+    trace.tensor(Phase::loss, "row_losses", view_of(at::cat(rows).contiguous()), Sharing::own, options.ids,
                  options.keep);
   }
-  const std::vector<int64_t> positions = row_positions(options.ids.size());
-  trace.tensor(Phase::energies, "energies", view_of(all, positions), Sharing::own, options.ids, options.keep);
-  trace.scalar(Phase::loss, "loss", outcome.loss, Sharing::own);
-  for (const auto& [name, value] : parts.front().scalars) {
-    trace.scalar(Phase::loss, name, value, Sharing::own);
+}
+
+/// One record of energies a micro-step: its candidates are its own. The first one's name is plain, the next ones' end in
+/// their number.
+void TracedStep::trace_energies(const Options& options, const std::vector<Pass>& passes,
+                                const std::vector<StepOutput>& outputs) {
+  TraceWriter& trace = *context_.trace;
+  std::size_t first_row = 0;
+  for (std::size_t p = 0; p < passes.size();) {
+    const StepInput& input = passes[p].input;
+    const std::string suffix = input.micro_step == 0 ? "" : "." + std::to_string(input.micro_step);
+    const std::vector<int64_t>& columns = outputs[p].column_ids;
+    std::vector<at::Tensor> energies{outputs[p].energies};
+    for (++p; p < passes.size() && !passes[p].first_of_micro_step; ++p) {
+      energies.push_back(outputs[p].energies);
+    }
+    const at::Tensor all = energies.size() == 1 ? energies.front().contiguous() : at::cat(energies, 0);
+    if (options.keep == Keep::whole || trace.level() > TraceLevel::hash) {
+      // Ids of the candidates are needed where energies are kept whole; their number stands in the energies'
+      // shape.
+      const std::vector<int64_t> shape{static_cast<int64_t>(columns.size())};
+      trace.tensor(Phase::energies, "columns" + suffix, {columns.data(), DType::int64, shape, {}}, Sharing::own, {},
+                   options.keep);
+    }
+    trace.tensor(Phase::energies, "energies" + suffix, view_of(all, row_positions(first_row, input.ids.size())),
+                 Sharing::own, input.ids, options.keep);
+    first_row += input.ids.size();
   }
 }
 

@@ -18,7 +18,7 @@ class TracedStep {
 
   struct Options {
     Keep keep = Keep::by_level;  ///< of energies and reduced gradients
-    std::vector<int64_t> ids;    ///< this rank's rows
+    std::vector<int64_t> ids;    ///< this rank's rows of the step
     double learning_rate = 0;
     int64_t rows_a_part = 0;  ///< > 0: forward and backward over so many rows at a time (one process alone)
   };
@@ -26,6 +26,7 @@ class TracedStep {
     double loss = 0;
     double gradient_norm = 0;
     at::Tensor gradient_norm_tensor;
+    double energy_positive = 0;  ///< mean over this rank's rows
     std::vector<std::pair<std::string, double>> scalars;
   };
 
@@ -33,21 +34,35 @@ class TracedStep {
   /// energies, loss, local gradients, collectives, reduced gradients and their norm into the open step of the
   /// trace.
   Outcome run(int64_t step, const Options& options);
-
   /// Hooks record and mutate only while this is true.
   void listen(bool on) { listening_ = on; }
 
  private:
+  /// Rows that one forward pass takes: a part of a micro-step.
+  struct Pass {
+    StepInput input;
+    bool first_of_micro_step = true;
+    bool last = false;
+  };
+
+  std::vector<Pass> passes_of(int64_t step, const Options& options) const;
+  StepOutput run_pass(const Pass& pass);
   at::Tensor on_local_gradient(std::size_t index, const at::Tensor& gradient);
-  void trace_forward(const Options& options, const std::vector<StepOutput>& parts, const Outcome& outcome);
+  void trace_forward(const Options& options, const std::vector<Pass>& passes,
+                     const std::vector<StepOutput>& outputs, const Outcome& outcome);
+  void trace_energies(const Options& options, const std::vector<Pass>& passes,
+                      const std::vector<StepOutput>& outputs);
   void trace_gradients(const Options& options, const Outcome& outcome);
-  std::vector<int64_t> row_positions(std::size_t rows) const;
+  std::vector<int64_t> row_positions(std::size_t first, std::size_t rows) const;
 
   const RankContext& context_;
   std::vector<unsigned> hooks_;
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<uint64_t> local_hashes_, reduced_hashes_;
+  std::vector<at::Tensor> accumulated_;  ///< by parameter: gradients of the passes before the last
   int64_t step_ = 0;
+  Keep keep_ = Keep::by_level;
+  bool last_pass_ = true;
   bool listening_ = true;
 };
 

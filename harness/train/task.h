@@ -16,10 +16,11 @@ namespace lockstep {
 /// The rows of one rank at one step.
 struct StepInput {
   int64_t step = 0;
-  std::vector<int64_t> ids;  ///< sample ids of this rank's rows, in order
-  int64_t first_row =
-      0;  ///< forward over rows [first_row, end_row) alone: a part of the rank's rows, all candidates
-  int64_t end_row = 0;
+  std::vector<int64_t> ids;       ///< sample ids of this rank's rows of the micro-step, in order
+  std::vector<int64_t> step_ids;  ///< of all micro-steps of this step
+  int64_t micro_step = 0;
+  /// Forward over rows [first_row, end_row) alone: a part of the rank's rows, all candidates.
+  int64_t first_row = 0, end_row = 0;
 };
 
 struct StreamUse {
@@ -34,6 +35,7 @@ struct StepOutput {
   double row_weight = 1;            ///< of each row's loss in `loss`
   at::Tensor energies;              ///< [rows, candidates], detached: what the loss is made from
   std::vector<int64_t> column_ids;  ///< sample ids of the candidates
+  double energy_positive = 0;       ///< mean energy of the rows' own candidates
   std::vector<StreamUse> streams;
   std::vector<std::pair<std::string, double>> scalars;  ///< diagnostics by name; "loss" is added by the loop
 };

@@ -20,7 +20,7 @@ std::span<const MutantMaker> mutants();
 
 /// The configured mutant if it acts on this rank, else nothing. Throws std::invalid_argument if there is no
 /// such mutant.
-std::unique_ptr<Mutant> make_mutant(const MutantConfig& config, int rank);
+std::unique_ptr<Mutant> make_mutant(const RunConfig& config, int rank);
 
 std::unique_ptr<Mutant> make_flip_bit(const MutantConfig& config);
 std::unique_ptr<Mutant> make_grad_scale(const MutantConfig& config);

@@ -17,7 +17,8 @@ constexpr std::array kMutants{
 
 std::span<const MutantMaker> mutants() { return kMutants; }
 
-std::unique_ptr<Mutant> make_mutant(const MutantConfig& config, int rank) {
+std::unique_ptr<Mutant> make_mutant(const RunConfig& run, int rank) {
+  const MutantConfig& config = run.mutant;
   if (config.name == "none" || (config.rank >= 0 && config.rank != rank)) {
     return nullptr;
   }

@@ -9,6 +9,7 @@
 #include "harness/plan/planted.h"
 #include "scenarios/energy_evaluation.h"
 #include "scenarios/energy_model.h"
+#include "losses/loss.h"
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/scenario.h"
 
@@ -26,6 +27,7 @@ std::set<std::string> names(const Entries& entries) {
 
 TEST(Tables, EqualTheTorchFreeCatalogue) {
   EXPECT_EQ(names(scenarios()), names(catalogue_scenarios()));
+  EXPECT_EQ(names(losses()), names(catalogue_losses()));
   std::set<std::string> expected = names(mutants());
   expected.insert("none");
   EXPECT_EQ(names(catalogue_mutants()), expected);
@@ -33,8 +35,8 @@ TEST(Tables, EqualTheTorchFreeCatalogue) {
 
 TEST(Tables, RefuseUnknownNames) {
   EXPECT_THROW(make_scenario("enery"), std::invalid_argument);
-  MutantConfig config;
-  config.name = "flip";
+  RunConfig config;
+  config.mutant.name = "flip";
   EXPECT_THROW(make_mutant(config, 0), std::invalid_argument);
 }
 
@@ -138,14 +140,14 @@ TEST(EnergyTask, PartsOfABatchAddUpToTheWhole) {
   const std::unique_ptr<Scenario> scenario = make_scenario("energy");
   scenario->prepare(config);
   const std::unique_ptr<Comm> comm = make_solo_comm();
-  const std::unique_ptr<Task> task = scenario->make_task(config, *comm);
+  const std::unique_ptr<Task> task = scenario->make_task(config, *comm, nullptr);
   const std::vector<int64_t> ids{5, 3, 8, 21, 13, 1, 34, 2, 55, 89, 4, 7};
   const auto gradients = [&](int64_t part) {
     for (at::Tensor& parameter : task->parameters().tensors) {
       parameter.mutable_grad() = at::Tensor();
     }
     for (int64_t first = 0; first < 12; first += part) {
-      task->forward({4, ids, first, first + part}).loss.backward();
+      task->forward({4, ids, ids, 0, first, first + part}).loss.backward();
     }
     std::vector<at::Tensor> flat;
     for (const at::Tensor& parameter : task->parameters().tensors) {

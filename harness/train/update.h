@@ -1,0 +1,46 @@
+#pragma once
+// The second half of a step, which training and the forced comparison do alike: clip, update, running statistics; and the
+// state that it reads, kept whole in snapshots.
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/train/loop.h"
+#include "harness/train/optimizer.h"
+#include "harness/train/running_stats.h"
+#include "harness/train/step.h"
+
+namespace lockstep {
+
+/// Raw values by name, as a snapshot in a trace holds them: parameters by their names, "first_moment/NAME",
+/// "second_moment/NAME", "updates", buffers.
+using Snapshot = std::map<std::string, std::vector<std::byte>>;
+
+class Update {
+ public:
+  explicit Update(const RankContext& context);
+
+  /// Rate of the step, as a fault may have changed it.
+  double learning_rate(int64_t step) const;
+  /// From the reduced gradients that `outcome` tells of to the next parameters; writes those into the open step.
+  void apply(int64_t step, const TracedStep::Outcome& outcome, double rate, int64_t rows, Keep keep);
+  /// Writes parameters, optimizer state and buffers whole into the open step.
+  void snapshot();
+  /// The inverse. Throws std::runtime_error naming what the snapshot lacks.
+  void load(const Snapshot& snapshot);
+
+ private:
+  void clip(int64_t step, const TracedStep::Outcome& outcome);
+
+  const RankContext& context_;
+  Optimizer optimizer_;
+  std::optional<RunningStats> stats_;
+};
+
+/// Writes all parameters, equal on all ranks, into the open step.
+void trace_parameters(const RankContext& context, Phase phase, Keep keep);
+
+}  // namespace lockstep

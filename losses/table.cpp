@@ -1,0 +1,26 @@
+#include <array>
+#include <stdexcept>
+
+#include "losses/loss.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kLosses{
+    LossEntry{"infonce", &make_infonce_loss},
+};
+
+}  // namespace
+
+std::span<const LossEntry> losses() { return kLosses; }
+
+std::unique_ptr<Loss> make_loss(std::string_view name) {
+  for (const LossEntry& entry : kLosses) {
+    if (entry.name == name) {
+      return entry.make();
+    }
+  }
+  throw std::invalid_argument("no loss is called " + std::string(name));
+}
+
+}  // namespace lockstep
