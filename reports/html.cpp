@@ -49,7 +49,8 @@ void fact(Markup& out, std::string_view term, std::string_view value) {
 void write_facts(Markup& out, const Results& results) {
   const Summary& s = results.summary;
   out.open("dl", {{"class", "facts"}});
-  fact(out, "as expected", fmt::format("{} of {}", s.as_expected, counted(s.cells, "cell")));
+  fact(out, results.detection ? "right in all" : "as expected",
+       fmt::format("{} of {}", s.as_expected, counted(s.cells, results.detection ? "trial" : "cell")));
   if (s.power_controls > 0) {
     fact(out, "power controls", fmt::format("{} of {} divergent", s.power_controls_caught, s.power_controls));
   }
@@ -157,7 +158,10 @@ std::string html_report(const Results& results) {
   out.close();
   const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(),
                                        [](const auto& c) { return c.outcome.has_value(); });
-  if (!results.cells.empty()) {
+  if (results.detection) {
+    // A thousand trials are told in sum; those that went wrong are in its list.
+    write_detection(out, page);
+  } else if (!results.cells.empty()) {
     if (results.question == Question::mechanism) write_band_plot(out, page);
     if (results.question == Question::outcome || has_outcome) write_outcome_plot(out, page);
     write_curves(out, page);

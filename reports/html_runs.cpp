@@ -139,7 +139,7 @@ void write_provenance(Markup& out, const Page& page) {
   const Results& results = page.results;
   open_section(out, "provenance", "What differs in how they were run", "");
   const Pairs equal = equal_fields(results);
-  if (!results.cells.empty()) {
+  if (!results.cells.empty() && !results.detection) {
     write_config_differences(out, page);
     if (!equal.empty()) {
       out.open("details").element(
@@ -163,7 +163,7 @@ void write_commands(Markup& out, const Page& page) {
   if (!any) return;
   open_section(out, "again", "Run it again", "");
   if (!results.rerun.empty()) out.element("p", {}, "The whole matrix:").element("pre", {}, results.rerun);
-  for (std::size_t i = 0; i < results.cells.size(); ++i) {
+  for (std::size_t i = 0; i < results.cells.size() && !results.detection; ++i) {
     if (results.cells[i].rerun.empty()) continue;
     out.element("p", {{"id", "again-" + page.anchors[i]}}, name_words(results.cells[i].scenario) + ":");
     out.element("pre", {}, results.cells[i].rerun);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "reports/detection.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"
@@ -94,7 +95,9 @@ std::string markdown_summary(const Results& results) {
     out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
   out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
   std::size_t rows = 0;
-  if (!results.cells.empty()) {
+  const bool by_trial = results.detection.has_value();
+  if (by_trial) out.add(detection_markdown(*results.detection));
+  if (!results.cells.empty() && !by_trial) {
     const double level = 1 - results.primary.alpha;
     out.add(
         fmt::format("| cell | verdict | expected | difference | {} interval | mechanism | note |\n"

@@ -89,6 +89,9 @@ Status status_of(const Results& results) {
   if (!summary.can_tell) return {"?", "bad", "Cannot tell", missed_controls(results)};
   if (const std::string refusal = margin_refusal(summary); !refusal.empty())
     return {"×", "bad", "Margin refused", refusal};
+  // Rates decide there, and the sentence says which fall short.
+  if (results.detection && summary.exit_code == 0) return {"✓", "ok", "As expected", summary.sentence};
+  if (results.detection && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};
   const std::string unexpected = unexpected_cells(results);
   switch (summary.exit_code) {
     case 0: return {"✓", "ok", "As expected", "Every verdict is an expected one."};

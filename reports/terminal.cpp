@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reports/detection.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"
@@ -98,7 +99,8 @@ std::string terminal_table(const Results& results, bool colour, int width) {
   const Status status = status_of(results);
   std::string out =
       paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
-  const std::vector<Row> rows = rows_of(results);
+  if (results.detection) out += detection_text(*results.detection) + "\n" + wrapped(detection_caption(*results.detection), std::min(columns, 118));
+  const std::vector<Row> rows = results.detection ? std::vector<Row>{} : rows_of(results);
   const int name = std::min(widest(rows, &Row::name), std::max(12, columns / 3));
   const int verdict = widest(rows, &Row::verdict), difference = widest(rows, &Row::difference);
   for (const Row& row : rows) {

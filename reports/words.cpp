@@ -176,6 +176,10 @@ std::string question_words(const Results& results) {
     return fmt::format("mechanism: are the same numbers computed, {}, {}", counted(results.steps, "step"),
                        seeds);
   }
+  if (results.question == Question::detection) {
+    return fmt::format("detection: which planted faults are found and named, {}, {}",
+                       counted(static_cast<int64_t>(results.cells.size()), "trial"), counted(results.steps, "step"));
+  }
   return fmt::format("outcome: {}, margin ± {:g}, {}", clean_line(results.primary.metric),
                      results.primary.margin,
                      counted(static_cast<int64_t>(results.seeds.size()), "paired seed"));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 #include <stdexcept>
 #include <unordered_map>
@@ -10,6 +12,7 @@
 #include "harness/judge/certificate.h"
 #include "harness/judge/claims.h"
 #include "harness/judge/config_table.h"
+#include "harness/judge/detection.h"
 #include "harness/judge/outcome.h"
 #include "harness/judge/parallel.h"
 #include "harness/judge/stats.h"
@@ -51,6 +54,9 @@ class MatrixJudge {
   CellResult judge_cell(const Cell& cell) const;
   std::vector<ClaimResult> judge_claims(const std::vector<CellResult>& cells) const;
   ReferenceResult judge_reference(const Cell& cell) const;
+  /// The largest relative difference of the training loss to the reference's at any step; infinite if the cell's run
+  /// left no finite curve.
+  double loss_gap(const Cell& cell) const;
 
  private:
   std::string dir_of(const PlannedRun& run) const { return options_.out_dir + "/runs/" + run.id; }
@@ -85,7 +91,7 @@ std::vector<SeedPair> MatrixJudge::pair_seeds(const Cell& cell) const {
     return found == plan_.runs.end() ? nullptr : &*found;
   };
   std::vector<SeedPair> pairs;
-  for (int64_t seed : plan_.matrix.seeds) {
+  for (int64_t seed : seeds_of(plan_.matrix, cell)) {
     SeedPair pair{seed, find_run(plan_, cell.name, RunRole::cell, seed),
                   find_run(plan_, cell.reference_name, RunRole::reference, seed)};
     // The gradients at the reference's weights are all that a certificate needs of a cell.
@@ -367,6 +373,21 @@ std::vector<ClaimResult> MatrixJudge::judge_claims(const std::vector<CellResult>
   return lockstep::judge_claims(plan_.matrix.claims, evidence);
 }
 
+double MatrixJudge::loss_gap(const Cell& cell) const {
+  const SeedPair pair = pair_seeds(cell).front();
+  if (!pair.cell || !pair.reference) return std::numeric_limits<double>::infinity();
+  const RunEvidence &own = evidence_of(*pair.cell), &reference = evidence_of(*pair.reference);
+  const auto a = reference.curves.find("loss"), b = own.curves.find("loss");
+  if (own.failure || a == reference.curves.end() || b == own.curves.end())
+    return std::numeric_limits<double>::infinity();
+  double gap = 0;
+  for (std::size_t i = 0; i < std::min(a->second.values.size(), b->second.values.size()); ++i) {
+    const double expected = a->second.values[i];
+    gap = std::max(gap, std::abs(b->second.values[i] - expected) / std::max(std::abs(expected), 1e-12));
+  }
+  return gap;
+}
+
 }  // namespace
 
 Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources) {
@@ -389,8 +410,15 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
     results.certificate = certificate_of(results.cells, matrix.band.exact);
   }
   results.claims = judge.judge_claims(results.cells);
+  if (matrix.question == Question::detection) {
+    std::vector<double> gaps;
+    for (const Cell& cell : matrix.cells) gaps.push_back(judge.loss_gap(cell));
+    results.detection = score_detection(matrix, results.cells, gaps);
+  }
   std::set<std::string> seen;
   for (const Cell& cell : matrix.cells) {
+    // Hundreds of references that only serve a trial each say nothing by themselves.
+    if (results.detection) break;
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
   }
   results.provenance = gather_provenance(plan, options.out_dir);

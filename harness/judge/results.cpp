@@ -182,6 +182,40 @@ Json reference(const ReferenceResult& r) {
           {"curves", list(r.curves, curve)}};
 }
 
+Json detection_rate(const DetectionRate& r) {
+  return {{"what", r.what},         {"hits", r.hits},   {"of", r.of},
+          {"interval", interval(r.interval)}, {"asked", r.asked < 0 ? Json(nullptr) : Json(r.asked)},
+          {"at_most", r.at_most}, {"enough", r.enough}};
+}
+
+Json detection_row(const DetectionRow& r) {
+  return {{"mutant", r.mutant},
+          {"report", r.report},
+          {"trials", r.trials},
+          {"caught", r.caught},
+          {"exact_step", r.exact_step},
+          {"exact_place", r.exact_place},
+          {"exact", r.exact},
+          {"right_cause", r.right_cause},
+          {"wrong_cause", r.wrong_cause},
+          {"by_loss_curve", r.by_loss_curve},
+          {"first_found", r.first_found}};
+}
+
+Json detection(const Detection& d) {
+  const auto miss = [](const DetectionMiss& m) {
+    return Json{{"cell", m.cell}, {"wrong", m.wrong}, {"planted", m.planted}, {"said", m.said}, {"rerun", m.rerun}};
+  };
+  return {{"passed", d.passed},
+          {"loss_tolerance", d.loss_tolerance},
+          {"clean", d.clean},
+          {"false_alarms", d.false_alarms},
+          {"rates", list(d.rates, detection_rate)},
+          {"detectors", d.detectors},
+          {"mutants", list(d.rows, detection_row)},
+          {"misses", list(d.misses, miss)}};
+}
+
 Json summary(const Summary& s) {
   return {{"sentence", s.sentence},
           {"exit_code", s.exit_code},
@@ -201,7 +235,7 @@ Json summary(const Summary& s) {
 }  // namespace
 
 std::string results_to_json(const Results& r) {
-  const Json document = {{"schema_version", r.schema_version},
+  Json document = {{"schema_version", r.schema_version},
                          {"name", r.name},
                          {"config_file", r.config_file},
                          {"question", name_of(r.question)},
@@ -219,6 +253,7 @@ std::string results_to_json(const Results& r) {
                          {"claims", list(r.claims, claim)},
                          {"provenance", rows(r.provenance)},
                          {"rerun", r.rerun}};
+  if (r.detection) document["detection"] = detection(*r.detection);
   // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

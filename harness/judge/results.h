@@ -195,6 +195,42 @@ struct ClaimResult {
   std::vector<std::string> shows;            ///< cells
 };
 
+/// A share of a detection matrix's trials.
+struct DetectionRate {
+  std::string what;              ///< "caught"
+  int64_t hits = 0, of = 0;
+  Interval interval;             ///< Clopper-Pearson
+  double asked = -1;             ///< the least share of hits, or the most; negative: nothing is asked
+  bool at_most = false;
+  bool enough = true;
+};
+
+/// The trials of one mutant, or of all pairs.
+struct DetectionRow {
+  std::string mutant, report;    ///< report: the public one that it stands for, "owner/repository#number"
+  int trials = 0, caught = 0;
+  int exact_step = 0, exact_place = 0, exact = 0;   ///< of the caught: step, place, both
+  int right_cause = 0, wrong_cause = 0;
+  int by_loss_curve = 0;         ///< what a comparison of the loss curves would have found
+  std::vector<int> first_found;  ///< by detector: the trials that it was the first to show
+};
+
+/// A trial that did not come out as it must.
+struct DetectionMiss {
+  std::string cell, wrong, planted, said, rerun;
+};
+
+/// Which planted faults were found and named, and what clean pairs raised.
+struct Detection {
+  std::vector<std::string> detectors;
+  std::vector<DetectionRow> rows;     ///< mutants in the table's order, then "pairs"
+  std::vector<DetectionRate> rates;
+  std::vector<DetectionMiss> misses;
+  int64_t clean = 0, false_alarms = 0;
+  double loss_tolerance = 0;          ///< relative, of the loss curves
+  bool passed = true;                 ///< every rate is enough
+};
+
 struct Summary {
   int cells = 0, as_expected = 0, failed = 0, undecided = 0, power_controls = 0, power_controls_caught = 0;
   int runs = 0, runs_reused = 0;
@@ -219,6 +255,7 @@ struct Results {
   /// Build, versions, host, threads, data, environment; what differs between runs first.
   std::vector<std::pair<std::string, std::string>> provenance;
   std::string rerun;
+  std::optional<Detection> detection;  ///< of the question of detection alone
   Summary summary;
 };
 

@@ -256,6 +256,47 @@ ReferenceResult read_reference(const Json& j) {
   return r;
 }
 
+DetectionRate read_detection_rate(const Json& j) {
+  const Json& asked = j.at("asked");
+  return {text(j, "what"), integer(j, "hits"), integer(j, "of"), read_interval(j.at("interval")),
+          asked.is_null() ? -1 : asked.get<double>(), flag(j, "at_most"), flag(j, "enough")};
+}
+
+DetectionRow read_detection_row(const Json& j) {
+  DetectionRow r;
+  r.mutant = text(j, "mutant");
+  r.report = text(j, "report");
+  r.trials = small(j, "trials");
+  r.caught = small(j, "caught");
+  r.exact_step = small(j, "exact_step");
+  r.exact_place = small(j, "exact_place");
+  r.exact = small(j, "exact");
+  r.right_cause = small(j, "right_cause");
+  r.wrong_cause = small(j, "wrong_cause");
+  r.by_loss_curve = small(j, "by_loss_curve");
+  r.first_found = j.at("first_found").get<std::vector<int>>();
+  return r;
+}
+
+Detection read_detection(const Json& j) {
+  Detection d;
+  d.passed = flag(j, "passed");
+  d.loss_tolerance = read_number(j.at("loss_tolerance"));
+  d.clean = integer(j, "clean");
+  d.false_alarms = integer(j, "false_alarms");
+  d.rates = read_list(j.at("rates"), read_detection_rate);
+  d.detectors = j.at("detectors").get<std::vector<std::string>>();
+  d.rows = read_list(j.at("mutants"), read_detection_row);
+  for (const DetectionRow& row : d.rows) {
+    if (row.first_found.size() != d.detectors.size())
+      throw std::runtime_error("the row of " + row.mutant + " has not one count a detector");
+  }
+  d.misses = read_list(j.at("misses"), [](const Json& m) {
+    return DetectionMiss{text(m, "cell"), text(m, "wrong"), text(m, "planted"), text(m, "said"), text(m, "rerun")};
+  });
+  return d;
+}
+
 Summary read_summary(const Json& j) {
   Summary s;
   s.sentence = text(j, "sentence");
@@ -297,6 +338,7 @@ Results read_document(const Json& j) {
   r.claims = read_list(j.at("claims"), read_claim);
   r.provenance = read_rows(j.at("provenance"));
   r.rerun = text(j, "rerun");
+  if (j.contains("detection")) r.detection = read_detection(j.at("detection"));
   return r;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "harness/judge/detection.h"
 #include "harness/judge/judge.h"
 #include "harness/judge/metric_names.h"
 #include "harness/judge/outcome.h"
@@ -272,6 +273,7 @@ std::vector<std::string> claim_sentences(const Results& results) {
 
 std::string sentence_of(const Results& results, const Summary& summary) {
   if (results.cells.empty()) return "Nothing was selected.";
+  if (results.detection) return detection_sentence(*results.detection);
   const Sorted sorted = sort_cells(results);
   std::vector<std::string> all, controls = control_sentences(results);
   if (summary.margin_refused) all.push_back(summary.margin_text);
@@ -321,7 +323,11 @@ int exit_code(const Results& results, bool margin_refused) {
 
 }  // namespace
 
-int exit_code_of(const Results& results) { return exit_code(results, results.summary.margin_refused); }
+int exit_code_of(const Results& results) {
+  // Rates decide there, not each trial.
+  if (results.detection && !results.cells.empty()) return results.detection->passed ? 0 : 1;
+  return exit_code(results, results.summary.margin_refused);
+}
 
 Summary summarize_results(const Results& results) {
   Summary summary;
@@ -338,7 +344,7 @@ Summary summarize_results(const Results& results) {
       summary.can_tell = false;
   }
   check_margin(results, summary);
-  summary.exit_code = exit_code(results, summary.margin_refused);
+  summary.exit_code = results.detection ? exit_code_of(results) : exit_code(results, summary.margin_refused);
   summary.sentence = sentence_of(results, summary);
   return summary;
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <sstream>
 
+#include "harness/plan/detection.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/select.h"
 
@@ -51,14 +52,18 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
   Problems problems(file_name);
   MatrixSource source = read_source(text, file_name, overrides, problems);
   std::vector<Cell> cells;
-  if (source.sound) cells = expand_cells(source, problems);
+  const bool detects = source.matrix.question == Question::detection;
+  if (source.sound) cells = detects ? detection_cells(source, problems) : expand_cells(source, problems);
   if (source.sound) check_claims(source.matrix.claims, cells, problems);
   select_cells(overrides.only, cells, source.sound, problems);
   if (source.sound) check_matrix(source, cells, problems);
   problems.throw_if_any();
   Matrix matrix = std::move(source.matrix);
   clip_forced_steps(matrix, source.base.steps);
-  for (const Cell& cell : cells) clip_forced_steps(matrix, cell.config.steps);
+  // Runs of a detection matrix differ in length: there the planner clips each run's own.
+  if (!detects) {
+    for (const Cell& cell : cells) clip_forced_steps(matrix, cell.config.steps);
+  }
   drop_unselected_claims(matrix, cells, overrides);
   matrix.cells = std::move(cells);
   return matrix;
@@ -80,7 +85,13 @@ bool asks_outcome(Question question) {
   return question == Question::outcome || question == Question::claims;
 }
 
-bool derives_reference(Question question) { return question == Question::certificate; }
+bool derives_reference(Question question) {
+  return question == Question::certificate || question == Question::detection;
+}
+
+std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell) {
+  return matrix.question == Question::detection ? std::vector<int64_t>{cell.config.seed} : matrix.seeds;
+}
 
 const char* name_of(VerdictKind kind) {
   switch (kind) {

@@ -29,6 +29,16 @@ struct BandConfig {
   double exact = 0;  ///< > 0: a group's band is this times max(|g_ref|, |sum of |terms||), no repeats
 };
 
+/// What a detection matrix plants and draws.
+struct DetectionConfig {
+  std::vector<std::string> mutants;        ///< planted one at a time; empty: all of the table
+  std::vector<int64_t> seeds{0, 1, 2, 3, 4};  ///< trials of each mutant
+  int64_t pairs = 30;     ///< trials with two mutants at once
+  int64_t clean = 1000;   ///< trials with none
+  int64_t steps = 20;     ///< of every planted run; clean ones have 1 to so many
+  int64_t draw_seed = 1;  ///< of everything that is drawn
+};
+
 /// Which execution the ranks of cells get.
 enum class RanksPolicy { automatic, emulated, real };  ///< automatic: emulated, certified by a real prefix
 
@@ -54,6 +64,7 @@ struct Matrix {
   int64_t certify_steps = 50;         ///< length of the real prefix of each cell, one seed a cell; 0: none
   std::vector<int64_t> forced_steps;  ///< clipped to < steps; empty: no forced comparison
   std::vector<int64_t> seeds;
+  DetectionConfig detection;          ///< of the question of detection alone
   bool allow_unequal_batch = false;  ///< a cell may have another global batch than its reference
   std::vector<Claim> claims;         ///< of the question of claims alone
   std::vector<Cell> cells;
@@ -86,6 +97,8 @@ std::string config_schema();
 bool asks_outcome(Question question);
 /// Is every cell's reference derived from the cell, not written by the user?
 bool derives_reference(Question question);
+/// The seeds that a cell runs with: the matrix's, or in a detection matrix, whose cells draw theirs, its own.
+std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell);
 
 const char* name_of(VerdictKind kind);
 const char* name_of(Question question);

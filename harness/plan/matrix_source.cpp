@@ -7,13 +7,15 @@
 #include <filesystem>
 
 #include "harness/plan/catalogue.h"
+#include "harness/plan/detection.h"
 #include "harness/plan/seeds.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 8> kSections{"seeds",   "reference",      "axes",   "exclude",
-                                                    "include", "power_controls", "expect", "claims"};
+constexpr std::array<std::string_view, 10> kSections{
+    "seeds",   "reference",      "axes",   "exclude", "include",
+    "power_controls", "expect", "claims", "detection.mutants", "detection.seeds"};
 constexpr std::array<VerdictKind, 6> kVerdicts{VerdictKind::identical,    VerdictKind::within_envelope,
                                                VerdictKind::equivalent,   VerdictKind::divergent,
                                                VerdictKind::inconclusive, VerdictKind::failed};
@@ -89,9 +91,14 @@ class SourceReader {
       source_.set_keys.insert("seeds");
     }
     if (source_.matrix.seeds.empty()) source_.matrix.seeds = {0};
+    if (source_.matrix.question == Question::detection) {
+      const std::size_t before = problems_.size();
+      finish_detection(source_, !overrides.seeds.empty(), problems_);
+      if (problems_.size() != before) source_.sound = false;
+    }
     source_.base.seed = source_.matrix.seeds.front();
     if (source_.matrix.ranks == RanksPolicy::real) source_.base.ranks = RankKind::real;
-    if (!is_given("forced_steps")) {
+    if (!is_given("forced_steps") && source_.matrix.question != Question::detection) {
       source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
     }
     if (source_.matrix.question == Question::certificate) certificate_defaults();
@@ -162,7 +169,7 @@ class SourceReader {
       entry.key.erase(0, kReference.size());
       replace(reference_, std::move(entry));
       reference_given_ = true;
-    } else if (entry.key != "seeds" &&
+    } else if (!entry.key.ends_with("seeds") && entry.key != "detection.mutants" &&
                std::find(kSections.begin(), kSections.end(), entry.key) != kSections.end()) {
       problems_.add(entry.place, fmt::format("{} can be given in the file alone", entry.key));
     } else {
@@ -175,6 +182,10 @@ class SourceReader {
       if (entry.key != "axes") source_.places[entry.key] = entry.place;
       if (entry.key == "seeds") {
         watch([&] { read_seeds(entry.value, source_.matrix.seeds, problems_); });
+      } else if (entry.key == "detection.seeds") {
+        watch([&] { read_seeds(entry.value, source_.matrix.detection.seeds, problems_); });
+      } else if (entry.key == "detection.mutants") {
+        watch([&] { read_mutants(entry, source_.matrix.detection, problems_); });
       } else if (entry.key == "exclude" || entry.key == "power_controls") {
         read_rules(entry, entry.key == "exclude" ? source_.exclude : source_.power_controls);
       } else if (entry.key == "include") {
@@ -185,7 +196,7 @@ class SourceReader {
         source_.matrix.claims = read_claims(entry.value, problems_);
       } else if (const MatrixField* field = find_matrix_field(entry.key)) {
         const auto read = [&] { read_field(field->spec, field->of(source_.matrix), entry.value, problems_); };
-        if (entry.key == "ranks") {
+        if (entry.key == "ranks" || entry.key == "question" || entry.key.starts_with("detection.")) {
           watch(read);
         } else {
           read();
@@ -198,7 +209,7 @@ class SourceReader {
       problems_.add({0, 1, 1}, "name is missing: it names the output folder");
     }
     const bool derived = derives_reference(source_.matrix.question);
-    if (derived && (find("reference") != nullptr || reference_given_)) {
+    if (source_.matrix.question == Question::certificate && (find("reference") != nullptr || reference_given_)) {
       problems_.add(source_.place_of("reference"),
                     fmt::format("the question of {} derives the reference of each cell: leave it out",
                                 name_of(source_.matrix.question)));

@@ -41,9 +41,16 @@ std::vector<int64_t> merged(std::vector<int64_t> a, const std::vector<int64_t>& 
   return a;
 }
 
+std::vector<int64_t> below(std::vector<int64_t> steps, int64_t end) {
+  std::erase_if(steps, [end](int64_t step) { return step >= end; });
+  return steps;
+}
+
 // A reference with the same bits, or another layout: the first needs no band, the second cannot do without.
 bool wants_forced(const Matrix& matrix, const Cell& cell) {
   if (matrix.forced_steps.empty()) return false;
+  // A run that must fail has no step that could be compared.
+  if (cell.expected == std::vector{VerdictKind::failed}) return false;
   // The reference's batch does not fit into a step of another size.
   if (cell.config.layout.global_batch() != cell.reference.layout.global_batch()) return false;
   if (matrix.question == Question::certificate) return true;
@@ -77,14 +84,14 @@ class Planner {
     std::string first_run;  ///< id of the run of the first seed
   };
 
-  int64_t first_seed() const { return matrix_.seeds.front(); }
+  int64_t first_seed(const Cell& cell) const { return seeds_of(matrix_, cell).front(); }
 
   // Cells of one reference share its runs; equal configs are one reference whatever they are called.
   void gather_references() {
     std::unordered_map<std::string, std::size_t> by_hash;
     for (const Cell& cell : matrix_.cells) {
       RunConfig config = cell.reference;
-      config.seed = first_seed();
+      config.seed = first_seed(cell);
       const auto [at, is_new] = by_hash.emplace(config_hash(config), references_.size());
       if (is_new) references_.push_back({&cell, false, ""});
       references_[at->second].forced |= wants_forced(matrix_, cell);
@@ -93,23 +100,24 @@ class Planner {
   }
 
   void add_reference(Reference& reference) {
-    for (const int64_t seed : matrix_.seeds) {
+    const int64_t first_seed = this->first_seed(*reference.first);
+    for (const int64_t seed : seeds_of(matrix_, *reference.first)) {
       RunConfig config = reference.first->reference;
       config.seed = seed;
       // One seed's snapshots serve all forced runs; the others stay lean.
-      if (reference.forced && seed == first_seed()) {
-        config.snapshot_steps = merged(config.snapshot_steps, matrix_.forced_steps);
+      if (reference.forced && seed == first_seed) {
+        config.snapshot_steps = merged(config.snapshot_steps, below(matrix_.forced_steps, config.steps));
       }
       const std::size_t run = add(RunRole::reference, reference.first->reference_name, std::move(config));
-      if (seed == first_seed()) reference.first_run = runs_[run].id;
+      if (seed == first_seed) reference.first_run = runs_[run].id;
     }
   }
 
   RunConfig forced(RunConfig config, const Reference& reference, int repeat) const {
-    config.seed = first_seed();
+    config.seed = first_seed(*reference.first);
     config.snapshot_steps.clear();
     config.eval_every = 0;
-    config.forced = ForcedConfig{reference.first_run, matrix_.forced_steps, repeat};
+    config.forced = ForcedConfig{reference.first_run, below(matrix_.forced_steps, config.steps), repeat};
     return config;
   }
 
@@ -127,7 +135,7 @@ class Planner {
   void add_cell(const Cell& cell, const Reference& reference) {
     // A certificate is of gradients at the reference's weights: how the cell itself would train is no part of it.
     const bool trains = matrix_.question != Question::certificate;
-    for (const int64_t seed : trains ? matrix_.seeds : std::vector<int64_t>{}) {
+    for (const int64_t seed : trains ? seeds_of(matrix_, cell) : std::vector<int64_t>{}) {
       RunConfig config = cell.config;
       config.seed = seed;
       add(RunRole::cell, cell.name, std::move(config));
@@ -135,7 +143,7 @@ class Planner {
     if (trains && matrix_.ranks == RanksPolicy::automatic && cell.config.ranks == RankKind::emulated &&
         cell.config.layout.world_size > 1 && matrix_.certify_steps > 0) {
       RunConfig config = cell.config;
-      config.seed = first_seed();
+      config.seed = first_seed(cell);
       config.ranks = RankKind::real;
       config.eval_every = 0;
       config.stop_after = matrix_.certify_steps < config.steps ? matrix_.certify_steps : 0;

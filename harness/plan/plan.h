@@ -55,6 +55,9 @@ const PlannedRun* find_run(const Plan& plan, const std::string& cell, RunRole ro
 /// Seconds until everything that is not reused has run, `jobs` cores given (0: those of this machine).
 double estimate_total_s(const Plan& plan, int jobs = 0);
 
+/// Bytes of all runs' traces on disk, by a rough model of the energy model on synthetic data.
+double estimate_trace_bytes(const Plan& plan);
+
 /// What would run, for people: one line for the runs that differ by seed alone, then the totals.
 std::string plan_text(const Plan& plan, int jobs = 0);
 /// The same as JSON, every run with its config.

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "harness/plan/errors.h"
+#include "harness/plan/planted.h"
 
 namespace lockstep {
 namespace {
@@ -97,6 +98,27 @@ double modelled_s(const PlannedRun& run) {
     evaluations = 1 + (config.eval_every > 0 ? steps / static_cast<double>(config.eval_every) : 0);
   }
   return kStartS + (real ? kStartRankS * ranks : 0) + (steps * step_ms + evaluations * kEvaluationMs) / 1000;
+}
+
+double modelled_trace_bytes(const PlannedRun& run) {
+  // A record's name, shape and statistics; a float.
+  constexpr double kRecord = 120, kValue = 4;
+  const RunConfig& config = run.config;
+  const std::vector<ModelParameter> parameters = energy_parameters(config, config.data.channels);
+  double values = 0;
+  for (const ModelParameter& parameter : parameters) values += static_cast<double>(parameter.elements());
+  const auto tensors = static_cast<double>(parameters.size());
+  const auto steps = static_cast<double>(steps_to_run(config));
+  const double ranks = config.layout.world_size, rows = config.layout.global_batch();
+  const double records = steps * ranks * kRecord * (3 * tensors + 15);
+  if (config.forced.from.empty()) {
+    const double whole = config.trace == TraceLevel::full ? steps * values * kValue * (ranks + 2) : 0;
+    const bool moments = config.optimizer != OptimizerKind::sgd;
+    const auto snapshots = static_cast<double>(config.snapshot_steps.size() + 1);
+    return records + whole + snapshots * values * kValue * (moments ? 3 : 1);
+  }
+  // Every rank's local gradients, rank 0's reduced ones and parameters, sums of terms; the block of energies.
+  return records + steps * kValue * (values * (ranks + 3) + rows * rows);
 }
 
 void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, const BuildIdentity& identity) {

@@ -9,6 +9,7 @@
 
 #include "harness/plan/errors.h"
 #include "harness/plan/plan.h"
+#include "harness/plan/plan_history.h"
 
 namespace lockstep {
 namespace {
@@ -38,17 +39,25 @@ std::string counted(std::size_t n, std::string_view noun) {
 // Runs that differ by seed (or by permutation) alone: one line of the text.
 struct Line {
   const PlannedRun* first = nullptr;
+  std::string name;
   std::size_t runs = 0, reused = 0;
   double estimate_s = 0;
   std::string why;
 };
 
+// Of a detection matrix, whose trials are many: "flip_bit" of "flip_bit #3", "1x24" of "1x24 #5d9e2c7a".
+std::string line_name(const Plan& plan, const PlannedRun& run) {
+  if (plan.matrix.question != Question::detection) return run.cell;
+  if (run.cell.find(" + ") != std::string::npos) return "pairs";
+  return run.cell.substr(0, run.cell.rfind(" #"));
+}
+
 std::vector<Line> lines_of(const Plan& plan) {
   std::vector<Line> lines;
   std::map<std::pair<RunRole, std::string>, std::size_t> index;
   for (const PlannedRun& run : plan.runs) {
-    const auto [at, is_new] = index.emplace(std::pair(run.role, run.cell), lines.size());
-    if (is_new) lines.push_back({&run, 0, 0, 0, ""});
+    const auto [at, is_new] = index.emplace(std::pair(run.role, line_name(plan, run)), lines.size());
+    if (is_new) lines.push_back({&run, line_name(plan, run), 0, 0, 0, ""});
     Line& line = lines[at->second];
     ++line.runs;
     if (run.reused) {
@@ -101,6 +110,10 @@ std::string headline(const Matrix& matrix) {
     return fmt::format("{} · certificate: {} within {:g} of their plain references\n", matrix.name,
                        counted(matrix.cells.size(), "cell"), matrix.band.exact);
   }
+  if (matrix.question == Question::detection) {
+    return fmt::format("{} · detection: {}, each of 1 to {} steps\n", matrix.name,
+                       counted(matrix.cells.size(), "trial"), matrix.detection.steps);
+  }
   return fmt::format("{} · {}: {}, margin ± {}, {} paired {}\n", matrix.name, name_of(matrix.question),
                      matrix.primary.metric, matrix.primary.margin, matrix.seeds.size(), matrix.seeds.size() == 1 ? "seed" : "seeds");
 }
@@ -124,17 +137,25 @@ double estimate_total_s(const Plan& plan, int jobs) {
   return std::max(core_seconds / cores, longest);
 }
 
+double estimate_trace_bytes(const Plan& plan) {
+  double bytes = 0;
+  for (const PlannedRun& run : plan.runs) bytes += modelled_trace_bytes(run);
+  return bytes;
+}
+
 std::string plan_text(const Plan& plan, int jobs) {
   std::vector<std::vector<std::string>> rows{
       {"ROLE", "NAME", "RUNS", "RANKS", "STEPS", "ESTIMATE", "REUSED"}};
   std::size_t reused = 0;
+  const bool various = plan.matrix.question == Question::detection;
   for (const Line& line : lines_of(plan)) {
     reused += line.reused;
     const std::string all = line.reused == 0           ? "no"
                             : line.reused == line.runs ? "all"
                                                        : fmt::format("{}", line.reused);
-    rows.push_back({role_text(line.first->role), line.first->cell, fmt::format("{}", line.runs),
-                    ranks_text(line.first->config), fmt::format("{}", steps_to_run(line.first->config)),
+    rows.push_back({role_text(line.first->role), line.name, fmt::format("{}", line.runs),
+                    various ? "" : ranks_text(line.first->config),
+                    various ? "" : fmt::format("{}", steps_to_run(line.first->config)),
                     line.reused == line.runs ? "-" : duration(line.estimate_s),
                     line.why.empty() ? all : all + ": " + line.why});
   }
@@ -142,9 +163,11 @@ std::string plan_text(const Plan& plan, int jobs) {
   std::string out = headline(plan.matrix);
   if (!plan.matrix.question_text.empty()) out += plan.matrix.question_text + "\n";
   out += table(rows);
-  out += fmt::format("{}: {} to run, {} reused; about {} on {}\n", counted(plan.runs.size(), "run"),
+  out += fmt::format("{}: {} to run, {} reused; about {} on {}", counted(plan.runs.size(), "run"),
                      plan.runs.size() - reused, reused, duration(estimate_total_s(plan, cores)),
                      counted(static_cast<std::size_t>(cores), "core"));
+  if (various) out += fmt::format(", about {:.1f} GB of traces", estimate_trace_bytes(plan) / 1e9);
+  out += "\n";
   return out;
 }
 

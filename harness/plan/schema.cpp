@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/mutants.h"
 
 namespace lockstep {
 namespace {
@@ -114,6 +115,14 @@ Json claims_schema() {
   return list_of(std::move(claim), "what people were told; a claim holds if all its conditions are true");
 }
 
+Json mutants_schema() {
+  Json mutant{{"type", "string"}};
+  for (const MutantEntry& entry : mutant_entries()) mutant["enum"].push_back(std::string(entry.name));
+  const Json all{{"type", "string"}, {"enum", {"all"}}};
+  return {{"anyOf", {all, {{"type", "array"}, {"items", mutant}, {"minItems", 1}, {"uniqueItems", true}}}},
+          {"description", "of a detection matrix: planted one at a time"}};
+}
+
 Json sections() {
   const Json seed{{"type", "integer"}, {"minimum", 0}};
   const Json seed_list{{"type", "array"}, {"items", seed}, {"minItems", 1}, {"uniqueItems", true}};
@@ -175,7 +184,9 @@ std::string config_schema() {
   }
   schema["anyOf"] = {{{"required", {"reference"}}},
                      {{"required", {"question"}}, {"properties", {{"question", {{"enum", derived}}}}}}};
+  add_property(schema, "detection.mutants", mutants_schema());
   const Json parts = sections();
+  add_property(schema, "detection.seeds", parts["seeds"]);
   for (const auto& [key, part] : parts.items()) schema["properties"][key] = part;
   Json settings = settings_schema(Many::one);
   settings["minProperties"] = 1;

@@ -81,6 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Reports, Golden,
                                          Fixture{"missed_control", missed_control_results},
                                          Fixture{"mechanism", mechanism_results},
                                          Fixture{"hostile", hostile_results},
+                                         Fixture{"detection", detection_results},
                                          Fixture{"empty", empty_results}),
                          [](const auto& info) { return std::string(info.param.name); });
 

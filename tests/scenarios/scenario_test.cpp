@@ -6,6 +6,7 @@
 
 #include "harness/comm/solo.h"
 #include "harness/plan/catalogue.h"
+#include "harness/plan/planted.h"
 #include "scenarios/energy_evaluation.h"
 #include "scenarios/energy_model.h"
 #include "losses/loss.h"
@@ -43,6 +44,19 @@ EnergyModel model() { return {{16, 6, 8, 32, 64}, 0.5, 3}; }
 
 at::Tensor wave(at::IntArrayRef shape) {
   return at::arange(c10::multiply_integers(shape), at::kFloat).mul(0.37).sin().reshape(shape);
+}
+
+TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
+  RunConfig config;
+  config.model.width = 8;
+  config.model.hidden = 16;
+  EnergyModel energy({config.data.context_steps, 5, config.data.action_steps, 8, 16}, 0.5, 3);
+  const std::vector<ModelParameter> expected = energy_parameters(config, 5);
+  ASSERT_EQ(energy.parameters().names.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(energy.parameters().names[i], expected[i].name);
+    EXPECT_EQ(energy.parameters().tensors[i].sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
+  }
 }
 
 TEST(EnergyModel, MaskedStepsDoNotMatter) {

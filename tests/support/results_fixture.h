@@ -18,6 +18,9 @@ Results mechanism_results();
 /// Names, errors and log lines that try to become markup, text that is no text, figures that are no numbers.
 Results hostile_results();
 
+/// A detection matrix that falls short: one mutant missed, one named wrongly, a false alarm.
+Results detection_results();
+
 /// Nothing was selected.
 Results empty_results();
 

@@ -36,8 +36,14 @@ std::size_t keys_in_group(std::string_view prefix) {
 }
 
 TEST(RunFields, CoverEveryMemberOfTheStructs) {
-  constexpr std::size_t kGroups = 3;
-  const std::size_t grouped = keys_in_group("data.") + keys_in_group("forced.") + keys_in_group("mutant.");
+  constexpr std::size_t kGroups = 6;
+  std::size_t grouped = 0;
+  for (const char* group : {"data.", "model.", "layer.", "forced.", "mutant.", "second_mutant."}) {
+    grouped += keys_in_group(group);
+  }
+  EXPECT_EQ(keys_in_group("model."), member_count<ModelConfig>());
+  EXPECT_EQ(keys_in_group("layer."), member_count<LayerNegativesConfig>());
+  EXPECT_EQ(keys_in_group("second_mutant."), member_count<MutantConfig>());
   EXPECT_EQ(keys_in_group("data."), member_count<DataConfig>());
   EXPECT_EQ(keys_in_group("forced."), member_count<ForcedConfig>());
   EXPECT_EQ(keys_in_group("mutant."), member_count<MutantConfig>());

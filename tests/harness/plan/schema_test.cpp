@@ -137,16 +137,14 @@ std::set<std::string> keys_of(const json& properties) {
     // A group's keys stand in the table with their dots.
     if (!part.contains("properties")) continue;
     for (const auto& [inner, value] : part["properties"].items()) {
-      if (key == "data" || key == "mutant" || key == "primary" || key == "band") {
-        keys.insert(key + "." + inner);
-      }
+      keys.insert(key + "." + inner);
     }
   }
   return keys;
 }
 
 std::set<std::string> user_keys() {
-  std::set<std::string> keys{"data", "mutant"};
+  std::set<std::string> keys{"data", "layer", "model", "mutant", "second_mutant"};
   for (const RunField& field : run_fields()) {
     if (field.spec.setter == Setter::user) keys.insert(std::string(field.spec.key));
   }
@@ -157,7 +155,7 @@ TEST(Schema, HasExactlyTheKeysOfTheParser) {
   std::set<std::string> top = user_keys();
   for (const MatrixField& field : matrix_fields()) top.insert(std::string(field.spec.key));
   for (const std::string_view key : section_keys()) top.insert(std::string(key));
-  top.insert({"primary", "band"});
+  top.insert({"primary", "band", "detection"});
   EXPECT_EQ(keys_of(schema()["properties"]), top);
   EXPECT_EQ(keys_of(schema()["definitions"]["rule"]["properties"]), user_keys());
   EXPECT_EQ(keys_of(schema()["definitions"]["settings"]["properties"]), user_keys());

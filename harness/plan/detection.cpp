@@ -1,0 +1,331 @@
+#include "harness/plan/detection.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "harness/plan/catalogue.h"
+#include "harness/plan/planted.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<Layout, 4> kLayouts{{{2, 12}, {3, 8}, {4, 6}, {8, 3}}};
+constexpr Layout kReferenceLayout{1, 24};
+constexpr std::array<OptimizerKind, 3> kOptimizers{OptimizerKind::sgd, OptimizerKind::adam,
+                                                   OptimizerKind::adamw};
+constexpr std::array<TraceLevel, 3> kTraceLevels{TraceLevel::hash, TraceLevel::stats, TraceLevel::full};
+constexpr double kClipNorm = 0.1;  // below the usual norm of the small model's gradient, so that it acts
+constexpr int kLowestBit = 20;     // what lies below is within rounding between layouts
+constexpr int kHighestBit = 31;
+constexpr int kVariants = 2;  // of optimizer and clipping for one seed: more would share fewer references
+constexpr int64_t kCleanGroup = 8;  // clean pairs of one reference
+constexpr double kHungTimeoutS = 2;
+
+/// Keyed draws: each is a hash of its key, so that none depends on what was drawn before.
+class Draws {
+ public:
+  Draws(int64_t draw_seed, std::string_view name, int64_t trial)
+      : key_(fmt::format("{}/{}/{}/", draw_seed, name, trial)) {}
+
+  uint64_t bits(std::string_view what) const {
+    const std::string text = key_ + std::string(what);
+    return XXH3_64bits(text.data(), text.size());
+  }
+  /// In [low, high], both included.
+  int64_t between(std::string_view what, int64_t low, int64_t high) const {
+    return low + static_cast<int64_t>(bits(what) % static_cast<uint64_t>(high - low + 1));
+  }
+  bool coin(std::string_view what) const { return bits(what) % 2 == 1; }
+  template <class List>
+  const auto& pick(std::string_view what, const List& list) const {
+    return list[bits(what) % list.size()];
+  }
+
+ private:
+  std::string key_;
+};
+
+/// Settings of the table's entries: data of ours, so a mistake in them is a problem of the config's first
+/// line.
+std::vector<Setting> settings_of(const MutantEntry& entry, Problems& problems) {
+  SettingsReader reader("", problems);
+  std::vector<Setting> settings;
+  for (const std::string_view part : split_words(entry.settings, ' ')) {
+    const std::size_t sign = std::min(part.find('='), part.size() - 1);
+    Entry one;
+    one.key = std::string(part.substr(0, sign));
+    one.place = {0, 1, 1};
+    one.value = read_yaml(std::string(part.substr(sign + 1)), 0, problems);
+    if (std::optional<Setting> setting = reader.setting(one)) settings.push_back(std::move(*setting));
+  }
+  return settings;
+}
+
+bool has(const std::vector<Setting>& settings, std::string_view key) {
+  return std::any_of(settings.begin(), settings.end(),
+                     [key](const Setting& setting) { return setting.field->spec.key == key; });
+}
+
+bool fails(const MutantEntry& entry) { return entry.phase == "failed"; }
+
+class Expansion {
+ public:
+  Expansion(const MatrixSource& source, Problems& problems)
+      : source_(source), problems_(problems), detection_(source.matrix.detection) {
+    for (const MutantEntry& entry : mutant_entries()) {
+      const auto& wanted = detection_.mutants;
+      const bool all = wanted.empty();
+      if (all || std::find(wanted.begin(), wanted.end(), entry.name) != wanted.end())
+        entries_.push_back(&entry);
+    }
+    for (const MutantEntry* entry : entries_) settings_.push_back(settings_of(*entry, problems));
+    parameters_ = energy_parameters(source.base, source.base.data.channels);
+  }
+
+  std::vector<Cell> run() {
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      for (const int64_t seed : source_.matrix.seeds) add_single(i, seed);
+    }
+    for (int64_t pair = 0; pair < detection_.pairs; ++pair) {
+      if (!add_pair(pair)) break;
+    }
+    for (int64_t i = 0; i < detection_.clean; ++i) add_clean(i);
+    return std::move(cells_);
+  }
+
+ private:
+  Place place() const { return source_.place_of("question"); }
+
+  /// The run of a trial without its fault. Optimizer and clipping follow from the run's seed and one of few
+  /// variants.
+  RunConfig faultless(int64_t seed, int64_t variant) const {
+    RunConfig config = source_.base;
+    config.seed = seed;
+    config.steps = detection_.steps;
+    const Draws common(detection_.draw_seed, "run", seed * kVariants + variant);
+    config.optimizer = common.pick("optimizer", kOptimizers);
+    config.clip_norm = common.coin("clip") ? kClipNorm : 0;
+    // Rates at which the loss moves within the run.
+    config.lr = config.optimizer == OptimizerKind::sgd ? 0.2 : 5e-3;
+    return config;
+  }
+
+  Layout draw_layout(const Draws& draws, int min_world, const std::vector<Setting>& settings,
+                     const RunConfig& config, bool small) const {
+    if (has(settings, "layout")) return config.layout;
+    std::vector<Layout> fit;
+    for (const Layout& layout : kLayouts) {
+      if (layout.world_size >= min_world && !(small && !fit.empty() && layout.world_size > 3))
+        fit.push_back(layout);
+    }
+    return fit.empty() ? kLayouts.back() : draws.pick("layout", fit);
+  }
+
+  std::string draw_tensor(const Draws& draws, const MutantDraws& of, double factor, int world) const {
+    std::vector<const ModelParameter*> fit;
+    for (const ModelParameter& parameter : parameters_) {
+      if (parameter.without_gradient || (of.bit && parameter.first_may_be_padding)) continue;
+      // A closed form on the temperature alone is another bug's signature, too: nobody could tell them apart.
+      const bool closed = is_closed_form(factor, world) || is_closed_form(factor, 1.0 / world);
+      if (of.factor && closed && parameter.name.starts_with("temperature")) continue;
+      fit.push_back(&parameter);
+    }
+    return draws.pick("tensor", fit)->name;
+  }
+
+  /// Nothing if no step is left at which it shows within the run.
+  std::optional<MutantConfig> draw_mutant(const Draws& draws, const MutantEntry& entry,
+                                          const RunConfig& config) const {
+    MutantConfig mutant;
+    const int world = config.layout.world_size;
+    mutant.name = std::string(entry.name);
+    const int64_t epoch = steps_per_epoch(config);
+    int64_t last = std::min(entry.last_step, config.steps - 1);
+    while (last >= 0 && shown_at(entry, last, epoch) >= config.steps) --last;
+    if (last < entry.first_step) return std::nullopt;
+    mutant.step = entry.draws.step ? draws.between("step", entry.first_step, last) : entry.first_step;
+    if (entry.draws.rank) mutant.rank = static_cast<int>(draws.between("rank", 0, world - 1));
+    if (entry.draws.bit) mutant.bit = static_cast<int>(draws.between("bit", kLowestBit, kHighestBit));
+    if (entry.draws.factor) {
+      const std::array<double, 6> factors{static_cast<double>(world), 1.0 / world, 1.001, 3.7, -1.0, 0.5};
+      mutant.factor = draws.pick("factor", factors);
+    }
+    if (entry.draws.tensor) mutant.tensor = draw_tensor(draws, entry.draws, mutant.factor, world);
+    return mutant;
+  }
+
+  void finish(std::string name, RunConfig config) {
+    Cell cell;
+    const bool failing = config.mutant.name != "none" && fails(*find_mutant(config.mutant.name));
+    const bool planted = config.mutant.name != "none";
+    cell.name = std::move(name);
+    cell.reference = config;
+    RunConfig& reference = cell.reference;
+    reference.mutant = reference.second_mutant = MutantConfig{};
+    reference.layout = {1, config.layout.global_batch()};
+    // What may differ without changing a number is the base's again, so that references are shared.
+    reference.ranks = RankKind::emulated;
+    reference.trace = source_.base.trace;
+    reference.bucket_cap_bytes = source_.base.bucket_cap_bytes;
+    reference.gradient_as_bucket_view = source_.base.gradient_as_bucket_view;
+    reference.find_unused_parameters = source_.base.find_unused_parameters;
+    reference.timeout_s = source_.base.timeout_s;
+    cell.reference_name =
+        fmt::format("1x{} #{}", reference.layout.rows_per_rank, config_hash(reference).substr(0, 8));
+    if (failing)
+      cell.expected = {VerdictKind::failed};
+    else if (planted)
+      cell.expected = {VerdictKind::divergent};
+    else
+      cell.expected = {VerdictKind::identical, VerdictKind::within_envelope};
+    cell.config = std::move(config);
+    cells_.push_back(std::move(cell));
+  }
+
+  void add_single(std::size_t index, int64_t seed) {
+    const MutantEntry& entry = *entries_[index];
+    const Draws draws(detection_.draw_seed, entry.name, seed);
+    RunConfig config =
+        faultless(seed, static_cast<int64_t>(XXH3_64bits(entry.name.data(), entry.name.size()) % kVariants));
+    lockstep::apply(settings_[index], config);
+    config.layout = draw_layout(draws, entry.min_world, settings_[index], config, fails(entry));
+    const std::optional<MutantConfig> mutant = draw_mutant(draws, entry, config);
+    if (!mutant) {
+      problems_.add(place(), fmt::format("mutant {} cannot show within {} steps", entry.name, config.steps));
+      return;
+    }
+    config.mutant = *mutant;
+    if (fails(entry)) {
+      // A rank can only die alone where it is a process.
+      if (!has(settings_[index], "ranks")) config.ranks = RankKind::real;
+      if (entry.causes.find("hung") != std::string_view::npos) config.timeout_s = kHungTimeoutS;
+    }
+    finish(fmt::format("{} #{}", entry.name, seed), std::move(config));
+  }
+
+  /// Settings of both; false if they want different values of one key.
+  bool merge_settings(std::size_t a, std::size_t b, RunConfig& config) const {
+    lockstep::apply(settings_[a], config);
+    lockstep::apply(settings_[b], config);
+    return std::all_of(settings_[a].begin(), settings_[a].end(), [&](const Setting& setting) {
+      return equal(setting.field->of(config), setting.value);
+    });
+  }
+
+  bool add_pair(int64_t number) {
+    constexpr int kMostAttempts = 1000;
+    if (entries_.size() < 2) return false;
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      const Draws draws(detection_.draw_seed, fmt::format("pair {}", number), attempt);
+      const auto last = static_cast<int64_t>(entries_.size()) - 1;
+      const auto a = static_cast<std::size_t>(draws.between("a", 0, last));
+      const auto b = static_cast<std::size_t>(draws.between("b", 0, last));
+      if (a == b || fails(*entries_[a]) || fails(*entries_[b])) continue;
+      const std::set<std::size_t> both{a, b};
+      if (paired_.contains(both) && attempt < kMostAttempts / 2) continue;
+      const auto& seeds = source_.matrix.seeds;
+      RunConfig config = faultless(draws.pick("seed", seeds), draws.between("variant", 0, kVariants - 1));
+      if (!merge_settings(a, b, config)) continue;
+      std::vector<Setting> settings = settings_[a];
+      settings.insert(settings.end(), settings_[b].begin(), settings_[b].end());
+      const int min_world = std::max(entries_[a]->min_world, entries_[b]->min_world);
+      config.layout = draw_layout(draws, min_world, settings, config, false);
+      const int64_t trial = number * kMostAttempts + attempt;
+      auto one = draw_mutant(Draws(detection_.draw_seed, "first of pair", trial), *entries_[a], config);
+      auto two = draw_mutant(Draws(detection_.draw_seed, "second of pair", trial), *entries_[b], config);
+      if (!one || !two || one->step == two->step) continue;
+      const int64_t epoch = steps_per_epoch(config);
+      if (shown_at(*entries_[a], one->step, epoch) == shown_at(*entries_[b], two->step, epoch)) continue;
+      if (two->step < one->step) std::swap(one, two);
+      config.mutant = *one;
+      config.second_mutant = *two;
+      paired_.insert(both);
+      finish(fmt::format("{} + {} #{}", one->name, two->name, number), std::move(config));
+      return true;
+    }
+    problems_.add(place(), "no two mutants fit together: name more of them, or set detection.pairs to 0");
+    return false;
+  }
+
+  void add_clean(int64_t number) {
+    // One reference for a group: each layout twice, with other traces and buckets.
+    const Draws group(detection_.draw_seed, "clean group", number / kCleanGroup);
+    const Draws draws(detection_.draw_seed, "clean", number);
+    constexpr int64_t kSeeds = 1'000'000;
+    RunConfig config =
+        faultless(group.between("seed", 0, kSeeds), group.between("variant", 0, kVariants - 1));
+    config.steps = group.between("steps", 1, detection_.steps);
+    config.dropout = group.coin("dropout") ? source_.base.dropout : 0;
+    config.layout = kLayouts[static_cast<std::size_t>(number) % kLayouts.size()];
+    const auto level = static_cast<std::size_t>(number % kCleanGroup) / kLayouts.size() + draws.bits("trace");
+    config.trace = kTraceLevels[level % kTraceLevels.size()];
+    config.bucket_cap_bytes = number % kCleanGroup < 4 ? 0 : 2048;
+    config.gradient_as_bucket_view = draws.coin("view");
+    finish(fmt::format("clean #{}", number), std::move(config));
+  }
+
+  const MatrixSource& source_;
+  Problems& problems_;
+  const DetectionConfig& detection_;
+  std::vector<const MutantEntry*> entries_;
+  std::vector<std::vector<Setting>> settings_;  // by entry
+  std::vector<ModelParameter> parameters_;
+  std::set<std::set<std::size_t>> paired_;
+  std::vector<Cell> cells_;
+};
+
+}  // namespace
+
+void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& problems) {
+  detection.mutants.clear();
+  if (entry.value.is_scalar() && entry.value.text == "all") return;
+  if (!entry.value.is_sequence() || entry.value.items.empty()) {
+    problems.add(entry.place, "detection.mutants must be all, or a list of mutants");
+    return;
+  }
+  std::vector<std::string_view> names;
+  for (const MutantEntry& mutant : mutant_entries()) names.push_back(mutant.name);
+  for (const YamlNode& item : entry.value.items) {
+    if (!item.is_scalar() || std::find(names.begin(), names.end(), item.text) == names.end()) {
+      problems.add(item.place, "unknown mutant " + in_quotes(item.text), nearest(item.text, names));
+    } else if (std::find(detection.mutants.begin(), detection.mutants.end(), item.text) !=
+               detection.mutants.end()) {
+      problems.add(item.place, fmt::format("mutant {} is given twice", item.text));
+    } else {
+      detection.mutants.push_back(item.text);
+    }
+  }
+}
+
+void finish_detection(MatrixSource& source, bool seeds_are_overridden, Problems& problems) {
+  constexpr std::array<std::string_view, 9> kNotOurs{"reference", "axes",           "exclude",
+                                                     "include",   "power_controls", "expect",
+                                                     "layout",    "steps",          "mutant.name"};
+  for (const std::string_view key : kNotOurs) {
+    // The reference's own keys have places, too.
+    const bool of_reference = (key == "layout" || key == "steps") && source.places.contains("reference");
+    if (!source.places.contains(key) || of_reference) continue;
+    problems.add(source.place_of(key),
+                 fmt::format("{} has no place in a detection matrix, whose trials are drawn{}", key,
+                             key == "steps" ? "; give detection.steps" : ""));
+  }
+  Matrix& matrix = source.matrix;
+  source.base.steps = matrix.detection.steps;
+  source.base.layout = kReferenceLayout;
+  if (!seeds_are_overridden && !source.places.contains("seeds")) matrix.seeds = matrix.detection.seeds;
+  // Every step is forced, so that the first one that differs is the one that is named.
+  if (!source.places.contains("forced_steps")) {
+    for (int64_t step = 0; step < matrix.detection.steps; ++step) matrix.forced_steps.push_back(step);
+  }
+  if (!source.places.contains("certify_steps")) matrix.certify_steps = 0;
+}
+
+std::vector<Cell> detection_cells(const MatrixSource& source, Problems& problems) {
+  return Expansion(source, problems).run();
+}
+
+}  // namespace lockstep
