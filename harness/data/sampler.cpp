@@ -101,7 +101,15 @@ std::vector<int64_t> DistributedSampler::batch(int64_t step) {
   return {cached_.begin() + first, cached_.begin() + last};
 }
 
-std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal) {
+std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal, int block) {
+  if (block > 1) {
+    std::vector<int> owner;
+    for (const int rank : owners_of_rows(ceil_div(rows, block), world_size, deal)) {
+      owner.insert(owner.end(), static_cast<std::size_t>(block), rank);
+    }
+    owner.resize(static_cast<std::size_t>(rows));
+    return owner;
+  }
   const auto world = static_cast<std::size_t>(world_size);
   std::vector<int64_t> left(world, ceil_div(rows, world_size));
   if (deal == RowDeal::unequal && world_size > 1) {

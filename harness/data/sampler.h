@@ -49,6 +49,7 @@ class DistributedSampler {
 
 /// Which of `world_size` ranks each row of a step's whole batch goes to. Equal: row i to rank i mod V. Unequal: rank 0 gets half
 /// a share less than B and the last rank half a share more. One empty: the last rank gets none, the others share its rows.
-std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal);
+/// Rows of one block (`block` neighbours) go together.
+std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal, int block = 1);
 
 }  // namespace lockstep
