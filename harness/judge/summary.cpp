@@ -295,7 +295,8 @@ Summary summarize_results(const Results& results) {
       summary.can_tell = false;
   }
   check_margin(results, summary);
-  summary.exit_code = results.detection ? exit_code_of(results) : exit_code(results.cells, summary.margin_refused);
+  summary.exit_code =
+      results.detection ? exit_code_of(results) : exit_code(results.cells, summary.margin_refused);
   summary.sentence = sentence_of(results, summary);
   return summary;
 }

@@ -121,7 +121,8 @@ const RunField kRunFields[] = {
 
 const MatrixField kMatrixFields[] = {
     MATRIX(name, kAny, "", "name of the matrix and of its folder under out/", Words::name),
-    MATRIX(question, kAny, "", "are the same numbers computed, does it learn the same, which planted faults are found"),
+    MATRIX(question, kAny, "",
+           "are the same numbers computed, does it learn the same, which planted faults are found"),
     MATRIX(primary.metric, kAny, "", "the metric that the outcome is judged by", Words::name),
     MATRIX(primary.margin, kPositive, "units of the metric", "differences within ± margin count as equal"),
     MATRIX(primary.alpha, Range{0, 0.5, true, true}, "", "level of each of the two one-sided tests"),
@@ -137,7 +138,8 @@ const MatrixField kMatrixFields[] = {
            "steps at which gradients are compared at the reference's parameters; [] : none"),
     MATRIX(detection.pairs, Range{0, 10000}, "trials", "of a detection matrix: with two mutants at once"),
     MATRIX(detection.clean, Range{0, 100000}, "trials", "of a detection matrix: without a mutant"),
-    MATRIX(detection.steps, Range{2, 1000}, "steps", "length of a detection matrix's runs; clean ones have 1 to so many"),
+    MATRIX(detection.steps, Range{2, 1000}, "steps",
+           "length of a detection matrix's runs; clean ones have 1 to so many"),
     MATRIX(detection.draw_seed, kSeed, "", "what a detection matrix draws follows from it"),
     MATRIX(allow_unequal_batch, kAny, "", "a cell may have another global batch than its reference"),
 };

@@ -144,7 +144,9 @@ std::string config_schema() {
               {"title", "lockstep matrix"},
               {"type", "object"},
               {"required", {"name"}},
-              {"anyOf", {{{"required", {"reference"}}}, {{"properties", {{"question", {{"enum", {"detection"}}}}}}, {"required", {"question"}}}}},
+              {"anyOf",
+               {{{"required", {"reference"}}},
+                {{"properties", {{"question", {{"enum", {"detection"}}}}}}, {"required", {"question"}}}}},
               {"additionalProperties", false},
               {"properties", settings_schema(Many::one)["properties"]}};
   for (const MatrixField& field : matrix_fields()) {
