@@ -54,8 +54,8 @@ class MatrixJudge {
   CellResult judge_cell(const Cell& cell) const;
   std::vector<ClaimResult> judge_claims(const std::vector<CellResult>& cells) const;
   ReferenceResult judge_reference(const Cell& cell) const;
-  /// The largest relative difference of the training loss to the reference's at any step; infinite if the cell's run
-  /// left no finite curve.
+  /// The largest relative difference of the training loss to the reference's at any step; infinite if the
+  /// cell's run left no finite curve.
   double loss_gap(const Cell& cell) const;
 
  private:

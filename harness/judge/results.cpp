@@ -183,9 +183,13 @@ Json reference(const ReferenceResult& r) {
 }
 
 Json detection_rate(const DetectionRate& r) {
-  return {{"what", r.what},         {"hits", r.hits},   {"of", r.of},
-          {"interval", interval(r.interval)}, {"asked", r.asked < 0 ? Json(nullptr) : Json(r.asked)},
-          {"at_most", r.at_most}, {"enough", r.enough}};
+  return {{"what", r.what},
+          {"hits", r.hits},
+          {"of", r.of},
+          {"interval", interval(r.interval)},
+          {"asked", r.asked < 0 ? Json(nullptr) : Json(r.asked)},
+          {"at_most", r.at_most},
+          {"enough", r.enough}};
 }
 
 Json detection_row(const DetectionRow& r) {
@@ -204,7 +208,8 @@ Json detection_row(const DetectionRow& r) {
 
 Json detection(const Detection& d) {
   const auto miss = [](const DetectionMiss& m) {
-    return Json{{"cell", m.cell}, {"wrong", m.wrong}, {"planted", m.planted}, {"said", m.said}, {"rerun", m.rerun}};
+    return Json{
+        {"cell", m.cell}, {"wrong", m.wrong}, {"planted", m.planted}, {"said", m.said}, {"rerun", m.rerun}};
   };
   return {{"passed", d.passed},
           {"loss_tolerance", d.loss_tolerance},

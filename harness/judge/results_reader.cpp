@@ -258,8 +258,13 @@ ReferenceResult read_reference(const Json& j) {
 
 DetectionRate read_detection_rate(const Json& j) {
   const Json& asked = j.at("asked");
-  return {text(j, "what"), integer(j, "hits"), integer(j, "of"), read_interval(j.at("interval")),
-          asked.is_null() ? -1 : asked.get<double>(), flag(j, "at_most"), flag(j, "enough")};
+  return {text(j, "what"),
+          integer(j, "hits"),
+          integer(j, "of"),
+          read_interval(j.at("interval")),
+          asked.is_null() ? -1 : asked.get<double>(),
+          flag(j, "at_most"),
+          flag(j, "enough")};
 }
 
 DetectionRow read_detection_row(const Json& j) {
@@ -292,7 +297,8 @@ Detection read_detection(const Json& j) {
       throw std::runtime_error("the row of " + row.mutant + " has not one count a detector");
   }
   d.misses = read_list(j.at("misses"), [](const Json& m) {
-    return DetectionMiss{text(m, "cell"), text(m, "wrong"), text(m, "planted"), text(m, "said"), text(m, "rerun")};
+    return DetectionMiss{text(m, "cell"), text(m, "wrong"), text(m, "planted"), text(m, "said"),
+                         text(m, "rerun")};
   });
   return d;
 }

@@ -10,8 +10,8 @@ namespace lockstep {
 /// Reads `all` or a list of mutants.
 void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& problems);
 
-/// Settles what a detection matrix leaves unsaid: length, seeds, forced steps (all), no certification. Reports keys
-/// that it draws or makes itself.
+/// Settles what a detection matrix leaves unsaid: length, seeds, forced steps (all), no certification.
+/// Reports keys that it draws or makes itself.
 void finish_detection(MatrixSource& source, bool seeds_are_overridden, Problems& problems);
 
 /// Cells of a detection matrix: mutants x seeds ("flip_bit #3"), then pairs ("flip_bit + grad_scale #7"),

@@ -141,7 +141,8 @@ const MatrixField kMatrixFields[] = {
            "steps at which gradients are compared at the reference's parameters; [] : none"),
     MATRIX(detection.pairs, Range{0, 10000}, "trials", "of a detection matrix: with two mutants at once"),
     MATRIX(detection.clean, Range{0, 100000}, "trials", "of a detection matrix: without a mutant"),
-    MATRIX(detection.steps, Range{2, 1000}, "steps", "length of a detection matrix's runs; clean ones have 1 to so many"),
+    MATRIX(detection.steps, Range{2, 1000}, "steps",
+           "length of a detection matrix's runs; clean ones have 1 to so many"),
     MATRIX(detection.draw_seed, kSeed, "", "what a detection matrix draws follows from it"),
     MATRIX(allow_unequal_batch, kAny, "", "a cell may have another global batch than its reference"),
 };

@@ -30,10 +30,11 @@ struct MutantEntry {
   /// else a text that the named place must begin with; several are separated by "|".
   std::string_view where = {};
   std::string_view causes = {};  ///< codes that name it rightly, separated by spaces; "unexplained" where none may fit
-  int64_t first_step = 0;       ///< the earliest step at which it may begin (it needs a step before it, say: 1)
-  int64_t last_step = 1000000;  ///< the latest step at which it may begin (it shows only at the start, say: 0)
-  int64_t step_offset = 0;      ///< it shows so many steps after it begins
-  bool at_epoch = false;        ///< it shows at the first step of the next epoch (at or after the step), not before
+  int64_t first_step = 0;  ///< the earliest step at which it may begin (it needs a step before it, say: 1)
+  int64_t last_step =
+      1000000;              ///< the latest step at which it may begin (it shows only at the start, say: 0)
+  int64_t step_offset = 0;  ///< it shows so many steps after it begins
+  bool at_epoch = false;  ///< it shows at the first step of the next epoch (at or after the step), not before
 };
 
 /// All mutants but "none".

@@ -15,7 +15,8 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
 /// Seconds that a run takes alone on a machine of two cores, if nothing better is known.
 double modelled_s(const PlannedRun& run);
 
-/// Bytes that a run's traces take: whole parameters at snapshots, whole gradients and parameters at forced steps.
+/// Bytes that a run's traces take: whole parameters at snapshots, whole gradients and parameters at forced
+/// steps.
 double modelled_trace_bytes(const PlannedRun& run);
 
 }  // namespace lockstep

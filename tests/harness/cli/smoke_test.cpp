@@ -97,6 +97,17 @@ TEST_F(Smoke, RanksThatFailAreNamed) {
   EXPECT_THAT(hung.out + hung.err, HasSubstr("rank 1"));
 }
 
+TEST_F(Smoke, CleanTrialsRaiseNoAlarmAndARankThatThrowsIsNamed) {
+  const ProgramEnd end = run("mutants_smoke.yaml", "trials", {"--only", "clean || 'throw #'"});
+  EXPECT_EQ(end.code, 0) << end.out << end.err;
+  EXPECT_THAT(end.out, HasSubstr("false alarms on clean pairs"));
+  EXPECT_THAT(end.err, testing::Not(HasSubstr("FAILED"))) << "a fault that ends its run as it must is no news";
+  const auto results = nlohmann::json::parse(read_text(folder_ / "trials/results.json"));
+  EXPECT_EQ(results.at("detection").at("false_alarms"), 0);
+  EXPECT_EQ(results.at("detection").at("clean"), 8);
+  EXPECT_EQ(results.at("detection").at("mutants").at(0).at("exact"), 2);
+}
+
 TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {
   // Short of the real thing in nothing but length: eight emulated ranks, one bit of one gradient on rank 5 at
   // step 17.
