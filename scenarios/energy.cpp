@@ -16,19 +16,35 @@
 #include "scenarios/energy_evaluation.h"
 #include "scenarios/energy_model.h"
 #include "scenarios/explicit_negatives.h"
+#include "scenarios/mutants/energy_fault.h"
 #include "scenarios/noise.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
 namespace {
 
+/// Samples whose content the rows of a micro-step have: their own, but for a fault.
+at::Tensor content_index(const StepInput& input, EnergyFault* fault) {
+  if (fault == nullptr) {
+    return at::tensor(at::ArrayRef<int64_t>(input.ids), at::kLong);
+  }
+  const std::vector<int64_t> content = fault->content(input.step, input.ids);
+  return at::tensor(at::ArrayRef<int64_t>(content), at::kLong);
+}
+
 /// The model at one step of one rank: what a loss may ask of it, with the step's noise and dropout.
 class EnergyStep : public EnergyFunction {
  public:
   EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& pairs,
-             const RandomStreams& streams, const StepInput& input)
-      : config_(config), model_(model), pairs_(pairs), streams_(streams), input_(input) {
-    if (config_.dropout > 0) {
+             const RandomStreams& streams, const StepInput& input, EnergyFault* fault)
+      : config_(config),
+        model_(model),
+        pairs_(pairs),
+        streams_(fault == nullptr ? streams : fault->streams(input.step, streams)),
+        input_(input),
+        fault_(fault),
+        dropout_(fault == nullptr ? config.dropout : fault->dropout(input.step, config.dropout)) {
+    if (dropout_ > 0) {
       dropout_keys_ = row_keys(Purpose::dropout);
       replay_keys_ = row_keys(Purpose::dropout);
     }
@@ -36,7 +52,8 @@ class EnergyStep : public EnergyFunction {
 
   EncodedRows encode_context() override {
     const EncodedContext& encoded = context();
-    return {{encoded.steps_BSD, encoded.summary_B1D, encoded.mask_BS}};
+    EncodedRows rows{{encoded.steps_BSD, encoded.summary_B1D, encoded.mask_BS}};
+    return fault_ == nullptr ? rows : fault_->encoded_context(input_.step, std::move(rows));
   }
 
   /// Encoded once: the loss and the action head share it.
@@ -44,7 +61,7 @@ class EnergyStep : public EnergyFunction {
     if (encoded_) {
       return *encoded_;
     }
-    const at::Tensor index = at::tensor(at::ArrayRef<int64_t>(input_.ids), at::kLong);
+    const at::Tensor index = content_index(input_, fault_);
     const at::Tensor rows = index.narrow(0, input_.first_row, input_.end_row - input_.first_row);
     at::Tensor context = pairs_.context_PSC.index_select(0, rows);
     if (config_.context_noise > 0) {
@@ -52,11 +69,18 @@ class EnergyStep : public EnergyFunction {
       context = context +
                 config_.context_noise * normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
     }
-    encoded_ = model_.encode_context(context, pairs_.mask_PS.index_select(0, rows));
+    at::Tensor mask = pairs_.mask_PS.index_select(0, rows);
+    if (fault_ != nullptr) {
+      mask = fault_->context_mask(input_.step, mask);
+    }
+    encoded_ = model_.encode_context(context, mask);
     return *encoded_;
   }
 
-  at::Tensor encode_action(const at::Tensor& action_NA) override { return model_.encode_action(action_NA); }
+  at::Tensor encode_action(const at::Tensor& action_NA) override {
+    const at::Tensor encoded = model_.encode_action(action_NA);
+    return fault_ == nullptr ? encoded : fault_->encoded_action(input_.step, encoded);
+  }
 
   at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND, std::span<const int64_t> column_ids,
                       int64_t first_column) override {
@@ -82,7 +106,10 @@ class EnergyStep : public EnergyFunction {
   void end_replay() override { replay_.reset(); }
 
   std::vector<at::Tensor> head_parameters() override { return model_.head_parameters(); }
-  at::Tensor temperature() override { return model_.temperature(); }
+  at::Tensor temperature() override {
+    const at::Tensor tau = model_.temperature();
+    return fault_ == nullptr ? tau : fault_->temperature(input_.step, tau);
+  }
 
   /// The streams that this step drew from, in the order in which they were first used. With `replayed` those of the
   /// second pass over the energies too, under a name of their own: they must be used as the first one's.
@@ -91,12 +118,14 @@ class EnergyStep : public EnergyFunction {
     const auto rows = static_cast<uint64_t>(input_.end_row - input_.first_row);
     if (config_.context_noise > 0) {
       const auto each = static_cast<uint64_t>(model_.shape().context_steps * model_.shape().channels);
-      uses.push_back({"context_noise", stream_fingerprint(row_keys(Purpose::context_noise)), rows * 2 * each});
+      uses.push_back({"context_noise", stream_fingerprint(row_keys(Purpose::context_noise)),
+                      rows * 2 * each + extra_draws(Purpose::context_noise)});
     }
-    if (config_.dropout > 0) {
+    if (dropout_ > 0) {
       // Position in a row's streams, one stream a candidate: how many candidates there are is the energies'
       // matter.
-      const uint64_t draws = rows * static_cast<uint64_t>(model_.shape().hidden);
+      const uint64_t draws =
+          rows * static_cast<uint64_t>(model_.shape().hidden) + extra_draws(Purpose::dropout);
       uses.push_back({"dropout", stream_fingerprint(dropout_keys_), draws});
       if (replayed) {
         uses.push_back({"dropout replay", stream_fingerprint(replay_keys_), draws});
@@ -109,15 +138,26 @@ class EnergyStep : public EnergyFunction {
   std::vector<uint64_t> row_keys(Purpose purpose) const {
     std::vector<uint64_t> keys;
     for (int64_t row = input_.first_row; row < input_.end_row; ++row) {
-      keys.push_back(streams_.row_key(purpose, input_.step, input_.ids[static_cast<std::size_t>(row)], row));
+      keys.push_back(row_key(purpose, row));
     }
     return keys;
+  }
+  uint64_t row_key(Purpose purpose, int64_t row) const {
+    const int64_t id = input_.ids[static_cast<std::size_t>(row)];
+    if (fault_ == nullptr) {
+      return streams_.row_key(purpose, input_.step, id, row);
+    }
+    const int64_t step = fault_->stream_step(input_.step);
+    return fault_->row_key(input_.step, purpose, streams_.row_key(purpose, step, id, row));
+  }
+  uint64_t extra_draws(Purpose purpose) const {
+    return fault_ == nullptr ? 0 : fault_->extra_draws(input_.step, purpose);
   }
 
   /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its
   /// own. Undefined without dropout.
   at::Tensor dropout_factors(std::span<const int64_t> column_ids, int64_t first_column) const {
-    if (config_.dropout <= 0) {
+    if (dropout_ <= 0) {
       return {};
     }
     const std::vector<uint64_t>& keys = replay_ ? replay_keys_ : dropout_keys_;
@@ -129,7 +169,7 @@ class EnergyStep : public EnergyFunction {
     for (const uint64_t key : keys) {
       for (int64_t column = 0; column < columns; ++column, out += hidden) {
         fill_dropout(streams_.pair_key(key, column_ids[static_cast<std::size_t>(column)], first_column + column),
-                     static_cast<float>(config_.dropout), {out, static_cast<std::size_t>(hidden)});
+                     static_cast<float>(dropout_), {out, static_cast<std::size_t>(hidden)});
       }
     }
     return factors.to(model_.dtype());
@@ -140,6 +180,8 @@ class EnergyStep : public EnergyFunction {
   const PairTensors& pairs_;
   const RandomStreams& streams_;
   const StepInput input_;  // its own: a second pass comes after the caller's is gone
+  EnergyFault* fault_;     // or none
+  double dropout_;
   std::vector<uint64_t> dropout_keys_, replay_keys_;
   std::optional<EncodedContext> encoded_;
   std::optional<EnergyModel> replay_;
@@ -147,22 +189,23 @@ class EnergyStep : public EnergyFunction {
 
 class EnergyTask : public Task {
  public:
-  EnergyTask(const RunConfig& config, std::shared_ptr<const EnergyData> data, Comm& comm)
+  EnergyTask(const RunConfig& config, std::shared_ptr<const EnergyData> data, Comm& comm, Mutant* mutant)
       : config_(config),
         negatives_(resolved_negatives(config)),
         data_(std::move(data)),
         comm_(comm),
         streams_(config.rank_seed, config.seed, comm.rank()),
         model_(shape_of(config, has_explicit(), *data_), config.temperature, config.seed, dtype_of(config)),
-        loss_(make_loss(config.loss)) {}
+        loss_(make_loss(config.loss)),
+        fault_(dynamic_cast<EnergyFault*>(mutant)) {}
 
   ParameterList& parameters() override { return model_.parameters(); }
 
   bool takes_parts() const override { return config_.oracle_world == 0 && loss_->takes_parts(); }
 
   StepOutput forward(const StepInput& input) override {
-    const at::Tensor index = at::tensor(at::ArrayRef<int64_t>(input.ids), at::kLong);
-    const auto step = std::make_shared<EnergyStep>(config_, model_, data_->train, streams_, input);
+    const at::Tensor index = content_index(input, fault_);
+    const auto step = std::make_shared<EnergyStep>(config_, model_, data_->train, streams_, input, fault_);
     const at::Tensor action_BA = data_->train.action_PA.index_select(0, index).to(model_.dtype());
     const int64_t rows = input.end_row - input.first_row;
     const at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
@@ -241,7 +284,8 @@ class EnergyTask : public Task {
     loss_input.explicit_BnA = explicit_BnA;
     loss_input.total_rows = counted_rows(input);
     loss_input.options = loss_options();
-    return loss_->forward(loss_input);
+    Loss& form = fault_ == nullptr ? *loss_ : fault_->loss(input.step, *loss_);
+    return form.forward(loss_input);
   }
 
   LossOutput of_reference(EnergyStep& step, const StepInput& input, const at::Tensor& action_BA,
@@ -346,6 +390,7 @@ class EnergyTask : public Task {
   RandomStreams streams_;
   EnergyModel model_;
   std::unique_ptr<Loss> loss_;
+  EnergyFault* fault_;  ///< or none
 };
 
 class EnergyScenario : public Scenario {
@@ -356,8 +401,8 @@ class EnergyScenario : public Scenario {
     data_ = std::make_shared<const EnergyData>(make_energy_data(dataset));
   }
   int64_t samples() const override { return samples_; }
-  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* /*mutant*/) override {
-    return std::make_unique<EnergyTask>(config, data_, comm);
+  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) override {
+    return std::make_unique<EnergyTask>(config, data_, comm, mutant);
   }
 
  private:

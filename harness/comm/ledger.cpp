@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <string>
+#include <utility>
 
 #include "harness/comm/tensor_view.h"
 
@@ -29,6 +30,7 @@ class LedgerReducer : public GradientReducer {
   void before_forward() override { inner_->before_forward(); }
   void before_backward(const std::vector<at::Tensor>& outputs) override {
     beat_("reduce_gradients");
+    reduces_ = true;
     inner_->before_backward(outputs);
   }
   std::vector<GradientBucket> buckets() const override { return inner_->buckets(); }
@@ -36,8 +38,8 @@ class LedgerReducer : public GradientReducer {
   void after_backward(std::span<const uint64_t> local_hashes,
                       std::span<const uint64_t> reduced_hashes) override {
     inner_->after_backward(local_hashes, reduced_hashes);
-    if (!trace_.enabled() || local_hashes.empty()) {
-      return;
+    if (!std::exchange(reduces_, false) || !trace_.enabled() || local_hashes.empty()) {
+      return;  // A backward pass that went past the reducer has reduced nothing.
     }
     // A bucket's content is its parameters' gradients: their fingerprints, taken anyway, add up to the
     // bucket's.
@@ -61,6 +63,7 @@ class LedgerReducer : public GradientReducer {
   std::unique_ptr<GradientReducer> inner_;
   TraceWriter& trace_;
   Beat beat_;
+  bool reduces_ = false;
 };
 
 class LedgerComm : public Comm {
@@ -73,6 +76,10 @@ class LedgerComm : public Comm {
 
   void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
     in_place("all_reduce", "sum", -1, tensor, tag, [&] { inner_->all_reduce_sum(tensor, tag); });
+  }
+
+  void all_reduce_max(at::Tensor tensor, std::string_view tag) override {
+    in_place("all_reduce", "max", -1, tensor, tag, [&] { inner_->all_reduce_max(tensor, tag); });
   }
 
   at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {

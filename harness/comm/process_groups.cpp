@@ -75,6 +75,10 @@ class ProcessGroupComm : public Comm {
 
 }  // namespace
 
+void Comm::all_reduce_max(at::Tensor tensor, std::string_view tag) {
+  tensor.copy_(all_gather(tensor, tag).amax(0));
+}
+
 std::unique_ptr<Comm> make_process_group_comm(ProcessGroups groups) {
   return std::make_unique<ProcessGroupComm>(std::move(groups));
 }

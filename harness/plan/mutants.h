@@ -25,16 +25,16 @@ struct MutantEntry {
   std::string_view settings = {};
   int min_world = 2;  ///< fewest ranks with which it shows
   MutantDraws draws = {};
-  std::string_view phase = {};  ///< name_of(Phase) of the first place where it shows; "failed" if the run ends by it
+  /// name_of(Phase) of the first place where it shows, several separated by "|"; "failed" if the run ends by it.
+  std::string_view phase = {};
   /// The tensor, stream, control value or collective that must be named: "$tensor" the drawn one, "" any of that phase,
   /// else a text that the named place must begin with; several are separated by "|".
   std::string_view where = {};
   std::string_view causes = {};  ///< codes that name it rightly, separated by spaces; "unexplained" where none may fit
-  int64_t first_step = 0;  ///< the earliest step at which it may begin (it needs a step before it, say: 1)
-  int64_t last_step =
-      1000000;              ///< the latest step at which it may begin (it shows only at the start, say: 0)
-  int64_t step_offset = 0;  ///< it shows so many steps after it begins
-  bool at_epoch = false;  ///< it shows at the first step of the next epoch (at or after the step), not before
+  int64_t first_step = 0;       ///< the earliest step at which it may begin (it needs a step before it, say: 1)
+  int64_t last_step = 1000000;  ///< the latest step at which it may begin (it shows only at the start, say: 0)
+  int64_t step_offset = 0;      ///< it shows so many steps after it begins
+  bool at_epoch = false;        ///< it shows at the first step of the next epoch (at or after the step), not before
 };
 
 /// All mutants but "none".

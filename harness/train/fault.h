@@ -45,6 +45,10 @@ class Mutant {
                                     const at::Tensor& gradient) {
     return gradient;
   }
+  /// What this rank sends into the reduction in place of its local gradient of the step, which the trace has by then.
+  virtual at::Tensor sent_gradient(int64_t /*step*/, const std::string& /*parameter*/, const at::Tensor& gradient) {
+    return gradient;
+  }
   /// false: the backward pass of this step goes past the reducer.
   virtual bool reduces(int64_t /*step*/) { return true; }
   /// After the reduction, before anything reads the gradients.

@@ -57,16 +57,27 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
   const std::string& name = context_.task->parameters().names[index];
   const at::Tensor seen =
       context_.mutant == nullptr ? gradient : context_.mutant->local_gradient(step_, name, gradient.detach());
+  if (!context_.trace->enabled() && context_.mutant == nullptr) {
+    return seen;
+  }
+  at::Tensor& accumulated = accumulated_[index];
+  const at::Tensor before = accumulated;
+  const at::Tensor whole = before.defined() ? before + seen.detach() : seen;
+  accumulated = last_pass_ ? at::Tensor() : whole.detach().clone();
+  if (!last_pass_) {
+    return seen;
+  }
   if (context_.trace->enabled()) {
-    at::Tensor& before = accumulated_[index];
-    const at::Tensor whole = before.defined() ? before + seen.detach() : seen;
-    if (last_pass_) {
-      local_hashes_[index] = context_.trace
-                                 ->tensor(Phase::local_gradients, name, view_of(whole.contiguous()),
-                                          Sharing::own, {}, keep_)
-                                 .hash;
+    local_hashes_[index] = context_.trace
+                               ->tensor(Phase::local_gradients, name, view_of(whole.contiguous()), Sharing::own,
+                                        {}, keep_)
+                               .hash;
+  }
+  if (context_.mutant != nullptr) {
+    const at::Tensor sent = context_.mutant->sent_gradient(step_, name, whole.detach());
+    if (sent.data_ptr() != whole.data_ptr()) {
+      return before.defined() ? sent - before : sent;
     }
-    before = last_pass_ ? at::Tensor() : whole.detach().clone();
   }
   return seen;
 }

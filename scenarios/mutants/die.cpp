@@ -7,22 +7,19 @@
 namespace lockstep {
 namespace {
 
-class Die : public Mutant {
+class Die : public Planted {
  public:
-  explicit Die(const MutantConfig& config) : config_(config) {}
+  using Planted::Planted;
 
   void before_step(int64_t step) override {
-    if (step == config_.step) {
+    if (step == config().step) {
       raise(SIGKILL);
     }
   }
-
- private:
-  MutantConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mutant> make_die(const MutantConfig& config) { return std::make_unique<Die>(config); }
+std::unique_ptr<Mutant> make_die(const Planting& planting) { return std::make_unique<Die>(planting); }
 
 }  // namespace lockstep

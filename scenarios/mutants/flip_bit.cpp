@@ -7,27 +7,24 @@
 namespace lockstep {
 namespace {
 
-class FlipBit : public Mutant {
+class FlipBit : public Planted {
  public:
-  explicit FlipBit(const MutantConfig& config) : config_(config) {}
+  using Planted::Planted;
 
   at::Tensor local_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) override {
-    if (step != config_.step || (!config_.tensor.empty() && config_.tensor != parameter)) {
+    if (step != config().step || (!config().tensor.empty() && config().tensor != parameter)) {
       return gradient;
     }
     at::Tensor flipped = gradient.clone();
-    *static_cast<uint32_t*>(flipped.mutable_data_ptr()) ^= 1U << config_.bit;
+    *static_cast<uint32_t*>(flipped.mutable_data_ptr()) ^= 1U << config().bit;
     return flipped;
   }
-
- private:
-  MutantConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mutant> make_flip_bit(const MutantConfig& config) {
-  return std::make_unique<FlipBit>(config);
+std::unique_ptr<Mutant> make_flip_bit(const Planting& planting) {
+  return std::make_unique<FlipBit>(planting);
 }
 
 }  // namespace lockstep

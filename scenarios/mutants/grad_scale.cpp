@@ -7,26 +7,23 @@
 namespace lockstep {
 namespace {
 
-class GradScale : public Mutant {
+class GradScale : public Planted {
  public:
-  explicit GradScale(const MutantConfig& config) : config_(config) {}
+  using Planted::Planted;
 
   at::Tensor local_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) override {
     // `tensor` may name one parameter, or a whole group by its prefix.
-    if (step < config_.step || !parameter.starts_with(config_.tensor)) {
+    if (step < config().step || !parameter.starts_with(config().tensor)) {
       return gradient;
     }
-    return gradient * config_.factor;
+    return gradient * config().factor;
   }
-
- private:
-  MutantConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mutant> make_grad_scale(const MutantConfig& config) {
-  return std::make_unique<GradScale>(config);
+std::unique_ptr<Mutant> make_grad_scale(const Planting& planting) {
+  return std::make_unique<GradScale>(planting);
 }
 
 }  // namespace lockstep

@@ -7,22 +7,19 @@
 namespace lockstep {
 namespace {
 
-class Stall : public Mutant {
+class Stall : public Planted {
  public:
-  explicit Stall(const MutantConfig& config) : config_(config) {}
+  using Planted::Planted;
 
   void before_step(int64_t step) override {
-    while (step == config_.step) {
+    while (step == config().step) {
       pause();
     }
   }
-
- private:
-  MutantConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mutant> make_stall(const MutantConfig& config) { return std::make_unique<Stall>(config); }
+std::unique_ptr<Mutant> make_stall(const Planting& planting) { return std::make_unique<Stall>(planting); }
 
 }  // namespace lockstep

@@ -7,22 +7,19 @@
 namespace lockstep {
 namespace {
 
-class Throw : public Mutant {
+class Throw : public Planted {
  public:
-  explicit Throw(const MutantConfig& config) : config_(config) {}
+  using Planted::Planted;
 
   void before_step(int64_t step) override {
-    if (step == config_.step) {
+    if (step == config().step) {
       throw std::runtime_error("planted: this rank throws at step " + std::to_string(step));
     }
   }
-
- private:
-  MutantConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mutant> make_throw(const MutantConfig& config) { return std::make_unique<Throw>(config); }
+std::unique_ptr<Mutant> make_throw(const Planting& planting) { return std::make_unique<Throw>(planting); }
 
 }  // namespace lockstep

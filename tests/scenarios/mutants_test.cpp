@@ -1,0 +1,290 @@
+// Every planted bug, run among three small ranks: it shows first where the table says, and not before its step.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "harness/plan/mutants.h"
+#include "harness/trace/rank_result.h"
+#include "harness/trace/reader.h"
+#include "scenarios/mutants/mutants.h"
+#include "tests/support/mini_run.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using Values = std::map<std::string, std::vector<double>>;
+
+/// What all ranks wrote in one step, as two layouts could be compared: by phase, then by name.
+struct WholeStep {
+  std::map<Phase, Values> values;
+};
+
+std::vector<double> numbers(const Record& record) {
+  std::vector<double> numbers(record.payload.size() / size_of(record.dtype));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::byte* at = &record.payload[i * size_of(record.dtype)];
+    float narrow = 0;
+    double wide = 0;
+    int64_t whole = 0;
+    switch (record.dtype) {
+      case DType::float32: std::memcpy(&narrow, at, sizeof narrow); numbers[i] = narrow; break;
+      case DType::float64: std::memcpy(&wide, at, sizeof wide); numbers[i] = wide; break;
+      default: std::memcpy(&whole, at, sizeof whole); numbers[i] = static_cast<double>(whole);
+    }
+  }
+  return numbers;
+}
+
+std::vector<double> halves(uint64_t hash) {
+  return {static_cast<double>(hash >> 32), static_cast<double>(hash & 0xFFFFFFFFU)};
+}
+
+void add(std::vector<double>& sum, const std::vector<double>& values) {
+  sum.resize(std::max(sum.size(), values.size()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    sum[i] += values[i];
+  }
+}
+
+void add_collective(const Record& record, const std::string& rank, std::map<std::string, int>& count, Values& values) {
+  const CollectiveRecord& it = record.collective;
+  if (it.group == "gradients") {
+    values["buckets" + rank].push_back(1);  // their content is compared as gradients
+    return;
+  }
+  const auto turn = static_cast<double>(values["order" + rank].size());
+  values["order" + rank].push_back(static_cast<double>(std::hash<std::string>{}(record.name) >> 16));
+  std::vector<double>& one = values[record.name + rank + "#" + std::to_string(count[record.name]++)];
+  one = halves(it.hash_out);
+  add(one, {0, 0, static_cast<double>(it.root), static_cast<double>(it.dtype), turn,
+            static_cast<double>(it.reduction.size() + (it.reduction == "max" ? 100 : 0))});
+}
+
+std::map<int64_t, WholeStep> read_run(const std::string& dir, int world) {
+  std::map<int64_t, WholeStep> steps;
+  for (int r = 0; r < world; ++r) {
+    const Trace trace = read_trace(dir + "/rank-" + std::to_string(r) + ".trace");
+    const std::string rank = ", rank " + std::to_string(r);
+    for (const StepRecords& step : trace.steps) {
+      std::map<std::string, int> count;
+      for (const Record& record : step.records) {
+        Values& values = steps[step.step].values[record.phase];
+        switch (record.phase) {
+          case Phase::samples:
+            values["ids" + rank].assign(record.ids.begin(), record.ids.end());
+            break;
+          case Phase::random:
+            add(values[record.name], halves(record.stats.hash));
+            add(values[record.name], {0, 0, record.value});
+            break;
+          case Phase::energies: values[record.name + rank] = numbers(record); break;
+          case Phase::loss:
+            if (record.name == "loss") add(values["loss"], {record.value / world});
+            break;
+          case Phase::local_gradients: {
+            std::vector<double> mean = numbers(record);
+            for (double& value : mean) value /= world;
+            add(values[record.name], mean);
+            break;
+          }
+          case Phase::collective: add_collective(record, rank, count, values); break;
+          case Phase::control:
+          case Phase::gradient_norm: values[record.name + rank] = {record.value}; break;
+          case Phase::reduced_gradients:
+          case Phase::parameters: values[record.name + rank] = halves(record.stats.hash); break;
+          default: break;
+        }
+      }
+    }
+  }
+  return steps;
+}
+
+bool differ(Phase phase, const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return true;
+  // What another order of sums may change is no difference.
+  const bool rounded = phase == Phase::energies || phase == Phase::loss || phase == Phase::local_gradients;
+  double largest = 1e-2;
+  for (const double value : a) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (rounded ? !(std::abs(a[i] - b[i]) <= 1e-5 * largest) : a[i] != b[i]) return true;
+  }
+  return false;
+}
+
+struct Difference {
+  int64_t step = 0;
+  Phase phase = Phase::samples;
+  std::set<std::string> names;
+};
+
+std::optional<Difference> first_difference(const std::map<int64_t, WholeStep>& a, const std::map<int64_t, WholeStep>& b) {
+  for (const auto& [step, expected] : a) {
+    const auto other = b.find(step);
+    if (other == b.end()) return Difference{step, Phase::snapshot, {"missing"}};
+    for (int p = 0; p <= static_cast<int>(Phase::parameters); ++p) {
+      const auto phase = static_cast<Phase>(p);
+      const auto in = [phase](const WholeStep& whole) {
+        const auto found = whole.values.find(phase);
+        return found == whole.values.end() ? Values{} : found->second;
+      };
+      const Values x = in(expected), y = in(other->second);
+      std::set<std::string> names;
+      for (const auto& [name, values] : x) {
+        const auto found = y.find(name);
+        if (found == y.end() || differ(phase, values, found->second)) names.insert(name);
+      }
+      for (const auto& [name, values] : y) {
+        if (x.find(name) == x.end()) names.insert(name);
+      }
+      if (!names.empty()) return Difference{step, phase, names};
+    }
+  }
+  return std::nullopt;
+}
+
+RunConfig small_config() {
+  RunConfig config = mini_config();
+  config.steps = 5;
+  config.trace = TraceLevel::full;
+  config.model.width = 8;
+  config.model.hidden = 16;
+  return config;
+}
+
+RunConfig with(const RunConfig& config, std::string_view settings) {
+  nlohmann::json json = nlohmann::json::parse(canonical_json(config));
+  std::istringstream words{std::string(settings)};
+  for (std::string word; words >> word;) {
+    std::string key = word.substr(0, word.find('='));
+    const std::string value = word.substr(key.size() + 1);
+    nlohmann::json* place = &json;
+    for (std::size_t dot; (dot = key.find('.')) != std::string::npos; key = key.substr(dot + 1)) {
+      place = &(*place)[key.substr(0, dot)];
+    }
+    const nlohmann::json parsed = nlohmann::json::parse(value, nullptr, false);
+    (*place)[key] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
+  }
+  return run_config_from_json(json.dump(), std::string(settings));
+}
+
+std::vector<std::string> split(std::string_view text, char at) {
+  std::vector<std::string> parts;
+  std::istringstream stream{std::string(text)};
+  for (std::string part; std::getline(stream, part, at);) parts.push_back(part);
+  return parts;
+}
+
+constexpr const char* kTensor = "energy_head.key.weight";
+
+class Mutants : public testing::Test {
+ protected:
+  const std::map<int64_t, WholeStep>& clean(const RunConfig& config) {
+    const std::string id = config_hash(config);
+    if (clean_.find(id) == clean_.end()) {
+      clean_[id] = read_run(mini_run(root_.path(), id, config), config.layout.world_size);
+    }
+    return clean_.at(id);
+  }
+
+  RunConfig planted(const MutantEntry& entry, RunConfig config) {
+    config.mutant.name = entry.name;
+    config.mutant.step = std::min<int64_t>(entry.at_epoch ? 1 : 2, entry.last_step);
+    config.mutant.rank = entry.draws.rank ? 1 : -1;
+    config.mutant.tensor = entry.draws.tensor ? kTensor : "";
+    config.mutant.factor = entry.draws.factor ? 1.001 : 1.0;
+    return config;
+  }
+
+  TemporaryFolder root_;
+  std::map<std::string, std::map<int64_t, WholeStep>> clean_;
+};
+
+TEST_F(Mutants, AreThoseOfTheTable) {
+  std::set<std::string_view> table, made;
+  for (const MutantEntry& entry : mutant_entries()) table.insert(entry.name);
+  for (const MutantMaker& maker : mutants()) made.insert(maker.name);
+  EXPECT_EQ(table, made);
+  EXPECT_EQ(table.size(), mutant_entries().size());
+  EXPECT_GE(table.size(), 62U);
+}
+
+TEST_F(Mutants, ACleanTwinIsEqualInEveryBit) {
+  const RunConfig config = small_config();
+  const auto again = read_run(mini_run(root_.path(), "again", config), config.layout.world_size);
+  EXPECT_FALSE(first_difference(clean(config), again).has_value());
+}
+
+TEST_F(Mutants, ShowFirstWhereTheTableSays) {
+  for (const MutantEntry& entry : mutant_entries()) {
+    if (entry.phase == "failed") continue;
+    SCOPED_TRACE(entry.name);
+    RunConfig config = with(small_config(), entry.settings);
+    if (entry.at_epoch) config.data.series = 4;  // three steps an epoch
+    const RunConfig wrong = planted(entry, config);
+    const auto run = read_run(mini_run(root_.path(), std::string(entry.name), wrong), config.layout.world_size);
+    const std::optional<Difference> difference = first_difference(clean(config), run);
+    if (!difference) {
+      ADD_FAILURE() << entry.name << " is not seen";
+      continue;
+    }
+    EXPECT_EQ(difference->step, entry.at_epoch ? 3 : wrong.mutant.step + entry.step_offset);
+    const std::vector<std::string> phases = split(entry.phase, '|');
+    EXPECT_NE(std::find(phases.begin(), phases.end(), name_of(difference->phase)), phases.end())
+        << name_of(difference->phase) << " of " << *difference->names.begin();
+    bool named = entry.where.empty();
+    for (std::string where : split(entry.where, '|')) {
+      where = where == "$tensor" ? kTensor : where;
+      for (const std::string& name : difference->names) named = named || name.starts_with(where);
+    }
+    EXPECT_TRUE(named) << "not " << entry.where << " but " << *difference->names.begin();
+  }
+}
+
+TEST_F(Mutants, EndTheRunOnEveryRankWithANamedError) {
+  const std::map<std::string, std::string> expected{
+      {"gather_shape", "rank 1"}, {"gather_dtype", "rank 1"}, {"gather_step", "rank 1"}};
+  for (const auto& [name, words] : expected) {
+    SCOPED_TRACE(name);
+    const RunConfig config = planted(*find_mutant(name), small_config());
+    for (const int status : mini_run_statuses(root_.path(), name, config)) {
+      EXPECT_NE(status, 0);
+    }
+    for (int rank = 0; rank < config.layout.world_size; ++rank) {
+      const RankResult result = read_rank_result(root_.path() + "/" + name + "/rank-" + std::to_string(rank) + ".result.json");
+      EXPECT_EQ(result.status, "failed");
+      EXPECT_NE(result.error.find(rank == 1 ? "rank 0" : words), std::string::npos) << result.error;
+      EXPECT_EQ(result.steps_done, 2);
+    }
+  }
+}
+
+TEST_F(Mutants, TwoActAtOnce) {
+  RunConfig config = small_config();
+  config.mutant.name = "gradient_over_world";
+  config.mutant.step = 1;
+  config.second_mutant.name = "same_noise";
+  config.second_mutant.step = 3;
+  const auto both = read_run(mini_run(root_.path(), "both", config), config.layout.world_size);
+  config.second_mutant = {};
+  const auto one = read_run(mini_run(root_.path(), "one", config), config.layout.world_size);
+  const auto first = first_difference(clean(small_config()), both);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->step, 1);
+  EXPECT_EQ(first->phase, Phase::local_gradients);
+  const auto second = first_difference(one, both);
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->step, 3);
+  EXPECT_EQ(second->phase, Phase::random);
+}
+
+}  // namespace
+}  // namespace lockstep
