@@ -176,7 +176,12 @@ std::string question_words(const Results& results) {
     return fmt::format("mechanism: are the same numbers computed, {}, {}", counted(results.steps, "step"),
                        seeds);
   }
-  return fmt::format("outcome: {}, margin ± {:g}, {}", clean_line(results.primary.metric),
+  if (results.certificate) {
+    return fmt::format("certificate: are gradients those of the plain reference to {:g}, {}",
+                       results.certificate->exact,
+                       counted(static_cast<int64_t>(results.cells.size()), "case"));
+  }
+  return fmt::format("{}: {}, margin ± {:g}, {}", name_of(results.question), clean_line(results.primary.metric),
                      results.primary.margin,
                      counted(static_cast<int64_t>(results.seeds.size()), "paired seed"));
 }

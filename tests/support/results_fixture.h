@@ -18,6 +18,12 @@ Results mechanism_results();
 /// Names, errors and log lines that try to become markup, text that is no text, figures that are no numbers.
 Results hostile_results();
 
+/// Losses certified at two numbers of ranks, one of them not, one that failed.
+Results certificate_results();
+
+/// Claims of every state, one of them not as expected.
+Results claims_results();
+
 /// Nothing was selected.
 Results empty_results();
 
