@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "reports/answers.h"
 #include "reports/html_parts.h"
 #include "reports/numbers.h"
 #include "reports/svg.h"
@@ -54,12 +55,12 @@ void write_facts(Markup& out, const Results& results) {
   if (s.power_controls > 0) {
     fact(out, "power controls", fmt::format("{} of {} divergent", s.power_controls_caught, s.power_controls));
   }
-  if (results.question == Question::outcome) {
+  if (asks_outcome(results.question)) {
     fact(out, "declared margin",
          fmt::format("± {:g} of {}", results.primary.margin, metric_words(results.primary.metric)));
     fact(out, "α", fmt::format("{:g}", results.primary.alpha));
   }
-  fact(out, results.question == Question::outcome ? "paired seeds" : "seeds",
+  fact(out, asks_outcome(results.question) ? "paired seeds" : "seeds",
        results.seeds.empty() ? "none"
                              : fmt::format("{} ({})", results.seeds.size(), seeds_words(results.seeds)));
   fact(out, "steps", std::to_string(results.steps));
@@ -146,7 +147,8 @@ void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
 }
 
 std::string html_report(const Results& results) {
-  const Page page{results, cell_anchors(results)};
+  const Results telling = with_telling_cells(results);
+  const Page page{telling, cell_anchors(telling)};
   Markup out;
   write_head(out, results);
   out.open("body").open("main").open("header");
@@ -163,7 +165,9 @@ std::string html_report(const Results& results) {
     write_detection(out, page);
   } else if (!results.cells.empty()) {
     if (results.question == Question::mechanism) write_band_plot(out, page);
-    if (results.question == Question::outcome || has_outcome) write_outcome_plot(out, page);
+    write_certificate(out, page);
+    write_claims(out, page);
+    if (asks_outcome(results.question) || has_outcome) write_outcome_plot(out, page);
     write_curves(out, page);
     write_mechanism(out, page);
     write_signatures(out, page);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "reports/answers.h"
 #include "reports/detection.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -94,10 +95,12 @@ std::string markdown_summary(const Results& results) {
   if (!results.summary.sentence.empty())
     out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
   out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
+  out.add(markdown_answers(results));
   std::size_t rows = 0;
   const bool by_trial = results.detection.has_value();
   if (by_trial) out.add(detection_markdown(*results.detection));
-  if (!results.cells.empty() && !by_trial) {
+  // The table of losses speaks for the cases that are certified; the others follow one by one.
+  if (!results.cells.empty() && !by_trial && !results.certificate) {
     const double level = 1 - results.primary.alpha;
     out.add(
         fmt::format("| cell | verdict | expected | difference | {} interval | mechanism | note |\n"
@@ -115,7 +118,7 @@ std::string markdown_summary(const Results& results) {
     if (!out.full() && out.add(unexpected(cell))) ++details;
   }
   std::string end;
-  if (out.full()) {
+  if (out.full() && !results.certificate) {
     end = fmt::format(
         "\n{} of {} cells and {} of {} details are shown; the rest stands in report.html and results.json.\n",
         rows, results.cells.size(), details, wanted);

@@ -37,9 +37,15 @@ std::string unexpected_cells(const Results& results) {
     if (is_as_expected(cell)) continue;
     if (++count <= 3) names += (names.empty() ? "" : ", ") + name_words(cell.scenario);
   }
-  if (count == 0) return "";
+  std::string claims;
+  for (const ClaimResult& claim : results.claims) {
+    if (!claim.as_expected) claims += (claims.empty() ? "" : ", ") + clean_line(claim.id);
+  }
+  if (!claims.empty()) claims = fmt::format("Claims not as expected, or undecided: {}.", claims);
+  if (count == 0) return claims;
+  if (!claims.empty()) claims += " ";
   if (count > 3) names += fmt::format(" and {} more", count - 3);
-  return fmt::format("{} of {} not as expected: {}.", count,
+  return claims + fmt::format("{} of {} not as expected: {}.", count,
                      counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
 }
 

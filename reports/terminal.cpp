@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reports/answers.h"
 #include "reports/detection.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -57,6 +58,8 @@ std::vector<Row> rows_of(const Results& results) {
   for (const bool controls : {false, true}) {
     for (const CellResult& cell : results.cells) {
       if (cell.power_control != controls) continue;
+      // The table of losses speaks for the cases that are certified.
+      if (results.certificate && is_as_expected(cell)) continue;
       const VerdictStyle& style = style_of(cell.verdict);
       rows.push_back({(controls ? "control " : "") + name_words(cell.scenario),
                       std::string(style.symbol) + " " + style.words, difference_words(cell, decimals),
@@ -99,7 +102,11 @@ std::string terminal_table(const Results& results, bool colour, int width) {
   const Status status = status_of(results);
   std::string out =
       paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
-  if (results.detection) out += detection_text(*results.detection) + "\n" + wrapped(detection_caption(*results.detection), std::min(columns, 118));
+  if (results.detection) {
+    out += detection_text(*results.detection) + "\n" +
+           wrapped(detection_caption(*results.detection), std::min(columns, 118));
+  }
+  out += terminal_answers(results, columns);
   const std::vector<Row> rows = results.detection ? std::vector<Row>{} : rows_of(results);
   const int name = std::min(widest(rows, &Row::name), std::max(12, columns / 3));
   const int verdict = widest(rows, &Row::verdict), difference = widest(rows, &Row::difference);

@@ -180,7 +180,12 @@ std::string question_words(const Results& results) {
     return fmt::format("detection: which planted faults are found and named, {}, {}",
                        counted(static_cast<int64_t>(results.cells.size()), "trial"), counted(results.steps, "step"));
   }
-  return fmt::format("outcome: {}, margin ± {:g}, {}", clean_line(results.primary.metric),
+  if (results.certificate) {
+    return fmt::format("certificate: are gradients those of the plain reference to {:g}, {}",
+                       results.certificate->exact,
+                       counted(static_cast<int64_t>(results.cells.size()), "case"));
+  }
+  return fmt::format("{}: {}, margin ± {:g}, {}", name_of(results.question), clean_line(results.primary.metric),
                      results.primary.margin,
                      counted(static_cast<int64_t>(results.seeds.size()), "paired seed"));
 }

@@ -163,7 +163,7 @@ struct CertificateRow {
   std::string worst_cell;     ///< its name
   int64_t worst_step = 0;
   GradientSignature worst_group;
-  StepCosts costs;            ///< mean over cases
+  StepCosts costs;            ///< the median case's, each by itself
   double time_to_local = 0;   ///< seconds over those of the same cases with local negatives; NaN if there are none
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "harness/plan/adaptive.h"
 #include "harness/plan/matrix_source.h"
 
 namespace lockstep {
@@ -139,6 +140,12 @@ class Expansion {
     RunConfig oracle = cell;
     oracle.layout = {1, cell.layout.global_batch()};
     oracle.oracle_world = cell.layout.world_size;
+    oracle.negatives = resolved_negatives(cell);
+    // Where a row's candidates depend on nothing but the batch, every dealing of its rows means the same.
+    if (oracle.negatives != Negatives::local && cell.accumulation == 1 && !cell.layer.as_written) {
+      oracle.oracle_world = 1;
+      oracle.rows = RowDeal::equal;
+    }
     oracle.ranks = RankKind::emulated;
     oracle.tile_columns = defaults.tile_columns;
     oracle.bucket_cap_bytes = defaults.bucket_cap_bytes;

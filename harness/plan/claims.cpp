@@ -99,6 +99,7 @@ class ClaimReader {
   Claim claim(const YamlNode& map) {
     Claim claim;
     claim.place = map.place;
+    bool has_conditions = false;
     for (std::size_t i = 0; i < map.keys.size(); ++i) {
       const YamlNode &key = map.keys[i], &value = map.items[i];
       if (key.text == "id") {
@@ -109,6 +110,7 @@ class ClaimReader {
       } else if (key.text == "told") {
         claim.told = text(value, key);
       } else if (key.text == "conditions") {
+        has_conditions = true;
         read_conditions(value, key, claim);
       } else if (key.text == "shows") {
         claim.shows = texts(value, key);
@@ -124,7 +126,7 @@ class ClaimReader {
     }
     if (claim.id.empty()) problems_.add(map.place, "a claim needs an id");
     if (claim.told.empty()) problems_.add(map.place, "a claim needs what was told");
-    if (claim.conditions.empty() == claim.not_testable.empty()) {
+    if (has_conditions != claim.not_testable.empty()) {
       problems_.add(map.place, "a claim needs conditions, or a reason why it is not_testable here");
     }
     return claim;

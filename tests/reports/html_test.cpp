@@ -41,7 +41,7 @@ std::string attribute(const ptree& element, const std::string& name) {
 }
 
 const std::vector<Results (*)()> kFixtures{outcome_results, missed_control_results, mechanism_results,
-                                           hostile_results, empty_results};
+                                           certificate_results, claims_results, hostile_results, empty_results};
 
 TEST(HtmlReport, IsWellFormedWhateverTheResultsHold) {
   for (const auto& fixture : kFixtures) EXPECT_NO_THROW(parse(html_report(fixture())));
@@ -157,6 +157,19 @@ TEST(CurvePanels, SharesAPanelUpToSixCellsAndThenGivesEachItsOwn) {
 
 TEST(CurvePanels, AreEmptyWithoutThatCurve) {
   EXPECT_EQ(curve_panels(outcome_results(), "no_such_metric"), "");
+}
+
+TEST(HtmlReport, AnswersForCertificatesAndClaims) {
+  const std::string certificate = html_report(certificate_results());
+  EXPECT_THAT(certificate, HasSubstr("Is every loss that of one process?"));
+  EXPECT_THAT(certificate, HasSubstr("0 of 1"));
+  EXPECT_THAT(certificate, Not(HasSubstr("rows=unequal"))) << "the row's worst case speaks for it";
+  const std::string claims = html_report(claims_results());
+  EXPECT_THAT(claims, HasSubstr("What people were told, and what holds"));
+  EXPECT_THAT(claims, HasSubstr("expected: does not hold"));
+  EXPECT_THAT(claims, HasSubstr("no accelerator on this machine"));
+  EXPECT_THAT(claims, HasSubstr("<a href=\"#cell-8x3-local\">8x3 local</a>"));
+  EXPECT_THAT(html_report(outcome_results()), Not(HasSubstr("What people were told")));
 }
 
 }  // namespace

@@ -21,6 +21,12 @@ Results hostile_results();
 /// A detection matrix that falls short: one mutant missed, one named wrongly, a false alarm.
 Results detection_results();
 
+/// Losses certified at two numbers of ranks, one of them not, one that failed.
+Results certificate_results();
+
+/// Claims of every state, one of them not as expected.
+Results claims_results();
+
 /// Nothing was selected.
 Results empty_results();
 

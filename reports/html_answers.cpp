@@ -1,0 +1,102 @@
+// Losses certified and claims decided, with the figures.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reports/answers.h"
+#include "reports/html_parts.h"
+#include "reports/numbers.h"
+#include "reports/text.h"
+
+namespace lockstep {
+namespace {
+
+void write_cell_link(Markup& out, const Page& page, const std::string& name) {
+  const auto& cells = page.results.cells;
+  const auto found = std::find_if(cells.begin(), cells.end(),
+                                  [&name](const CellResult& cell) { return cell.scenario == name; });
+  if (found == cells.end()) {
+    out.text(name_words(name));
+    return;
+  }
+  const std::string& anchor = page.anchors[static_cast<std::size_t>(found - cells.begin())];
+  out.element("a", {{"href", "#" + anchor}}, name_words(name));
+}
+
+void write_conditions(Markup& out, const ClaimResult& claim) {
+  if (claim.conditions.empty()) out.text(short_line(claim.reason, 400));
+  for (const ConditionResult& condition : claim.conditions) {
+    const StateStyle style = style_of(condition.state);
+    out.open("div").element("b", {{"class", std::string("t-") + style.css}}, style.symbol);
+    out.text(" " + condition_words(condition)).close();
+  }
+}
+
+}  // namespace
+
+void write_certificate(Markup& out, const Page& page) {
+  if (!page.results.certificate) return;
+  const Certificate& certificate = *page.results.certificate;
+  std::string steps;
+  for (const int64_t step : certificate.steps) steps += (steps.empty() ? "" : ", ") + std::to_string(step);
+  open_section(
+      out, "certificate", "Is every loss that of one process?",
+      fmt::format("Gradients after the mean over ranks, at the weights of step {} of the plain reference, a process "
+                  "that holds all rows. Allowed is {:g} of max(|g_ref|, |sum of |row contributions||), in each "
+                  "parameter group; the row shows the case and group that use most of it. Energies are those that the "
+                  "busiest rank computes in a step, received is what the loss's collectives bring a rank, time is "
+                  "against the same cases with local negatives.",
+                  steps, certificate.exact));
+  const TextTable table = certificate_table(page.results, true);
+  open_table(out, "certificate", table.heads);
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    out.open("tr");
+    for (std::size_t k = 0; k < table.rows[i].size(); ++k) {
+      const bool number = table.heads[k].starts_with('>');
+      if (k == 0) {
+        out.element("th", {{"scope", "row"}}, table.rows[i][k]);
+      } else if (table.heads[k] == ">certified") {
+        out.open("td", {{"class", "n"}});
+        out.element("b", {{"class", std::string("t-") + table.css[i]}}, table.rows[i][k]).close();
+      } else {
+        out.element("td", {{"class", number ? "n" : ""}}, table.rows[i][k]);
+      }
+    }
+    out.close();
+  }
+  close_table(out);
+  out.close();
+}
+
+void write_claims(Markup& out, const Page& page) {
+  if (page.results.claims.empty()) return;
+  open_section(out, "claims", "What people were told, and what holds",
+               "A claim holds if each of its conditions is true, and does not if one is false; intervals are "
+               "of paired seeds.");
+  open_table(out, "claims stack", {"claim", "told", "verdict", "conditions and figures", "shown by"});
+  for (const ClaimResult& claim : page.results.claims) {
+    const StateStyle style = style_of(claim.state);
+    out.open("tr").element("th", {{"scope", "row"}}, clean_line(claim.id));
+    out.element("td", {{"data-label", "told"}}, clean_line(claim.told));
+    out.open("td", {{"data-label", "verdict"}});
+    out.element("b", {{"class", std::string("t-") + style.css}},
+                fmt::format("{} {}", style.symbol, name_of(claim.state)));
+    if (claim.expected && !claim.as_expected) {
+      out.element("div", {}, fmt::format("expected: {}", name_of(*claim.expected)));
+    }
+    out.close().open("td", {{"data-label", "figures"}});
+    write_conditions(out, claim);
+    out.close().open("td", {{"data-label", "shown by"}});
+    for (const std::string& name : claim.shows) {
+      out.open("div");
+      write_cell_link(out, page, name);
+      out.close();
+    }
+    out.close().close();
+  }
+  close_table(out);
+  out.close();
+}
+
+}  // namespace lockstep
