@@ -24,7 +24,8 @@ struct ForcedInputs {
 ///
 ///   band = max(factor * max over repeats |g_repeat - g_ref|, floor * epsilon * |sum of |terms||) (2-norms)
 ///
-/// with epsilon of float32; energies (by row id and column id), loss and gradient norm likewise. Sample ids,
+/// (of tensors with a single element, which four repeats measure too rarely, 8 * factor) with epsilon of
+/// float32; energies (by row id and column id), loss and gradient norm likewise. Sample ids,
 /// random streams and control values are compared exactly at all steps of the free runs; the earliest (step,
 /// phase) outside is the first divergence. Throws TraceError if a trace is missing, damaged or lacks what
 /// forced runs keep.

@@ -22,7 +22,7 @@ constexpr double kClipNorm = 0.1;  // below the usual norm of the small model's 
 constexpr int kLowestBit = 20;     // what lies below is within rounding between layouts
 constexpr int kHighestBit = 31;
 constexpr int kVariants = 2;  // of optimizer and clipping for one seed: more would share fewer references
-constexpr int64_t kCleanGroup = 8;  // clean pairs of one reference
+constexpr int64_t kCleanGroup = 4;  // clean pairs of one reference: each layout once, no pair computed twice
 constexpr double kHungTimeoutS = 2;
 
 /// Keyed draws: each is a hash of its key, so that none depends on what was drawn before.
@@ -252,7 +252,7 @@ class Expansion {
   }
 
   void add_clean(int64_t number) {
-    // One reference for a group: each layout twice, with other traces and buckets.
+    // One reference for a group, which has each layout once.
     const Draws group(detection_.draw_seed, "clean group", number / kCleanGroup);
     const Draws draws(detection_.draw_seed, "clean", number);
     constexpr int64_t kSeeds = 1'000'000;
@@ -261,9 +261,8 @@ class Expansion {
     config.steps = group.between("steps", 1, detection_.steps);
     config.dropout = group.coin("dropout") ? source_.base.dropout : 0;
     config.layout = kLayouts[static_cast<std::size_t>(number) % kLayouts.size()];
-    const auto level = static_cast<std::size_t>(number % kCleanGroup) / kLayouts.size() + draws.bits("trace");
-    config.trace = kTraceLevels[level % kTraceLevels.size()];
-    config.bucket_cap_bytes = number % kCleanGroup < 4 ? 0 : 2048;
+    config.trace = draws.pick("trace", kTraceLevels);
+    config.bucket_cap_bytes = draws.coin("buckets") ? 0 : 2048;
     config.gradient_as_bucket_view = draws.coin("view");
     finish(fmt::format("clean #{}", number), std::move(config));
   }

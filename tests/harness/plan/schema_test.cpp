@@ -137,7 +137,7 @@ std::set<std::string> keys_of(const json& properties) {
     // A group's keys stand in the table with their dots.
     if (!part.contains("properties")) continue;
     for (const auto& [inner, value] : part["properties"].items()) {
-      keys.insert(key + "." + inner);
+      if (key != "axes" && key != "reference") keys.insert(key + "." + inner);
     }
   }
   return keys;
