@@ -6,8 +6,19 @@
 
 namespace lockstep {
 
+int place_of(const Difference& difference) {
+  return difference.place >= 0 ? difference.place : 10 * static_cast<int>(difference.phase);
+}
+
+bool earlier(const Difference& x, const Difference& y) {
+  if (x.divergence.step != y.divergence.step) return x.divergence.step < y.divergence.step;
+  return place_of(x) < place_of(y);
+}
+
 bool StepPairs::next() {
   if (missing_step_) return false;
+  before_a_ = std::move(step_a_);
+  before_b_ = std::move(step_b_);
   step_a_ = a_.next();
   step_b_ = b_.next();
   if (!step_a_ || !step_b_) return false;

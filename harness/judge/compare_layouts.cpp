@@ -339,9 +339,9 @@ Difference columns_difference(int64_t step, int64_t expected, int64_t actual, in
   return found;
 }
 
-double rounding_bound(int64_t steps) {
+double rounding_bound(int64_t steps, double epsilon) {
   const auto grown = static_cast<double>(steps + 1);
-  return 128 * static_cast<double>(std::numeric_limits<float>::epsilon()) * grown * grown;
+  return 128 * epsilon * grown * grown;
 }
 
 std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b) {
