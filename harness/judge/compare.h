@@ -93,7 +93,7 @@ class StepPairs {
 Certification certify(const std::string& emulated_dir, const std::string& real_dir, int64_t asked);
 
 /// Mechanism of two runs of different layouts from free traces alone, by the analytic rounding bound.
-Mechanism compare_layouts(StepPairs& pairs);
+Mechanism compare_layouts(StepPairs& pairs, const CompareOptions& options);
 
 /// The analytic bound, relative to the size of the compared phase, `steps` steps after equal parameters.
 /// Rounding of sums (of float32 unless `epsilon` says otherwise), times 128; it grows with the square of the steps

@@ -72,8 +72,9 @@ class Audit {
     if (before_ && before_->step >= 0) {
       if (auto found = other_calls(*before_, "the step before")) return found;
     }
-    if (reference_) return other_calls(*reference_, "the reference");
-    return std::nullopt;
+    if (!reference_) return std::nullopt;
+    if (auto found = other_calls(*reference_, "the reference")) return found;
+    return other_sequence(*reference_);
   }
 
  private:
@@ -214,6 +215,35 @@ class Audit {
                                "out " + hex16(record.collective.hash_out) + ", as before");
     found.evidence = fmt::format("inputs of {} changed since step {} and its result did not on any rank",
                                  record.name, before_->step);
+    return found;
+  }
+
+  /// Collectives of the loss that the reference has too, in another number or order.
+  std::optional<LedgerFinding> other_sequence(const StepOfRun& other) const {
+    std::vector<const Record*> wanted, got;
+    std::set<std::string> tags;
+    for (const Record& each : other.ranks[0].records) {
+      if (each.phase != Phase::collective || each.collective.group == "gradients") continue;
+      wanted.push_back(&each);
+      tags.insert(each.collective.tag);
+    }
+    for (const Record* each : ledgers_[0]) {
+      if (tags.count(each->collective.tag) > 0) got.push_back(each);
+    }
+    std::size_t i = 0;
+    while (i < wanted.size() && i < got.size() && wanted[i]->collective.tag == got[i]->collective.tag) ++i;
+    if (i == wanted.size() && i == got.size()) return std::nullopt;
+    const bool missing = got.size() < wanted.size(), extra = got.size() > wanted.size();
+    const Record& told = missing || i >= got.size() ? *wanted[i] : *got[i];
+    LedgerFinding found{missing ? "collective-missing" : extra ? "collective-extra" : "collective-order",
+                        -1,
+                        told.name,
+                        i < wanted.size() ? call_text(wanted[i]->collective) : "nothing",
+                        i < got.size() ? call_text(got[i]->collective) : "nothing",
+                        "",
+                        10 * static_cast<int>(Phase::control) + 5};
+    found.evidence = fmt::format("all ranks: call {} among those of the reference is \"{}\", there \"{}\"", i + 1,
+                                 found.actual, found.expected);
     return found;
   }
 

@@ -74,7 +74,7 @@ std::optional<Cause> scheduler_stepped_per_rank(const CauseInputs& inputs) {
   const int64_t world = world_size_of(inputs), step = inputs.difference.divergence.step;
   if (!rate || world < 2) return std::nullopt;
   const auto found = scheduled_at(inputs, *rate, {step * world, step * world + world - 1, (step + 1) * world});
-  if (!found || std::abs(*found - step) <= 1) return std::nullopt;
+  if (!found || *found == step) return std::nullopt;
   return made("scheduler-stepped-per-rank", kExact,
               fmt::format("at step {} the rate is {} {}, the schedule's value of step {} = {} ranks times as far; "
                           "expected {}",

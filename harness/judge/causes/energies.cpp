@@ -169,6 +169,57 @@ std::optional<Cause> candidates_misordered(const CauseInputs& inputs) {
                           example.second, example.first, moved));
 }
 
+/// Ids of candidates shifted by a constant number of places explain most of what differs, and no other shift does.
+/// Dropout belongs to the pair of row and id, so the values themselves need not be found again.
+std::optional<Cause> candidates_shifted(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.size() < 4 || missing_columns(inputs) || candidates_misordered(inputs)) return std::nullopt;
+  const std::size_t width = rows.front().columns.size();
+  if (width < 4) return std::nullopt;
+  std::vector<double> rest(width, 0);
+  for (const AlignedRow& row : rows) {
+    if (row.columns != rows.front().columns) return std::nullopt;
+    for (std::size_t shift = 0; shift < width; ++shift) {
+      for (std::size_t j = 0; j < width; ++j) {
+        const double gap = row.actual[j] - row.expected[(j + shift) % width];
+        rest[shift] += gap * gap;
+      }
+    }
+  }
+  const auto best = std::min_element(rest.begin(), rest.end());
+  const auto shift = best - rest.begin();
+  double next = rest[0];
+  for (std::size_t k = 0; k < width; ++k) {
+    if (static_cast<std::ptrdiff_t>(k) != shift) next = std::min(next, rest[k]);
+  }
+  if (shift == 0 || *best > 0.3 * next) return std::nullopt;
+  return made("candidates-misordered", 0.9,
+              fmt::format("energies {} places further on explain {:.3g} % of the squared difference, and no other "
+                          "order does",
+                          shift, 100 * (1 - *best / rest[0])));
+}
+
+std::optional<Cause> padding_is_candidate(const CauseInputs& inputs) {
+  if (!missing_columns(inputs) || !inputs.forced || !inputs.forced->cell.energies ||
+      !inputs.forced->reference.energies) {
+    return std::nullopt;
+  }
+  const Energies &reference = *inputs.forced->reference.energies, &cell = *inputs.forced->cell.energies;
+  std::vector<int64_t> wanted = reference.columns.front();
+  std::sort(wanted.begin(), wanted.end());
+  std::size_t padded = 0;
+  for (std::vector<int64_t> own : cell.columns) {
+    padded += static_cast<std::size_t>(std::count(own.begin(), own.end(), -1));
+    std::erase(own, -1);
+    std::sort(own.begin(), own.end());
+    if (!own.empty() && own != wanted) return std::nullopt;
+  }
+  if (padded == 0) return std::nullopt;
+  return made("padding-not-masked", kExact,
+              fmt::format("beside the reference's {} candidates there are {} padded columns, on all ranks together",
+                          wanted.size(), padded));
+}
+
 std::optional<Cause> sample_content(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
   if (rows.size() < 2 || missing_columns(inputs)) return std::nullopt;
@@ -273,8 +324,9 @@ std::optional<Cause> replica_shows_in_energies(const CauseInputs& inputs) {
                           rank, count, wrong.of_rank.at(rank), drift->name));
 }
 
-constexpr Rule kRules[] = {local_negatives, negatives_missing, candidates_misordered,       sample_content,
-                           mask_ignored,    candidates_in_low_precision, replica_shows_in_energies};
+constexpr Rule kRules[] = {local_negatives,       negatives_missing,   candidates_misordered,
+                           candidates_shifted,    padding_is_candidate, sample_content,
+                           mask_ignored,          candidates_in_low_precision, replica_shows_in_energies};
 
 }  // namespace
 

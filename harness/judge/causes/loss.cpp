@@ -71,7 +71,7 @@ double row_loss(const RankRows& rank, std::size_t row, const Formula& formula) {
   if (target >= columns.size()) return std::numeric_limits<double>::quiet_NaN();
   const double tau = std::pow(rank.loss->temperature, formula.temperature_power);
   const auto counts = [&](std::size_t j) {
-    if (columns[j] < 0 && !formula.padding) return false;
+    if (columns[j] == -1 && !formula.padding) return false;
     return !(formula.mask_duplicates && j != target && columns[j] == columns[own]);
   };
   double most = -std::numeric_limits<double>::infinity(), sum = 0;

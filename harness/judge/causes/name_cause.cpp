@@ -55,9 +55,6 @@ std::string signature_text(const GradientJudgement& judgement, int world_size) {
 namespace {
 
 std::span<const Rule> rules_for(const CauseInputs& inputs) {
-  if (inputs.difference.divergence.kind == "replica" && inputs.difference.phase == Phase::parameters) {
-    return replica_rules();
-  }
   switch (inputs.difference.phase) {
     case Phase::samples: return sample_rules();
     case Phase::random: return random_rules();
@@ -106,9 +103,13 @@ Cause weighed(std::vector<Cause> answers, const CauseInputs& inputs) {
 
 std::optional<Cause> name_cause(const CauseInputs& inputs) {
   std::vector<Cause> answers;
-  for (const causes::Rule rule : causes::rules_for(inputs)) {
-    if (std::optional<Cause> answer = rule(inputs)) answers.push_back(std::move(*answer));
-  }
+  const auto ask = [&](std::span<const causes::Rule> rules) {
+    for (const causes::Rule rule : rules) {
+      if (std::optional<Cause> answer = rule(inputs)) answers.push_back(std::move(*answer));
+    }
+  };
+  ask(causes::rules_for(inputs));
+  if (inputs.difference.divergence.kind == "replica") ask(causes::replica_rules());
   Cause cause = causes::weighed(std::move(answers), inputs);
   if (const CausePage* page = find_cause_page(cause.code)) cause.remedy = page->remedy;
   return cause;

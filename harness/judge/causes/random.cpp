@@ -22,16 +22,13 @@ std::vector<Use> uses_of(const std::optional<StepOfRun>& step, const std::string
   std::vector<Use> uses;
   if (!step) return uses;
   for (const StepRecords& rank : step->ranks) {
-    Use use;
-    bool found = false;
+    Use use;  // A rank without the stream drew nothing from it.
     for (const Record& record : rank.records) {
       if (record.phase == Phase::samples) use.ids = record.ids;
       if (record.phase != Phase::random || record.name != stream) continue;
       use.hash = record.stats.hash;
       use.draws = record.value;
-      found = true;
     }
-    if (!found) return {};
     uses.push_back(std::move(use));
   }
   return uses;
@@ -119,7 +116,7 @@ std::optional<Cause> same_stream_on_all_ranks(const CauseInputs& inputs) {
   const auto streams = streams_of(inputs);
   if (!streams || streams->cell.size() < 2) return std::nullopt;
   for (const Use& use : streams->cell) {
-    if (use.hash != streams->cell[0].hash || use.ids.empty()) return std::nullopt;
+    if (use.hash != streams->cell[0].hash || use.ids.empty() || use.draws == 0) return std::nullopt;
   }
   return made("same-stream-on-all-ranks", kExact,
               fmt::format("{}: all {} ranks drew from the stream {}", streams->name, streams->cell.size(),
@@ -130,7 +127,7 @@ std::optional<Cause> stream_keyed_by_rank(const CauseInputs& inputs) {
   const auto streams = streams_of(inputs);
   if (!streams || streams->cell.size() < 2) return std::nullopt;
   const auto purpose = purpose_of(inputs, *streams);
-  if (!purpose) return std::nullopt;
+  if (!purpose || draws_of(streams->cell) != draws_of(streams->reference)) return std::nullopt;
   for (const std::size_t rank : wrong_ranks(inputs, *streams)) {
     const Keying keying{RankSeed::plus_rank, inputs.cell_config->seed, streams->step, static_cast<int>(rank)};
     if (fingerprint(*purpose, keying, streams->cell[rank].ids) != streams->cell[rank].hash) return std::nullopt;

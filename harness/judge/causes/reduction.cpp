@@ -301,6 +301,14 @@ std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
     ranks.insert(flip.rank);
     bits.insert(flip.bit);
   }
+  const bool wide = wrong->reduced->epsilon < 1e-10;
+  for (int bit = 0; bit < (wide ? 64 : 32); ++bit) {
+    // The result may have been flipped where it arrived.
+    const double turned = with_bit_turned(wrong->reduced->values[at], bit, wide);
+    if (!(std::abs(turned - wrong->mean.values[at]) <= wrong->allowance[at])) continue;
+    ranks.insert(0);
+    bits.insert(bit);
+  }
   // A tensor of one element is "one element" under any mistake: there only a bit that fits counts.
   if (ranks.empty() && wrong->allowance.size() < 2) return std::nullopt;
   const std::string flip =
@@ -317,7 +325,11 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::reduced_gradients || inputs.difference.divergence.kind != "replica") {
     return std::nullopt;
   }
-  if (!inputs.cell || inputs.cell->ranks.size() < 3) return std::nullopt;
+  if (!inputs.cell) return std::nullopt;
+  // Of two ranks rank 0's result, which is kept, tells whose is wrong.
+  const auto reduction = reduction_of(inputs);
+  const bool first_is_right = reduction && wrong_count(*reduction) == 0;
+  if (inputs.cell->ranks.size() == 2 && !first_is_right) return std::nullopt;
   std::set<std::string> names;
   std::set<std::size_t> ranks;
   for (const Record& record : inputs.cell->ranks[0].records) {
@@ -333,7 +345,7 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
     const auto& [first, second] = std::pair{holders.begin()->second, holders.rbegin()->second};
     const auto& few = first.size() < second.size() ? first : second;
     if (few.size() != 1) return std::nullopt;
-    ranks.insert(few.front());
+    ranks.insert(inputs.cell->ranks.size() == 2 ? 1 : few.front());
     names.insert(record.name);
   }
   if (ranks.size() != 1 || names.size() != 1) return std::nullopt;

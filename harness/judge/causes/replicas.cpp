@@ -76,13 +76,13 @@ std::optional<Cause> buffers_not_synchronised(const CauseInputs& inputs) {
                           fmt::join(drift->ranks, ", ")));
 }
 
-/// Did the rank's tensors keep the bits that they had before the step, where the others' moved?
+/// Did those of the rank's tensors that are not alike everywhere keep the bits that they had before the step?
 bool stood_still(const CauseInputs& inputs, const Drift& drift, std::size_t rank) {
   if (!inputs.cell_before || inputs.cell_before->step != inputs.cell->step - 1) return false;
   const auto now = hashes_of(inputs.cell->ranks[rank]), before = hashes_of(inputs.cell_before->ranks[rank]);
   for (const auto& [name, ranks] : drift.odd) {
     const auto old = before.find(name);
-    if (is_buffer(name) || ranks.count(rank) == 0) continue;
+    if (is_buffer(name)) continue;
     if (old == before.end() || now.at(name) != old->second) return false;
   }
   return true;
@@ -90,14 +90,18 @@ bool stood_still(const CauseInputs& inputs, const Drift& drift, std::size_t rank
 
 std::optional<Cause> rank_behind(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);
-  if (!drift || drift->ranks.size() == inputs.cell->ranks.size() || drift->odd.size() < 2) return std::nullopt;
-  for (const std::size_t rank : drift->ranks) {
-    if (!stood_still(inputs, *drift, rank)) return std::nullopt;
+  if (!drift || drift->odd.size() < 2 || inputs.difference.divergence.step < 0) return std::nullopt;
+  std::set<std::size_t> still;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    if (stood_still(inputs, *drift, rank)) still.insert(rank);
   }
+  if (still.empty() || still.size() == inputs.cell->ranks.size()) return std::nullopt;
+  // Of two ranks either may be the odd one; of more, those that stood still must be those that differ.
+  if (inputs.cell->ranks.size() > 2 && still != drift->ranks) return std::nullopt;
   return made("rank-behind", kExact,
               fmt::format("rank {}: {} of {} tensors kept every bit through the step while those of the other ranks "
                           "moved",
-                          fmt::join(drift->ranks, ", "), drift->odd.size(), drift->names));
+                          fmt::join(still, ", "), drift->odd.size(), drift->names));
 }
 
 std::optional<Cause> replica_corrupted(const CauseInputs& inputs) {
@@ -105,8 +109,8 @@ std::optional<Cause> replica_corrupted(const CauseInputs& inputs) {
   if (!drift || inputs.difference.divergence.step < 0 || drift->ranks.size() != 1 || drift->odd.size() != 1) {
     return std::nullopt;
   }
-  // Of two ranks nobody can say whose is right; and a buffer has a cause of its own.
-  if (inputs.cell->ranks.size() < 3 || is_buffer(drift->odd.begin()->first)) return std::nullopt;
+  // Among two ranks one tensor that differs is still one tensor of one rank; a buffer has a cause of its own.
+  if (is_buffer(drift->odd.begin()->first)) return std::nullopt;
   // A tensor that stood still was not written at all.
   if (stood_still(inputs, *drift, *drift->ranks.begin())) {
     return made("parameter-not-updated", 0.9,

@@ -78,6 +78,14 @@ bool in_batch(const Samples& samples, int64_t id) {
   return std::binary_search(samples.batch.begin(), samples.batch.end(), id);
 }
 
+/// Are the ranks that are wrong now right again at the next step, as far as that is known?
+bool right_again(const CauseInputs& inputs, const Samples& samples) {
+  const ByRank* next = at(inputs.cell_samples, inputs.difference.divergence.step + 1);
+  if (!next || samples.next.size() != next->size()) return true;
+  return std::all_of(samples.differing.begin(), samples.differing.end(),
+                     [&](std::size_t rank) { return (*next)[rank] == samples.next[rank]; });
+}
+
 /// A rank whose list lost one sample and took the next one of its stream at the end.
 std::optional<std::pair<std::size_t, int64_t>> dropped_by(const Samples& samples) {
   if (samples.differing.size() != 1) return std::nullopt;
@@ -108,14 +116,18 @@ std::optional<Cause> shards_identical(const CauseInputs& inputs) {
 
 std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
   const int64_t step = inputs.difference.divergence.step;
-  const ByRank *now = at(inputs.cell_samples, step), *first = at(inputs.cell_samples, 0);
-  const ByRank *reference = at(inputs.reference_samples, step), *reference_first = at(inputs.reference_samples, 0);
-  if (step < 2 || !now || !first || !reference || !reference_first || *now != *first) return std::nullopt;
-  if (sorted(*reference) == sorted(*reference_first)) return std::nullopt;
-  return made("set-epoch-forgotten", kExact,
-              fmt::format("at step {} every rank holds the very samples of step 0 in the same order, where the "
-                          "reference begins another permutation",
-                          step));
+  const ByRank *now = at(inputs.cell_samples, step), *reference = at(inputs.reference_samples, step);
+  if (!now || !reference) return std::nullopt;
+  for (const auto& [old, batch] : inputs.cell_samples) {
+    if (old < 0 || old + 1 >= step || batch != *now) continue;
+    const ByRank* then = at(inputs.reference_samples, old);
+    if (!then || sorted(*reference) == sorted(*then)) continue;
+    return made("set-epoch-forgotten", kExact,
+                fmt::format("at step {} every rank holds the very samples of step {} in the same order, where the "
+                            "reference begins another permutation",
+                            step, old));
+  }
+  return std::nullopt;
 }
 
 std::optional<Cause> rank_behind_data(const CauseInputs& inputs) {
@@ -165,7 +177,9 @@ std::optional<Cause> sample_replaced(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
   if (!samples || dropped_by(*samples)) return std::nullopt;
   if (samples->extra.size() != 1 || samples->missing.size() != 1) return std::nullopt;
-  if (in_batch(*samples, samples->extra.front())) return std::nullopt;
+  // A rank of one row that is wrong again at the next step has another order, not one other sample.
+  const bool single = samples->now.front().size() > 1 || right_again(inputs, *samples);
+  if (in_batch(*samples, samples->extra.front()) || !single) return std::nullopt;
   return made("sample-replaced", kExact,
               fmt::format("sample {} stands where sample {} belongs; every other sample is right",
                           samples->extra.front(), samples->missing.front()));
@@ -207,7 +221,9 @@ bool seen_elsewhere(const CauseInputs& inputs, std::size_t rank, const Ids& ids)
 
 std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
-  if (!samples || samples->differing.empty() || samples->extra.size() < 2) return std::nullopt;
+  if (!samples || samples->differing.empty() || samples->extra.empty()) return std::nullopt;
+  const bool one_row = samples->now.front().size() == 1 && !right_again(inputs, *samples);
+  if (samples->extra.size() < 2 && !one_row) return std::nullopt;
   if (shards_overlap(inputs) || shards_identical(inputs)) return std::nullopt;
   for (const std::size_t rank : samples->differing) {
     Ids expected = samples->expected[rank];

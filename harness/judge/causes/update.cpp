@@ -32,12 +32,17 @@ struct Update {
 
 std::optional<Update> update_of(const CauseInputs& inputs) {
   const Divergence& divergence = inputs.difference.divergence;
-  if (inputs.difference.phase != Phase::parameters || divergence.kind != "update") return std::nullopt;
+  const bool of_update = divergence.kind == "update" || divergence.kind == "replica";
+  if (inputs.difference.phase != Phase::parameters || !of_update) return std::nullopt;
   if (!inputs.forced || !inputs.forced->state || !inputs.cell_config) return std::nullopt;
   const ForcedValues& cell = inputs.forced->cell;
   if (!cell.learning_rate) return std::nullopt;
-  return Update{&cell, &*inputs.forced->state, inputs.cell_config,
-                cell.gradient_norm.value_or(whole_norm(cell.gradients))};
+  const Update update{&cell, &*inputs.forced->state, inputs.cell_config,
+                      cell.gradient_norm.value_or(whole_norm(cell.gradients))};
+  // Replicas may differ while rank 0, whose parameters are kept, is right.
+  const std::vector<UpdateUse> plain = update.judged({});
+  const bool wrong = std::any_of(plain.begin(), plain.end(), [](const UpdateUse& use) { return use.used > 1; });
+  return wrong ? std::optional(update) : std::nullopt;
 }
 
 bool explains(const Update& update, const UpdateVariant& variant) {
@@ -112,8 +117,16 @@ std::optional<Cause> clip_twice(const CauseInputs& inputs) {
   if (!update) return std::nullopt;
   const double factor = clip_factor(*update->config, update->norm);
   if (factor == 1) return std::nullopt;
-  return by_variant(inputs, "clip-twice", {.clip = factor * factor},
-                    fmt::format("with the clip's factor {} applied twice", short_number(factor)));
+  if (auto cause = by_variant(inputs, "clip-twice", {.clip = factor * factor},
+                              fmt::format("with the clip's factor {} applied twice", short_number(factor)))) {
+    return cause;
+  }
+  const int world = world_size_of(inputs);
+  if (world < 2) return std::nullopt;
+  const double again = clip_factor(*update->config, update->norm * std::sqrt(world));
+  return by_variant(inputs, "clip-twice", {.clip = again},
+                    fmt::format("with a norm that was summed over {} ranks once more: {} times the reduced one",
+                                world, short_number(std::sqrt(world))));
 }
 
 std::optional<Cause> clip_on_local_norm(const CauseInputs& inputs) {
