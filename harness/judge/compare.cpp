@@ -3,11 +3,23 @@
 #include <fmt/format.h>
 
 #include "harness/judge/forced.h"
+#include "harness/judge/forced_free.h"
 
 namespace lockstep {
 
+int place_of(const Difference& difference) {
+  return difference.place >= 0 ? difference.place : 10 * static_cast<int>(difference.phase);
+}
+
+bool earlier(const Difference& x, const Difference& y) {
+  if (x.divergence.step != y.divergence.step) return x.divergence.step < y.divergence.step;
+  return place_of(x) < place_of(y);
+}
+
 bool StepPairs::next() {
   if (missing_step_) return false;
+  before_a_ = std::move(step_a_);
+  before_b_ = std::move(step_b_);
   step_a_ = a_.next();
   step_b_ = b_.next();
   if (!step_a_ || !step_b_) return false;
@@ -86,24 +98,58 @@ void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRu
   divergence.sentence += fmt::format(" Replicas of the run differ among themselves: {}.", drift->sentence);
 }
 
-Mechanism compare_same_layout(StepPairs& pairs) {
+/// Samples of the step after the divergence, and the configs: what only the end of the comparison knows.
+void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options) {
+  inputs.reference_config = options.reference_config;
+  inputs.cell_config = options.cell_config;
+  if (!pairs.next()) return;
+  remember_samples(inputs.reference_samples, pairs.step_a());
+  remember_samples(inputs.cell_samples, pairs.step_b());
+}
+
+/// Everything that free runs tell of the step at which they are.
+CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
+  CauseInputs inputs;
+  inputs.difference = difference;
+  inputs.reference = pairs.step_a();
+  inputs.cell = pairs.step_b();
+  inputs.reference_before = pairs.before_a();
+  inputs.cell_before = pairs.before_b();
+  return inputs;
+}
+
+Mechanism compare_same_layout(StepPairs& pairs, const CompareOptions& options) {
   Mechanism result;
+  std::optional<CauseInputs> inputs;
+  SampleHistory samples_a, samples_b;
   std::optional<std::string> drift_of_both;
   while (pairs.next()) {
+    remember_samples(samples_a, pairs.step_a());
+    remember_samples(samples_b, pairs.step_b());
     if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
       result.first_divergence = difference->divergence;
       tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
+      result.compared_steps = pairs.compared();
+      inputs = inputs_at(pairs, *difference);
+      inputs->ledger = audit_ledger(pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr,
+                                    &pairs.step_a());
+      inputs->reference_samples = samples_a;
+      inputs->cell_samples = samples_b;
       break;
     }
     if (drift_of_both) continue;
     if (const auto drift = replica_drift(pairs.step_b())) drift_of_both = drift->sentence;
   }
   if (!result.first_divergence) result.first_divergence = pairs.missing_step();
-  result.compared_steps = pairs.compared();
+  if (!inputs) result.compared_steps = pairs.compared();
   if (result.first_divergence) {
     result.verdict = VerdictKind::divergent;
     result.sentence = result.first_divergence->sentence;
-    // result.cause is named here, from the divergence and the ledgers around it.
+    if (inputs) {
+      inputs->difference.divergence = *result.first_divergence;
+      finish(*inputs, pairs, options);
+      result.cause = name_cause(*inputs);
+    }
   } else if (result.compared_steps == 0) {
     result.verdict = VerdictKind::inconclusive;
     result.sentence =
@@ -128,10 +174,12 @@ Mechanism compare_runs(const CompareOptions& options) {
     inputs.forced_cell = options.run_b;
     inputs.forced_repeats = options.repeats;
     inputs.band = options.band;
+    inputs.reference_config = options.reference_config;
+    inputs.cell_config = options.cell_config;
     return judge_forced(inputs);
   }
   StepPairs pairs(options.run_a, options.run_b);
-  return pairs.same_layout() ? compare_same_layout(pairs) : compare_layouts(pairs);
+  return pairs.same_layout() ? compare_same_layout(pairs, options) : compare_layouts(pairs, options);
 }
 
 }  // namespace lockstep

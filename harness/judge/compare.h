@@ -1,6 +1,7 @@
 #pragma once
 // Bit-for-bit comparison of runs at one layout, and exact comparison of what must agree at any layout.
 
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -16,7 +17,16 @@ struct Difference {
   /// |norm - norm'| (of scalars |value - value'|) over the size of the whole phase on that rank; infinite if
   /// something is missing or of another shape, NaN if the traces do not tell.
   double relative = 0;
+  /// Where in the step it lies, if not where its phase stands: a collective of the loss comes before the energies
+  /// that are made from it. -1: by phase.
+  int place = -1;
 };
+
+/// 10 * phase, or the difference's own place.
+int place_of(const Difference& difference);
+
+/// By step, then by place in the step.
+bool earlier(const Difference& x, const Difference& y);
 
 /// The phases whose values are compared exactly whatever the layouts: sample ids, random streams, control
 /// values.
@@ -38,12 +48,14 @@ std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepO
 /// Energies with another count of columns a row: "2 negatives of 23".
 Difference columns_difference(int64_t step, int64_t expected, int64_t actual, int rank, int world_size);
 
-/// Replicas of one run that no longer agree at this step: where, and in words; nothing if all do.
+/// Replicas of one run that no longer agree at this step: where, and in words; nothing if all do. The rank is one
+/// that differs from most others; of two ranks it is the second.
 struct ReplicaDrift {
   Phase phase = Phase::parameters;
   int rank = 0;
   std::string name;
   std::string sentence;
+  std::string expected, actual;
 };
 std::optional<ReplicaDrift> replica_drift(const StepOfRun& step);
 
@@ -59,6 +71,9 @@ class StepPairs {
   bool next();
   const StepOfRun& step_a() const { return *step_a_; }
   const StepOfRun& step_b() const { return *step_b_; }
+  /// The steps before those; empty at the first.
+  const std::optional<StepOfRun>& before_a() const { return before_a_; }
+  const std::optional<StepOfRun>& before_b() const { return before_b_; }
   int64_t compared() const { return compared_; }
   /// A step that one run recorded and the other skipped.
   const std::optional<Divergence>& missing_step() const { return missing_step_; }
@@ -68,7 +83,7 @@ class StepPairs {
 
  private:
   RunReader a_, b_;
-  std::optional<StepOfRun> step_a_, step_b_;
+  std::optional<StepOfRun> step_a_, step_b_, before_a_, before_b_;
   std::optional<Divergence> missing_step_;
   int64_t compared_ = 0;
 };
@@ -78,11 +93,11 @@ class StepPairs {
 Certification certify(const std::string& emulated_dir, const std::string& real_dir, int64_t asked);
 
 /// Mechanism of two runs of different layouts from free traces alone, by the analytic rounding bound.
-Mechanism compare_layouts(StepPairs& pairs);
+Mechanism compare_layouts(StepPairs& pairs, const CompareOptions& options);
 
 /// The analytic bound, relative to the size of the compared phase, `steps` steps after equal parameters.
-/// Rounding of float32 sums, times 128; it grows with the square of the steps because training amplifies what
-/// rounding began.
-double rounding_bound(int64_t steps);
+/// Rounding of sums (of float32 unless `epsilon` says otherwise), times 128; it grows with the square of the steps
+/// because training amplifies what rounding began.
+double rounding_bound(int64_t steps, double epsilon = std::numeric_limits<float>::epsilon());
 
 }  // namespace lockstep

@@ -294,25 +294,59 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
   return worded(*first, a.step, on_all, static_cast<int>(world_size));
 }
 
+namespace {
+
+/// The record of that subject on a rank; ranks record in the same order but for what rank 0 alone observes, so the
+/// search is short.
+const Record* subject_on(const StepRecords& rank, const Record& subject, std::size_t guess) {
+  const std::vector<Record>& records = rank.records;
+  if (guess < records.size() && same_subject(subject, records[guess])) return &records[guess];
+  for (const Record& each : records) {
+    if (same_subject(subject, each)) return &each;
+  }
+  return nullptr;
+}
+
+/// The rank that differs, and one of those that agree with most.
+std::pair<std::size_t, std::size_t> odd_rank(const StepOfRun& step, const Record& subject, std::size_t guess) {
+  std::vector<const Record*> all;
+  for (const StepRecords& rank : step.ranks) all.push_back(subject_on(rank, subject, guess));
+  std::size_t model = 0, most = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::size_t alike = 0;
+    for (const Record* each : all) alike += each && all[rank] && same_value(*each, *all[rank]);
+    if (alike <= most) continue;
+    most = alike;
+    model = rank;
+  }
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] && all[model] && !same_value(*all[rank], *all[model])) return {rank, model};
+  }
+  return {model, model};
+}
+
+}  // namespace
+
 std::optional<ReplicaDrift> replica_drift(const StepOfRun& step) {
-  const std::vector<Record>& expected = step.ranks[0].records;
+  const std::vector<Record>& records = step.ranks[0].records;
   std::optional<ReplicaDrift> first;
-  for (std::size_t rank = 1; rank < step.ranks.size(); ++rank) {
-    const std::vector<Record>& records = step.ranks[rank].records;
-    for (std::size_t i = 0; i < records.size(); ++i) {
-      const Record& mine = records[i];
-      if (!mine.replicated) continue;
-      // Ranks record in the same order but for what rank 0 alone observes, so the search is short.
-      const Record* other = i < expected.size() && same_subject(mine, expected[i]) ? &expected[i] : nullptr;
-      for (std::size_t j = 0; other == nullptr && j < expected.size(); ++j) {
-        if (same_subject(mine, expected[j])) other = &expected[j];
-      }
-      if (other == nullptr || same_value(mine, *other) || (first && mine.phase >= first->phase)) continue;
-      first = ReplicaDrift{mine.phase, static_cast<int>(rank), mine.name,
-                           fmt::format("at step {}, {}, rank {} holds {} for {} and rank 0 {}", step.step,
-                                       name_of(mine.phase), rank, describe(&mine, other, "bits", false),
-                                       mine.name, describe(other, &mine, "bits", true))};
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const Record& mine = records[i];
+    if (!mine.replicated || (first && mine.phase >= first->phase)) continue;
+    bool differs = false;
+    for (std::size_t rank = 1; rank < step.ranks.size() && !differs; ++rank) {
+      const Record* other = subject_on(step.ranks[rank], mine, i);
+      differs = other != nullptr && !same_value(mine, *other);
     }
+    if (!differs) continue;
+    const auto [odd, model] = odd_rank(step, mine, i);
+    const Record* wrong = subject_on(step.ranks[odd], mine, i);
+    const Record* right = subject_on(step.ranks[model], mine, i);
+    if (!wrong || !right || wrong == right) continue;
+    first = ReplicaDrift{mine.phase, static_cast<int>(odd), mine.name, "",
+                         describe(right, wrong, "bits", true), describe(wrong, right, "bits", false)};
+    first->sentence = fmt::format("at step {}, {}, rank {} holds {} for {} and rank {} {}", step.step,
+                                  name_of(mine.phase), odd, first->actual, mine.name, model, first->expected);
   }
   return first;
 }

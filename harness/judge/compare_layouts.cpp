@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "harness/judge/compare.h"
+#include "harness/judge/forced_free.h"
 
 namespace lockstep {
 namespace {
@@ -339,9 +340,9 @@ Difference columns_difference(int64_t step, int64_t expected, int64_t actual, in
   return found;
 }
 
-double rounding_bound(int64_t steps) {
+double rounding_bound(int64_t steps, double epsilon) {
   const auto grown = static_cast<double>(steps + 1);
-  return 128 * static_cast<double>(std::numeric_limits<float>::epsilon()) * grown * grown;
+  return 128 * epsilon * grown * grown;
 }
 
 std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b) {
@@ -350,29 +351,55 @@ std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepO
   return control_difference(a, b);
 }
 
-Mechanism compare_layouts(StepPairs& pairs) {
+Mechanism compare_layouts(StepPairs& pairs, const CompareOptions& options) {
   Mechanism result;
+  std::optional<CauseInputs> inputs;
+  SampleHistory samples_a, samples_b;
   int64_t bounded_steps = 0;
   std::optional<int64_t> first_step;
   while (!result.first_divergence && pairs.next()) {
     const StepOfRun &a = pairs.step_a(), &b = pairs.step_b();
     if (!first_step) first_step = a.step;
-    std::optional<Difference> found = first_exact_difference(a, b);
+    remember_samples(samples_a, a);
+    remember_samples(samples_b, b);
+    const OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true);
+    std::optional<Difference> found = own.difference;
+    // Of an exact phase nothing lies before it; a ledger or a replica may come after the bounded phases.
+    const bool exact = found && is_exact(found->phase);
     const double bound = rounding_bound(a.step - *first_step);
-    if (!found && bound <= kUselessBound) {
+    if (!exact && bound <= kUselessBound) {
       BoundedStep bounded(a, b, bound);
-      found = bounded.first();
+      keep_earlier(found, bounded.first());
       result.band_used = std::max(result.band_used, bounded.used());
       ++bounded_steps;
     }
-    if (found) result.first_divergence = found->divergence;
+    if (!found) continue;
+    result.first_divergence = found->divergence;
+    result.compared_steps = pairs.compared();
+    inputs.emplace();
+    inputs->difference = *found;
+    inputs->reference = a;
+    inputs->cell = b;
+    inputs->reference_before = pairs.before_a();
+    inputs->cell_before = pairs.before_b();
+    inputs->reference_samples = samples_a;
+    inputs->cell_samples = samples_b;
+    if (found->phase == Phase::collective) inputs->ledger = own.ledger;
   }
   if (!result.first_divergence) result.first_divergence = pairs.missing_step();
-  result.compared_steps = pairs.compared();
+  if (!inputs) result.compared_steps = pairs.compared();
   if (result.first_divergence) {
     result.verdict = VerdictKind::divergent;
     result.sentence = result.first_divergence->sentence;
-    // result.cause is named here, from the divergence and the ledgers around it.
+    if (inputs) {
+      inputs->reference_config = options.reference_config;
+      inputs->cell_config = options.cell_config;
+      if (pairs.next()) {
+        remember_samples(inputs->reference_samples, pairs.step_a());
+        remember_samples(inputs->cell_samples, pairs.step_b());
+      }
+      result.cause = name_cause(*inputs);
+    }
     return result;
   }
   const std::string ends = pairs.ends();

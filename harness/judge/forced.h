@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/judge/judge.h"
+#include "harness/plan/run_config.h"
 
 namespace lockstep {
 
@@ -18,17 +19,24 @@ struct ForcedInputs {
       forced_repeats;  ///< permuted rows and order of reduction; empty: no band is measured
   std::string forced_cell;
   BandConfig band;
+  /// Of the free runs; null: unknown. Without them updates are not recomputed, and causes that depend on
+  /// hyperparameters are not named.
+  const RunConfig* reference_config = nullptr;
+  const RunConfig* cell_config = nullptr;
 };
 
-/// Mechanism of a cell against its reference. At each forced step, per tensor g of the reduced gradients,
+/// Mechanism of a cell against its reference. At each forced step, per tensor g of the gradients,
 ///
 ///   band = max(factor * max over repeats |g_repeat - g_ref|, floor * epsilon * |sum of |terms||) (2-norms)
 ///
-/// (of tensors with a single element, which four repeats measure too rarely, 8 * factor) with epsilon of
-/// float32; energies (by row id and column id), loss and gradient norm likewise. Sample ids,
-/// random streams and control values are compared exactly at all steps of the free runs; the earliest (step,
-/// phase) outside is the first divergence. Throws TraceError if a trace is missing, damaged or lacks what
-/// forced runs keep.
+/// (of tensors with a single element, which four repeats measure too rarely, 8 * factor) with epsilon of the
+/// gradients' type; or, if band.exact > 0, exact * max(|g_ref|, |sum of |terms||) without any
+/// repeat. It holds for the mean over ranks of the local gradients and for the reduced ones; energies (by row id and
+/// column id), loss and gradient norm likewise. Without a reference are judged: the reduced gradient against the
+/// mean of the local ones, by the rounding of V terms; the update against what the cell's own gradient gives; ledgers
+/// and replicas. Sample ids, random streams and control values are compared exactly at all steps of the free runs;
+/// the earliest (step, phase) outside is the first divergence, and its cause is named. Throws TraceError if a trace
+/// is missing, damaged or lacks what forced runs keep.
 Mechanism judge_forced(const ForcedInputs& inputs);
 
 }  // namespace lockstep

@@ -9,15 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
-
-const NamedTensor* find(const std::vector<NamedTensor>& tensors, const std::string& name) {
-  for (const NamedTensor& tensor : tensors) {
-    if (tensor.name == name) return &tensor;
-  }
-  return nullptr;
-}
-
 /// Of a single number four repeats can all lie close by chance: for normal rounding the chance that another
 /// draw is k times as far off as the farthest of them is about 1.2 / k^4, 3e-4 at k = 8 and 7e-8 at k = 64.
 /// From two elements on it falls with k^8 or faster.
@@ -61,20 +52,27 @@ void add(GroupSums& to, const GroupSums& from) {
   for (std::size_t k = 0; k < from.repeats.size(); ++k) to.repeats[k] += from.repeats[k];
 }
 
-double band_of(const GroupSums& sums, double whole_gradient, const BandConfig& config) {
+/// What all tensors' bands share.
+struct BandScale {
+  const BandConfig& config;
+  double whole_gradient = 0, epsilon = 0;
+};
+
+double band_of(const GroupSums& sums, const BandScale& scale) {
+  const BandConfig& config = scale.config;
   if (config.exact > 0) return config.exact * std::sqrt(std::max(sums.reference, sums.terms));
-  const double floor = config.floor * kEpsilon * std::sqrt(sums.terms);
-  if (sums.repeats.empty()) return std::max(floor, rounding_bound(0) * whole_gradient);
+  const double floor = config.floor * scale.epsilon * std::sqrt(sums.terms);
+  if (sums.repeats.empty()) return std::max(floor, rounding_bound(0, scale.epsilon) * scale.whole_gradient);
   const double factor = sums.elements == 1 ? kSingleElement * config.factor : config.factor;
   return std::max(floor, factor * std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end())));
 }
 
 /// c = <g, g_ref> / |g_ref|^2 and cosine are 0 where they would divide by 0, unless both gradients are 0.
-GradientSignature signature_of(const GroupSums& sums, double whole_gradient, const BandConfig& config) {
+GradientSignature signature_of(const GroupSums& sums, const BandScale& scale) {
   GradientSignature signature;
   signature.group = sums.name;
   signature.difference = std::sqrt(sums.difference);
-  signature.band = band_of(sums, whole_gradient, config);
+  signature.band = band_of(sums, scale);
   if (sums.reference == 0 && sums.cell == 0) return signature;
   signature.ratio = sums.reference > 0 ? sums.dot / sums.reference : 0;
   const double norms = std::sqrt(sums.reference) * std::sqrt(sums.cell);
@@ -111,7 +109,7 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
   GroupSums all;
   all.name = "all";
   for (const NamedTensor& expected : reference.gradients) {
-    const NamedTensor* actual = find(cell.gradients, expected.name);
+    const NamedTensor* actual = find_tensor(cell.gradients, expected.name);
     if (!actual) {
       judgement.missing.push_back(expected.name);
       continue;
@@ -122,14 +120,14 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
     }
     std::vector<const NamedTensor*> repeated;
     for (const ForcedValues& repeat : repeats) {
-      const NamedTensor* tensor = find(repeat.gradients, expected.name);
+      const NamedTensor* tensor = find_tensor(repeat.gradients, expected.name);
       if (!tensor || tensor->shape != expected.shape) {
         throw TraceError("a forced repeat lacks the gradient " + expected.name +
                          ", or has it in another shape");
       }
       repeated.push_back(tensor);
     }
-    const NamedTensor* terms = find(reference.term_sums, expected.name);
+    const NamedTensor* terms = find_tensor(reference.term_sums, expected.name);
     by_tensor.push_back(sums_of(expected, *actual, terms, repeated));
     by_tensor.back().name = expected.name;
     const std::string group = parameter_group(expected.name);
@@ -144,17 +142,17 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
     add(all, by_tensor.back());
   }
   for (const NamedTensor& actual : cell.gradients) {
-    if (!find(reference.gradients, actual.name)) judgement.missing.push_back(actual.name);
+    if (!find_tensor(reference.gradients, actual.name)) judgement.missing.push_back(actual.name);
   }
-  const double whole_gradient = std::sqrt(all.reference);
+  const BandScale scale{config, std::sqrt(all.reference), reference.epsilon};
   for (const GroupSums& sums : by_tensor) {
     judgement.tensors.push_back({sums.name,
-                                 {std::sqrt(sums.difference), band_of(sums, whole_gradient, config)},
+                                 {std::sqrt(sums.difference), band_of(sums, scale)},
                                  std::sqrt(sums.reference),
                                  std::sqrt(sums.cell)});
   }
   groups.push_back(all);
-  for (const GroupSums& sums : groups) judgement.groups.push_back(signature_of(sums, whole_gradient, config));
+  for (const GroupSums& sums : groups) judgement.groups.push_back(signature_of(sums, scale));
   return judgement;
 }
 

@@ -144,11 +144,94 @@ double norm(const std::vector<double>& values) {
   return std::sqrt(squares);
 }
 
+const NamedTensor* find_tensor(const std::vector<NamedTensor>& tensors, const std::string& name) {
+  for (const NamedTensor& tensor : tensors) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+std::optional<NamedTensor> whole_tensor(const Record& record) {
+  if (record.phase == Phase::collective || !kept_whole(record)) return std::nullopt;
+  if (record.dtype == DType::float32) {
+    return NamedTensor{record.name, record.shape, copied<float, double>(record)};
+  }
+  if (record.dtype != DType::float64) return std::nullopt;
+  return NamedTensor{record.name, record.shape, copied<double, double>(record),
+                     std::numeric_limits<double>::epsilon()};
+}
+
+std::vector<NamedTensor> mean_of_local(const ForcedValues& values) {
+  std::vector<NamedTensor> mean;
+  const auto ranks = static_cast<double>(values.local.size());
+  for (const std::vector<NamedTensor>& rank : values.local) {
+    for (const NamedTensor& tensor : rank) {
+      auto place =
+          std::find_if(mean.begin(), mean.end(), [&](const NamedTensor& x) { return x.name == tensor.name; });
+      if (place == mean.end()) {
+        mean.push_back(tensor);
+        for (double& value : mean.back().values) value /= ranks;
+        continue;
+      }
+      if (place->shape != tensor.shape) continue;
+      for (std::size_t i = 0; i < tensor.values.size(); ++i) place->values[i] += tensor.values[i] / ranks;
+    }
+  }
+  return mean;
+}
+
+Snapshot snapshot_of(const StepRecords& rank0) {
+  Snapshot snapshot;
+  for (const Record& record : rank0.records) {
+    if (record.phase != Phase::snapshot) continue;
+    if (record.is_scalar && record.name == "updates") snapshot.updates = record.value;
+    if (auto tensor = whole_tensor(record)) snapshot.tensors.push_back(std::move(*tensor));
+  }
+  return snapshot;
+}
+
+namespace {
+
+RankLoss rank_loss(const StepRecords& rank) {
+  RankLoss found;
+  for (const Record& record : rank.records) {
+    if (record.phase != Phase::loss) continue;
+    if (record.is_scalar && record.name == "loss") found.loss = record.value;
+    if (record.is_scalar && record.name == "row_weight") found.row_weight = record.value;
+    if (record.is_scalar && record.name == "temperature") found.temperature = record.value;
+    if (record.name != "row_losses") continue;
+    if (auto tensor = whole_tensor(record)) found.row_losses = std::move(tensor->values);
+  }
+  return found;
+}
+
+/// Empty if a rank lacks values, or has a tensor twice (a gradient taken in parts).
+std::vector<std::vector<NamedTensor>> local_gradients(const StepOfRun& step) {
+  std::vector<std::vector<NamedTensor>> by_rank;
+  for (const StepRecords& rank : step.ranks) {
+    by_rank.emplace_back();
+    for (const Record& record : rank.records) {
+      if (record.phase != Phase::local_gradients) continue;
+      std::optional<NamedTensor> tensor = whole_tensor(record);
+      if (!tensor || find_tensor(by_rank.back(), tensor->name)) return {};
+      by_rank.back().push_back(std::move(*tensor));
+    }
+  }
+  const bool any = std::any_of(by_rank.begin(), by_rank.end(), [](const auto& each) { return !each.empty(); });
+  return any ? by_rank : std::vector<std::vector<NamedTensor>>{};
+}
+
+}  // namespace
+
 ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir) {
   ForcedValues values;
   values.step = step.step;
   for (const Record& record : step.ranks[0].records) {
     if (record.phase == Phase::gradient_norm && record.is_scalar) values.gradient_norm = record.value;
+    if (record.phase == Phase::control && record.name == "learning_rate") values.learning_rate = record.value;
+    if (record.phase == Phase::parameters) {
+      if (auto tensor = whole_tensor(record)) values.parameters.push_back(std::move(*tensor));
+    }
     const bool gradient = record.phase == Phase::reduced_gradients;
     if (!gradient && record.phase != Phase::term_sums) continue;
     if (!kept_whole(record)) {
@@ -156,12 +239,17 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir) {
                                    run_dir, step.step, name_of(record.phase), record.name));
     }
     (gradient ? values.gradients : values.term_sums)
-        .push_back({record.name, record.shape, values_of(record, run_dir)});
+        .push_back({record.name, record.shape, values_of(record, run_dir),
+                    record.dtype == DType::float64 ? std::numeric_limits<double>::epsilon()
+                                                   : std::numeric_limits<float>::epsilon()});
   }
   if (values.gradients.empty()) {
     throw TraceError(fmt::format("{}: step {} holds no reduced gradients; this is no trace of a forced run",
                                  run_dir, step.step));
   }
+  values.epsilon = values.gradients.front().epsilon;
+  values.local = local_gradients(step);
+  for (const StepRecords& rank : step.ranks) values.losses.push_back(rank_loss(rank));
   double sum = 0;
   std::size_t losses = 0;
   for (const StepRecords& rank : step.ranks) {

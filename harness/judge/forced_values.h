@@ -2,6 +2,7 @@
 // What a forced run's trace holds at one step, as numbers.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,21 @@ struct NamedTensor {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<double> values;
+  double epsilon = std::numeric_limits<float>::epsilon();  ///< of the type in which it was computed
+};
+
+/// Null if there is none of that name.
+const NamedTensor* find_tensor(const std::vector<NamedTensor>& tensors, const std::string& name);
+
+/// The values of a record that kept them all, in float32 or float64; else nothing.
+std::optional<NamedTensor> whole_tensor(const Record& record);
+
+/// What one rank says of its loss; NaN and empty where it says nothing.
+struct RankLoss {
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  double row_weight = std::numeric_limits<double>::quiet_NaN();
+  double temperature = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> row_losses;  ///< [b] nats
 };
 
 /// One row of energies with the sample ids of its columns.
@@ -33,8 +49,23 @@ struct ForcedValues {
   std::vector<NamedTensor> gradients, term_sums;
   std::optional<Energies> energies;
   std::optional<double> loss;           ///< mean over ranks
-  std::optional<double> gradient_norm;
+  std::optional<double> gradient_norm, learning_rate;
+  double epsilon = std::numeric_limits<float>::epsilon();  ///< of the gradients' type
+  /// By rank, if every rank kept its local gradients whole and each once; else empty.
+  std::vector<std::vector<NamedTensor>> local;
+  std::vector<NamedTensor> parameters;  ///< rank 0's after the update, if kept whole; buffers too
+  std::vector<RankLoss> losses;         ///< by rank
 };
+
+/// Rank by rank the mean of the local gradients, in the order of rank 0's; a rank without a tensor adds 0.
+std::vector<NamedTensor> mean_of_local(const ForcedValues& values);
+
+/// What a free run kept before a step: parameters, moments, buffers by name, and the number of updates so far.
+struct Snapshot {
+  std::vector<NamedTensor> tensors;
+  std::optional<double> updates;
+};
+Snapshot snapshot_of(const StepRecords& rank0);
 
 /// Throws TraceError if the reduced gradients were not kept whole.
 ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir);

@@ -25,6 +25,8 @@ struct CompareOptions {
   std::vector<std::string>
       repeats;  ///< run folders of permuted repeats of A (forced runs), to measure the band
   BandConfig band;
+  const RunConfig* reference_config = nullptr;  ///< null: unknown, and causes that need them are not named
+  const RunConfig* cell_config = nullptr;
 };
 
 /// Mechanism of run B against run A from their traces alone, whatever their layouts. Throws TraceError.

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "harness/judge/cause.h"
 #include "harness/judge/certificate.h"
 #include "harness/judge/claims.h"
 #include "harness/judge/config_table.h"
@@ -184,6 +185,8 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
   if (!certificate) inputs.cell_free = dir_of(*first.cell);
   inputs.forced_cell = dir_of(forced_cell);
   inputs.band = plan_.matrix.band;
+  inputs.reference_config = &first.reference->config;
+  inputs.cell_config = &first.cell->config;
   for (const PlannedRun& run : plan_.runs) {
     if (run.config.forced.from != forced_cell.config.forced.from) continue;
     if (run.config.layout != first.reference->config.layout) continue;
@@ -217,7 +220,8 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   // Also of a run that failed: its trace up to there may say why.
   try {
     result.mechanism =
-        sources_.compare_runs({dir_of(*first.reference), dir_of(*first.cell), {}, plan_.matrix.band});
+        sources_.compare_runs({dir_of(*first.reference), dir_of(*first.cell), {}, plan_.matrix.band,
+                               &first.reference->config, &first.cell->config});
   } catch (const std::runtime_error& error) {
     if (!result.failure) result.failure = judge_failure("unreadable", first.cell->id, error.what());
   }
@@ -290,6 +294,7 @@ void apply_certification_divergence(CellResult& result) {
   if (!result.mechanism) result.mechanism.emplace();
   result.mechanism->verdict = VerdictKind::divergent;
   result.mechanism->first_divergence = divergence;
+  result.mechanism->cause.reset();  // A cause of the emulated run's own divergence says nothing of this one.
   result.mechanism->sentence =
       "Real ranks part from the emulated run that was judged in their place: " +
       (divergence.sentence.empty() ? fmt::format("step {}, {}", divergence.step, divergence.where)
@@ -335,6 +340,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
                                         : std::ranges::find(expected, result.verdict) != expected.end();
   if (cell.power_control && result.verdict != VerdictKind::divergent) result.as_expected = false;
   if (result.certification.divergence) apply_certification_divergence(result);
+  if (result.failure) result.cause = name_failure_cause(*result.failure);
   return result;
 }
 

@@ -149,7 +149,7 @@ Json claim(const ClaimResult& c) {
 Json cell(const CellResult& c) {
   const Divergence* first =
       c.mechanism && c.mechanism->first_divergence ? &*c.mechanism->first_divergence : nullptr;
-  const Cause* why = c.mechanism && c.mechanism->cause ? &*c.mechanism->cause : nullptr;
+  const Cause* why = c.cause ? &*c.cause : c.mechanism && c.mechanism->cause ? &*c.mechanism->cause : nullptr;
   return {{"scenario", c.scenario},
           {"run", c.run},
           {"reference", c.reference},

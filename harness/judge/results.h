@@ -140,6 +140,7 @@ struct CellResult {
   std::optional<Outcome> outcome;
   Certification certification;
   std::optional<Failure> failure;
+  std::optional<Cause> cause;    ///< of the failure; that of a divergence stands in the mechanism
   std::vector<CurveBand> curves;
   std::vector<std::pair<std::string, std::string>> settings;   ///< axis -> value
   std::vector<std::pair<std::string, std::string>> config;     ///< dotted key -> value, every field

@@ -230,8 +230,10 @@ CellResult read_cell(const Json& j) {
   c.mechanism = read_optional(j.at("mechanism"), read_mechanism);
   if (c.mechanism) {
     c.mechanism->first_divergence = read_optional(j.at("first_divergence"), read_divergence);
-    c.mechanism->cause = read_optional(j.at("cause"), read_cause);
   }
+  const bool of_failure = !j.at("failure").is_null() && !j.at("cause").is_null();
+  if (of_failure) c.cause = read_cause(j.at("cause"));
+  if (c.mechanism && !of_failure) c.mechanism->cause = read_optional(j.at("cause"), read_cause);
   if (j.at("outcome").is_null() != j.at("statistics").is_null()) {
     throw std::runtime_error("the verdict of " + c.scenario +
                              " has an outcome without statistics, or the reverse");

@@ -26,7 +26,9 @@ struct BandConfig {
   int repeats = 4;      ///< permuted repeats of the reference, >= 4
   double factor = 8.0;  ///< times the largest difference over the repeats, >= 8
   double floor = 4.0;   ///< c of the floor c * epsilon * sum of |terms|
-  double exact = 0;  ///< > 0: a group's band is this times max(|g_ref|, |sum of |terms||), no repeats
+  /// > 0: nothing is measured, and the band of a gradient is exact * max(|g_ref|, |sum of |terms||); of energies,
+  /// loss and gradient norm the same share of their size.
+  double exact = 0;
 };
 
 /// What a detection matrix plants and draws.

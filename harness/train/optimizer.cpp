@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <cmath>
-#include <numbers>
 
 namespace lockstep {
 
@@ -88,24 +86,6 @@ void clip_gradients(const std::vector<at::Tensor>& parameters, const at::Tensor&
     at::Tensor gradient = parameter.grad();
     gradient.mul_(coefficient);
   }
-}
-
-double learning_rate(const RunConfig& config, int64_t step) {
-  double rate = config.lr * config.lr_scale;
-  if (config.lr_rule == LrRule::linear) {
-    rate *= config.layout.world_size;
-  } else if (config.lr_rule == LrRule::sqrt) {
-    rate *= std::sqrt(static_cast<double>(config.layout.world_size));
-  }
-  if (config.schedule != Schedule::constant && step < config.warmup_steps) {
-    return rate * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
-  }
-  if (config.schedule == Schedule::cosine) {
-    const int64_t span = std::max<int64_t>(1, config.steps - config.warmup_steps);
-    const double progress = static_cast<double>(step - config.warmup_steps) / static_cast<double>(span);
-    return rate * 0.5 * (1 + std::cos(std::numbers::pi * progress));
-  }
-  return rate;
 }
 
 }  // namespace lockstep

@@ -1,11 +1,11 @@
 #pragma once
-// SGD, Adam and AdamW in the arithmetic of Python's torch.optim (single-tensor form), bit for bit; clipping;
-// schedules.
+// SGD, Adam and AdamW in the arithmetic of Python's torch.optim (single-tensor form), bit for bit; and clipping.
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
+#include "harness/plan/learning_rate.h"
 #include "harness/plan/run_config.h"
 #include "harness/train/parameters.h"
 
@@ -40,8 +40,5 @@ at::Tensor total_gradient_norm(const std::vector<at::Tensor>& parameters);
 
 /// torch.nn.utils.clip_grad_norm_ with a norm that is known already.
 void clip_gradients(const std::vector<at::Tensor>& parameters, const at::Tensor& total_norm, double max_norm);
-
-/// Learning rate of a step: lr * lr_scale * rule(world size) * schedule(step of steps).
-double learning_rate(const RunConfig& config, int64_t step);
 
 }  // namespace lockstep

@@ -3,14 +3,6 @@
 namespace lockstep {
 namespace {
 
-/// The finalizer of MurmurHash3's 64-bit variant after a golden-ratio step, as in SplitMix64.
-uint64_t mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15ULL;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
 /// Chris Wellons' lowbias32, a 32-bit finalizer with near-ideal avalanche (nullprogram.com/blog/2018/07/31).
 inline uint32_t scramble(uint32_t x) {
   x ^= x >> 16;
@@ -30,16 +22,15 @@ inline float uniform(uint32_t low, uint32_t high, uint32_t position) {
 
 RandomStreams::RandomStreams(RankSeed mode, int64_t seed, int rank)
     : mode_(mode),
-      base_(mix(static_cast<uint64_t>(seed) +
-                (mode == RankSeed::plus_rank ? static_cast<uint64_t>(rank) : 0))) {}
+      base_(stream_base(mode, seed, rank)) {}
 
 uint64_t RandomStreams::row_key(Purpose purpose, int64_t step, int64_t sample_id, int64_t local_row) const {
   const uint64_t who = static_cast<uint64_t>(mode_ == RankSeed::keyed ? sample_id : local_row);
-  return mix(mix(mix(base_ ^ static_cast<uint64_t>(purpose)) ^ static_cast<uint64_t>(step)) ^ who);
+  return stream_row_key(base_, static_cast<uint32_t>(purpose), step, who);
 }
 
 uint64_t RandomStreams::pair_key(uint64_t row_key, int64_t column_id, int64_t local_column) const {
-  return mix(row_key ^ mix(static_cast<uint64_t>(mode_ == RankSeed::keyed ? column_id : local_column)));
+  return mix_key(row_key ^ mix_key(static_cast<uint64_t>(mode_ == RankSeed::keyed ? column_id : local_column)));
 }
 
 __attribute__((target_clones("avx2", "default"))) void fill_uniform(uint64_t key, std::span<float> out) {
@@ -58,14 +49,6 @@ __attribute__((target_clones("avx2", "default"))) void fill_dropout(uint64_t key
   for (std::size_t d = 0; d < out.size(); ++d) {
     out[d] = uniform(low, high, static_cast<uint32_t>(d)) < p ? 0.0F : kept;
   }
-}
-
-uint64_t stream_fingerprint(std::span<const uint64_t> row_keys) {
-  uint64_t sum = 0;
-  for (const uint64_t key : row_keys) {
-    sum += mix(key);
-  }
-  return sum;
 }
 
 }  // namespace lockstep

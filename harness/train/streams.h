@@ -6,6 +6,7 @@
 #include <span>
 
 #include "harness/plan/run_config.h"
+#include "harness/plan/stream_keys.h"
 
 namespace lockstep {
 
@@ -34,8 +35,5 @@ void fill_uniform(uint64_t key, std::span<float> out);
 
 /// Fills with 0 (probability p) and 1 / (1 - p): a dropout mask, drawn as fill_uniform draws.
 void fill_dropout(uint64_t key, float p, std::span<float> out);
-
-/// A fingerprint of a set of row streams that adds up over ranks.
-uint64_t stream_fingerprint(std::span<const uint64_t> row_keys);
 
 }  // namespace lockstep
