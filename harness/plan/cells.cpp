@@ -138,7 +138,7 @@ class Expansion {
     Fields fields = source_.same_as_cell ? fields_[index] : Fields{};
     cell.reference = source_.same_as_cell ? cell.config : source_.base;
     // A planted fault is a planted difference: the reference has one only if its own block names it.
-    cell.reference.mutant = MutantConfig{};
+    cell.reference.mutant = cell.reference.second_mutant = MutantConfig{};
     apply(source_.reference, cell.reference);
     if (cell.reference.layout.world_size == 1) cell.reference.ranks = RankKind::emulated;
     for (const Setting& setting : source_.reference) add_field(fields, setting.field);

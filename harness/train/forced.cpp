@@ -35,12 +35,18 @@ std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const 
   return snapshots;
 }
 
-/// The k-th permutation of this rank's rows; a fixed multiplicative shuffle, so that no generator is needed.
-std::vector<int64_t> permuted(std::vector<int64_t> ids, int repeat) {
+/// The k-th permutation of this rank's rows, within each micro-step: who is whose candidate stays. A fixed multiplicative
+/// shuffle, so that no generator is needed.
+std::vector<int64_t> permuted(std::vector<int64_t> ids, int repeat, int64_t micro_steps) {
   uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(repeat);
-  for (std::size_t i = ids.size(); i > 1; --i) {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    std::swap(ids[i - 1], ids[(state >> 33) % i]);
+  const auto all = static_cast<int64_t>(ids.size());
+  for (int64_t micro = 0; micro < micro_steps; ++micro) {
+    const int64_t begin = micro * all / micro_steps;
+    for (int64_t i = (micro + 1) * all / micro_steps - begin; i > 1; --i) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      const auto other = static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(i));
+      std::swap(ids[static_cast<std::size_t>(begin + i - 1)], ids[static_cast<std::size_t>(begin + other)]);
+    }
   }
   return ids;
 }
@@ -106,7 +112,7 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
     options.learning_rate = update.learning_rate(step);
     options.ids = context.rows(step);
     if (forced.repeat > 0 && alone) {
-      options.ids = permuted(std::move(options.ids), forced.repeat);
+      options.ids = permuted(std::move(options.ids), forced.repeat, config.accumulation);
       options.rows_a_part = forced.repeat % 2 == 0 ? 3 : 0;
     }
     context.trace->begin_step(step);
