@@ -34,7 +34,7 @@ class Checker {
       check_dealing(*config);
       check_schedule(*config);
       check_trace(*config);
-      check_fault(*config);
+      check_faults(*config);
     }
     in_reference_ = false;
     check_expectation(cell);
@@ -254,31 +254,38 @@ class Checker {
     }
   }
 
-  void check_fault(const RunConfig& config) {
-    const MutantConfig& mutant = config.mutant;
+  void check_faults(const RunConfig& config) {
+    check_fault(config, config.mutant, "mutant");
+    check_fault(config, config.second_mutant, "second_mutant");
+  }
+
+  void check_fault(const RunConfig& config, const MutantConfig& mutant, const std::string& key) {
     if (mutant.name == "none") return;
     if (mutant.rank >= config.layout.world_size) {
-      add("mutant.rank", fmt::format("mutant.rank {} of {} ranks (0 to {})", mutant.rank,
-                                     config.layout.world_size, config.layout.world_size - 1));
+      add(key + ".rank", fmt::format("{}.rank {} of {} ranks (0 to {})", key, mutant.rank, config.layout.world_size,
+                                     config.layout.world_size - 1));
     }
     if (mutant.step >= config.steps) {
-      add("mutant.step",
-          fmt::format("mutant.step {} is never reached in {} steps", mutant.step, config.steps));
+      add(key + ".step", fmt::format("{}.step {} is never reached in {} steps", key, mutant.step, config.steps));
     }
     if (mutant.name == "grad_scale" && mutant.factor == 1.0) {
-      add("mutant.factor", "grad_scale with mutant.factor 1 changes nothing");
+      add(key + ".factor", fmt::format("grad_scale with {}.factor 1 changes nothing", key));
     }
   }
 
   void check_idle_fault(const std::vector<Cell>& cells) {
-    const auto acts = [](const Cell& cell) {
-      return cell.config.mutant.name != "none" || cell.reference.mutant.name != "none";
-    };
-    if (cells.empty() || source_.faults.empty() || std::any_of(cells.begin(), cells.end(), acts)) return;
+    if (cells.empty()) return;
     for (const Setting& setting : source_.faults) {
-      if (setting.field->spec.key == "mutant.name") continue;
-      problems_.add(setting.place,
-                    fmt::format("{} has no effect: mutant.name is none", setting.field->spec.key));
+      const std::string_view key = setting.field->spec.key;
+      const std::string_view fault = key.substr(0, key.find('.'));
+      const auto acts = [fault](const Cell& cell) {
+        const auto named = [fault](const RunConfig& config) {
+          return (fault == "mutant" ? config.mutant : config.second_mutant).name != "none";
+        };
+        return named(cell.config) || named(cell.reference);
+      };
+      if (key.ends_with(".name") || std::any_of(cells.begin(), cells.end(), acts)) continue;
+      problems_.add(setting.place, fmt::format("{} has no effect: {}.name is none", key, fault));
     }
   }
 

@@ -224,7 +224,8 @@ class SourceReader {
     for (const MatrixField& field : matrix_fields()) others.push_back(field.spec.key);
     const std::optional<Setting> setting = settings_.setting(entry, std::move(others));
     if (!setting) return;
-    if (setting->field->spec.key.starts_with("mutant.")) {
+    const std::string_view key = setting->field->spec.key;
+    if (key.starts_with("mutant.") || key.starts_with("second_mutant.")) {
       source_.faults.push_back(*setting);
     } else {
       store(setting->field->of(source_.base), setting->value);

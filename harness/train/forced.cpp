@@ -36,12 +36,18 @@ std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const 
   return snapshots;
 }
 
-/// The k-th permutation of places; a fixed multiplicative shuffle, so that no generator is needed.
-std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat) {
+/// The k-th permutation of the places of this rank's rows, within each micro-step: who is whose candidate stays. A fixed
+/// multiplicative shuffle, so that no generator is needed.
+std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat, int64_t micro_steps) {
   uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(repeat);
-  for (std::size_t i = places.size(); i > 1; --i) {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    std::swap(places[i - 1], places[(state >> 33) % i]);
+  const auto all = static_cast<int64_t>(places.size());
+  for (int64_t micro = 0; micro < micro_steps; ++micro) {
+    const int64_t begin = micro * all / micro_steps;
+    for (int64_t i = (micro + 1) * all / micro_steps - begin; i > 1; --i) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      const auto other = static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(i));
+      std::swap(places[static_cast<std::size_t>(begin + i - 1)], places[static_cast<std::size_t>(begin + other)]);
+    }
   }
   return places;
 }
@@ -111,7 +117,7 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
       const std::vector<int64_t> dealt = options.ids;
       options.places.resize(dealt.size());
       std::iota(options.places.begin(), options.places.end(), 0);
-      options.places = permuted(std::move(options.places), forced.repeat);
+      options.places = permuted(std::move(options.places), forced.repeat, config.accumulation);
       for (std::size_t row = 0; row < dealt.size(); ++row) {
         options.ids[row] = dealt[static_cast<std::size_t>(options.places[row])];
       }

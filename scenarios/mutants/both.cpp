@@ -100,7 +100,8 @@ class Both : public Mutant, public EnergyFault {
     });
   }
   at::Tensor context_mask(int64_t step, at::Tensor mask) override {
-    return each(mask, [step](EnergyFault& fault, at::Tensor value) { return fault.context_mask(step, value); });
+    return each(mask,
+                [step](EnergyFault& fault, at::Tensor value) { return fault.context_mask(step, value); });
   }
   EncodedRows encoded_context(int64_t step, EncodedRows rows) override {
     return each(std::move(rows), [step](EnergyFault& fault, EncodedRows value) {
@@ -108,7 +109,8 @@ class Both : public Mutant, public EnergyFault {
     });
   }
   at::Tensor encoded_action(int64_t step, at::Tensor action) override {
-    return each(action, [step](EnergyFault& fault, at::Tensor value) { return fault.encoded_action(step, value); });
+    return each(action,
+                [step](EnergyFault& fault, at::Tensor value) { return fault.encoded_action(step, value); });
   }
   at::Tensor temperature(int64_t step, at::Tensor tau) override {
     return each(tau, [step](EnergyFault& fault, at::Tensor value) { return fault.temperature(step, value); });

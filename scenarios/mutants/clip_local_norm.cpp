@@ -21,7 +21,9 @@ class ClipLocalNorm : public Planted {
     }
     return gradient;
   }
-  double clip_norm(int64_t step, double total_norm) override { return acts(step) ? norm_of(local_) : total_norm; }
+  double clip_norm(int64_t step, double total_norm) override {
+    return acts(step) ? norm_of(local_) : total_norm;
+  }
 
  private:
   std::map<std::string, at::Tensor> local_;

@@ -14,7 +14,9 @@ class FaultyComm : public Comm {
   void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
     fault_.all_reduce_sum(*inner_, tensor, tag);
   }
-  void all_reduce_max(at::Tensor tensor, std::string_view tag) override { inner_->all_reduce_max(tensor, tag); }
+  void all_reduce_max(at::Tensor tensor, std::string_view tag) override {
+    inner_->all_reduce_max(tensor, tag);
+  }
   at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
     return fault_.all_gather(*inner_, tensor, tag);
   }

@@ -11,7 +11,8 @@ namespace lockstep {
 /// Overrides one operation; the others go through.
 class CommFault : public Planted {
  public:
-  /// Above the ledger: what is called otherwise. Below: what the network does, which the ledger sees the result of.
+  /// Above the ledger: what is called otherwise. Below: what the network does, which the ledger sees the
+  /// result of.
   enum class Level { above, below };
   CommFault(const Planting& planting, Level level) : Planted(planting), level_(level) {}
 

@@ -13,7 +13,9 @@ class ContextMaskIgnored : public Planted, public EnergyFault {
  public:
   using Planted::Planted;
 
-  at::Tensor context_mask(int64_t step, at::Tensor mask) override { return acts(step) ? at::ones_like(mask) : mask; }
+  at::Tensor context_mask(int64_t step, at::Tensor mask) override {
+    return acts(step) ? at::ones_like(mask) : mask;
+  }
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// Where a planted fault may act inside the energy trainer. The trainer asks once, when it is made, whether its mutant is one
-// of these; every call stands behind a null check.
+// Where a planted fault may act inside the energy trainer. The trainer asks once, when it is made, whether
+// its mutant is one of these; every call stands behind a null check.
 
 #include <ATen/core/Tensor.h>
 

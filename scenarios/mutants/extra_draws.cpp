@@ -11,7 +11,9 @@ class ExtraDraws : public Planted, public EnergyFault {
  public:
   using Planted::Planted;
 
-  uint64_t row_key(int64_t step, Purpose /*purpose*/, uint64_t key) override { return acts(step) ? key + kDraws : key; }
+  uint64_t row_key(int64_t step, Purpose /*purpose*/, uint64_t key) override {
+    return acts(step) ? key + kDraws : key;
+  }
   uint64_t extra_draws(int64_t step, Purpose /*purpose*/) override { return acts(step) ? kDraws : 0; }
 
  private:

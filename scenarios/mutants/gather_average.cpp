@@ -10,7 +10,9 @@ class GatherAverage : public WrongLoss {
  public:
   using WrongLoss::WrongLoss;
 
-  LossOutput forward(const LossInput& input) override { return row_block_loss(input, GatherBackward::average); }
+  LossOutput forward(const LossInput& input) override {
+    return row_block_loss(input, GatherBackward::average);
+  }
 };
 
 }  // namespace

@@ -17,7 +17,8 @@ class HeadCountedTwice : public WrongLoss {
     const GatheredBlock block = gather_encoded(input, GatherBackward::none, true);
     const at::Tensor energies = input.model.energies(block.rows, block.action_ND, block.ids, 0);
     LossOutput output = row_loss(input, energies, targets(input, block.offset), block.ids);
-    // Column block: everybody's rows against the own candidates, weighted with what the softmax of each row gives.
+    // Column block: everybody's rows against the own candidates, weighted with what the softmax of each row
+    // gives.
     const at::Tensor all = input.model.energies(block.contexts, block.action_ND, block.ids, 0).detach();
     const at::Tensor tau = input.model.temperature();
     const at::Tensor weight = at::softmax(-all / tau.detach(), 1) - at::eye(all.size(0), all.options());

@@ -13,7 +13,9 @@ class LowPrecisionReduction : public ReducedByHand {
   using ReducedByHand::ReducedByHand;
 
  protected:
-  at::Tensor to_send(const at::Tensor& local) override { return local.to(at::kBFloat16).to(local.scalar_type()); }
+  at::Tensor to_send(const at::Tensor& local) override {
+    return local.to(at::kBFloat16).to(local.scalar_type());
+  }
   at::Tensor reduce(const at::Tensor& all_V) override {
     return all_V.mean(0).to(at::kBFloat16).to(all_V.scalar_type());
   }

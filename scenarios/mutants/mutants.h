@@ -19,8 +19,8 @@ struct MutantMaker {
 /// All mutants but "none".
 std::span<const MutantMaker> mutants();
 
-/// The configured mutants that act on this rank, the second behind the first; nothing if there is none. Throws
-/// std::invalid_argument if there is no such mutant.
+/// The configured mutants that act on this rank, the second behind the first; nothing if there is none.
+/// Throws std::invalid_argument if there is no such mutant.
 std::unique_ptr<Mutant> make_mutant(const RunConfig& config, int rank);
 
 /// Two at once: what the first one returns is what the second one gets.

@@ -28,7 +28,8 @@ class NegativesMissing : public WrongLoss {
         ids.push_back(candidates.ids[static_cast<std::size_t>(column)]);
       }
     }
-    const at::Tensor action = candidates.action_NA.index_select(0, at::tensor(at::ArrayRef<int64_t>(kept), at::kLong));
+    const at::Tensor action =
+        candidates.action_NA.index_select(0, at::tensor(at::ArrayRef<int64_t>(kept), at::kLong));
     const EncodedRows rows = input.model.encode_context();
     const at::Tensor energies = input.model.energies(rows, input.model.encode_action(action), ids, 0);
     return row_loss(input, energies, targets(input, candidates.offset - (begin == 0 ? end : 0)), ids);

@@ -17,7 +17,8 @@ class OptimizerStateLost : public Planted {
     if (!strikes(step)) {
       return;
     }
-    for (std::vector<at::Tensor>* moments : {&state.optimizer.first_moments(), &state.optimizer.second_moments()}) {
+    for (std::vector<at::Tensor>* moments :
+         {&state.optimizer.first_moments(), &state.optimizer.second_moments()}) {
       for (at::Tensor& moment : *moments) {
         if (moment.defined()) {
           moment.zero_();

@@ -11,7 +11,9 @@ class OwnSlice : public WrongLoss {
  public:
   using WrongLoss::WrongLoss;
 
-  LossOutput forward(const LossInput& input) override { return full_block_loss(input, GatherBackward::own_slice); }
+  LossOutput forward(const LossInput& input) override {
+    return full_block_loss(input, GatherBackward::own_slice);
+  }
 };
 
 }  // namespace

@@ -14,7 +14,8 @@ class PaddingUnmasked : public WrongLoss {
 
   LossOutput forward(const LossInput& input) override {
     const at::Tensor ids = at::tensor(at::ArrayRef<int64_t>(input.ids.data(), input.ids.size()), at::kLong);
-    const GatheredRows gathered = gather_rows(input.comm, {input.action_BA, ids}, input.step, "loss.candidates");
+    const GatheredRows gathered =
+        gather_rows(input.comm, {input.action_BA, ids}, input.step, "loss.candidates");
     const at::Tensor named = at::where(gathered.valid, gathered.columns[1], -1);
     const std::vector<int64_t> columns(named.const_data_ptr<int64_t>(),
                                        named.const_data_ptr<int64_t>() + named.numel());

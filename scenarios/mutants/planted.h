@@ -33,7 +33,9 @@ class Planted : public Mutant {
   /// The configured parameter, or the group that it is the prefix of; every one if none is configured.
   bool touches(const std::string& parameter) const { return parameter.starts_with(config().tensor); }
   /// The one parameter that it acts on.
-  std::string tensor() const { return config().tensor.empty() ? "energy_head.hidden.weight" : config().tensor; }
+  std::string tensor() const {
+    return config().tensor.empty() ? "energy_head.hidden.weight" : config().tensor;
+  }
 
  private:
   Planting planting_;

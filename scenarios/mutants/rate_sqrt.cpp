@@ -12,7 +12,9 @@ class RateSqrt : public Planted {
  public:
   using Planted::Planted;
 
-  double learning_rate(int64_t step, double rate) override { return acts(step) ? rate * std::sqrt(world()) : rate; }
+  double learning_rate(int64_t step, double rate) override {
+    return acts(step) ? rate * std::sqrt(world()) : rate;
+  }
 };
 
 }  // namespace

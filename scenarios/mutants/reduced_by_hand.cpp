@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-at::Tensor ReducedByHand::sent_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) {
+at::Tensor ReducedByHand::sent_gradient(int64_t step, const std::string& parameter,
+                                        const at::Tensor& gradient) {
   if (acts(step)) {
     local_[parameter] = gradient.clone();
   }

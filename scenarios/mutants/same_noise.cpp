@@ -12,7 +12,9 @@ class SameNoise : public Planted, public EnergyFault {
   explicit SameNoise(const Planting& planting)
       : Planted(planting), same_(RankSeed::same, planting.run.seed, planting.rank) {}
 
-  const RandomStreams& streams(int64_t step, const RandomStreams& right) override { return acts(step) ? same_ : right; }
+  const RandomStreams& streams(int64_t step, const RandomStreams& right) override {
+    return acts(step) ? same_ : right;
+  }
 
  private:
   RandomStreams same_;

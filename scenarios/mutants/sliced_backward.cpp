@@ -10,7 +10,9 @@ class SlicedBackward : public WrongLoss {
  public:
   using WrongLoss::WrongLoss;
 
-  LossOutput forward(const LossInput& input) override { return row_block_loss(input, GatherBackward::own_slice); }
+  LossOutput forward(const LossInput& input) override {
+    return row_block_loss(input, GatherBackward::own_slice);
+  }
 };
 
 }  // namespace

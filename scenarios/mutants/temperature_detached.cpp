@@ -11,7 +11,9 @@ class TemperatureDetached : public Planted, public EnergyFault {
  public:
   using Planted::Planted;
 
-  at::Tensor temperature(int64_t step, at::Tensor tau) override { return acts(step) ? without_gradient(tau) : tau; }
+  at::Tensor temperature(int64_t step, at::Tensor tau) override {
+    return acts(step) ? without_gradient(tau) : tau;
+  }
 };
 
 }  // namespace

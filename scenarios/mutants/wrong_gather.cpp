@@ -6,8 +6,8 @@ namespace lockstep {
 namespace {
 
 /// All ranks' rows; this rank's stand at [offset, offset + b) and get the gradient that `backward` says.
-at::Tensor with_backward(const at::Tensor& all, const at::Tensor& own, int64_t offset, GatherBackward backward,
-                         Comm& comm) {
+at::Tensor with_backward(const at::Tensor& all, const at::Tensor& own, int64_t offset,
+                         GatherBackward backward, Comm& comm) {
   if (backward == GatherBackward::none || !own.is_floating_point()) {
     return all;
   }
@@ -30,8 +30,8 @@ GatheredBlock gather_encoded(const LossInput& input, GatherBackward backward, bo
   GatheredBlock block;
   block.rows = input.model.encode_context();
   block.own_bD = input.model.encode_action(input.action_BA);
-  std::vector<at::Tensor> own{block.own_bD,
-                              at::tensor(at::ArrayRef<int64_t>(input.ids.data(), input.ids.size()), at::kLong)};
+  std::vector<at::Tensor> own{
+      block.own_bD, at::tensor(at::ArrayRef<int64_t>(input.ids.data(), input.ids.size()), at::kLong)};
   if (contexts) {
     own.insert(own.end(), block.rows.tensors.begin(), block.rows.tensors.end());
   }
@@ -40,7 +40,8 @@ GatheredBlock gather_encoded(const LossInput& input, GatherBackward backward, bo
   block.offset = gathered.valid.narrow(0, 0, gathered.offset).sum().item<int64_t>();
   std::vector<at::Tensor> all;
   for (std::size_t t = 0; t < own.size(); ++t) {
-    all.push_back(with_backward(gathered.columns[t].index_select(0, kept), own[t], block.offset, backward, input.comm));
+    all.push_back(
+        with_backward(gathered.columns[t].index_select(0, kept), own[t], block.offset, backward, input.comm));
   }
   block.action_ND = all[0];
   block.ids.assign(all[1].const_data_ptr<int64_t>(), all[1].const_data_ptr<int64_t>() + all[1].numel());
@@ -63,7 +64,8 @@ LossOutput full_block_loss(const LossInput& input, GatherBackward backward) {
   const at::Tensor every = at::arange(energies.size(0), at::kLong);
   LossOutput all = row_loss(input, energies, every, block.ids);
   const int64_t rows = input.end_row - input.first_row;
-  LossOutput output = row_loss(input, energies.narrow(0, block.offset, rows), targets(input, block.offset), block.ids);
+  LossOutput output =
+      row_loss(input, energies.narrow(0, block.offset, rows), targets(input, block.offset), block.ids);
   output.loss = all.row_losses_B.sum() / input.total_rows + 0.0 * block.own_bD.sum();
   for (const at::Tensor& context : block.rows.tensors) {
     if (context.is_floating_point()) {

@@ -16,9 +16,9 @@ struct GatheredBlock {
   at::Tensor action_ND;
   EncodedRows contexts;  ///< of all ranks, if they were asked for
   std::vector<int64_t> ids;
-  int64_t offset = 0;    ///< where this rank's rows begin
-  EncodedRows rows;      ///< this rank's own contexts
-  at::Tensor own_bD;     ///< this rank's own encoded actions
+  int64_t offset = 0;  ///< where this rank's rows begin
+  EncodedRows rows;    ///< this rank's own contexts
+  at::Tensor own_bD;   ///< this rank's own encoded actions
 };
 
 /// Collective: this rank's encoded actions (and contexts) and everybody's.
@@ -27,7 +27,8 @@ GatheredBlock gather_encoded(const LossInput& input, GatherBackward backward, bo
 /// Own rows against everybody's encoded actions; only the actions are gathered.
 LossOutput row_block_loss(const LossInput& input, GatherBackward backward);
 
-/// Every rank computes the loss of all rows of all ranks. Needs dropout 0: rows of other ranks have no streams here.
+/// Every rank computes the loss of all rows of all ranks. Needs dropout 0: rows of other ranks have no
+/// streams here.
 LossOutput full_block_loss(const LossInput& input, GatherBackward backward);
 
 }  // namespace lockstep

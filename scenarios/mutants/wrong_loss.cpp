@@ -13,7 +13,8 @@ at::Tensor targets(const LossInput& input, int64_t offset) {
 LossOutput row_loss(const LossInput& input, const at::Tensor& energy_BN, const at::Tensor& target_B,
                     std::vector<int64_t> column_ids) {
   const double world = input.comm.world_size();
-  const InfoNce nce = row_infonce(energy_BN, input.model.temperature(), target_B, {}, {world, input.total_rows});
+  const InfoNce nce =
+      row_infonce(energy_BN, input.model.temperature(), target_B, {}, {world, input.total_rows});
   LossOutput output;
   output.loss = nce.loss;
   output.row_losses_B = nce.row_losses_B;

@@ -32,7 +32,8 @@ class WrongLoss : public Planted, public EnergyFault, public Loss {
 LossOutput row_loss(const LossInput& input, const at::Tensor& energy_BN, const at::Tensor& target_B,
                     std::vector<int64_t> column_ids);
 
-/// [end_row - first_row] int64: columns of the positives among candidates of which this rank's begin at `offset`.
+/// [end_row - first_row] int64: columns of the positives among candidates of which this rank's begin at
+/// `offset`.
 at::Tensor targets(const LossInput& input, int64_t offset);
 
 /// The loss keeps its value and its gradient becomes `factor` times as long.

@@ -1,4 +1,5 @@
-// Every planted bug, run among three small ranks: it shows first where the table says, and not before its step.
+// Every planted bug, run among three small ranks: it shows first where the table says, and not before its
+// step.
 
 #include <gtest/gtest.h>
 
@@ -35,9 +36,17 @@ std::vector<double> numbers(const Record& record) {
     double wide = 0;
     int64_t whole = 0;
     switch (record.dtype) {
-      case DType::float32: std::memcpy(&narrow, at, sizeof narrow); numbers[i] = narrow; break;
-      case DType::float64: std::memcpy(&wide, at, sizeof wide); numbers[i] = wide; break;
-      default: std::memcpy(&whole, at, sizeof whole); numbers[i] = static_cast<double>(whole);
+      case DType::float32:
+        std::memcpy(&narrow, at, sizeof narrow);
+        numbers[i] = narrow;
+        break;
+      case DType::float64:
+        std::memcpy(&wide, at, sizeof wide);
+        numbers[i] = wide;
+        break;
+      default:
+        std::memcpy(&whole, at, sizeof whole);
+        numbers[i] = static_cast<double>(whole);
     }
   }
   return numbers;
@@ -54,7 +63,8 @@ void add(std::vector<double>& sum, const std::vector<double>& values) {
   }
 }
 
-void add_collective(const Record& record, const std::string& rank, std::map<std::string, int>& count, Values& values) {
+void add_collective(const Record& record, const std::string& rank, std::map<std::string, int>& count,
+                    Values& values) {
   const CollectiveRecord& it = record.collective;
   if (it.group == "gradients") {
     values["buckets" + rank].push_back(1);  // their content is compared as gradients
@@ -85,7 +95,9 @@ std::map<int64_t, WholeStep> read_run(const std::string& dir, int world) {
             add(values[record.name], halves(record.stats.hash));
             add(values[record.name], {0, 0, record.value});
             break;
-          case Phase::energies: values[record.name + rank] = numbers(record); break;
+          case Phase::energies:
+            values[record.name + rank] = numbers(record);
+            break;
           case Phase::loss:
             if (record.name == "loss") add(values["loss"], {record.value / world});
             break;
@@ -95,12 +107,19 @@ std::map<int64_t, WholeStep> read_run(const std::string& dir, int world) {
             add(values[record.name], mean);
             break;
           }
-          case Phase::collective: add_collective(record, rank, count, values); break;
+          case Phase::collective:
+            add_collective(record, rank, count, values);
+            break;
           case Phase::control:
-          case Phase::gradient_norm: values[record.name + rank] = {record.value}; break;
+          case Phase::gradient_norm:
+            values[record.name + rank] = {record.value};
+            break;
           case Phase::reduced_gradients:
-          case Phase::parameters: values[record.name + rank] = halves(record.stats.hash); break;
-          default: break;
+          case Phase::parameters:
+            values[record.name + rank] = halves(record.stats.hash);
+            break;
+          default:
+            break;
         }
       }
     }
@@ -126,7 +145,8 @@ struct Difference {
   std::set<std::string> names;
 };
 
-std::optional<Difference> first_difference(const std::map<int64_t, WholeStep>& a, const std::map<int64_t, WholeStep>& b) {
+std::optional<Difference> first_difference(const std::map<int64_t, WholeStep>& a,
+                                           const std::map<int64_t, WholeStep>& b) {
   for (const auto& [step, expected] : a) {
     const auto other = b.find(step);
     if (other == b.end()) return Difference{step, Phase::snapshot, {"missing"}};
@@ -230,7 +250,8 @@ TEST_F(Mutants, ShowFirstWhereTheTableSays) {
     RunConfig config = with(small_config(), entry.settings);
     if (entry.at_epoch) config.data.series = 4;  // three steps an epoch
     const RunConfig wrong = planted(entry, config);
-    const auto run = read_run(mini_run(root_.path(), std::string(entry.name), wrong), config.layout.world_size);
+    const auto run =
+        read_run(mini_run(root_.path(), std::string(entry.name), wrong), config.layout.world_size);
     const std::optional<Difference> difference = first_difference(clean(config), run);
     if (!difference) {
       ADD_FAILURE() << entry.name << " is not seen";
@@ -259,7 +280,8 @@ TEST_F(Mutants, EndTheRunOnEveryRankWithANamedError) {
       EXPECT_NE(status, 0);
     }
     for (int rank = 0; rank < config.layout.world_size; ++rank) {
-      const RankResult result = read_rank_result(root_.path() + "/" + name + "/rank-" + std::to_string(rank) + ".result.json");
+      const RankResult result =
+          read_rank_result(root_.path() + "/" + name + "/rank-" + std::to_string(rank) + ".result.json");
       EXPECT_EQ(result.status, "failed");
       EXPECT_NE(result.error.find(rank == 1 ? "rank 0" : words), std::string::npos) << result.error;
       EXPECT_EQ(result.steps_done, 2);
