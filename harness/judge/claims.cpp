@@ -188,8 +188,8 @@ class ClaimJudge {
 
   static std::string within_text(const Condition& condition) {
     return condition.low == condition.high
-               ? figure(condition.low)
-               : fmt::format("within {} to {}", figure(condition.low), figure(condition.high));
+               ? fmt::format("{:g}", condition.low)
+               : fmt::format("within {:g} to {:g}", condition.low, condition.high);
   }
 
   void value(const Condition& condition, ConditionResult& result) const {
@@ -253,7 +253,7 @@ class ClaimJudge {
     result.value = sum / count;
     result.interval = {low, high, 1};
     result.figures =
-        low == high ? figure(low) : fmt::format("{} over {}", interval_text(result.interval), counted(count, "step"));
+        low == high ? fmt::format("{:g}", low) : fmt::format("{:g} to {:g} over {}", low, high, counted(count, "step"));
     const bool within = low >= condition.low && high <= condition.high;
     result.state = within ? ClaimState::holds : ClaimState::does_not_hold;
   }

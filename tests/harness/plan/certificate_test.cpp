@@ -105,6 +105,21 @@ TEST(CertificatePlan, PlansRepeatsForOtherQuestionsStill) {
   EXPECT_EQ(repeats, 4);
 }
 
+TEST(Planner, ForcesNoSnapshotsUponAnotherModel) {
+  const auto forced = [](const std::string& reference) {
+    const Plan plan = make_plan(parse("# Q?\nname: tiny\nreference: {layout: 1x24, negatives: " + reference +
+                                      "}\naxes: {layout: [8x3], negatives: [global, layer, adaptive_as_written]}\n"),
+                                "", {});
+    std::vector<std::string> cells;
+    for (const PlannedRun& run : plan.runs) {
+      if (run.role == RunRole::forced_cell) cells.push_back(run.cell);
+    }
+    return cells;
+  };
+  EXPECT_THAT(forced("global"), ElementsAre("8x3 global")) << "the others have an action head, the reference has none";
+  EXPECT_THAT(forced("layer"), ElementsAre("8x3 layer", "8x3 adaptive_as_written"));
+}
+
 TEST(CertificateMatrix, RefusesAReferenceOfTheUsersOwn) {
   EXPECT_THAT(problems_of(kOneCell + "reference: {layout: 1x24}\n"),
               ElementsAre("m.yaml:5:1: the question of certificate derives the reference of each cell: leave it "
