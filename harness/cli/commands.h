@@ -18,6 +18,7 @@ int compare_command(const CompareCommandOptions& options, const Console& console
 int report_command(const ReportOptions& options, const Console& console);
 int list_command(const ListOptions& options, const Console& console);
 int doctor_command(const DoctorOptions& options, const Console& console);
+int explain_command(const ExplainOptions& options, const Console& console);
 int schema_command(const SchemaOptions& options, const Console& console);
 
 }  // namespace lockstep

@@ -108,6 +108,12 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   return command;
 }
 
+CLI::App* add_explain(CLI::App& app, ExplainOptions& options) {
+  CLI::App* command = app.add_subcommand("explain", "a cause at length: how it shows, an example, what mends it");
+  command->add_option("CODE", options.code, "a cause's code (default: list all)");
+  return command;
+}
+
 CLI::App* add_schema(CLI::App& app, SchemaOptions& options) {
   CLI::App* command = app.add_subcommand("schema", "JSON Schema of configs, or of results.json");
   command->add_option("OF", options.of, "config or results (default: config)");
@@ -149,6 +155,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   ReportOptions report;
   ListOptions list;
   DoctorOptions doctor;
+  ExplainOptions explain;
   SchemaOptions schema;
   const CLI::App* run_command = add_run(app, run);
   const CLI::App* plan_command = add_plan(app, plan);
@@ -156,6 +163,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   const CLI::App* report_command = add_report(app, report);
   const CLI::App* list_command = add_list(app, list);
   const CLI::App* doctor_command = add_doctor(app, doctor);
+  const CLI::App* explain_command = add_explain(app, explain);
   const CLI::App* schema_command = add_schema(app, schema);
   try {
     app.parse(argc, argv);
@@ -173,6 +181,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   if (report_command->parsed()) line.command = report;
   if (list_command->parsed()) line.command = list;
   if (doctor_command->parsed()) line.command = doctor;
+  if (explain_command->parsed()) line.command = explain;
   if (schema_command->parsed()) line.command = schema;
   return line;
 }

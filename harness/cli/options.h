@@ -48,12 +48,16 @@ struct DoctorOptions {
   bool json = false;
 };
 
+struct ExplainOptions {
+  std::string code;  ///< of a cause; empty: all codes
+};
+
 struct SchemaOptions {
   std::string of = "config";  ///< config, results
 };
 
 using CommandOptions = std::variant<RunOptions, PlanOptions, CompareCommandOptions, ReportOptions,
-                                    ListOptions, DoctorOptions, SchemaOptions>;
+                                    ListOptions, DoctorOptions, ExplainOptions, SchemaOptions>;
 
 /// What to do, or with what status to end at once.
 struct ParsedLine {
