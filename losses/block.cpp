@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-at::Tensor valid_candidates(const LossInput& input, const Candidates& candidates, const at::Tensor& target_B) {
+at::Tensor valid_candidates(const LossInput& input, const Candidates& candidates,
+                            const at::Tensor& target_B) {
   if (!input.options.mask_duplicates) {
     return {};
   }
@@ -23,8 +24,8 @@ Block make_block(const LossInput& input) {
   block.rows = input.model.encode_context();
   block.energy_BN = block_energies(input, block.rows, input.model.encode_action(block.candidates.action_NA),
                                    block.candidates.ids);
-  block.target_B = at::arange(block.candidates.offset + input.first_row, block.candidates.offset + input.end_row,
-                              at::kLong);
+  block.target_B = at::arange(block.candidates.offset + input.first_row,
+                              block.candidates.offset + input.end_row, at::kLong);
   block.valid_BN = valid_candidates(input, block.candidates, block.target_B);
   if (input.counted_B.defined()) {
     block.counted_B = input.counted_B.narrow(0, input.first_row, input.end_row - input.first_row);

@@ -1,6 +1,7 @@
-// InfoNCE over hard negatives: of a row's N in-batch candidates the max(1, N / 4) with the lowest energy, beside its own.
-// The choice is no part of the graph, and ties go to the smaller sample id, so that the layout does not decide them. Where
-// two candidates are nearer to each other than rounding, layouts can still choose differently.
+// InfoNCE over hard negatives: of a row's N in-batch candidates the max(1, N / 4) with the lowest energy,
+// beside its own. The choice is no part of the graph, and ties go to the smaller sample id, so that the
+// layout does not decide them. Where two candidates are nearer to each other than rounding, layouts can still
+// choose differently.
 
 #include <ATen/ATen.h>
 
@@ -40,8 +41,8 @@ at::Tensor hardest(const Block& block) {
         order.emplace_back(row[j], block.candidates.ids[static_cast<std::size_t>(j)], j);
       }
     }
-    const auto count = std::min(static_cast<std::ptrdiff_t>(kept_of(columns)),
-                                static_cast<std::ptrdiff_t>(order.size()));
+    const auto count =
+        std::min(static_cast<std::ptrdiff_t>(kept_of(columns)), static_cast<std::ptrdiff_t>(order.size()));
     std::partial_sort(order.begin(), order.begin() + count, order.end());
     keep[own] = true;
     for (std::ptrdiff_t k = 0; k < count; ++k) {
@@ -57,9 +58,9 @@ class HardLoss : public Loss {
     require_in_batch(input.options.in_batch, input.explicit_BnA.defined());
     Block block = make_block(input);
     block.valid_BN = hardest(block);
-    LossOutput output =
-        make_output(input, block.counted_B,
-                    infonce_row_losses(block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN));
+    LossOutput output = make_output(
+        input, block.counted_B,
+        infonce_row_losses(block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN));
     describe_block(block, output);
     output.chance_nats = std::log(1 + output.negatives_in_batch);
     return output;
@@ -71,8 +72,8 @@ class HardLoss : public Loss {
     std::vector<at::Tensor> losses;
     for (int64_t i = 0; i < block.rows(); ++i) {
       std::vector<int64_t>& negatives = block.negatives[static_cast<std::size_t>(i)];
-      const int64_t candidates = std::count(block.group.begin(), block.group.end(),
-                                            block.group[static_cast<std::size_t>(i)]);
+      const int64_t candidates =
+          std::count(block.group.begin(), block.group.end(), block.group[static_cast<std::size_t>(i)]);
       const auto easier = [&](int64_t a, int64_t b) {
         const double of_a = block.energy_BB[i][a].item<double>();
         const double of_b = block.energy_BB[i][b].item<double>();

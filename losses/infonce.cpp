@@ -125,8 +125,8 @@ class InfoNceLoss : public Loss {
     const at::Tensor target = at::zeros({rows}, at::kLong);
     const at::Tensor counted =
         input.counted_B.defined() ? input.counted_B.narrow(0, input.first_row, rows) : at::Tensor();
-    LossOutput output = make_output(input, counted,
-                                    infonce_row_losses(energies, input.model.temperature(), target, {}));
+    LossOutput output =
+        make_output(input, counted, infonce_row_losses(energies, input.model.temperature(), target, {}));
     output.column_ids = {-1};
     add_explicit_ids(input.explicit_BnA.size(1), output);
     output.energies = energies.detach();
@@ -155,7 +155,8 @@ class InfoNceLoss : public Loss {
     const auto count = static_cast<double>(explicit_Bn.size(1));
     const at::Tensor logits = at::cat(
         {positive_B1, in_batch_BN, -explicit_Bn / tau + (std::log(kExplicitWeight) - std::log(count))}, 1);
-    LossOutput output = make_output(input, block.counted_B, at::logsumexp(logits, 1) - positive_B1.squeeze(1));
+    LossOutput output =
+        make_output(input, block.counted_B, at::logsumexp(logits, 1) - positive_B1.squeeze(1));
     describe_block(block, output);
     add_explicit_ids(explicit_Bn.size(1), output);
     output.energies = at::cat({block.energy_BN.detach(), explicit_Bn.detach()}, 1);

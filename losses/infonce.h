@@ -36,10 +36,10 @@ InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at
 at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
                               const at::Tensor& valid_N);
 
-/// Weights of two groups of negatives in one softmax, declared so that its chance level does not depend on how many there
-/// are: l = -s_pos + logsumexp(s_pos, log w_g - log n_g + s_k for the n_g candidates k of each group g), whose value for a
-/// constant energy is log(1 + sum of w_g). With 23 in-batch negatives (24 rows) and 8 explicit ones it is the plain
-/// softmax over all of them.
+/// Weights of two groups of negatives in one softmax, declared so that its chance level does not depend on
+/// how many there are: l = -s_pos + logsumexp(s_pos, log w_g - log n_g + s_k for the n_g candidates k of each
+/// group g), whose value for a constant energy is log(1 + sum of w_g). With 23 in-batch negatives (24 rows)
+/// and 8 explicit ones it is the plain softmax over all of them.
 inline constexpr double kInBatchWeight = 23;
 inline constexpr double kExplicitWeight = 8;
 

@@ -37,13 +37,14 @@ class EnergyFunction : public std::enable_shared_from_this<EnergyFunction> {
   /// streams; `first_column` is where they stand among all candidates.
   virtual at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND,
                               std::span<const int64_t> column_ids, int64_t first_column) = 0;
-  /// Each row with candidates of its own: [rows, ...], [rows, n, D] -> [rows, n]. first_id, first_id - 1, … name the
-  /// candidates' dropout streams.
-  virtual at::Tensor own_energies(const EncodedRows& rows, const at::Tensor& action_BnD, int64_t first_id) = 0;
+  /// Each row with candidates of its own: [rows, ...], [rows, n, D] -> [rows, n]. first_id, first_id - 1, …
+  /// name the candidates' dropout streams.
+  virtual at::Tensor own_energies(const EncodedRows& rows, const at::Tensor& action_BnD,
+                                  int64_t first_id) = 0;
   /// Parameters that `energies` itself reads, beside what is passed to it.
   virtual std::vector<at::Tensor> head_parameters() = 0;
-  /// Until end_replay `energies` reads these in place of head_parameters() and draws again what it drew before: the
-  /// second of two passes.
+  /// Until end_replay `energies` reads these in place of head_parameters() and draws again what it drew
+  /// before: the second of two passes.
   virtual void begin_replay(std::vector<at::Tensor> head_parameters) = 0;
   virtual void end_replay() = 0;
   /// tau, a scalar with gradient.
@@ -75,8 +76,8 @@ struct LossOutput {
   at::Tensor row_losses_B;  ///< [rows] nats, with gradient; `loss` is row_weight times their sum
   double row_weight = 1;
   at::Tensor energies;      ///< [rows, candidates], detached; in-batch ones first
-  /// Of the in-batch candidates (-1: each row's own action, where there are no others); then -2 - k for the k-th
-  /// explicit one.
+  /// Of the in-batch candidates (-1: each row's own action, where there are no others); then -2 - k for the
+  /// k-th explicit one.
   std::vector<int64_t> column_ids;
   double energy_positive = 0;  ///< mean energy of the rows' own actions
   double energy_negative = 0;  ///< mean energy of the other candidates; 0 if there is none
@@ -131,7 +132,8 @@ struct Candidates {
   at::Tensor action_NA;
   std::vector<int64_t> ids;
   int64_t offset = 0;
-  at::Tensor counted_N = {};  ///< [N] bool: whether the row that the candidate is the positive of counts; undefined: all
+  at::Tensor counted_N =
+      {};  ///< [N] bool: whether the row that the candidate is the positive of counts; undefined: all
 };
 
 /// This rank's own rows (options.local or a world of one), or all ranks' rows, gathered raw: actions are data, so no

@@ -68,7 +68,8 @@ LossOutput reference_output(const ReferenceInput& input, const ReferenceBlock& b
   for (std::size_t i = 0; i < row_losses.size(); ++i) {
     terms.push_back(block.counted[i] != 0 ? row_losses[i] : row_losses[i] * 0.0);
     rows += block.counted[i] != 0 ? 1 : 0;
-    output.negatives_in_batch += static_cast<double>(block.negatives[i].size()) / static_cast<double>(block.rows());
+    output.negatives_in_batch +=
+        static_cast<double>(block.negatives[i].size()) / static_cast<double>(block.rows());
   }
   output.row_weight = rows > 0 ? 1.0 / rows : 0.0;
   output.row_losses_B = at::stack(terms);
@@ -83,7 +84,8 @@ LossOutput reference_output(const ReferenceInput& input, const ReferenceBlock& b
       ++negatives;
     }
     for (int64_t j = 0; j < block.rows(); ++j) {
-      const bool together = block.group[static_cast<std::size_t>(i)] == block.group[static_cast<std::size_t>(j)];
+      const bool together =
+          block.group[static_cast<std::size_t>(i)] == block.group[static_cast<std::size_t>(j)];
       if (!together) {
         energies[i][j] = std::numeric_limits<double>::quiet_NaN();
       }

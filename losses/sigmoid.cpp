@@ -1,7 +1,8 @@
-// SigLIP-style (Zhai et al., 2023, arXiv 2303.15343): every pair of a row and a candidate is a question of its own, matching
-// or not; l_i = -sum_j log sigmoid(z_ij (s_ij + bias)) with z = 1 for the row's own action and -1 for the others. No sum
-// over candidates normalises anything, so local negatives need no gather and gathered ones nothing but raw actions.
-// The bias is fixed at -log(number of negatives), so that at the start positives and negatives weigh alike.
+// SigLIP-style (Zhai et al., 2023, arXiv 2303.15343): every pair of a row and a candidate is a question of
+// its own, matching or not; l_i = -sum_j log sigmoid(z_ij (s_ij + bias)) with z = 1 for the row's own action
+// and -1 for the others. No sum over candidates normalises anything, so local negatives need no gather and
+// gathered ones nothing but raw actions. The bias is fixed at -log(number of negatives), so that at the start
+// positives and negatives weigh alike.
 
 #include <ATen/ATen.h>
 

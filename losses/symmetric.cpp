@@ -1,5 +1,5 @@
-// The mean of the row loss and the column loss, from this rank's rows of energies alone: what a column sums over rows of
-// other ranks is exchanged as its log-sum-exp, one number a column and rank (losses.md 2.6 C).
+// The mean of the row loss and the column loss, from this rank's rows of energies alone: what a column sums
+// over rows of other ranks is exchanged as its log-sum-exp, one number a column and rank (losses.md 2.6 C).
 //
 // B = rows of this rank, N = candidates of all ranks, V = world size.
 
@@ -46,7 +46,8 @@ class SymmetricLoss : public Loss {
     const ReferenceBlock block = reference_block(input);
     std::vector<at::Tensor> losses;
     for (int64_t j = 0; j < block.rows(); ++j) {
-      // Who is whose candidate is mutual: the rows of column j are j itself and j's negatives, as far as they count.
+      // Who is whose candidate is mutual: the rows of column j are j itself and j's negatives, as far as they
+      // count.
       std::vector<at::Tensor> column{block.logit(j, j)};
       for (const int64_t i : block.negatives[static_cast<std::size_t>(j)]) {
         if (block.counted[static_cast<std::size_t>(i)] != 0) {
@@ -54,7 +55,8 @@ class SymmetricLoss : public Loss {
         }
       }
       const at::Tensor row_loss = log_sum_exp(block.logits(j, block.negatives[static_cast<std::size_t>(j)]));
-      losses.push_back(0.5 * (row_loss - block.logit(j, j) + log_sum_exp(at::stack(column)) - block.logit(j, j)));
+      losses.push_back(0.5 *
+                       (row_loss - block.logit(j, j) + log_sum_exp(at::stack(column)) - block.logit(j, j)));
     }
     LossOutput output = reference_output(input, block, losses);
     output.chance_nats = std::log(1 + output.negatives_in_batch);
@@ -64,15 +66,16 @@ class SymmetricLoss : public Loss {
   bool takes_parts() const override { return false; }
 
  private:
-  /// Each own row's column loss in value; summed over ranks, their gradients are the column loss's, though each alone is
-  /// not its row's.
+  /// Each own row's column loss in value; summed over ranks, their gradients are the column loss's, though
+  /// each alone is not its row's.
   static at::Tensor column_losses(const LossInput& input, const Block& block, const at::Tensor& tau) {
     const at::Tensor logit_BN = -block.energy_BN / tau;
     const at::Tensor positive_B = logit_BN.gather(1, block.target_B.unsqueeze(1)).squeeze(1);
     at::Tensor pulls_BN, value_B;
     {
       const c10::NoGradGuard no_grad;
-      at::Tensor seen_BN = block.valid_BN.defined() ? at::where(block.valid_BN, logit_BN, -kInfinity) : logit_BN;
+      at::Tensor seen_BN =
+          block.valid_BN.defined() ? at::where(block.valid_BN, logit_BN, -kInfinity) : logit_BN;
       if (block.counted_B.defined()) {
         seen_BN = at::where(block.counted_B.unsqueeze(1), seen_BN, -kInfinity);
       }

@@ -1,6 +1,6 @@
-// Two passes over tiles of candidates: pass 1 keeps energies alone, pass 2 computes each tile again with its graph and
-// pulls the energies' gradient through it. What is differentiated above the energies (the softmax) is rows x candidates
-// numbers; what is held at once of the head's activations is one tile's.
+// Two passes over tiles of candidates: pass 1 keeps energies alone, pass 2 computes each tile again with its
+// graph and pulls the energies' gradient through it. What is differentiated above the energies (the softmax)
+// is rows x candidates numbers; what is held at once of the head's activations is one tile's.
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
@@ -26,7 +26,8 @@ struct TileJob : torch::CustomClassHolder {
   std::size_t row_tensors = 0;
 
   std::span<const int64_t> ids_of(int64_t first, int64_t count) const {
-    return std::span<const int64_t>(ids).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    return std::span<const int64_t>(ids).subspan(static_cast<std::size_t>(first),
+                                                 static_cast<std::size_t>(count));
   }
   int64_t columns() const { return static_cast<int64_t>(ids.size()); }
   int64_t tile_at(int64_t first) const { return std::min(tile_columns, columns() - first); }
@@ -56,8 +57,9 @@ void add_to(at::Tensor& sum, const at::Tensor& term) {
   }
 }
 
-/// Inputs: the encoded rows' tensors, the encoded candidates, the head's parameters. Parameters are inputs so that their
-/// gradients leave once and by the usual way, through their hooks to the reducer; inside, their copies stand in for them.
+/// Inputs: the encoded rows' tensors, the encoded candidates, the head's parameters. Parameters are inputs so
+/// that their gradients leave once and by the usual way, through their hooks to the reducer; inside, their
+/// copies stand in for them.
 class TiledEnergies : public torch::autograd::Function<TiledEnergies> {
  public:
   static at::Tensor forward(AutogradContext* context, const c10::intrusive_ptr<TileJob>& job,
@@ -70,7 +72,8 @@ class TiledEnergies : public torch::autograd::Function<TiledEnergies> {
     for (int64_t first = 0; first < job->columns(); first += job->tile_columns) {
       const int64_t count = job->tile_at(first);
       energy_BN.narrow(1, first, count)
-          .copy_(job->model->energies(rows, action_ND.narrow(0, first, count), job->ids_of(first, count), first));
+          .copy_(job->model->energies(rows, action_ND.narrow(0, first, count), job->ids_of(first, count),
+                                      first));
     }
     return energy_BN;
   }
@@ -84,7 +87,8 @@ class TiledEnergies : public torch::autograd::Function<TiledEnergies> {
       leaves.push_back(leaf(input));
     }
     const std::size_t action = job->row_tensors;
-    const Replay replay(*job->model, {leaves.begin() + static_cast<std::ptrdiff_t>(action) + 1, leaves.end()});
+    const Replay replay(*job->model,
+                        {leaves.begin() + static_cast<std::ptrdiff_t>(action) + 1, leaves.end()});
     variable_list sums(1 + inputs.size());  // the job has no gradient
     sums[1 + action] = at::zeros_like(inputs[action]);
     for (int64_t first = 0; first < job->columns(); first += job->tile_columns) {

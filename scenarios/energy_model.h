@@ -61,8 +61,8 @@ class EnergyModel {
   /// The same pairs' energies where each row has candidates of its own: action_BnD [B, n, D] -> [B, n]
   at::Tensor own_head(const EncodedContext& context, const at::Tensor& action_BnD,
                       const at::Tensor& dropout_BnW) const;
-  /// What each layer of the action head takes for the next action, [B, H * C] a layer: residual layers on the context's
-  /// summary, x + tanh(W x + b), and one readout for all of them. Empty without an action head.
+  /// What each layer of the action head takes for the next action, [B, H * C] a layer: residual layers on the
+  /// context's summary, x + tanh(W x + b), and one readout for all of them. Empty without an action head.
   std::vector<at::Tensor> predict_actions(const EncodedContext& context) const;
   /// tau = exp(log_tau), a scalar with gradient.
   at::Tensor temperature() const;

@@ -29,7 +29,8 @@ std::vector<int64_t> negative_layers(const LayerNegativesConfig& config, int64_t
   }
   std::vector<int64_t> distinct;
   for (const int64_t layer : chosen) {
-    if (layer >= 0 && layer < layers && std::find(distinct.begin(), distinct.end(), layer) == distinct.end()) {
+    if (layer >= 0 && layer < layers &&
+        std::find(distinct.begin(), distinct.end(), layer) == distinct.end()) {
       distinct.push_back(layer);
     }
   }
@@ -63,12 +64,13 @@ at::Tensor ExplicitNegatives::shuffled(const at::Tensor& own_BA) {
     result.select(0, place).copy_(
         own_BHC.select(0, place).index_select(0, at::tensor(at::ArrayRef<int64_t>(order), at::kLong)));
   }
-  uses_.push_back({"negative_shuffle", stream_fingerprint(row_keys),
-                   row_keys.size() * static_cast<uint64_t>(steps)});
+  uses_.push_back(
+      {"negative_shuffle", stream_fingerprint(row_keys), row_keys.size() * static_cast<uint64_t>(steps)});
   return result.reshape(own_BA.sizes());
 }
 
-at::Tensor ExplicitNegatives::candidates(const at::Tensor& own_BA, const std::vector<at::Tensor>& predictions) {
+at::Tensor ExplicitNegatives::candidates(const at::Tensor& own_BA,
+                                         const std::vector<at::Tensor>& predictions) {
   uses_.clear();
   const auto wanted = static_cast<std::size_t>(config_.count);
   std::vector<at::Tensor> all;
@@ -76,7 +78,8 @@ at::Tensor ExplicitNegatives::candidates(const at::Tensor& own_BA, const std::ve
     const at::Tensor& predicted = predictions.at(static_cast<std::size_t>(layer));
     all.push_back(config_.as_written ? predicted : predicted.detach());
   }
-  // What comes behind the predictions, by kind: a standard deviation, or a shuffle (an action of one step has none).
+  // What comes behind the predictions, by kind: a standard deviation, or a shuffle (an action of one step has
+  // none).
   std::vector<double> noise(kNoise.begin(), kNoise.end());
   const std::size_t shuffle_at = all.size() + noise.size();
   const std::size_t shuffles = input_.action_steps > 1 ? 1 : 0;

@@ -17,8 +17,9 @@
 
 namespace lockstep {
 
-/// Layers of an action head of `layers` whose predictions are negatives: the config's, or 0, n/3, n/2 and n - 2, each once
-/// and in that order. As written there are always four: with few layers they repeat, and -1 is the last, as in Python.
+/// Layers of an action head of `layers` whose predictions are negatives: the config's, or 0, n/3, n/2 and n -
+/// 2, each once and in that order. As written there are always four: with few layers they repeat, and -1 is
+/// the last, as in Python.
 std::vector<int64_t> negative_layers(const LayerNegativesConfig& config, int64_t layers);
 
 /// The rows that candidates are made for.
@@ -30,13 +31,13 @@ struct NegativesInput {
   int64_t action_steps = 1;      ///< H
 };
 
-/// Each row's first `count` of: the chosen layers' predictions; its own action with noise of standard deviation 0.1, 0.2
-/// and 0.4 (in standardised units); its own action with its time steps shuffled; its own action with noise of 0.3, 0.4, …
-/// until there are enough.
+/// Each row's first `count` of: the chosen layers' predictions; its own action with noise of standard
+/// deviation 0.1, 0.2 and 0.4 (in standardised units); its own action with its time steps shuffled; its own
+/// action with noise of 0.3, 0.4, … until there are enough.
 ///
-/// Predictions are detached and draws keyed by sample, so that neither the layout nor the loss changes what they are. As
-/// written they are not detached, one permutation serves the whole batch, and noise comes from a stream keyed by the
-/// row's place, equal on all ranks.
+/// Predictions are detached and draws keyed by sample, so that neither the layout nor the loss changes what
+/// they are. As written they are not detached, one permutation serves the whole batch, and noise comes from a
+/// stream keyed by the row's place, equal on all ranks.
 class ExplicitNegatives {
  public:
   ExplicitNegatives(const RunConfig& config, const NegativesInput& input);

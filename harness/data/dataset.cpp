@@ -129,8 +129,8 @@ void correlate(const DataConfig& config, Dataset& dataset) {
     const SeriesSet series = synthetic_series(config, part++);
     std::vector<int> all(series.series.size());
     std::iota(all.begin(), all.end(), 0);
-    correlate_blocks(*windows, make_windows(series, all, channel_scale(series, all), whole, WindowPart::train),
-                     config);
+    correlate_blocks(*windows,
+                     make_windows(series, all, channel_scale(series, all), whole, WindowPart::train), config);
   }
 }
 
@@ -228,7 +228,8 @@ std::string data_hash(const DataConfig& config) {
   if (config.source == DataSource::synthetic) {
     bytes = fmt::format("synthetic {} series {} steps {} channels {} seed {}", kSyntheticVersion,
                         config.series, config.series_steps, config.channels, config.seed);
-    if (config.correlation > 0) bytes += fmt::format(" correlation {} block {}", config.correlation, config.block);
+    if (config.correlation > 0)
+      bytes += fmt::format(" correlation {} block {}", config.correlation, config.block);
     return hex(XXH3_128bits(bytes.data(), bytes.size()));
   }
   const Files files = files_of(config);

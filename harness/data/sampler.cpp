@@ -46,7 +46,8 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
   return permutation;
 }
 
-DistributedSampler::DistributedSampler(const SamplerOptions& options) : block_(options.block), options_(options) {
+DistributedSampler::DistributedSampler(const SamplerOptions& options)
+    : block_(options.block), options_(options) {
   LOCKSTEP_CHECK(block_ >= 1 && options_.rows_per_rank % block_ == 0, "a rank's rows are whole blocks");
   options_.samples /= block_;
   options_.rows_per_rank /= block_;

@@ -17,7 +17,8 @@ struct SamplerOptions {
   bool shuffle = true;
   bool drop_last =
       true;  ///< of the sampler (shorten to a multiple of the world) and the loader (whole batches)
-  int block = 1;  ///< so many neighbouring ids stay together, on one rank; samples that fill no block are left out
+  int block =
+      1;  ///< so many neighbouring ids stay together, on one rank; samples that fill no block are left out
 };
 
 /// torch.randperm(n, generator=torch.Generator().manual_seed(seed)), bit for bit.
@@ -51,9 +52,9 @@ class DistributedSampler {
   std::vector<int64_t> cached_;
 };
 
-/// Which of `world_size` ranks each row of a step's whole batch goes to. Equal: row i to rank i mod V. Unequal: rank 0 gets half
-/// a share less than B and the last rank half a share more. One empty: the last rank gets none, the others share its rows.
-/// Rows of one block (`block` neighbours) go together.
+/// Which of `world_size` ranks each row of a step's whole batch goes to. Equal: row i to rank i mod V.
+/// Unequal: rank 0 gets half a share less than B and the last rank half a share more. One empty: the last
+/// rank gets none, the others share its rows. Rows of one block (`block` neighbours) go together.
 std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal, int block = 1);
 
 }  // namespace lockstep

@@ -160,7 +160,8 @@ class Checker {
   void check_blocks(const RunConfig& config) {
     const DataConfig& data = config.data;
     if (data.source != DataSource::synthetic && (data.correlation > 0 || data.block > 1)) {
-      add(data.block > 1 ? "data.block" : "data.correlation", "blocks of alike pairs are of source synthetic");
+      add(data.block > 1 ? "data.block" : "data.correlation",
+          "blocks of alike pairs are of source synthetic");
     } else if (data.correlation > 0 && data.block < 2) {
       add("data.correlation", "a correlation of one pair with itself: data.block needs 2 or more");
     }

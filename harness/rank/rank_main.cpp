@@ -57,8 +57,8 @@ RowsOf rows_of(const Process& process) {
   const RunConfig& config = process.config;
   const int world = config.layout.world_size;
   const auto sampler = [&process, &config](int ranks, int rank, int rows) {
-    return DistributedSampler({process.scenario->samples(), ranks, rank, rows, config.seed, config.data.shuffle,
-                               config.data.drop_last, config.data.block});
+    return DistributedSampler({process.scenario->samples(), ranks, rank, rows, config.seed,
+                               config.data.shuffle, config.data.drop_last, config.data.block});
   };
   // Repeats of a forced comparison among several ranks hand the shards round, which permutes the order of
   // reduction.

@@ -21,8 +21,8 @@ struct StepInput {
   int64_t micro_step = 0;
   /// Forward over rows [first_row, end_row) alone: a part of the rank's rows, all candidates.
   int64_t first_row = 0, end_row = 0;
-  /// Where each of step_ids stands in the step's whole batch as it is dealt to ranks; empty: in this order. Of one process
-  /// that takes its rows in another order than they were dealt.
+  /// Where each of step_ids stands in the step's whole batch as it is dealt to ranks; empty: in this order.
+  /// Of one process that takes its rows in another order than they were dealt.
   std::vector<int64_t> places = {};
 };
 

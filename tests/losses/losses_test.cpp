@@ -1,4 +1,5 @@
-// What every form promises apart from its gradients: chance level, zero rows, names of shapes and of bad options.
+// What every form promises apart from its gradients: chance level, zero rows, names of shapes and of bad
+// options.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -124,8 +125,8 @@ TEST(Losses, ADuplicateIsNoNegativeWhenItIsMasked) {
   const LossOutput output = make_loss("infonce")->forward(input);
   const at::Tensor logits = -output.energies / 0.5;
   const at::Tensor kept = logits[0].index_select(0, at::tensor({0, 1, 3}));
-  EXPECT_NEAR(output.row_losses_B[0].item<double>(),
-              (at::logsumexp(kept, 0) - logits[0][0]).item<double>(), 1e-14);
+  EXPECT_NEAR(output.row_losses_B[0].item<double>(), (at::logsumexp(kept, 0) - logits[0][0]).item<double>(),
+              1e-14);
   EXPECT_DOUBLE_EQ(output.negatives_in_batch, (2 + 3 + 2 + 3) / 4.0);
 }
 
@@ -133,10 +134,11 @@ TEST(Losses, RowsThatDoNotCountWeighNothing) {
   for (const LossEntry& entry : losses()) {
     Asked asked_of = asked(first_ids(5), 1.0);
     LossInput input = asked_of.input(3);
-    input.counted_B = at::tensor({true, false, true, true, false});
+    input.counted_B = at::tensor({1, 0, 1, 1, 0}).to(at::kBool);
     const LossOutput output = entry.make()->forward(input);
     EXPECT_EQ(output.row_losses_B[1].item<double>(), 0.0) << entry.name;
-    EXPECT_NEAR(output.loss.item<double>(), output.row_losses_B.sum().item<double>() / 3, 1e-14) << entry.name;
+    EXPECT_NEAR(output.loss.item<double>(), output.row_losses_B.sum().item<double>() / 3, 1e-14)
+        << entry.name;
   }
 }
 

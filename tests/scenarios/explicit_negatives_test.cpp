@@ -19,7 +19,7 @@ using support::small_config;
 using support::StepGradients;
 using support::worst_error;
 
-const std::vector<int64_t> kIds{5, 3, 8, 21, 13, 1, 55, 2, 34, 89, 4, 7};
+const std::vector<int64_t> kIds{5, 3, 8, 21, 13, 1, 55, 2, 34, 11, 4, 7};
 
 TEST(NegativeLayers, AreEachOnceAndInRange) {
   LayerNegativesConfig config;
@@ -78,12 +78,12 @@ TEST(ExplicitNegatives, AreMadeInTheOrderThatWasTold) {
   EXPECT_EQ(of.candidates.sizes(), (std::vector<int64_t>{12, 10, 48}));
   const std::vector<int64_t> layers{0, 2, 3, 4};
   for (int64_t k = 0; k < 4; ++k) {
-    EXPECT_TRUE(at::equal(of.candidates.select(1, k), of.predictions[static_cast<std::size_t>(layers[static_cast<std::size_t>(k)])]));
+    EXPECT_TRUE(at::equal(of.candidates.select(1, k),
+                          of.predictions[static_cast<std::size_t>(layers[static_cast<std::size_t>(k)])]));
   }
   const std::vector<double> sigma{0.1, 0.2, 0.4, 0.0, 0.3, 0.4};
   for (int64_t k = 0; k < 6; ++k) {
-    const double spread =
-        (of.candidates.select(1, 4 + k) - of.own).square().mean().sqrt().item<double>();
+    const double spread = (of.candidates.select(1, 4 + k) - of.own).square().mean().sqrt().item<double>();
     if (k != 3) {
       EXPECT_NEAR(spread, sigma[static_cast<std::size_t>(k)], 0.06 * sigma[static_cast<std::size_t>(k)]) << k;
     }
@@ -95,8 +95,8 @@ TEST(ExplicitNegatives, AreMadeInTheOrderThatWasTold) {
     EXPECT_FALSE(at::equal(shuffled[row], own[row])) << row;
   }
   ASSERT_EQ(of.streams.size(), 2U);
-  EXPECT_EQ(of.streams[0].name, "negative_shuffle");
-  EXPECT_EQ(of.streams[1].name, "negative_noise");
+  EXPECT_EQ(of.streams[0].name, "negative_noise");
+  EXPECT_EQ(of.streams[1].name, "negative_shuffle");
 }
 
 TEST(ExplicitNegatives, KeepTheFirstAndAnActionOfOneStepHasNoShuffle) {
@@ -124,10 +124,12 @@ TEST(ExplicitNegatives, AsWrittenAreAttachedAndDrawTheSameOnAllRanks) {
   const Made one = made(config, {21, 8}, 0);
   const Made other = made(config, {34, 2}, 5);
   EXPECT_TRUE(one.candidates.requires_grad());
-  EXPECT_TRUE(at::allclose(one.candidates.select(1, 5) - one.own, other.candidates.select(1, 5) - other.own, 0, 1e-12));
+  EXPECT_TRUE(at::allclose(one.candidates.select(1, 5) - one.own, other.candidates.select(1, 5) - other.own,
+                           0, 1e-12));
   EXPECT_EQ(one.streams[0].fingerprint, other.streams[0].fingerprint);
   EXPECT_EQ(one.streams[1].fingerprint, other.streams[1].fingerprint);
-  EXPECT_NE(made(RunConfig{}, {21, 8}, 0).streams[1].fingerprint, made(RunConfig{}, {34, 2}, 5).streams[1].fingerprint);
+  EXPECT_NE(made(RunConfig{}, {21, 8}, 0).streams[1].fingerprint,
+            made(RunConfig{}, {34, 2}, 5).streams[1].fingerprint);
 }
 
 class ExplicitLoss : public ::testing::Test {
@@ -150,15 +152,18 @@ TEST_F(ExplicitLoss, TheActionHeadLearnsFromItsErrorAlone) {
       << "the loss of the energies does not reach it";
   config.layer.as_written = true;
   const StepGradients attached = of_ranks(*scenario_, config, {kIds});
-  EXPECT_GT((attached.by_group.at("action_head") - colder.by_group.at("action_head")).norm().item<double>(), 1e-4);
+  EXPECT_GT((attached.by_group.at("action_head") - colder.by_group.at("action_head")).norm().item<double>(),
+            1e-4);
 }
 
 TEST_F(ExplicitLoss, AsWrittenDependsOnTheLayout) {
   RunConfig config = small_config(3, 4);
   config.negatives = Negatives::layer;
-  EXPECT_LT(worst_error(of_ranks(*scenario_, config, {kIds}), of_reference(*scenario_, config, {kIds})), 1e-12);
+  EXPECT_LT(worst_error(of_ranks(*scenario_, config, {kIds}), of_reference(*scenario_, config, {kIds})),
+            1e-12);
   config.layer.as_written = true;
-  EXPECT_GT(worst_error(of_ranks(*scenario_, config, {kIds}), of_reference(*scenario_, config, {kIds})), 1e-3);
+  EXPECT_GT(worst_error(of_ranks(*scenario_, config, {kIds}), of_reference(*scenario_, config, {kIds})),
+            1e-3);
 }
 
 TEST_F(ExplicitLoss, SaysItsCompositionAndOtherRunsHaveNoActionHead) {

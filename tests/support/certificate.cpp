@@ -27,7 +27,8 @@ std::map<std::string, at::Tensor> gradients_by_group(const ParameterList& parame
   std::map<std::string, std::vector<at::Tensor>> parts;
   for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
     const at::Tensor& parameter = parameters.tensors[i];
-    const at::Tensor gradient = parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter.detach());
+    const at::Tensor gradient =
+        parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter.detach());
     parts[group_of(parameters.names[i])].push_back(gradient.detach().flatten().clone());
   }
   std::map<std::string, at::Tensor> groups;

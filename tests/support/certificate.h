@@ -19,10 +19,11 @@ namespace lockstep::support {
 RunConfig small_config(int world_size, int rows_per_rank);
 
 struct StepGradients {
-  double loss = 0;  ///< mean over ranks
-  std::map<std::string, at::Tensor> by_group;   ///< flat, after the mean over ranks
-  std::map<std::string, double> contributions;  ///< sums over rows of the norms of their gradients; of a reference
-  std::vector<StepOutput> outputs;              ///< of every rank, its first micro-step
+  double loss = 0;                             ///< mean over ranks
+  std::map<std::string, at::Tensor> by_group;  ///< flat, after the mean over ranks
+  std::map<std::string, double>
+      contributions;                ///< sums over rows of the norms of their gradients; of a reference
+  std::vector<StepOutput> outputs;  ///< of every rank, its first micro-step
 };
 
 struct StepSetting {
@@ -42,7 +43,8 @@ StepGradients of_reference(Scenario& scenario, const RunConfig& config, const St
 std::vector<at::Tensor> trained(Scenario& scenario, const RunConfig& config, const std::vector<int64_t>& ids,
                                 int steps);
 
-/// The largest |g - g_ref| / max(|g_ref|, contributions of the rows) over the groups; 0 where all of it is zero.
+/// The largest |g - g_ref| / max(|g_ref|, contributions of the rows) over the groups; 0 where all of it is
+/// zero.
 double worst_error(const StepGradients& ranks, const StepGradients& reference);
 
 }  // namespace lockstep::support

@@ -83,20 +83,21 @@ TEST(RingSum, HasTheBitsOfGloo) {
   }
 }
 
-/// What one of three real ranks hears when rank 2 gathers something else; exit status 0: rank 2 is named, in time, and no
-/// payload has moved.
+/// What one of three real ranks hears when rank 2 gathers something else; exit status 0: rank 2 is named, in
+/// time, and no payload has moved.
 int odd_rank(const std::string& store, int rank, int which) {
   at::set_num_threads(1);
   const std::unique_ptr<Comm> comm = make_gloo_comm({store, rank, 3, "127.0.0.1", 30});
   comm->barrier("start");
   const std::vector<at::Tensor> odd{at::zeros({4, 3}, at::kFloat), at::zeros({4, 2}, at::kDouble),
                                     at::zeros({4, 2}, at::kFloat)};
-  const char* const expected[] = {"rows of shape [3], not [2]", "as Double, not Float", "is at step 6, not 5"};
+  const char* const expected[] = {"rows of shape [3], not [2]", "as Double, not Float",
+                                  "is at step 6, not 5"};
   const auto began = std::chrono::steady_clock::now();
   try {
     const auto other = static_cast<std::size_t>(which);
-    gather_rows(*comm, {rank == 2 ? odd[other] : at::zeros({4, 2}, at::kFloat)}, rank == 2 && which == 2 ? 6 : 5,
-                "loss.candidates");
+    gather_rows(*comm, {rank == 2 ? odd[other] : at::zeros({4, 2}, at::kFloat)},
+                rank == 2 && which == 2 ? 6 : 5, "loss.candidates");
     return 1;
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();

@@ -117,7 +117,8 @@ TEST(DistributedSampler, RanksTogetherHaveTheRowsOfOneProcess) {
 }
 
 TEST(DistributedSampler, KeepsBlocksTogetherAndTheGlobalBatchAtEveryLayout) {
-  const SamplerOptions one{.samples = 100, .world_size = 1, .rank = 0, .rows_per_rank = 24, .seed = 7, .block = 3};
+  const SamplerOptions one{
+      .samples = 100, .world_size = 1, .rank = 0, .rows_per_rank = 24, .seed = 7, .block = 3};
   DistributedSampler reference(one);
   EXPECT_EQ(reference.batches_per_epoch(), 1 * (99 / 24));
   for (const int world : {2, 4, 8}) {

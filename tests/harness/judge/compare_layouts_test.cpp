@@ -87,7 +87,8 @@ TEST_P(CompareLayouts, OneStreamForAllRanksIsNamed) {
 TEST_P(CompareLayouts, AReplayMustDrawWhatWasDrawnFirst) {
   const auto replay = [](uint64_t more) {
     return [more](FakeStep& it) {
-      it.streams.emplace_back(it.streams[1].first + " replay", it.streams[1].second + (it.step == 4 ? more : 0));
+      it.streams.emplace_back(it.streams[1].first + " replay",
+                              it.streams[1].second + (it.step == 4 ? more : 0));
     };
   };
   EXPECT_EQ(with(replay(0)).verdict, VerdictKind::within_envelope);

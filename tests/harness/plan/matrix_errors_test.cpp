@@ -174,7 +174,8 @@ TEST(MatrixChecks, RefuseCombinationsThatCannotRun) {
   };
   expect_one("data: {block: 2, source: synthetic}\n",
              "m.yaml:5:8: cell '8x3': a rank's 3 rows are no whole blocks of 2 pairs");
-  expect_one("data: {correlation: 0.5}\n", "cell '8x3' and 1 more: blocks of alike pairs are of source synthetic");
+  expect_one("data: {correlation: 0.5}\n",
+             "cell '8x3' and 1 more: blocks of alike pairs are of source synthetic");
   expect_one("data: {correlation: 0.5, source: synthetic}\n",
              "m.yaml:5:8: cell '8x3' and 1 more: a correlation of one pair with itself");
   expect_one("data: {min_context: 17}\n",

@@ -127,7 +127,12 @@ TEST(Oracle, OneProcessComputesWhatRanksOfAnyDealingMean) {
     reference.forced = {id + "-reference", {2}, 0};
     config.forced = reference.forced;
     const auto expected = forced_gradients(mini_run(folder.path(), id + "-reference-forced", reference));
-    EXPECT_LT(largest_difference(forced_gradients(mini_run(folder.path(), id + "-ranks", config)), expected), 1e-13);
+    EXPECT_LT(largest_difference(forced_gradients(mini_run(folder.path(), id + "-ranks", config)), expected),
+              1e-13);
+    config.ranks = RankKind::real;
+    const std::string real = mini_run(folder.path(), id + "-real", config);
+    EXPECT_LT(largest_difference(forced_gradients(real), expected), 1e-13);
+    config.ranks = RankKind::emulated;
     // Rows in another order keep the ranks that they were dealt to.
     for (const int repeat : {1, 2}) {
       reference.forced.repeat = repeat;
@@ -135,7 +140,8 @@ TEST(Oracle, OneProcessComputesWhatRanksOfAnyDealingMean) {
       EXPECT_LT(largest_difference(forced_gradients(run), expected), 1e-13) << "repeat " << repeat;
     }
     config.rows = RowDeal::equal;
-    EXPECT_GT(largest_difference(forced_gradients(mini_run(folder.path(), id + "-equal", config)), expected), 1e-6);
+    EXPECT_GT(largest_difference(forced_gradients(mini_run(folder.path(), id + "-equal", config)), expected),
+              1e-6);
   }
 }
 
