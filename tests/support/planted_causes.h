@@ -1,0 +1,31 @@
+#pragma once
+// One planted fault for each cause, as a small edit of the toy run.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/toy_run.h"
+
+namespace lockstep::support {
+
+struct Planted {
+  std::string name, code, phase, where;  ///< where: empty for any
+  int64_t step = 0;
+  std::function<void(RunConfig&)> config;
+  ToyFaults faults;
+};
+
+/// Three ranks of two rows, cosine schedule.
+RunConfig toy_config();
+/// The same rows in one process.
+RunConfig alone(RunConfig config);
+
+/// Multiplies the local gradients of a group, of every rank.
+void scale(ToyStep& it, const std::string& group, float factor);
+ToyFaults on_local(ToyFault fault);
+float flipped(float value, int bit);
+
+std::vector<Planted> all_faults();
+
+}  // namespace lockstep::support
