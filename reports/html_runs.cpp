@@ -167,6 +167,9 @@ void write_commands(Markup& out, const Page& page) {
     if (results.cells[i].rerun.empty()) continue;
     out.element("p", {{"id", "again-" + page.anchors[i]}}, name_words(results.cells[i].scenario) + ":");
     out.element("pre", {}, results.cells[i].rerun);
+    if (results.cells[i].replay.empty()) continue;
+    out.element("p", {}, "Only the step at which it parts, from its kept state:");
+    out.element("pre", {}, results.cells[i].replay);
   }
   out.close();
 }

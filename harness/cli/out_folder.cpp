@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "harness/judge/replay.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/errors.h"
 #include "harness/trace/rank_result.h"
@@ -46,6 +47,22 @@ void OutFolder::remove_runs(const Plan& plan) const {
     std::error_code error;
     fs::remove_all(dir, error);
     if (error) throw MachineError(dir + ": cannot be removed: " + error.message());
+  }
+}
+
+void OutFolder::write_replays(const Plan& plan, Results& results) const {
+  // A certificate's cells are gradients at two steps already; a replay has nothing smaller.
+  if (plan.matrix.question == Question::certificate || !plan.matrix.replay.empty()) return;
+  for (std::size_t i = 0; i < results.cells.size(); ++i) {
+    CellResult& cell = results.cells[i];
+    const bool wanted = !results.detection || !cell.as_expected;
+    if (!wanted || cell.reference_run.empty() || !cell.mechanism || !cell.mechanism->first_divergence) continue;
+    const int64_t step = cell.mechanism->first_divergence->step;
+    // Before the first step there is nothing but the initial weights.
+    if (step < 0) continue;
+    const std::string dir = path_ + "/replay/" + cell.run;
+    write_replay(plan.matrix, plan.matrix.cells[i], step, run_folder(path_, cell.reference_run), dir);
+    cell.replay = "lockstep run " + dir + "/replay.yaml --out " + dir + "/out";
   }
 }
 

@@ -70,7 +70,8 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   judge.jobs = options.selection.jobs > 0
                    ? options.selection.jobs
                    : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const Results results = judge_matrix(prepared.plan, judge);
+  Results results = judge_matrix(prepared.plan, judge);
+  folder.write_replays(prepared.plan, results);
   folder.write_reports(results);
   if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
     const std::string problem = append_step_summary(path, markdown_summary(results));

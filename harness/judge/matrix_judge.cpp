@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -96,12 +97,16 @@ std::vector<SeedPair> MatrixJudge::pair_seeds(const Cell& cell) const {
     SeedPair pair{seed, find_run(plan_, cell.name, RunRole::cell, seed),
                   find_run(plan_, cell.reference_name, RunRole::reference, seed)};
     // The gradients at the reference's weights are all that a certificate needs of a cell.
-    if (plan_.matrix.question == Question::certificate) {
+    if (plan_.matrix.question == Question::certificate || !plan_.matrix.replay.empty()) {
       pair.cell = single_run(cell, RunRole::forced_cell);
     } else if (!pair.cell) {
       pair.cell = by_hash(cell.config, seed);
     }
-    if (!pair.reference) pair.reference = by_hash(cell.reference, seed);
+    if (!plan_.matrix.replay.empty()) {
+      pair.reference = find_run(plan_, cell.reference_name, RunRole::forced_reference, seed);
+    } else if (!pair.reference) {
+      pair.reference = by_hash(cell.reference, seed);
+    }
     pairs.push_back(pair);
   }
   return pairs;
@@ -180,9 +185,11 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
 
 Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const {
   ForcedInputs inputs;
-  inputs.reference_free = dir_of(*first.reference);
   const bool certificate = plan_.matrix.question == Question::certificate;
-  if (!certificate) inputs.cell_free = dir_of(*first.cell);
+  const std::string& kept = plan_.matrix.replay;
+  inputs.reference_free =
+      kept.empty() ? dir_of(*first.reference) : std::filesystem::path(kept).parent_path().string();
+  if (!certificate && kept.empty()) inputs.cell_free = dir_of(*first.cell);
   inputs.forced_cell = dir_of(forced_cell);
   inputs.band = plan_.matrix.band;
   inputs.reference_config = &first.reference->config;

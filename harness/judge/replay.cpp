@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "harness/plan/errors.h"
 #include "harness/plan/field.h"
+#include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "harness/trace/writer.h"
 
@@ -32,7 +34,7 @@ std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, 
   std::string text = fmt::format("# Step {} of {}, again: does it part from {}?\n", step, cell.name, cell.reference_name);
   text += fmt::format("name: replay\nquestion: mechanism\nseeds: {}\nranks: emulated\nforced_steps: [{}]\n",
                       cell.config.seed, step);
-  if (has_step) text += "replay: step.trace\n";
+  if (has_step) text += "replay: rank-0.trace\n";
   text += fmt::format("band: {{repeats: {}, factor: {}, floor: {}}}\n", matrix.band.repeats, matrix.band.factor,
                       matrix.band.floor);
   std::string differs;
@@ -76,6 +78,15 @@ bool keep_step(const std::string& from, int64_t step, const std::string& to) {
   writer.end_step();
   writer.finish();
   return true;
+}
+
+void write_replay(const Matrix& matrix, const Cell& cell, int64_t step, const std::string& reference_run,
+                  const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) throw MachineError(dir + ": cannot be created: " + error.message());
+  const bool has_step = keep_step(reference_run + "/rank-0.trace", step, dir + "/rank-0.trace");
+  write_file_atomically(dir + "/replay.yaml", replay_config(matrix, cell, step, has_step));
 }
 
 }  // namespace lockstep

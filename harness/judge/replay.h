@@ -14,6 +14,11 @@ namespace lockstep {
 /// state (`has_step` false) the reference trains up to the step first.
 std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, bool has_step);
 
+/// Writes DIR/replay.yaml, and DIR/rank-0.trace where the run folder `reference_run` kept the step's state. Throws
+/// TraceError, MachineError.
+void write_replay(const Matrix& matrix, const Cell& cell, int64_t step, const std::string& reference_run,
+                  const std::string& dir);
+
 /// Copies what the trace `from` holds of `step` to the trace `to`: parameters, moments, buffers, sample ids and random
 /// streams. False, and no file, if `from` kept no parameters there. Throws TraceError, MachineError.
 bool keep_step(const std::string& from, int64_t step, const std::string& to);

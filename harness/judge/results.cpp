@@ -168,6 +168,7 @@ Json cell(const CellResult& c) {
           {"failure", optional(c.failure, failure)},
           {"costs", optional(c.costs, costs)},
           {"rerun", c.rerun},
+          {"replay", c.replay},
           {"settings", rows(c.settings)},
           {"config", rows(c.config)},
           {"curves", list(c.curves, curve)}};

@@ -146,6 +146,7 @@ struct CellResult {
   std::vector<std::pair<std::string, std::string>> config;     ///< dotted key -> value, every field
   std::optional<StepCosts> costs;  ///< where the question is the certificate
   std::string rerun;             ///< the command that repeats just this
+  std::string replay;            ///< the command that repeats the first step that differs; empty: none was kept
 };
 
 struct ReferenceResult {

@@ -243,6 +243,7 @@ CellResult read_cell(const Json& j) {
   c.failure = read_optional(j.at("failure"), read_failure);
   c.costs = read_optional(j.at("costs"), read_step_costs);
   c.rerun = text(j, "rerun");
+  c.replay = text(j, "replay");
   c.settings = read_rows(j.at("settings"));
   c.config = read_rows(j.at("config"));
   c.curves = read_list(j.at("curves"), read_curve);

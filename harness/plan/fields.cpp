@@ -144,6 +144,8 @@ const MatrixField kMatrixFields[] = {
     MATRIX(detection.steps, Range{2, 1000}, "steps",
            "length of a detection matrix's runs; clean ones have 1 to so many"),
     MATRIX(detection.draw_seed, kSeed, "", "what a detection matrix draws follows from it"),
+    MATRIX(replay, kAny, "", "trace of a kept step: that step alone is computed, from the state that it holds",
+           Words::path),
     MATRIX(allow_unequal_batch, kAny, "", "a cell may have another global batch than its reference"),
 };
 #undef RUN

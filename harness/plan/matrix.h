@@ -67,6 +67,7 @@ struct Matrix {
   std::vector<int64_t> forced_steps;  ///< clipped to < steps; empty: no forced comparison
   std::vector<int64_t> seeds;
   DetectionConfig detection;          ///< of the question of detection alone
+  std::string replay;                 ///< a kept step's trace that stands in for training; empty: train
   bool allow_unequal_batch = false;  ///< a cell may have another global batch than its reference
   std::vector<Claim> claims;         ///< of the question of claims alone
   std::vector<Cell> cells;

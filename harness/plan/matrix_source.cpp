@@ -91,6 +91,15 @@ class SourceReader {
       source_.set_keys.insert("seeds");
     }
     if (source_.matrix.seeds.empty()) source_.matrix.seeds = {0};
+    if (std::string& step = source_.matrix.replay; !step.empty()) {
+      const std::filesystem::path folder = std::filesystem::path(source_.matrix.file).parent_path();
+      step = std::filesystem::absolute(folder / step).lexically_normal().string();
+      if (source_.matrix.question != Question::mechanism) {
+        problems_.add(source_.place_of("replay"), "a kept step is compared by its mechanism: question must be mechanism");
+      } else if (!std::filesystem::exists(step)) {
+        problems_.add(source_.place_of("replay"), fmt::format("{} is not there", step));
+      }
+    }
     if (source_.matrix.question == Question::detection) {
       const std::size_t before = problems_.size();
       finish_detection(source_, !overrides.seeds.empty(), problems_);

@@ -108,7 +108,13 @@ class Planner {
     }
   }
 
+  bool replays() const { return !matrix_.replay.empty(); }
+
   void add_reference(Reference& reference) {
+    if (replays()) {
+      reference.first_run = matrix_.replay;
+      return;
+    }
     const int64_t first_seed = this->first_seed(*reference.first);
     for (const int64_t seed : seeds_of(matrix_, *reference.first)) {
       RunConfig config = reference.first->reference;
@@ -120,6 +126,10 @@ class Planner {
       const std::size_t run = add(RunRole::reference, reference.first->reference_name, std::move(config));
       if (seed == first_seed) reference.first_run = runs_[run].id;
     }
+  }
+
+  std::vector<std::string> needs_of(const Reference& reference) const {
+    return replays() ? std::vector<std::string>{} : std::vector<std::string>{reference.first_run};
   }
 
   RunConfig forced(RunConfig config, const Reference& reference, int repeat) const {
@@ -137,13 +147,13 @@ class Planner {
     const int repeats = matrix_.band.exact > 0 ? 0 : matrix_.band.repeats;
     for (int repeat = 0; repeat <= repeats; ++repeat) {
       add(repeat == 0 ? RunRole::forced_reference : RunRole::forced_repeat, name,
-          forced(reference.first->reference, reference, repeat), {reference.first_run});
+          forced(reference.first->reference, reference, repeat), needs_of(reference));
     }
   }
 
   void add_cell(const Cell& cell, const Reference& reference) {
     // A certificate is of gradients at the reference's weights: how the cell itself would train is no part of it.
-    const bool trains = matrix_.question != Question::certificate;
+    const bool trains = matrix_.question != Question::certificate && !replays();
     for (const int64_t seed : trains ? seeds_of(matrix_, cell) : std::vector<int64_t>{}) {
       RunConfig config = cell.config;
       config.seed = seed;
@@ -159,7 +169,7 @@ class Planner {
       add(RunRole::certify, cell.name, std::move(config));
     }
     if (wants_forced(matrix_, cell)) {
-      add(RunRole::forced_cell, cell.name, forced(cell.config, reference, 0), {reference.first_run});
+      add(RunRole::forced_cell, cell.name, forced(cell.config, reference, 0), needs_of(reference));
     }
   }
 
