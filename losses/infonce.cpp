@@ -1,74 +1,174 @@
 #include "losses/infonce.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <vector>
 
-#include "losses/loss.h"
+#include "losses/block.h"
+#include "losses/reference.h"
 
 namespace lockstep {
+namespace {
 
-InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
-                    const at::Tensor& valid_N, const InfoNceOptions& options) {
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
+                              const at::Tensor& valid_N) {
   if (energy_BN.dim() != 2 || target_B.dim() != 1 || energy_BN.size(0) != target_B.size(0)) {
     throw std::invalid_argument(
         c10::str("row_infonce: energies ", energy_BN.sizes(), " do not fit targets ", target_B.sizes()));
   }
-  if (valid_N.defined() && valid_N.numel() != energy_BN.size(1)) {
+  if (valid_N.defined() && valid_N.sizes() != energy_BN.sizes() &&
+      (valid_N.dim() != 1 || valid_N.numel() != energy_BN.size(1))) {
     throw std::invalid_argument(
         c10::str("row_infonce: energies ", energy_BN.sizes(), " do not fit valid columns ", valid_N.sizes()));
   }
   at::Tensor logits_BN = -energy_BN / tau;
   if (valid_N.defined()) {
-    logits_BN = at::where(valid_N.unsqueeze(0), logits_BN, -std::numeric_limits<double>::infinity());
+    logits_BN = at::where(valid_N.dim() == 1 ? valid_N.unsqueeze(0) : valid_N, logits_BN, -kInfinity);
   }
   const at::Tensor positive_B = logits_BN.gather(1, target_B.unsqueeze(1)).squeeze(1);
-  InfoNce result;
-  result.row_losses_B = at::logsumexp(logits_BN, 1) - positive_B;
-  result.loss = result.row_losses_B.sum() * (options.world_size / options.total_rows);
+  return at::logsumexp(logits_BN, 1) - positive_B;
+}
 
-  const c10::NoGradGuard no_grad;
-  const at::Tensor energy = energy_BN.detach().to(at::kDouble);
-  const double own = energy.gather(1, target_B.unsqueeze(1)).sum().item<double>();
-  const at::Tensor counted = valid_N.defined() ? energy.masked_fill(~valid_N.unsqueeze(0), 0.0) : energy;
-  const auto rows = static_cast<double>(energy_BN.size(0));
-  const double columns =
-      valid_N.defined() ? valid_N.sum().item<double>() : static_cast<double>(energy_BN.size(1));
-  result.energy_positive = rows > 0 ? own / rows : 0;
-  result.energy_negative =
-      rows > 0 && columns > 1 ? (counted.sum().item<double>() - own) / (rows * (columns - 1)) : 0;
+InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
+                    const at::Tensor& valid_N, const InfoNceOptions& options) {
+  InfoNce result;
+  result.row_losses_B = infonce_row_losses(energy_BN, tau, target_B, valid_N);
+  result.loss = result.row_losses_B.sum() * (options.world_size / options.total_rows);
+  const EnergyMeans means = energy_means(energy_BN, target_B, valid_N);
+  result.energy_positive = means.positive;
+  result.energy_negative = means.negative;
   return result;
 }
 
 namespace {
 
+at::Tensor own_energies(const LossInput& input, const EncodedRows& rows, const at::Tensor& action_BnA,
+                        int64_t first_id) {
+  const at::Tensor encoded = input.model.encode_action(action_BnA.flatten(0, 1));
+  return input.model.own_energies(
+      rows, encoded.reshape({action_BnA.size(0), action_BnA.size(1), encoded.size(1)}), first_id);
+}
+
+void add_explicit_ids(int64_t count, LossOutput& output) {
+  for (int64_t k = 0; k < count; ++k) {
+    output.column_ids.push_back(-2 - k);
+  }
+  output.negatives_explicit = static_cast<double>(count);
+}
+
 class InfoNceLoss : public Loss {
  public:
   LossOutput forward(const LossInput& input) override {
-    const Candidates candidates = in_batch_candidates(input);
-    const EncodedRows rows = input.model.encode_context();
-    const at::Tensor energies =
-        input.model.energies(rows, input.model.encode_action(candidates.action_NA), candidates.ids, 0);
-    const at::Tensor target = at::arange(candidates.offset + input.first_row, candidates.offset + input.end_row, at::kLong);
-    const double world = input.comm.world_size();
-    InfoNce nce = row_infonce(energies, input.model.temperature(), target, {}, {world, input.total_rows});
-    LossOutput output;
-    output.loss = nce.loss;
-    output.row_losses_B = nce.row_losses_B;
-    output.row_weight = world / input.total_rows;
-    output.energies = energies.detach();
-    output.column_ids = candidates.ids;
-    output.energy_positive = nce.energy_positive;
-    output.energy_negative = nce.energy_negative;
-    output.energies_computed = energies.numel();
+    if (!input.options.in_batch) {
+      return of_explicit(input);
+    }
+    const Block block = make_block(input);
+    return input.explicit_BnA.defined() ? of_both(input, block) : of_batch(input, block);
+  }
+
+  LossOutput reference(const ReferenceInput& input) override {
+    const ReferenceBlock block = reference_block(input);
+    std::vector<at::Tensor> losses;
+    for (int64_t i = 0; i < block.rows(); ++i) {
+      const std::vector<int64_t>& negatives = block.negatives[static_cast<std::size_t>(i)];
+      at::Tensor logits = block.logits(i, negatives);
+      if (block.explicit_logit_Bn.defined()) {
+        at::Tensor own = block.explicit_logit_Bn.select(0, i);
+        if (input.options.in_batch) {
+          const auto weight = [](double declared, double count) { return std::log(declared / count); };
+          const double in_batch = static_cast<double>(negatives.size());
+          logits = in_batch == 0 ? logits
+                                 : at::cat({logits.narrow(0, 0, 1), logits.narrow(0, 1, logits.numel() - 1) +
+                                                                        weight(kInBatchWeight, in_batch)});
+          own = own + weight(kExplicitWeight, static_cast<double>(own.numel()));
+        }
+        logits = at::cat({logits, own});
+      }
+      losses.push_back(log_sum_exp(logits) - block.logit(i, i));
+    }
+    LossOutput output = reference_output(input, block, losses);
+    output.chance_nats = chance(input.options.in_batch, output);
     return output;
   }
 
-  LossOutput reference(const ReferenceInput&) override { throw std::logic_error("not written yet"); }
+ private:
+  static double chance(bool in_batch, const LossOutput& output) {
+    if (in_batch && output.negatives_explicit > 0) {
+      return std::log(1 + (output.negatives_in_batch > 0 ? kInBatchWeight : 0) + kExplicitWeight);
+    }
+    return std::log(1 + output.negatives_in_batch + output.negatives_explicit);
+  }
+
+  static LossOutput of_batch(const LossInput& input, const Block& block) {
+    LossOutput output = make_output(
+        input, block.counted_B,
+        infonce_row_losses(block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN));
+    describe_block(block, output);
+    output.chance_nats = chance(true, output);
+    return output;
+  }
+
+  /// Each row's own action against candidates of its own: nothing depends on the other rows.
+  static LossOutput of_explicit(const LossInput& input) {
+    const int64_t rows = input.end_row - input.first_row;
+    const at::Tensor own_B1A = input.action_BA.narrow(0, input.first_row, rows).unsqueeze(1);
+    const EncodedRows encoded = input.model.encode_context();
+    const at::Tensor energies = own_energies(input, encoded, at::cat({own_B1A, input.explicit_BnA}, 1), -1);
+    const at::Tensor target = at::zeros({rows}, at::kLong);
+    const at::Tensor counted =
+        input.counted_B.defined() ? input.counted_B.narrow(0, input.first_row, rows) : at::Tensor();
+    LossOutput output = make_output(input, counted,
+                                    infonce_row_losses(energies, input.model.temperature(), target, {}));
+    output.column_ids = {-1};
+    add_explicit_ids(input.explicit_BnA.size(1), output);
+    output.energies = energies.detach();
+    const EnergyMeans means = energy_means(energies, target, {});
+    output.energy_positive = means.positive;
+    output.energy_negative = means.negative;
+    output.energies_computed = energies.numel();
+    output.chance_nats = chance(false, output);
+    return output;
+  }
+
+  /// In-batch and explicit negatives in one softmax, each group with its declared weight.
+  static LossOutput of_both(const LossInput& input, const Block& block) {
+    const at::Tensor tau = input.model.temperature();
+    const at::Tensor explicit_Bn = own_energies(input, block.rows, input.explicit_BnA, -2);
+    const at::Tensor column = at::arange(block.energy_BN.size(1), at::kLong);
+    at::Tensor negative_BN = block.target_B.unsqueeze(1) != column.unsqueeze(0);
+    if (block.valid_BN.defined()) {
+      negative_BN = negative_BN.logical_and(block.valid_BN);
+    }
+    const at::Tensor logit_BN = -block.energy_BN / tau;
+    const at::Tensor positive_B1 = logit_BN.gather(1, block.target_B.unsqueeze(1));
+    const at::Tensor count_B1 = negative_BN.sum(1, true).clamp_min(1).to(logit_BN.scalar_type());
+    const at::Tensor in_batch_BN =
+        at::where(negative_BN, logit_BN, -kInfinity) + (std::log(kInBatchWeight) - at::log(count_B1));
+    const auto count = static_cast<double>(explicit_Bn.size(1));
+    const at::Tensor logits = at::cat(
+        {positive_B1, in_batch_BN, -explicit_Bn / tau + (std::log(kExplicitWeight) - std::log(count))}, 1);
+    LossOutput output = make_output(input, block.counted_B, at::logsumexp(logits, 1) - positive_B1.squeeze(1));
+    describe_block(block, output);
+    add_explicit_ids(explicit_Bn.size(1), output);
+    output.energies = at::cat({block.energy_BN.detach(), explicit_Bn.detach()}, 1);
+    output.energies_computed += explicit_Bn.numel();
+    const at::Tensor valid = block.valid_BN.defined() ? block.valid_BN : at::ones_like(negative_BN);
+    const EnergyMeans means =
+        energy_means(output.energies, block.target_B,
+                     at::cat({valid, at::ones({valid.size(0), explicit_Bn.size(1)}, at::kBool)}, 1));
+    output.energy_positive = means.positive;
+    output.energy_negative = means.negative;
+    output.chance_nats = chance(true, output);
+    return output;
+  }
 };
 
 }  // namespace

@@ -26,11 +26,22 @@ struct InfoNceOptions {
 ///   energy_BN  [B, N]  float32 or float64; lower is a better match
 ///   tau        []      temperature, > 0
 ///   target_B   [B]     int64, the column of each row's positive
-///   valid_N    [N]     bool, columns that are candidates; undefined: all
+///   valid_N    [N] or [B, N]  bool, columns that are candidates; undefined: all
 ///
 /// Throws std::invalid_argument naming both shapes if they do not fit.
 InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
                     const at::Tensor& valid_N, const InfoNceOptions& options);
+
+/// logsumexp_j s_ij - s_i,target of every row [B], in nats; arguments as of row_infonce.
+at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
+                              const at::Tensor& valid_N);
+
+/// Weights of two groups of negatives in one softmax, declared so that its chance level does not depend on how many there
+/// are: l = -s_pos + logsumexp(s_pos, log w_g - log n_g + s_k for the n_g candidates k of each group g), whose value for a
+/// constant energy is log(1 + sum of w_g). With 23 in-batch negatives (24 rows) and 8 explicit ones it is the plain
+/// softmax over all of them.
+inline constexpr double kInBatchWeight = 23;
+inline constexpr double kExplicitWeight = 8;
 
 /// Loss and gradients of row_infonce by plain loops in float64, for all rows of all ranks in one process.
 struct InfoNceReference {

@@ -26,7 +26,7 @@ struct EncodedRows {
 
 /// The model as a loss sees it at one step: energies of (context, action) pairs, lower for a better match. Everything is
 /// differentiable. Dropout is replayed by construction: a pair's mask depends on the pair and the step alone.
-class EnergyFunction {
+class EnergyFunction : public std::enable_shared_from_this<EnergyFunction> {
  public:
   virtual ~EnergyFunction() = default;
   /// Contexts of this rank's rows, of the part that the loss was called for. [rows, ...]
@@ -37,10 +37,15 @@ class EnergyFunction {
   /// streams; `first_column` is where they stand among all candidates.
   virtual at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND,
                               std::span<const int64_t> column_ids, int64_t first_column) = 0;
-  /// Each row with candidates of its own: [rows, ...], [rows, n, D] -> [rows, n].
-  virtual at::Tensor own_energies(const EncodedRows& rows, const at::Tensor& action_BnD) = 0;
+  /// Each row with candidates of its own: [rows, ...], [rows, n, D] -> [rows, n]. first_id, first_id - 1, … name the
+  /// candidates' dropout streams.
+  virtual at::Tensor own_energies(const EncodedRows& rows, const at::Tensor& action_BnD, int64_t first_id) = 0;
   /// Parameters that `energies` itself reads, beside what is passed to it.
   virtual std::vector<at::Tensor> head_parameters() = 0;
+  /// Until end_replay `energies` reads these in place of head_parameters() and draws again what it drew before: the
+  /// second of two passes.
+  virtual void begin_replay(std::vector<at::Tensor> head_parameters) = 0;
+  virtual void end_replay() = 0;
   /// tau, a scalar with gradient.
   virtual at::Tensor temperature() = 0;
 };
@@ -49,7 +54,7 @@ struct LossOptions {
   bool in_batch = true;          ///< rows of the batch are candidates
   bool local = false;            ///< of this rank alone
   bool mask_duplicates = false;  ///< candidates with the row's own sample id, but for its own, are none
-  int64_t tile_columns = 1000000;
+  int64_t tile_columns = 1000000;  ///< more candidates than these are taken in two passes, tile by tile
 };
 
 struct LossInput {
@@ -70,10 +75,16 @@ struct LossOutput {
   at::Tensor row_losses_B;  ///< [rows] nats, with gradient; `loss` is row_weight times their sum
   double row_weight = 1;
   at::Tensor energies;      ///< [rows, candidates], detached; in-batch ones first
-  std::vector<int64_t> column_ids;  ///< of the in-batch candidates; then -2 - k for the k-th explicit one
+  /// Of the in-batch candidates (-1: each row's own action, where there are no others); then -2 - k for the k-th
+  /// explicit one.
+  std::vector<int64_t> column_ids;
   double energy_positive = 0;  ///< mean energy of the rows' own actions
   double energy_negative = 0;  ///< mean energy of the other candidates; 0 if there is none
-  int64_t energies_computed = 0;
+  int64_t energies_computed = 0;  ///< forward, on this rank; those of a second pass count again
+  bool replayed = false;          ///< energies are computed again in the backward pass
+  double negatives_in_batch = 0;  ///< mean number of a row's negatives, by kind
+  double negatives_explicit = 0;
+  double chance_nats = 0;  ///< the loss of a constant energy (sigmoid: of energy 0)
 };
 
 /// One process holds all rows of all ranks: who is whose candidate stands in `group_B` (rows of one group are each other's).
@@ -95,6 +106,8 @@ class Loss {
   /// The same loss by its definition, without collectives, tiles or shared subexpressions: slow, plain, and written apart
   /// from `forward`. In float64 it is what `forward` is certified against.
   virtual LossOutput reference(const ReferenceInput& input) = 0;
+  /// false: `forward` needs all rows of a micro-step at once, not a part of them.
+  virtual bool takes_parts() const { return true; }
 };
 
 struct LossEntry {
@@ -108,13 +121,17 @@ std::span<const LossEntry> losses();
 /// Throws std::invalid_argument if there is no such form.
 std::unique_ptr<Loss> make_loss(std::string_view name);
 
+std::unique_ptr<Loss> make_hard_loss();
 std::unique_ptr<Loss> make_infonce_loss();
+std::unique_ptr<Loss> make_sigmoid_loss();
+std::unique_ptr<Loss> make_symmetric_loss();
 
 /// In-batch candidates: their raw actions, and where this rank's rows stand among them.
 struct Candidates {
   at::Tensor action_NA;
   std::vector<int64_t> ids;
   int64_t offset = 0;
+  at::Tensor counted_N = {};  ///< [N] bool: whether the row that the candidate is the positive of counts; undefined: all
 };
 
 /// This rank's own rows (options.local or a world of one), or all ranks' rows, gathered raw: actions are data, so no

@@ -1,5 +1,6 @@
 #include <array>
 #include <stdexcept>
+#include <string>
 
 #include "losses/loss.h"
 
@@ -7,7 +8,10 @@ namespace lockstep {
 namespace {
 
 constexpr std::array kLosses{
+    LossEntry{"hard", &make_hard_loss},
     LossEntry{"infonce", &make_infonce_loss},
+    LossEntry{"sigmoid", &make_sigmoid_loss},
+    LossEntry{"symmetric", &make_symmetric_loss},
 };
 
 }  // namespace

@@ -1,18 +1,24 @@
-// The energy trainer: in-batch swap InfoNCE over (context, next action chunk) pairs, with local or exact
-// global negatives.
+// The energy trainer: a loss over (context, next action chunk) pairs, with candidates from this rank's rows, from all
+// ranks' rows, or made for each row.
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
-#include <numbers>
+#include <optional>
 
+#include "harness/data/hashing.h"
+#include "harness/data/sampler.h"
+#include "harness/plan/adaptive.h"
+#include "harness/train/streams.h"
 #include "losses/loss.h"
 #include "scenarios/energy_data.h"
 #include "scenarios/energy_evaluation.h"
 #include "scenarios/energy_model.h"
+#include "scenarios/explicit_negatives.h"
 #include "scenarios/mutants/energy_fault.h"
+#include "scenarios/noise.h"
 #include "scenarios/scenario.h"
-#include "harness/train/streams.h"
 
 namespace lockstep {
 namespace {
@@ -39,26 +45,39 @@ class EnergyStep : public EnergyFunction {
         fault_(fault),
         dropout_(fault == nullptr ? config.dropout : fault->dropout(input.step, config.dropout)) {
     if (dropout_ > 0) {
-      for (int64_t row = input_.first_row; row < input_.end_row; ++row) {
-        dropout_keys_.push_back(row_key(Purpose::dropout, row));
+      dropout_keys_ = row_keys(Purpose::dropout);
+      replay_keys_ = row_keys(Purpose::dropout);
+    }
+    if (fault_ != nullptr) {
+      for (uint64_t& key : replay_keys_) {
+        key = fault_->replay_key(input_.step, key);
       }
     }
   }
 
   EncodedRows encode_context() override {
+    const EncodedContext& encoded = context();
+    EncodedRows rows{{encoded.steps_BSD, encoded.summary_B1D, encoded.mask_BS}};
+    return fault_ == nullptr ? rows : fault_->encoded_context(input_.step, std::move(rows));
+  }
+
+  /// Encoded once: the loss and the action head share it.
+  const EncodedContext& context() {
+    if (encoded_) {
+      return *encoded_;
+    }
     const at::Tensor index = content_index(input_, fault_);
     const at::Tensor rows = index.narrow(0, input_.first_row, input_.end_row - input_.first_row);
     at::Tensor context = pairs_.context_PSC.index_select(0, rows);
     if (config_.context_noise > 0) {
-      context = context + config_.context_noise * normal_noise();
+      const auto each = model_.shape().context_steps * model_.shape().channels;
+      context = context +
+                config_.context_noise * normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
     }
-    at::Tensor mask = pairs_.mask_PS.index_select(0, rows);
-    if (fault_ != nullptr) {
-      mask = fault_->context_mask(input_.step, mask);
-    }
-    const EncodedContext encoded = model_.encode_context(context, mask);
-    EncodedRows encoded_rows{{encoded.steps_BSD, encoded.summary_B1D, encoded.mask_BS}};
-    return fault_ == nullptr ? encoded_rows : fault_->encoded_context(input_.step, std::move(encoded_rows));
+    const at::Tensor mask = pairs_.mask_PS.index_select(0, rows);
+    encoded_ =
+        model_.encode_context(context, fault_ == nullptr ? mask : fault_->context_mask(input_.step, mask));
+    return *encoded_;
   }
 
   at::Tensor encode_action(const at::Tensor& action_NA) override {
@@ -69,13 +88,25 @@ class EnergyStep : public EnergyFunction {
   at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND, std::span<const int64_t> column_ids,
                       int64_t first_column) override {
     const EncodedContext context{rows.tensors[0], rows.tensors[1], rows.tensors[2]};
-    return model_.head(context, action_ND,
-                       dropout_ > 0 ? dropout_factors(column_ids, first_column) : at::Tensor());
+    const EnergyModel& model = replay_ ? *replay_ : model_;
+    return model.head(context, action_ND, dropout_factors(column_ids, first_column));
   }
 
-  at::Tensor own_energies(const EncodedRows&, const at::Tensor&) override {
-    throw std::logic_error("explicit candidates are not written yet");
+  at::Tensor own_energies(const EncodedRows& rows, const at::Tensor& action_BnD, int64_t first_id) override {
+    const EncodedContext context{rows.tensors[0], rows.tensors[1], rows.tensors[2]};
+    std::vector<int64_t> ids;
+    for (int64_t k = 0; k < action_BnD.size(1); ++k) {
+      ids.push_back(first_id - k);
+    }
+    // Streams that are keyed by a candidate's place are apart from those of any in-batch candidate.
+    constexpr int64_t kBehindAllColumns = int64_t{1} << 32;
+    return model_.own_head(context, action_BnD, dropout_factors(ids, kBehindAllColumns - first_id));
   }
+
+  void begin_replay(std::vector<at::Tensor> head_parameters) override {
+    replay_.emplace(model_.with_head_parameters(head_parameters));
+  }
+  void end_replay() override { replay_.reset(); }
 
   std::vector<at::Tensor> head_parameters() override { return model_.head_parameters(); }
   at::Tensor temperature() override {
@@ -83,63 +114,55 @@ class EnergyStep : public EnergyFunction {
     return fault_ == nullptr ? tau : fault_->temperature(input_.step, tau);
   }
 
-  /// The streams that this step drew from, in the order in which they were first used.
-  std::vector<StreamUse> streams() const {
+  /// The streams that this step drew from, in the order in which they were first used. With `replayed` those of the
+  /// second pass over the energies too, under a name of their own: they must be used as the first one's.
+  std::vector<StreamUse> streams(bool replayed) const {
     std::vector<StreamUse> uses;
     const auto rows = static_cast<uint64_t>(input_.end_row - input_.first_row);
     if (config_.context_noise > 0) {
-      std::vector<uint64_t> keys;
-      for (int64_t row = input_.first_row; row < input_.end_row; ++row) {
-        keys.push_back(row_key(Purpose::context_noise, row));
-      }
       const auto each = static_cast<uint64_t>(model_.shape().context_steps * model_.shape().channels);
-      uses.push_back({"context_noise", stream_fingerprint(keys), rows * 2 * each + extra_draws(Purpose::context_noise)});
+      uses.push_back({"context_noise", stream_fingerprint(row_keys(Purpose::context_noise)),
+                      rows * 2 * each + extra_draws(Purpose::context_noise)});
     }
     if (dropout_ > 0) {
       // Position in a row's streams, one stream a candidate: how many candidates there are is the energies'
       // matter.
-      uses.push_back({"dropout", stream_fingerprint(dropout_keys_),
-                      rows * static_cast<uint64_t>(model_.shape().hidden) + extra_draws(Purpose::dropout)});
+      const uint64_t draws = rows * static_cast<uint64_t>(model_.shape().hidden) + extra_draws(Purpose::dropout);
+      uses.push_back({"dropout", stream_fingerprint(dropout_keys_), draws});
+      if (replayed) {
+        uses.push_back({"dropout replay", stream_fingerprint(replay_keys_), draws});
+      }
     }
     return uses;
   }
 
  private:
-  uint64_t row_key(Purpose purpose, int64_t row) const {
-    const int64_t id = input_.ids[static_cast<std::size_t>(row)];
-    if (fault_ == nullptr) {
-      return streams_.row_key(purpose, input_.step, id, row);
+  std::vector<uint64_t> row_keys(Purpose purpose) const {
+    std::vector<uint64_t> keys;
+    const int64_t step = fault_ == nullptr ? input_.step : fault_->stream_step(input_.step);
+    for (int64_t row = input_.first_row; row < input_.end_row; ++row) {
+      const uint64_t key = streams_.row_key(purpose, step, input_.ids[static_cast<std::size_t>(row)], row);
+      keys.push_back(fault_ == nullptr ? key : fault_->row_key(input_.step, purpose, key));
     }
-    const int64_t step = fault_->stream_step(input_.step);
-    return fault_->row_key(input_.step, purpose, streams_.row_key(purpose, step, id, row));
+    return keys;
   }
   uint64_t extra_draws(Purpose purpose) const {
     return fault_ == nullptr ? 0 : fault_->extra_draws(input_.step, purpose);
   }
 
-  /// Standard normals [rows, S, C] by Box and Muller from each row's own stream.
-  at::Tensor normal_noise() const {
-    const int64_t rows = input_.end_row - input_.first_row;
-    const int64_t each = model_.shape().context_steps * model_.shape().channels;
-    at::Tensor uniform = at::empty({rows, 2, each}, at::kFloat);
-    for (int64_t row = 0; row < rows; ++row) {
-      fill_uniform(row_key(Purpose::context_noise, input_.first_row + row),
-                   {uniform.mutable_data_ptr<float>() + row * 2 * each, static_cast<std::size_t>(2 * each)});
-    }
-    const at::Tensor radius = at::sqrt(-2.0 * at::log(1.0 - uniform.select(1, 0)));
-    const at::Tensor angle = at::cos(2.0 * std::numbers::pi * uniform.select(1, 1));
-    return (radius * angle).view({rows, model_.shape().context_steps, model_.shape().channels});
-  }
-
   /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its
-  /// own.
+  /// own. Undefined without dropout.
   at::Tensor dropout_factors(std::span<const int64_t> column_ids, int64_t first_column) const {
-    const auto rows = static_cast<int64_t>(dropout_keys_.size());
+    if (dropout_ <= 0) {
+      return {};
+    }
+    const std::vector<uint64_t>& keys = replay_ ? replay_keys_ : dropout_keys_;
+    const auto rows = static_cast<int64_t>(keys.size());
     const auto columns = static_cast<int64_t>(column_ids.size());
     const int64_t hidden = model_.shape().hidden;
     at::Tensor factors = at::empty({rows, columns, hidden}, at::kFloat);
     float* out = factors.mutable_data_ptr<float>();
-    for (const uint64_t key : dropout_keys_) {
+    for (const uint64_t key : keys) {
       for (int64_t column = 0; column < columns; ++column, out += hidden) {
         fill_dropout(streams_.pair_key(key, column_ids[static_cast<std::size_t>(column)], first_column + column),
                      static_cast<float>(dropout_), {out, static_cast<std::size_t>(hidden)});
@@ -152,58 +175,68 @@ class EnergyStep : public EnergyFunction {
   const EnergyModel& model_;
   const PairTensors& pairs_;
   const RandomStreams& streams_;
-  const StepInput& input_;
-  EnergyFault* fault_;  ///< or none
+  const StepInput input_;  // its own: a second pass comes after the caller's is gone
+  EnergyFault* fault_;     ///< or none
   double dropout_;
-  std::vector<uint64_t> dropout_keys_;
+  std::vector<uint64_t> dropout_keys_, replay_keys_;
+  std::optional<EncodedContext> encoded_;
+  std::optional<EnergyModel> replay_;
 };
 
 class EnergyTask : public Task {
  public:
   EnergyTask(const RunConfig& config, std::shared_ptr<const EnergyData> data, Comm& comm, Mutant* mutant)
       : config_(config),
+        negatives_(resolved_negatives(config)),
         data_(std::move(data)),
         comm_(comm),
         streams_(config.rank_seed, config.seed, comm.rank()),
-        model_(shape_of(config, *data_), config.temperature, config.seed, dtype_of(config)),
+        model_(shape_of(config, has_explicit(), *data_), config.temperature, config.seed, dtype_of(config)),
         loss_(make_loss(config.loss)),
         fault_(dynamic_cast<EnergyFault*>(mutant)) {}
 
   ParameterList& parameters() override { return model_.parameters(); }
 
+  bool takes_parts() const override { return config_.oracle_world == 0 && loss_->takes_parts(); }
+
   StepOutput forward(const StepInput& input) override {
     const at::Tensor index = content_index(input, fault_);
-    EnergyStep step(config_, model_, data_->train, streams_, input, fault_);
-    LossOptions options;
-    options.local = config_.negatives == Negatives::local;
-    LossInput loss_input{.comm = comm_, .model = step};
-    loss_input.step = input.step;
-    loss_input.action_BA = data_->train.action_PA.index_select(0, index).to(model_.dtype());
-    loss_input.ids = input.ids;
-    loss_input.first_row = input.first_row;
-    loss_input.end_row = input.end_row;
-    loss_input.total_rows = counted_rows(input);
-    loss_input.options = options;
-    Loss& form = fault_ == nullptr ? *loss_ : fault_->loss(input.step, *loss_);
-    LossOutput loss = form.forward(loss_input);
-    StepOutput output;
-    output.loss = loss.loss;
-    output.row_losses_B = loss.row_losses_B;
-    output.row_weight = loss.row_weight;
-    output.energies = loss.energies;
-    output.column_ids = loss.column_ids;
-    output.energy_positive = loss.energy_positive;
-    output.streams = step.streams();
-    output.scalars = {
-        {"loss_over_log_n", loss.loss.item<double>() / std::log(static_cast<double>(loss.column_ids.size()))},
-        {"energy_positive", loss.energy_positive},
-        {"energy_negative", loss.energy_negative},
-        {"temperature", model_.temperature().item<double>()}};
+    const auto step = std::make_shared<EnergyStep>(config_, model_, data_->train, streams_, input, fault_);
+    const at::Tensor action_BA = data_->train.action_PA.index_select(0, index).to(model_.dtype());
+    const int64_t rows = input.end_row - input.first_row;
+    const at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
+    std::vector<at::Tensor> predictions;
+    ExplicitNegatives made(config_, {streams_, input.step,
+                                     std::span<const int64_t>(input.ids).subspan(
+                                         static_cast<std::size_t>(input.first_row), static_cast<std::size_t>(rows)),
+                                     input.first_row, config_.data.action_steps});
+    at::Tensor explicit_BnA;
+    if (has_explicit()) {
+      predictions = model_.predict_actions(step->context());
+      explicit_BnA = made.candidates(own_BA, predictions);
+      if (fault_ != nullptr) {
+        explicit_BnA = fault_->explicit_candidates(input.step, explicit_BnA, predictions);
+      }
+    }
+    LossOutput loss = config_.oracle_world > 0 ? of_reference(*step, input, action_BA, explicit_BnA)
+                                               : of_ranks(*step, input, action_BA, explicit_BnA);
+    StepOutput output = described(loss);
+    output.streams = step->streams(loss.replayed);
+    if (has_explicit()) {
+      output.streams.insert(output.streams.end(), made.streams().begin(), made.streams().end());
+      add_prediction_error(predictions.back(), own_BA, counted(input).narrow(0, input.first_row, rows), output);
+      output.scalars.emplace_back("negatives_in_batch", loss.negatives_in_batch);
+      output.scalars.emplace_back("negatives_explicit", loss.negatives_explicit);
+      output.scalars.emplace_back("chance_nats", loss.chance_nats);
+    }
     return output;
   }
 
   std::map<std::string, double> evaluate(Evaluation kind) override {
     std::map<std::string, double> metrics;
+    if (has_explicit()) {
+      add_shortcut_control(model_, data_->test, 24, metrics);
+    }
     if (kind == Evaluation::curve) {
       add_retrieval(model_, data_->test, 24, 0, metrics);
       return metrics;
@@ -219,26 +252,137 @@ class EnergyTask : public Task {
   }
 
  private:
-  static EnergyShape shape_of(const RunConfig& config, const EnergyData& data) {
+  static EnergyShape shape_of(const RunConfig& config, bool has_explicit, const EnergyData& data) {
     return {data.train.context_PSC.size(1), data.train.context_PSC.size(2), config.data.action_steps,
-            config.model.width, config.model.hidden};
+            config.model.width, config.model.hidden, has_explicit ? config.model.action_layers : 0};
   }
   static at::ScalarType dtype_of(const RunConfig& config) {
     return config.precision == Precision::float64 ? at::kDouble : at::kFloat;
   }
 
+  bool has_explicit() const { return negatives_ == Negatives::layer || negatives_ == Negatives::mixed; }
+
+  LossOptions loss_options() const {
+    LossOptions options;
+    options.in_batch = negatives_ != Negatives::layer;
+    options.local = negatives_ == Negatives::local;
+    options.mask_duplicates = config_.mask_duplicates;
+    options.tile_columns = config_.tile_columns;
+    return options;
+  }
+
+  LossOutput of_ranks(EnergyStep& step, const StepInput& input, const at::Tensor& action_BA,
+                      const at::Tensor& explicit_BnA) {
+    LossInput loss_input{.comm = comm_, .model = step};
+    loss_input.step = input.step;
+    loss_input.action_BA = action_BA;
+    loss_input.ids = input.ids;
+    loss_input.counted_B = config_.invalid_rows > 0 ? counted(input) : at::Tensor();
+    loss_input.first_row = input.first_row;
+    loss_input.end_row = input.end_row;
+    loss_input.explicit_BnA = explicit_BnA;
+    loss_input.total_rows = counted_rows(input);
+    loss_input.options = loss_options();
+    return (fault_ == nullptr ? *loss_ : fault_->loss(input.step, *loss_)).forward(loss_input);
+  }
+
+  LossOutput of_reference(EnergyStep& step, const StepInput& input, const at::Tensor& action_BA,
+                          const at::Tensor& explicit_BnA) {
+    ReferenceInput reference{.model = step};
+    reference.action_BA = action_BA;
+    reference.ids = input.ids;
+    reference.counted_B = config_.invalid_rows > 0 ? counted(input) : at::Tensor();
+    reference.explicit_BnA = explicit_BnA;
+    reference.group_B = groups(input);
+    reference.options = loss_options();
+    return loss_->reference(reference);
+  }
+
+  /// Of each row, which rows it would meet among `oracle_world` ranks: those of its micro-step, of its rank alone if
+  /// negatives are local.
+  at::Tensor groups(const StepInput& input) const {
+    const auto rows = static_cast<int64_t>(input.ids.size());
+    const std::vector<int> owner = owners_of_rows(rows, config_.oracle_world, config_.rows, config_.data.block);
+    std::vector<int64_t> rows_of(static_cast<std::size_t>(config_.oracle_world), 0);
+    for (const int rank : owner) {
+      ++rows_of[static_cast<std::size_t>(rank)];
+    }
+    std::vector<int64_t> group_of_place, next(rows_of.size(), 0);
+    for (const int rank : owner) {
+      const auto of_rank = static_cast<std::size_t>(rank);
+      // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next row.
+      int64_t micro = 0;
+      while ((micro + 1) * rows_of[of_rank] / config_.accumulation <= next[of_rank]) {
+        ++micro;
+      }
+      ++next[of_rank];
+      const bool local = negatives_ == Negatives::local;
+      group_of_place.push_back(local ? rank * config_.accumulation + micro : micro);
+    }
+    std::vector<int64_t> group;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto at = static_cast<std::size_t>(row);
+      group.push_back(group_of_place[input.places.empty() ? at : static_cast<std::size_t>(input.places[at])]);
+    }
+    return at::tensor(at::ArrayRef<int64_t>(group), at::kLong);
+  }
+
+  StepOutput described(const LossOutput& loss) {
+    StepOutput output;
+    output.loss = loss.loss;
+    output.row_losses_B = loss.row_losses_B;
+    output.row_weight = loss.row_weight;
+    output.energies = loss.energies;
+    output.column_ids = loss.column_ids;
+    output.energy_positive = loss.energy_positive;
+    const auto columns = static_cast<double>(loss.column_ids.size());
+    output.scalars = {{"loss_over_log_n", columns > 1 ? loss.loss.item<double>() / std::log(columns) : 0.0},
+                      {"energy_positive", loss.energy_positive},
+                      {"energy_negative", loss.energy_negative},
+                      {"energies_computed", static_cast<double>(loss.energies_computed)},
+                      {"temperature", model_.temperature().item<double>()}};
+    return output;
+  }
+
+  /// The action head learns by the squared error of its last layer, a loss of each row beside the other.
+  static void add_prediction_error(const at::Tensor& predicted_BA, const at::Tensor& own_BA,
+                                   const at::Tensor& counted_B, StepOutput& output) {
+    const at::Tensor error_B = (predicted_BA - own_BA).square().mean(1);
+    const at::Tensor counting_B = at::where(counted_B, error_B, 0.0);
+    output.row_losses_B = output.row_losses_B + counting_B;
+    output.loss = output.loss + counting_B.sum() * output.row_weight;
+    output.scalars.emplace_back("prediction_error",
+                                error_B.numel() > 0 ? error_B.mean().item<double>() : 0.0);
+  }
+
+  bool counts(int64_t id) const {
+    constexpr uint64_t kInvalidRowKey = 0x696e76616c6964;  // "invalid"
+    return unit_interval(keyed(kInvalidRowKey, id)) >= config_.invalid_rows;
+  }
+
+  /// [b] bool: the micro-step's rows that count in the loss.
+  at::Tensor counted(const StepInput& input) const {
+    at::Tensor counted_B = at::ones({static_cast<int64_t>(input.ids.size())}, at::kBool);
+    for (std::size_t row = 0; row < input.ids.size(); ++row) {
+      counted_B[static_cast<int64_t>(row)] = counts(input.ids[row]);
+    }
+    return counted_B;
+  }
+
   /// Rows of all ranks and micro-steps that count in the loss of this step.
   double counted_rows(const StepInput& input) {
-    const auto own = static_cast<double>(input.step_ids.size());
-    if (config_.rows == RowDeal::equal) {
-      return own * comm_.world_size();
+    if (config_.rows == RowDeal::equal && config_.invalid_rows <= 0) {
+      return static_cast<double>(input.step_ids.size()) * comm_.world_size();
     }
-    at::Tensor count = at::full({1}, own, at::kDouble);
+    const auto own = std::count_if(input.step_ids.begin(), input.step_ids.end(),
+                                   [this](int64_t id) { return counts(id); });
+    at::Tensor count = at::full({1}, static_cast<double>(own), at::kDouble);
     comm_.all_reduce_sum(count, "loss.rows");
     return count.item<double>();
   }
 
   const RunConfig& config_;
+  const Negatives negatives_;
   std::shared_ptr<const EnergyData> data_;
   Comm& comm_;
   RandomStreams streams_;

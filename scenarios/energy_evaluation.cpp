@@ -19,13 +19,16 @@ constexpr uint64_t kGroupingSeed = 20240229;  // Which pairs meet in a group is 
 constexpr int64_t kRowsAtOnce = 8;            // Keeps the block of energies in the processor's cache.
 
 /// Energies of each group's rows against its own candidates: [groups * N, N].
-at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, int64_t candidates) {
+/// With `turn` each row's context is that of the row so many places on in its group.
+at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, int64_t candidates,
+                          int64_t turn = 0) {
   const int64_t groups = pairs.size() / candidates;
   const std::vector<int64_t> order = torch_randperm(pairs.size(), kGroupingSeed);
   const at::Tensor index =
       at::tensor(at::ArrayRef<int64_t>(order.data(), static_cast<std::size_t>(groups * candidates)));
+  const at::Tensor turned = index.view({groups, candidates}).roll(-turn, 1).reshape({-1});
   const EncodedContext context =
-      model.encode_context(pairs.context_PSC.index_select(0, index), pairs.mask_PS.index_select(0, index));
+      model.encode_context(pairs.context_PSC.index_select(0, turned), pairs.mask_PS.index_select(0, turned));
   const at::Tensor action = model.encode_action(pairs.action_PA.index_select(0, index));
   at::Tensor energies = at::empty({groups * candidates, candidates}, at::kFloat);
   for (int64_t group = 0; group < groups; ++group) {
@@ -117,6 +120,16 @@ void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t c
   if (fitted_tau > 0) {
     metrics["cross_entropy_" + suffix + "_fitted"] = score(energies, fitted_tau).cross_entropy;
   }
+}
+
+void add_shortcut_control(const EnergyModel& model, const PairTensors& pairs, int64_t candidates,
+                          std::map<std::string, double>& metrics) {
+  if (pairs.size() < candidates) {
+    return;
+  }
+  const c10::NoGradGuard no_grad;
+  metrics["accuracy_" + std::to_string(candidates) + "_permuted_context"] =
+      score(group_energies(model, pairs, candidates, 1), model.temperature().item<double>()).accuracy;
 }
 
 }  // namespace lockstep

@@ -22,4 +22,10 @@ double fitted_temperature(const EnergyModel& model, const PairTensors& holdout);
 void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, double fitted_tau,
                    std::map<std::string, double>& metrics);
 
+/// accuracy_N_permuted_context: the same retrieval where each row's context is that of its neighbour in the group. An energy
+/// that looks at the context finds the neighbour's action instead and is at chance or below; one that has learned to tell
+/// real actions from made ones, whatever the context, is not.
+void add_shortcut_control(const EnergyModel& model, const PairTensors& pairs, int64_t candidates,
+                          std::map<std::string, double>& metrics);
+
 }  // namespace lockstep

@@ -43,6 +43,16 @@ EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t s
   energy_w_ = draw("energy_head.energy.weight", {1, w}, w, generator);
   energy_b_ = draw("energy_head.energy.bias", {1}, w, generator);
   log_tau_ = parameters_.add("temperature.log_tau", at::full({}, std::log(temperature), at::kFloat).to(dtype_));
+  // Drawn last, so that a model without an action head begins with the same numbers.
+  for (int64_t layer = 0; layer < shape.action_layers; ++layer) {
+    const std::string name = "action_head.layer" + std::to_string(layer);
+    layer_w_.push_back(draw(name + ".weight", {d, d}, d, generator));
+    layer_b_.push_back(draw(name + ".bias", {d}, d, generator));
+  }
+  if (shape.action_layers > 0) {
+    readout_w_ = draw("action_head.readout.weight", {a, d}, d, generator);
+    readout_b_ = draw("action_head.readout.bias", {a}, d, generator);
+  }
 }
 
 EncodedContext EncodedContext::rows(int64_t first, int64_t count) const {
@@ -65,14 +75,27 @@ at::Tensor EnergyModel::encode_action(const at::Tensor& action_NA) const {
 
 at::Tensor EnergyModel::head(const EncodedContext& context, const at::Tensor& action_ND,
                              const at::Tensor& dropout_BNW) const {
-  const double scale = 1.0 / std::sqrt(static_cast<double>(shape_.width));
   const at::Tensor key_BSD = at::linear(context.steps_BSD, key_w_);
   const at::Tensor query_ND = at::linear(action_ND, query_w_);
-  at::Tensor score_BSN = at::matmul(key_BSD, query_ND.t()) * scale;
+  return energies_of(context, at::matmul(key_BSD, query_ND.t()),
+                     action_ND.unsqueeze(0).expand({key_BSD.size(0), action_ND.size(0), action_ND.size(1)}),
+                     dropout_BNW);
+}
+
+at::Tensor EnergyModel::own_head(const EncodedContext& context, const at::Tensor& action_BnD,
+                                 const at::Tensor& dropout_BnW) const {
+  const at::Tensor key_BSD = at::linear(context.steps_BSD, key_w_);
+  const at::Tensor query_BnD = at::linear(action_BnD, query_w_);
+  return energies_of(context, at::bmm(key_BSD, query_BnD.transpose(1, 2)), action_BnD, dropout_BnW);
+}
+
+at::Tensor EnergyModel::energies_of(const EncodedContext& context, at::Tensor score_BSN,
+                                    const at::Tensor& action_BND, const at::Tensor& dropout_BNW) const {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(shape_.width));
+  score_BSN = score_BSN * scale;
   score_BSN = at::where(context.mask_BS.unsqueeze(2), score_BSN, -std::numeric_limits<double>::infinity());
   const at::Tensor weight_BNS = at::softmax(score_BSN, 1).transpose(1, 2);
   const at::Tensor found_BND = at::bmm(weight_BNS, context.steps_BSD) + context.summary_B1D;
-  const at::Tensor action_BND = action_ND.unsqueeze(0).expand_as(found_BND);
   const at::Tensor both = at::cat({found_BND, action_BND, found_BND * action_BND}, 2);
   at::Tensor hidden_BNW = at::silu(at::linear(both, hidden_w_, hidden_b_));
   if (dropout_BNW.defined()) {
@@ -81,8 +104,29 @@ at::Tensor EnergyModel::head(const EncodedContext& context, const at::Tensor& ac
   return at::linear(hidden_BNW, energy_w_, energy_b_).squeeze(2);
 }
 
+std::vector<at::Tensor> EnergyModel::predict_actions(const EncodedContext& context) const {
+  std::vector<at::Tensor> predictions;
+  at::Tensor state_BD = context.summary_B1D.squeeze(1);
+  for (std::size_t layer = 0; layer < layer_w_.size(); ++layer) {
+    state_BD = state_BD + at::tanh(at::linear(state_BD, layer_w_[layer], layer_b_[layer]));
+    predictions.push_back(at::linear(state_BD, readout_w_, readout_b_));
+  }
+  return predictions;
+}
+
 std::vector<at::Tensor> EnergyModel::head_parameters() const {
   return {query_w_, key_w_, hidden_w_, hidden_b_, energy_w_, energy_b_};
+}
+
+EnergyModel EnergyModel::with_head_parameters(const std::vector<at::Tensor>& parameters) const {
+  EnergyModel other = *this;
+  other.query_w_ = parameters.at(0);
+  other.key_w_ = parameters.at(1);
+  other.hidden_w_ = parameters.at(2);
+  other.hidden_b_ = parameters.at(3);
+  other.energy_w_ = parameters.at(4);
+  other.energy_b_ = parameters.at(5);
+  return other;
 }
 
 at::Tensor EnergyModel::temperature() const { return at::exp(log_tau_); }

@@ -21,6 +21,7 @@ struct EnergyShape {
   int64_t action_steps = 8;    ///< H
   int64_t width = 32;          ///< D
   int64_t hidden = 64;         ///< W
+  int64_t action_layers = 0;   ///< of the action head; 0: there is none
 };
 
 /// A context, encoded: one vector a step, and one for the whole.
@@ -45,8 +46,10 @@ class EnergyModel {
   ParameterList& parameters() { return parameters_; }
   const EnergyShape& shape() const { return shape_; }
   at::ScalarType dtype() const { return dtype_; }
-  /// Those that `head` reads.
+  /// Those that `head` and `own_head` read.
   std::vector<at::Tensor> head_parameters() const;
+  /// A view of this model that reads other tensors in their place.
+  EnergyModel with_head_parameters(const std::vector<at::Tensor>& parameters) const;
 
   /// context_BSC [B, S, C], mask_BS [B, S] bool; masked steps count as zeros.
   EncodedContext encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const;
@@ -55,10 +58,19 @@ class EnergyModel {
   /// action_ND: encoded actions. dropout_BNW: factors on the hidden layer; undefined: none. -> [B, N]
   at::Tensor head(const EncodedContext& context, const at::Tensor& action_ND,
                   const at::Tensor& dropout_BNW) const;
+  /// The same pairs' energies where each row has candidates of its own: action_BnD [B, n, D] -> [B, n]
+  at::Tensor own_head(const EncodedContext& context, const at::Tensor& action_BnD,
+                      const at::Tensor& dropout_BnW) const;
+  /// What each layer of the action head takes for the next action, [B, H * C] a layer: residual layers on the context's
+  /// summary, x + tanh(W x + b), and one readout for all of them. Empty without an action head.
+  std::vector<at::Tensor> predict_actions(const EncodedContext& context) const;
   /// tau = exp(log_tau), a scalar with gradient.
   at::Tensor temperature() const;
 
  private:
+  /// From attention scores to energies; action_BND: each row's candidates.
+  at::Tensor energies_of(const EncodedContext& context, at::Tensor score_BSN, const at::Tensor& action_BND,
+                         const at::Tensor& dropout_BNW) const;
   at::Tensor draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in, at::Generator& generator);
 
   EnergyShape shape_;
@@ -69,6 +81,8 @@ class EnergyModel {
   at::Tensor action_in_w_, action_in_b_, action_out_w_, action_out_b_;
   at::Tensor query_w_, key_w_, hidden_w_, hidden_b_, energy_w_, energy_b_;
   at::Tensor log_tau_;
+  std::vector<at::Tensor> layer_w_, layer_b_;
+  at::Tensor readout_w_, readout_b_;
 };
 
 }  // namespace lockstep

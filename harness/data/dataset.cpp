@@ -120,6 +120,20 @@ void require_pairs(const SeriesSet& set, std::span<const int> chosen, const Data
   }
 }
 
+/// What a block shares comes from series of its own, which no pair is made from otherwise.
+void correlate(const DataConfig& config, Dataset& dataset) {
+  DataConfig whole = config;
+  whole.min_context = config.context_steps;
+  int part = 2;
+  for (Windows* windows : {&dataset.train, &dataset.holdout, &dataset.test}) {
+    const SeriesSet series = synthetic_series(config, part++);
+    std::vector<int> all(series.series.size());
+    std::iota(all.begin(), all.end(), 0);
+    correlate_blocks(*windows, make_windows(series, all, channel_scale(series, all), whole, WindowPart::train),
+                     config);
+  }
+}
+
 std::string hex(const XXH128_hash_t& hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
 }  // namespace
@@ -200,6 +214,7 @@ Dataset load_dataset(const DataConfig& config) {
   dataset.train = make_windows(train, kept, scale, config, WindowPart::train);
   dataset.holdout = make_windows(train, held_out, scale, config, WindowPart::holdout);
   dataset.test = make_windows(test, tested, scale, config, WindowPart::test);
+  if (config.source == DataSource::synthetic && config.correlation > 0) correlate(config, dataset);
   dataset.description = fmt::format(
       "{}: {} training series, {} pairs; {} held out, {} pairs; {} test series, {} pairs; {} channels, "
       "context {}, action {}",
@@ -213,6 +228,7 @@ std::string data_hash(const DataConfig& config) {
   if (config.source == DataSource::synthetic) {
     bytes = fmt::format("synthetic {} series {} steps {} channels {} seed {}", kSyntheticVersion,
                         config.series, config.series_steps, config.channels, config.seed);
+    if (config.correlation > 0) bytes += fmt::format(" correlation {} block {}", config.correlation, config.block);
     return hex(XXH3_128bits(bytes.data(), bytes.size()));
   }
   const Files files = files_of(config);

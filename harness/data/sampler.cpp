@@ -46,26 +46,29 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
   return permutation;
 }
 
-DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_(options) {
+DistributedSampler::DistributedSampler(const SamplerOptions& options) : block_(options.block), options_(options) {
+  LOCKSTEP_CHECK(block_ >= 1 && options_.rows_per_rank % block_ == 0, "a rank's rows are whole blocks");
+  options_.samples /= block_;
+  options_.rows_per_rank /= block_;
   LOCKSTEP_CHECK(options_.world_size >= 1 && options_.rank >= 0 && options_.rank < options_.world_size,
                  "a rank lies in [0, world_size)");
   LOCKSTEP_CHECK(options_.rows_per_rank >= 1, "a batch has at least one row");
   if (options_.samples < 1 || batches_per_epoch() < 1) {
-    throw ConfigError("the sampler has " + std::to_string(options_.samples) +
-                      " pairs, which give no whole batch for " + std::to_string(options_.world_size) +
-                      " ranks of " + std::to_string(options_.rows_per_rank) +
+    throw ConfigError("the sampler has " + std::to_string(options.samples) +
+                      " pairs, which give no whole batch for " + std::to_string(options.world_size) +
+                      " ranks of " + std::to_string(options.rows_per_rank) +
                       " rows; use more series, a smaller data.stride or a smaller layout");
   }
 }
 
 int64_t DistributedSampler::rows_per_epoch() const {
-  return options_.drop_last ? options_.samples / options_.world_size
-                            : ceil_div(options_.samples, options_.world_size);
+  return block_ * (options_.drop_last ? options_.samples / options_.world_size
+                                      : ceil_div(options_.samples, options_.world_size));
 }
 
 int64_t DistributedSampler::batches_per_epoch() const {
-  return options_.drop_last ? rows_per_epoch() / options_.rows_per_rank
-                            : ceil_div(rows_per_epoch(), options_.rows_per_rank);
+  const int64_t rows_per_batch = int64_t{options_.rows_per_rank} * block_;
+  return options_.drop_last ? rows_per_epoch() / rows_per_batch : ceil_div(rows_per_epoch(), rows_per_batch);
 }
 
 std::vector<int64_t> DistributedSampler::epoch_indices(int64_t epoch) const {
@@ -78,14 +81,27 @@ std::vector<int64_t> DistributedSampler::epoch_indices(int64_t epoch) const {
     order.resize(static_cast<std::size_t>(options_.samples));
     std::iota(order.begin(), order.end(), int64_t{0});
   }
-  std::vector<int64_t> mine(static_cast<std::size_t>(rows_per_epoch()));
+  std::vector<int64_t> mine(static_cast<std::size_t>(rows_per_epoch() / block_));
   for (std::size_t i = 0; i < mine.size(); ++i) {
     const std::size_t position =
         i * static_cast<std::size_t>(options_.world_size) + static_cast<std::size_t>(options_.rank);
     // Past the end (without drop_last) the list starts over, as often as it takes.
     mine[i] = order[position % order.size()];
   }
-  return mine;
+  return expanded(mine);
+}
+
+std::vector<int64_t> DistributedSampler::expanded(const std::vector<int64_t>& units) const {
+  if (block_ == 1) {
+    return units;
+  }
+  std::vector<int64_t> ids;
+  for (const int64_t unit : units) {
+    for (int64_t k = 0; k < block_; ++k) {
+      ids.push_back(unit * block_ + k);
+    }
+  }
+  return ids;
 }
 
 std::vector<int64_t> DistributedSampler::batch(int64_t step) {
@@ -96,12 +112,21 @@ std::vector<int64_t> DistributedSampler::batch(int64_t step) {
     cached_ = epoch_indices(epoch);
     cached_epoch_ = epoch;
   }
-  const int64_t first = (step % batches) * options_.rows_per_rank;
-  const int64_t last = std::min(first + options_.rows_per_rank, static_cast<int64_t>(cached_.size()));
+  const int64_t rows_per_batch = int64_t{options_.rows_per_rank} * block_;
+  const int64_t first = (step % batches) * rows_per_batch;
+  const int64_t last = std::min(first + rows_per_batch, static_cast<int64_t>(cached_.size()));
   return {cached_.begin() + first, cached_.begin() + last};
 }
 
-std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal) {
+std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal, int block) {
+  if (block > 1) {
+    std::vector<int> owner;
+    for (const int rank : owners_of_rows(ceil_div(rows, block), world_size, deal)) {
+      owner.insert(owner.end(), static_cast<std::size_t>(block), rank);
+    }
+    owner.resize(static_cast<std::size_t>(rows));
+    return owner;
+  }
   const auto world = static_cast<std::size_t>(world_size);
   std::vector<int64_t> left(world, ceil_div(rows, world_size));
   if (deal == RowDeal::unequal && world_size > 1) {

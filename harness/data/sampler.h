@@ -17,6 +17,7 @@ struct SamplerOptions {
   bool shuffle = true;
   bool drop_last =
       true;  ///< of the sampler (shorten to a multiple of the world) and the loader (whole batches)
+  int block = 1;  ///< so many neighbouring ids stay together, on one rank; samples that fill no block are left out
 };
 
 /// torch.randperm(n, generator=torch.Generator().manual_seed(seed)), bit for bit.
@@ -26,7 +27,7 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 /// up. With drop_last the ranks' rows of a step together are the rows of one process with batch V * B: row i
 /// of that batch is row i / V of rank i mod V. Without drop_last that holds for every step but the last one
 /// of an epoch, where V ranks share what is left of the padded list and one process has what is left of the
-/// list itself.
+/// list itself. With blocks all of that holds of blocks instead of rows, and each gives its ids in order.
 class DistributedSampler {
  public:
   /// Throws ConfigError if an epoch has no batch.
@@ -42,13 +43,17 @@ class DistributedSampler {
   std::vector<int64_t> epoch_indices(int64_t epoch) const;
 
  private:
-  SamplerOptions options_;
+  std::vector<int64_t> expanded(const std::vector<int64_t>& units) const;
+
+  int block_ = 1;
+  SamplerOptions options_;  ///< in units of blocks
   int64_t cached_epoch_ = -1;
   std::vector<int64_t> cached_;
 };
 
 /// Which of `world_size` ranks each row of a step's whole batch goes to. Equal: row i to rank i mod V. Unequal: rank 0 gets half
 /// a share less than B and the last rank half a share more. One empty: the last rank gets none, the others share its rows.
-std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal);
+/// Rows of one block (`block` neighbours) go together.
+std::vector<int> owners_of_rows(int64_t rows, int world_size, RowDeal deal, int block = 1);
 
 }  // namespace lockstep

@@ -113,4 +113,26 @@ Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const Ch
   return windows;
 }
 
+void correlate_blocks(Windows& windows, const Windows& shared, const DataConfig& config) {
+  constexpr uint64_t kBlockKey = 0x626c6f636b;  // "block"
+  const auto of_block = static_cast<float>(std::sqrt(config.correlation));
+  const auto of_pair = static_cast<float>(std::sqrt(1.0 - config.correlation));
+  const auto channels = static_cast<std::size_t>(windows.channels);
+  const std::size_t context = static_cast<std::size_t>(windows.context_steps) * channels;
+  const std::size_t action = static_cast<std::size_t>(windows.action_steps) * channels;
+  for (std::size_t pair = 0; pair < windows.size(); ++pair) {
+    const std::size_t block = pair / static_cast<std::size_t>(config.block);
+    const std::size_t source = keyed(kBlockKey, block) % shared.size();
+    for (std::size_t i = 0; i < context; ++i) {
+      if (windows.context_mask[(pair * context + i) / channels] == 0) continue;
+      float& value = windows.contexts[pair * context + i];
+      value = of_block * shared.contexts[source * context + i] + of_pair * value;
+    }
+    for (std::size_t i = 0; i < action; ++i) {
+      float& value = windows.actions[pair * action + i];
+      value = of_block * shared.actions[source * action + i] + of_pair * value;
+    }
+  }
+}
+
 }  // namespace lockstep

@@ -126,8 +126,23 @@ std::string stream_text(const std::map<std::string, StreamSum>& sums, const std:
   return fmt::format("hash {}, {} draws", hex16(found->second.hash), exact_number(found->second.draws));
 }
 
+/// "dropout replay" is drawn by runs that compute their energies again in the backward pass. It must be what "dropout" was,
+/// also where the other run has no second pass.
+std::map<std::string, StreamSum> with_replays(std::map<std::string, StreamSum> sums,
+                                              const std::map<std::string, StreamSum>& other) {
+  constexpr std::string_view kReplay = " replay";
+  for (const auto& [name, unused] : other) {
+    const bool replay = name.size() > kReplay.size() && name.ends_with(kReplay);
+    const auto first = replay ? sums.find(name.substr(0, name.size() - kReplay.size())) : sums.end();
+    if (first != sums.end()) sums.emplace(name, first->second);
+  }
+  return sums;
+}
+
 std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun& b) {
-  const std::map<std::string, StreamSum> sums_a = stream_sums(a), sums_b = stream_sums(b);
+  const std::map<std::string, StreamSum> own_a = stream_sums(a), own_b = stream_sums(b);
+  const std::map<std::string, StreamSum> sums_a = with_replays(own_a, own_b),
+                                         sums_b = with_replays(own_b, own_a);
   std::map<std::string, StreamSum> names = sums_a;
   names.insert(sums_b.begin(), sums_b.end());
   const int world_size = static_cast<int>(b.ranks.size());

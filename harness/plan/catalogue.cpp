@@ -13,8 +13,11 @@ constexpr std::array<CatalogueEntry, 1> kScenarios{{
     {"energy", "energy model of (context, action chunk) pairs, trained with in-batch swap InfoNCE"},
 }};
 
-constexpr std::array<CatalogueEntry, 1> kLosses{{
+constexpr std::array<CatalogueEntry, 4> kLosses{{
+    {"hard", "InfoNCE over the quarter of the in-batch candidates that fits each row best"},
     {"infonce", "swap InfoNCE: each row's own action among its candidates"},
+    {"sigmoid", "SigLIP-style: every pair judged alone, matching or not; no sum over candidates"},
+    {"symmetric", "InfoNCE of rows and of columns; columns are summed over ranks by their log-sum-exp"},
 }};
 
 // Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours count one each.

@@ -27,6 +27,7 @@ class Checker {
     for (const RunConfig* config : {&cell.config, &cell.reference}) {
       in_reference_ = config == &cell.reference;
       check_data(*config);
+      check_blocks(*config);
       check_loss(*config);
       check_schedule(*config);
       check_trace(*config);
@@ -128,6 +129,23 @@ class Checker {
         add("layout", fmt::format("{} training pairs are fewer than the {} rows of a step", pairs,
                                   config.layout.global_batch()));
       }
+    }
+  }
+
+  void check_blocks(const RunConfig& config) {
+    const DataConfig& data = config.data;
+    if (data.source != DataSource::synthetic && (data.correlation > 0 || data.block > 1)) {
+      add(data.block > 1 ? "data.block" : "data.correlation", "blocks of alike pairs are of source synthetic");
+    } else if (data.correlation > 0 && data.block < 2) {
+      add("data.correlation", "a correlation of one pair with itself: data.block needs 2 or more");
+    }
+    if (config.layout.rows_per_rank % data.block != 0) {
+      add("data.block", fmt::format("a rank's {} rows are no whole blocks of {} pairs",
+                                    config.layout.rows_per_rank, data.block));
+    }
+    if (data.block > 1 && config.layout.rows_per_rank / data.block % config.accumulation != 0) {
+      add("accumulation", fmt::format("a rank's {} blocks do not make {} equal micro-steps",
+                                      config.layout.rows_per_rank / data.block, config.accumulation));
     }
   }
 

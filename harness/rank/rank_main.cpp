@@ -58,7 +58,7 @@ RowsOf rows_of(const Process& process) {
   const int world = config.layout.world_size;
   const auto sampler = [&process, &config](int ranks, int rank, int rows) {
     return DistributedSampler({process.scenario->samples(), ranks, rank, rows, config.seed, config.data.shuffle,
-                               config.data.drop_last});
+                               config.data.drop_last, config.data.block});
   };
   // Repeats of a forced comparison among several ranks hand the shards round, which permutes the order of
   // reduction.
@@ -73,9 +73,9 @@ RowsOf rows_of(const Process& process) {
     };
   }
   auto whole = std::make_shared<DistributedSampler>(sampler(1, 0, config.layout.global_batch()));
-  return [whole, world, turn, deal = config.rows](int64_t step, int rank) {
+  return [whole, world, turn, deal = config.rows, block = config.data.block](int64_t step, int rank) {
     const std::vector<int64_t> batch = whole->batch(step);
-    const std::vector<int> owner = owners_of_rows(static_cast<int64_t>(batch.size()), world, deal);
+    const std::vector<int> owner = owners_of_rows(static_cast<int64_t>(batch.size()), world, deal, block);
     std::vector<int64_t> rows;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       if (owner[i] == (rank + turn) % world) {

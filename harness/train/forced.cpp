@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <stdexcept>
 
 #include "harness/comm/tensor_view.h"
@@ -35,31 +36,32 @@ std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const 
   return snapshots;
 }
 
-/// The k-th permutation of this rank's rows, within each micro-step: who is whose candidate stays. A fixed multiplicative
-/// shuffle, so that no generator is needed.
-std::vector<int64_t> permuted(std::vector<int64_t> ids, int repeat, int64_t micro_steps) {
+/// The k-th permutation of places, within each micro-step: who is whose candidate stays. A fixed multiplicative shuffle, so
+/// that no generator is needed.
+std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat, int64_t micro_steps) {
   uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(repeat);
-  const auto all = static_cast<int64_t>(ids.size());
+  const auto all = static_cast<int64_t>(places.size());
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const int64_t begin = micro * all / micro_steps;
     for (int64_t i = (micro + 1) * all / micro_steps - begin; i > 1; --i) {
       state = state * 6364136223846793005ULL + 1442695040888963407ULL;
       const auto other = static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(i));
-      std::swap(ids[static_cast<std::size_t>(begin + i - 1)], ids[static_cast<std::size_t>(begin + other)]);
+      std::swap(places[static_cast<std::size_t>(begin + i - 1)], places[static_cast<std::size_t>(begin + other)]);
     }
   }
-  return ids;
+  return places;
 }
 
 /// Per element the sum over rows of |that row's contribution to the gradient|: the size of what rounding acts
 /// on.
 void trace_term_sums(const RankContext& context, TracedStep& traced, int64_t step,
-                     const std::vector<int64_t>& ids) {
+                     const TracedStep::Options& options) {
   ParameterList& parameters = context.task->parameters();
   StepInput input;
   input.step = step;
-  input.ids = input.step_ids = ids;
-  input.end_row = static_cast<int64_t>(ids.size());
+  input.ids = input.step_ids = options.ids;
+  input.places = options.places;
+  input.end_row = static_cast<int64_t>(options.ids.size());
   const StepOutput output = context.task->forward(input);
   std::vector<at::Tensor> sums;
   for (const at::Tensor& parameter : parameters.tensors) {
@@ -112,13 +114,19 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
     options.learning_rate = update.learning_rate(step);
     options.ids = context.rows(step);
     if (forced.repeat > 0 && alone) {
-      options.ids = permuted(std::move(options.ids), forced.repeat, config.accumulation);
+      const std::vector<int64_t> dealt = options.ids;
+      options.places.resize(dealt.size());
+      std::iota(options.places.begin(), options.places.end(), 0);
+      options.places = permuted(std::move(options.places), forced.repeat, config.accumulation);
+      for (std::size_t row = 0; row < dealt.size(); ++row) {
+        options.ids[row] = dealt[static_cast<std::size_t>(options.places[row])];
+      }
       options.rows_a_part = forced.repeat % 2 == 0 ? 3 : 0;
     }
     context.trace->begin_step(step);
     const TracedStep::Outcome outcome = traced.run(step, options);
     if (forced.repeat == 0 && alone && context.trace->enabled()) {
-      trace_term_sums(context, traced, step, options.ids);
+      trace_term_sums(context, traced, step, options);
     }
     update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()), options.keep);
     context.trace->end_step();

@@ -8,6 +8,26 @@
 #include "harness/train/optimizer.h"
 
 namespace lockstep {
+namespace {
+
+/// Each stream's use by all passes of a step.
+std::vector<StreamUse> added_up(const std::vector<StepOutput>& outputs) {
+  std::vector<StreamUse> sums;
+  for (const StepOutput& output : outputs) {
+    for (const StreamUse& use : output.streams) {
+      const auto same = [&](const StreamUse& sum) { return sum.name == use.name; };
+      if (const auto sum = std::find_if(sums.begin(), sums.end(), same); sum != sums.end()) {
+        sum->fingerprint += use.fingerprint;
+        sum->draws += use.draws;
+      } else {
+        sums.push_back(use);
+      }
+    }
+  }
+  return sums;
+}
+
+}  // namespace
 
 TracedStep::TracedStep(const RankContext& context) : context_(context) {
   ParameterList& parameters = context.task->parameters();
@@ -64,25 +84,30 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
 
 std::vector<int64_t> TracedStep::row_positions(std::size_t first, std::size_t rows) const {
   std::vector<int64_t> positions(rows);
+  const int64_t block = context_.config->data.block;
   for (std::size_t k = 0; k < rows; ++k) {
-    positions[k] = static_cast<int64_t>(first + k) * context_.comm->world_size() + context_.rank;
+    const auto row = static_cast<int64_t>(first + k);
+    positions[k] = (row / block * context_.comm->world_size() + context_.rank) * block + row % block;
   }
   return positions;
 }
 
 std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options& options) const {
   const auto all = static_cast<int64_t>(options.ids.size());
-  const int64_t micro_steps = context_.config->accumulation;
+  // A reference that stands for several ranks knows each of their micro-steps' rows itself.
+  const int64_t micro_steps = context_.config->oracle_world > 0 ? 1 : context_.config->accumulation;
+  const int64_t rows_a_part = context_.task->takes_parts() ? options.rows_a_part : 0;
   std::vector<Pass> passes;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const int64_t begin = micro * all / micro_steps;
     const int64_t rows = (micro + 1) * all / micro_steps - begin;
-    const int64_t part = options.rows_a_part > 0 ? options.rows_a_part : std::max<int64_t>(rows, 1);
+    const int64_t part = rows_a_part > 0 ? rows_a_part : std::max<int64_t>(rows, 1);
     for (int64_t first = 0; first < std::max<int64_t>(rows, 1); first += part) {
       Pass pass;
       pass.input.step = step;
       pass.input.ids.assign(options.ids.begin() + begin, options.ids.begin() + begin + rows);
       pass.input.step_ids = options.ids;
+      pass.input.places = options.places;
       pass.input.micro_step = micro;
       pass.input.first_row = first;
       pass.input.end_row = std::min(rows, first + part);
@@ -153,12 +178,7 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
     return;
   }
   trace.samples(options.ids);
-  for (std::size_t s = 0; s < outputs.front().streams.size(); ++s) {
-    StreamUse use = outputs.front().streams[s];
-    for (std::size_t p = 1; p < outputs.size(); ++p) {
-      use.fingerprint += outputs[p].streams[s].fingerprint;
-      use.draws += outputs[p].streams[s].draws;
-    }
+  for (const StreamUse& use : added_up(outputs)) {
     trace.random(use.name, use.fingerprint, use.draws);
   }
   trace.scalar(Phase::control, "learning_rate", options.learning_rate, Sharing::replicated);

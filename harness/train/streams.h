@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-enum class Purpose : uint32_t { context_noise = 1, dropout = 2 };
+enum class Purpose : uint32_t { context_noise = 1, dropout = 2, negative_noise = 3, negative_shuffle = 4 };
 
 /// Keys of the streams that one rank draws from.
 ///

@@ -21,6 +21,9 @@ struct StepInput {
   int64_t micro_step = 0;
   /// Forward over rows [first_row, end_row) alone: a part of the rank's rows, all candidates.
   int64_t first_row = 0, end_row = 0;
+  /// Where each of step_ids stands in the step's whole batch as it is dealt to ranks; empty: in this order. Of one process
+  /// that takes its rows in another order than they were dealt.
+  std::vector<int64_t> places = {};
 };
 
 struct StreamUse {
@@ -51,6 +54,8 @@ class Task {
   virtual StepOutput forward(const StepInput& input) = 0;
   /// Metrics at a common number of candidates; rank 0 alone, no communication. `curve` is the short form.
   virtual std::map<std::string, double> evaluate(Evaluation kind) = 0;
+  /// false: `forward` needs all rows of a micro-step at once, not a part of them.
+  virtual bool takes_parts() const { return true; }
 };
 
 }  // namespace lockstep

@@ -119,6 +119,26 @@ TEST(Retrieval, AFittedTemperatureIsNoWorseOnThePairsItWasFittedOn) {
   EXPECT_GT(metrics.at("cross_entropy_24_fitted"), fitted + 0.01) << "a wrong temperature must show";
 }
 
+TEST(Retrieval, APermutedContextGivesAShortcutAway) {
+  const PairTensors pairs{wave({96, 16, 6}), at::ones({96, 16}, at::kBool), wave({96, 48})};
+  std::map<std::string, double> metrics;
+  const EnergyModel energy = model();
+  add_retrieval(energy, pairs, 24, 0, metrics);
+  add_shortcut_control(energy, pairs, 24, metrics);
+  EXPECT_LE(metrics.at("accuracy_24_permuted_context"), 3.0 / 24);
+  // An energy that does not look at the context: its accuracy stays what it was.
+  EnergyModel blind = model();
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < blind.parameters().names.size(); ++i) {
+    if (blind.parameters().names[i].starts_with("context_encoder")) {
+      blind.parameters().tensors[i].detach().zero_();
+    }
+  }
+  add_retrieval(blind, pairs, 24, 0, metrics);
+  add_shortcut_control(blind, pairs, 24, metrics);
+  EXPECT_EQ(metrics.at("accuracy_24_permuted_context"), metrics.at("accuracy_24"));
+}
+
 TEST(EnergyTask, PartsOfABatchAddUpToTheWhole) {
   RunConfig config;
   config.data.source = DataSource::synthetic;

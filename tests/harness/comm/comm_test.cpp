@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -78,6 +79,61 @@ TEST(RingSum, HasTheBitsOfGloo) {
       int status = 0;
       waitpid(child, &status, 0);
       EXPECT_EQ(status, 0) << world << " ranks";
+    }
+  }
+}
+
+/// What one of three real ranks hears when rank 2 gathers something else; exit status 0: rank 2 is named, in time, and no
+/// payload has moved.
+int odd_rank(const std::string& store, int rank, int which) {
+  at::set_num_threads(1);
+  const std::unique_ptr<Comm> comm = make_gloo_comm({store, rank, 3, "127.0.0.1", 30});
+  comm->barrier("start");
+  const std::vector<at::Tensor> odd{at::zeros({4, 3}, at::kFloat), at::zeros({4, 2}, at::kDouble),
+                                    at::zeros({4, 2}, at::kFloat)};
+  const char* const expected[] = {"rows of shape [3], not [2]", "as Double, not Float", "is at step 6, not 5"};
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    const auto other = static_cast<std::size_t>(which);
+    gather_rows(*comm, {rank == 2 ? odd[other] : at::zeros({4, 2}, at::kFloat)}, rank == 2 && which == 2 ? 6 : 5,
+                "loss.candidates");
+    return 1;
+  } catch (const std::runtime_error& error) {
+    const std::string text = error.what();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    if (took.count() > 1.0) {
+      return 2;
+    }
+    // Rank 2 finds that it is rank 0 who differs from it.
+    const bool named = rank == 2 ? text.find("rank 0") != std::string::npos
+                                 : text.find("rank 2") != std::string::npos &&
+                                       text.find(expected[which]) != std::string::npos;
+    if (!named) {
+      return 3;
+    }
+  }
+  // Had any payload moved, this sum would meet it.
+  at::Tensor one = at::ones({1}, at::kDouble);
+  comm->all_reduce_sum(one, "after");
+  return one.item<double>() == 3.0 ? 0 : 4;
+}
+
+TEST(GatherRows, NamesTheRankThatDiffersOnEveryRealRankWithinASecond) {
+  for (const int which : {0, 1, 2}) {
+    const support::TempFolder folder;
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < 3; ++rank) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(60);
+        _exit(odd_rank(folder.path() + "/store", rank, which));
+      }
+      children.push_back(child);
+    }
+    for (const pid_t child : children) {
+      int status = 0;
+      waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0) << "case " << which << ", exit status " << WEXITSTATUS(status);
     }
   }
 }

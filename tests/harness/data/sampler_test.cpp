@@ -116,6 +116,37 @@ TEST(DistributedSampler, RanksTogetherHaveTheRowsOfOneProcess) {
   }
 }
 
+TEST(DistributedSampler, KeepsBlocksTogetherAndTheGlobalBatchAtEveryLayout) {
+  const SamplerOptions one{.samples = 100, .world_size = 1, .rank = 0, .rows_per_rank = 24, .seed = 7, .block = 3};
+  DistributedSampler reference(one);
+  EXPECT_EQ(reference.batches_per_epoch(), 1 * (99 / 24));
+  for (const int world : {2, 4, 8}) {
+    SamplerOptions many = one;
+    many.world_size = world;
+    many.rows_per_rank = 24 / world;
+    std::vector<DistributedSampler> ranks = all_ranks(many);
+    for (int64_t step = 0; step < 9; ++step) {
+      std::vector<int64_t> expected = reference.batch(step), found;
+      const std::vector<int> owner = owners_of_rows(24, world, RowDeal::equal, 3);
+      for (int rank = 0; rank < world; ++rank) {
+        const std::vector<int64_t> rows = ranks[static_cast<std::size_t>(rank)].batch(step);
+        std::vector<int64_t> dealt;
+        for (std::size_t row = 0; row < 24; ++row) {
+          if (owner[row] == rank) dealt.push_back(expected[row]);
+        }
+        EXPECT_EQ(rows, dealt) << "world " << world << ", step " << step;
+        for (std::size_t row = 0; row < rows.size(); ++row) {
+          EXPECT_EQ(rows[row] / 3, rows[row / 3 * 3] / 3) << "a block was parted";
+        }
+        found.insert(found.end(), rows.begin(), rows.end());
+      }
+      std::sort(expected.begin(), expected.end());
+      std::sort(found.begin(), found.end());
+      EXPECT_EQ(found, expected);
+    }
+  }
+}
+
 TEST(DistributedSampler, WithoutDropLastOnlyAnEpochsLastStepDiffersFromOneProcess) {
   SamplerOptions one{
       .samples = 1404, .world_size = 1, .rank = 0, .rows_per_rank = 24, .seed = 1, .drop_last = false};

@@ -95,5 +95,49 @@ TEST(SyntheticSeries, TheNextChunkFollowsFromTheContext) {
   RecordProperty("unexplained_variance", std::to_string(error / variance));
 }
 
+/// Mean over pairs of neighbouring pairs of the correlation of their actions, within or across blocks of 3.
+double alike(const Windows& windows, bool within) {
+  const std::size_t each = windows.actions.size() / windows.size();
+  double sum = 0;
+  int count = 0;
+  for (std::size_t pair = 0; pair + 40 < windows.size(); ++pair) {
+    const std::size_t other = within ? pair / 3 * 3 + (pair + 1) % 3 : pair + 40;
+    double product = 0, own = 0, others = 0;
+    for (std::size_t i = 0; i < each; ++i) {
+      const double a = windows.actions[pair * each + i], b = windows.actions[other * each + i];
+      product += a * b;
+      own += a * a;
+      others += b * b;
+    }
+    sum += product / std::sqrt(own * others);
+    ++count;
+  }
+  return sum / count;
+}
+
+TEST(Correlation, MakesPairsOfABlockAlikeAndNoOthers) {
+  DataConfig config;
+  config.source = DataSource::synthetic;
+  config.stride = 9;  // so that neighbours do not share most of their steps
+  config.min_context = 10;
+  const Dataset plain = load_dataset(config);
+  config.block = 3;
+  EXPECT_EQ(load_dataset(config).train.actions, plain.train.actions) << "blocks alone change nothing";
+  EXPECT_EQ(data_hash(config), data_hash(synthetic()));
+  config.correlation = 0.95;
+  const Dataset correlated = load_dataset(config);
+  EXPECT_EQ(correlated.train.context_mask, plain.train.context_mask);
+  EXPECT_GT(alike(correlated.train, true), 0.85);
+  EXPECT_LT(alike(plain.train, true), 0.5);
+  EXPECT_LT(alike(correlated.train, false), 0.5);
+  EXPECT_NE(data_hash(config), data_hash(synthetic()));
+  for (std::size_t i = 0; i < correlated.train.contexts.size(); ++i) {
+    const std::size_t step = i / static_cast<std::size_t>(correlated.train.channels);
+    if (correlated.train.context_mask[step] == 0) {
+      ASSERT_EQ(correlated.train.contexts[i], 0.0F);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

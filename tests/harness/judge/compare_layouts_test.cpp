@@ -84,6 +84,21 @@ TEST_P(CompareLayouts, OneStreamForAllRanksIsNamed) {
   EXPECT_THAT(result.sentence, HasSubstr("ranks drew the same numbers"));
 }
 
+TEST_P(CompareLayouts, AReplayMustDrawWhatWasDrawnFirst) {
+  const auto replay = [](uint64_t more) {
+    return [more](FakeStep& it) {
+      it.streams.emplace_back(it.streams[1].first + " replay", it.streams[1].second + (it.step == 4 ? more : 0));
+    };
+  };
+  EXPECT_EQ(with(replay(0)).verdict, VerdictKind::within_envelope);
+  const Mechanism result = with(replay(1));
+  EXPECT_EQ(result.verdict, VerdictKind::divergent);
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 4);
+  EXPECT_EQ(result.first_divergence->phase, "random");
+  EXPECT_EQ(result.first_divergence->where, "dropout in head replay");
+}
+
 TEST_P(CompareLayouts, AChangedRateIsNamedBeyondTheBoundedSteps) {
   const Mechanism result = with([](FakeStep& it) {
     if (it.step >= 100) it.controls[0].second *= 8;

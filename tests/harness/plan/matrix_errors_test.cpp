@@ -172,6 +172,11 @@ TEST(MatrixChecks, RefuseCombinationsThatCannotRun) {
   const auto expect_one = [](const std::string& text, const std::string& part) {
     EXPECT_THAT(problems_of(kGood + text), ElementsAre(HasSubstr(part))) << text;
   };
+  expect_one("data: {block: 2, source: synthetic}\n",
+             "m.yaml:5:8: cell '8x3': a rank's 3 rows are no whole blocks of 2 pairs");
+  expect_one("data: {correlation: 0.5}\n", "cell '8x3' and 1 more: blocks of alike pairs are of source synthetic");
+  expect_one("data: {correlation: 0.5, source: synthetic}\n",
+             "m.yaml:5:8: cell '8x3' and 1 more: a correlation of one pair with itself");
   expect_one("data: {min_context: 17}\n",
              "m.yaml:5:8: cell '8x3' and 1 more: data.min_context 17 is longer than");
   expect_one("data: {source: synthetic, series_steps: 20}\n", "do not fit into series of 20");

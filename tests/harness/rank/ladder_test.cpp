@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+
 #include "harness/judge/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
@@ -68,6 +74,92 @@ INSTANTIATE_TEST_SUITE_P(
                     Rung{5, Negatives::local, OptimizerKind::sgd, 0.5, RankSeed::plus_rank, false},
                     Rung{8, Negatives::global, OptimizerKind::adam, 0.5, RankSeed::keyed, false},
                     Rung{8, Negatives::local, OptimizerKind::sgd, 0.0, RankSeed::plus_rank, false}));
+
+/// Rank 0's record of a forced step: reduced gradients are whole there.
+std::map<std::string, std::vector<double>> forced_gradients(const std::string& run) {
+  std::map<std::string, std::vector<double>> gradients;
+  TraceReader reader(run + "/rank-0.trace");
+  const std::optional<StepRecords> step = reader.next();
+  for (const Record& record : step->records) {
+    if (record.phase == Phase::reduced_gradients && !record.payload.empty()) {
+      std::vector<double>& values = gradients[record.name];
+      values.resize(record.payload.size() / sizeof(double));
+      std::memcpy(values.data(), record.payload.data(), record.payload.size());
+    }
+  }
+  return gradients;
+}
+
+double largest_difference(const std::map<std::string, std::vector<double>>& a,
+                          const std::map<std::string, std::vector<double>>& b) {
+  EXPECT_FALSE(a.empty());
+  EXPECT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (const auto& [name, values] : a) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(b.contains(name)) << name;
+      largest = std::max(largest, std::abs(values[i] - b.at(name)[i]));
+    }
+  }
+  return largest;
+}
+
+TEST(Oracle, OneProcessComputesWhatRanksOfAnyDealingMean) {
+  const support::TempFolder folder;
+  for (const char* loss : {"infonce", "symmetric"}) {
+    RunConfig config = mini_config();
+    config.layout = {3, 8};
+    config.precision = Precision::float64;
+    config.data.series = 24;
+    config.steps = 3;
+    config.snapshot_steps = {2};
+    config.loss = loss;
+    config.negatives = Negatives::local;
+    config.rows = RowDeal::unequal;
+    config.invalid_rows = 0.2;
+    config.accumulation = 2;
+    RunConfig reference = config;
+    reference.layout = {1, 24};
+    reference.oracle_world = 3;
+    const std::string id(loss);
+    mini_run(folder.path(), id + "-reference", reference);
+    reference.snapshot_steps = config.snapshot_steps = {};
+    reference.forced = {id + "-reference", {2}, 0};
+    config.forced = reference.forced;
+    const auto expected = forced_gradients(mini_run(folder.path(), id + "-reference-forced", reference));
+    EXPECT_LT(largest_difference(forced_gradients(mini_run(folder.path(), id + "-ranks", config)), expected), 1e-13);
+    // Rows in another order keep the ranks that they were dealt to.
+    for (const int repeat : {1, 2}) {
+      reference.forced.repeat = repeat;
+      const std::string run = mini_run(folder.path(), id + "-repeat" + std::to_string(repeat), reference);
+      EXPECT_LT(largest_difference(forced_gradients(run), expected), 1e-13) << "repeat " << repeat;
+    }
+    config.rows = RowDeal::equal;
+    EXPECT_GT(largest_difference(forced_gradients(mini_run(folder.path(), id + "-equal", config)), expected), 1e-6);
+  }
+}
+
+TEST(Oracle, BlocksGoToRanksWhole) {
+  const support::TempFolder folder;
+  RunConfig config = mini_config();
+  config.layout = {4, 6};
+  config.precision = Precision::float64;
+  config.data.series = 24;
+  config.data.block = 3;
+  config.data.correlation = 0.9;
+  config.negatives = Negatives::local;
+  config.steps = 2;
+  RunConfig reference = config;
+  reference.layout = {1, 24};
+  reference.oracle_world = 4;
+  reference.snapshot_steps = {1};
+  mini_run(folder.path(), "reference", reference);
+  reference.snapshot_steps = {};
+  reference.forced = {"reference", {1}, 0};
+  config.forced = reference.forced;
+  const auto expected = forced_gradients(mini_run(folder.path(), "reference-forced", reference));
+  EXPECT_LT(largest_difference(forced_gradients(mini_run(folder.path(), "ranks", config)), expected), 1e-13);
+}
 
 TEST(Ladder, TraceLevelsDoNotChangeTheRun) {
   const support::TempFolder folder;

@@ -1,0 +1,32 @@
+#include "harness/plan/adaptive.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kEnoughCandidates = 8;
+constexpr int kEnoughToGather = 6;
+
+Layout meant_layout(const RunConfig& config) {
+  if (config.oracle_world <= 0) return config.layout;
+  return {config.oracle_world, config.layout.global_batch() / config.oracle_world};
+}
+
+Negatives as_written(const Layout& layout) {
+  const bool one_process = layout.world_size == 1;
+  if (!one_process && layout.rows_per_rank < kEnoughCandidates) return Negatives::layer;
+  return !one_process && layout.rows_per_rank >= kEnoughToGather ? Negatives::global : Negatives::local;
+}
+
+}  // namespace
+
+Negatives resolved_negatives(const RunConfig& config) {
+  const Layout layout = meant_layout(config);
+  switch (config.negatives) {
+    case Negatives::adaptive_as_written: return as_written(layout);
+    case Negatives::adaptive:
+      return layout.global_batch() >= kEnoughCandidates ? Negatives::global : Negatives::layer;
+    default: return config.negatives;
+  }
+}
+
+}  // namespace lockstep

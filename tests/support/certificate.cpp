@@ -1,0 +1,193 @@
+#include "tests/support/certificate.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <thread>
+
+#include "harness/comm/emulated.h"
+#include "harness/comm/solo.h"
+#include "harness/data/sampler.h"
+
+namespace lockstep::support {
+namespace {
+
+std::string group_of(const std::string& name) { return name.substr(0, name.find('.')); }
+
+void set_parameters(Task& task, const std::vector<at::Tensor>& values) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    task.parameters().tensors[i].detach().copy_(values[i]);
+  }
+}
+
+std::map<std::string, at::Tensor> gradients_by_group(const ParameterList& parameters) {
+  std::map<std::string, std::vector<at::Tensor>> parts;
+  for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
+    const at::Tensor& parameter = parameters.tensors[i];
+    const at::Tensor gradient = parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter.detach());
+    parts[group_of(parameters.names[i])].push_back(gradient.detach().flatten().clone());
+  }
+  std::map<std::string, at::Tensor> groups;
+  for (const auto& [name, tensors] : parts) {
+    groups[name] = at::cat(tensors);
+  }
+  return groups;
+}
+
+void clear_gradients(Task& task) {
+  for (at::Tensor& parameter : task.parameters().tensors) {
+    parameter.mutable_grad() = at::Tensor();
+  }
+}
+
+StepInput micro_step_of(const RunConfig& config, const StepSetting& setting, const std::vector<int64_t>& ids,
+                        int64_t micro) {
+  const auto all = static_cast<int64_t>(ids.size());
+  const int64_t begin = micro * all / config.accumulation;
+  const int64_t end = (micro + 1) * all / config.accumulation;
+  return {setting.step, {ids.begin() + begin, ids.begin() + end}, ids, micro, 0, end - begin, {}};
+}
+
+}  // namespace
+
+RunConfig small_config(int world_size, int rows_per_rank) {
+  RunConfig config;
+  config.data.source = DataSource::synthetic;
+  config.data.series = 8;
+  config.data.series_steps = 40;
+  config.data.holdout_series = 1;
+  config.data.min_context = 10;
+  config.layout = {world_size, rows_per_rank};
+  config.model.width = 8;
+  config.model.hidden = 12;
+  config.precision = Precision::float64;
+  return config;
+}
+
+StepGradients of_ranks(Scenario& scenario, const RunConfig& config, const StepSetting& setting) {
+  const int world = config.layout.world_size;
+  const std::vector<int> owner =
+      owners_of_rows(static_cast<int64_t>(setting.ids.size()), world, config.rows, config.data.block);
+  EmulatedWorld emulated(world, 20);
+  std::vector<std::map<std::string, at::Tensor>> gradients(static_cast<std::size_t>(world));
+  std::vector<StepOutput> outputs(static_cast<std::size_t>(world));
+  std::vector<double> losses(static_cast<std::size_t>(world), 0.0);
+  std::vector<std::string> errors(static_cast<std::size_t>(world));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto at = static_cast<std::size_t>(rank);
+      try {
+        at::set_num_threads(1);
+        const std::unique_ptr<Comm> comm = world == 1 ? make_solo_comm() : emulated.comm(rank);
+        const std::unique_ptr<Task> task = scenario.make_task(config, *comm, nullptr);
+        set_parameters(*task, setting.parameters);
+        std::vector<int64_t> ids;
+        for (std::size_t row = 0; row < owner.size(); ++row) {
+          if (owner[row] == rank) {
+            ids.push_back(setting.ids[row]);
+          }
+        }
+        for (int64_t micro = 0; micro < config.accumulation; ++micro) {
+          StepOutput output = task->forward(micro_step_of(config, setting, ids, micro));
+          losses[at] += output.loss.item<double>();
+          output.loss.backward();
+          if (micro == 0) {
+            outputs[at] = std::move(output);
+          }
+        }
+        gradients[at] = gradients_by_group(task->parameters());
+      } catch (const std::exception& error) {
+        errors[at] = error.what();
+        emulated.abort("rank " + std::to_string(rank) + " has failed");
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const std::string& error : errors) {
+    if (!error.empty()) {
+      throw std::runtime_error(error);
+    }
+  }
+  StepGradients result;
+  for (int rank = 0; rank < world; ++rank) {
+    result.loss += losses[static_cast<std::size_t>(rank)] / world;
+    for (const auto& [name, gradient] : gradients[static_cast<std::size_t>(rank)]) {
+      at::Tensor& sum = result.by_group[name];
+      sum = sum.defined() ? sum + gradient / world : gradient / world;
+    }
+  }
+  result.outputs = std::move(outputs);
+  return result;
+}
+
+namespace {
+
+struct Reference {
+  Reference(Scenario& scenario, RunConfig of) : config(std::move(of)), comm(make_solo_comm()) {
+    config.oracle_world = config.layout.world_size;
+    config.layout = {1, config.layout.global_batch()};
+    task = scenario.make_task(config, *comm, nullptr);
+  }
+  StepOutput forward(const StepSetting& setting) {
+    return task->forward(
+        {setting.step, setting.ids, setting.ids, 0, 0, static_cast<int64_t>(setting.ids.size()), {}});
+  }
+  RunConfig config;
+  std::unique_ptr<Comm> comm;
+  std::unique_ptr<Task> task;
+};
+
+}  // namespace
+
+StepGradients of_reference(Scenario& scenario, const RunConfig& config, const StepSetting& setting) {
+  Reference one(scenario, config);
+  set_parameters(*one.task, setting.parameters);
+  StepGradients result;
+  result.outputs.push_back(one.forward(setting));
+  const StepOutput& output = result.outputs.front();
+  result.loss = output.loss.item<double>();
+  output.loss.backward({}, /*retain_graph=*/true);
+  result.by_group = gradients_by_group(one.task->parameters());
+  for (int64_t row = 0; row < output.row_losses_B.numel(); ++row) {
+    clear_gradients(*one.task);
+    (output.row_losses_B[row] * output.row_weight).backward({}, /*retain_graph=*/true);
+    for (const auto& [name, gradient] : gradients_by_group(one.task->parameters())) {
+      result.contributions[name] += gradient.norm().item<double>();
+    }
+  }
+  return result;
+}
+
+std::vector<at::Tensor> trained(Scenario& scenario, const RunConfig& config, const std::vector<int64_t>& ids,
+                                int steps) {
+  Reference one(scenario, config);
+  for (int step = 0; step < steps; ++step) {
+    clear_gradients(*one.task);
+    one.forward({ids, step}).loss.backward();
+    const c10::NoGradGuard no_grad;
+    for (at::Tensor& parameter : one.task->parameters().tensors) {
+      if (parameter.grad().defined()) {
+        parameter.detach().sub_(0.3 * parameter.grad());
+      }
+    }
+  }
+  return one.task->parameters().tensors;
+}
+
+double worst_error(const StepGradients& ranks, const StepGradients& reference) {
+  double worst = 0;
+  for (const auto& [name, expected] : reference.by_group) {
+    const double difference = (ranks.by_group.at(name) - expected).norm().item<double>();
+    const double scale = std::max(expected.norm().item<double>(), reference.contributions.at(name));
+    worst = std::max(worst, difference > 0 ? difference / scale : 0.0);
+  }
+  return worst;
+}
+
+}  // namespace lockstep::support
