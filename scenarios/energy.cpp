@@ -1,5 +1,5 @@
-// The energy trainer: a loss over (context, next action chunk) pairs, with candidates from this rank's rows,
-// from all ranks' rows, or made for each row.
+// The energy trainer: a loss over (context, next action chunk) pairs, with candidates from this rank's rows, from all
+// ranks' rows, or made for each row.
 
 #include <ATen/ATen.h>
 
@@ -48,6 +48,11 @@ class EnergyStep : public EnergyFunction {
       dropout_keys_ = row_keys(Purpose::dropout);
       replay_keys_ = row_keys(Purpose::dropout);
     }
+    if (fault_ != nullptr) {
+      for (uint64_t& key : replay_keys_) {
+        key = fault_->replay_key(input_.step, key);
+      }
+    }
   }
 
   EncodedRows encode_context() override {
@@ -66,14 +71,12 @@ class EnergyStep : public EnergyFunction {
     at::Tensor context = pairs_.context_PSC.index_select(0, rows);
     if (config_.context_noise > 0) {
       const auto each = model_.shape().context_steps * model_.shape().channels;
-      context = context + config_.context_noise *
-                              normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
+      context = context +
+                config_.context_noise * normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
     }
-    at::Tensor mask = pairs_.mask_PS.index_select(0, rows);
-    if (fault_ != nullptr) {
-      mask = fault_->context_mask(input_.step, mask);
-    }
-    encoded_ = model_.encode_context(context, mask);
+    const at::Tensor mask = pairs_.mask_PS.index_select(0, rows);
+    encoded_ =
+        model_.encode_context(context, fault_ == nullptr ? mask : fault_->context_mask(input_.step, mask));
     return *encoded_;
   }
 
@@ -111,9 +114,8 @@ class EnergyStep : public EnergyFunction {
     return fault_ == nullptr ? tau : fault_->temperature(input_.step, tau);
   }
 
-  /// The streams that this step drew from, in the order in which they were first used. With `replayed` those
-  /// of the second pass over the energies too, under a name of their own: they must be used as the first
-  /// one's.
+  /// The streams that this step drew from, in the order in which they were first used. With `replayed` those of the
+  /// second pass over the energies too, under a name of their own: they must be used as the first one's.
   std::vector<StreamUse> streams(bool replayed) const {
     std::vector<StreamUse> uses;
     const auto rows = static_cast<uint64_t>(input_.end_row - input_.first_row);
@@ -125,8 +127,7 @@ class EnergyStep : public EnergyFunction {
     if (dropout_ > 0) {
       // Position in a row's streams, one stream a candidate: how many candidates there are is the energies'
       // matter.
-      const uint64_t draws =
-          rows * static_cast<uint64_t>(model_.shape().hidden) + extra_draws(Purpose::dropout);
+      const uint64_t draws = rows * static_cast<uint64_t>(model_.shape().hidden) + extra_draws(Purpose::dropout);
       uses.push_back({"dropout", stream_fingerprint(dropout_keys_), draws});
       if (replayed) {
         uses.push_back({"dropout replay", stream_fingerprint(replay_keys_), draws});
@@ -138,18 +139,12 @@ class EnergyStep : public EnergyFunction {
  private:
   std::vector<uint64_t> row_keys(Purpose purpose) const {
     std::vector<uint64_t> keys;
+    const int64_t step = fault_ == nullptr ? input_.step : fault_->stream_step(input_.step);
     for (int64_t row = input_.first_row; row < input_.end_row; ++row) {
-      keys.push_back(row_key(purpose, row));
+      const uint64_t key = streams_.row_key(purpose, step, input_.ids[static_cast<std::size_t>(row)], row);
+      keys.push_back(fault_ == nullptr ? key : fault_->row_key(input_.step, purpose, key));
     }
     return keys;
-  }
-  uint64_t row_key(Purpose purpose, int64_t row) const {
-    const int64_t id = input_.ids[static_cast<std::size_t>(row)];
-    if (fault_ == nullptr) {
-      return streams_.row_key(purpose, input_.step, id, row);
-    }
-    const int64_t step = fault_->stream_step(input_.step);
-    return fault_->row_key(input_.step, purpose, streams_.row_key(purpose, step, id, row));
   }
   uint64_t extra_draws(Purpose purpose) const {
     return fault_ == nullptr ? 0 : fault_->extra_draws(input_.step, purpose);
@@ -181,7 +176,7 @@ class EnergyStep : public EnergyFunction {
   const PairTensors& pairs_;
   const RandomStreams& streams_;
   const StepInput input_;  // its own: a second pass comes after the caller's is gone
-  EnergyFault* fault_;     // or none
+  EnergyFault* fault_;     ///< or none
   double dropout_;
   std::vector<uint64_t> dropout_keys_, replay_keys_;
   std::optional<EncodedContext> encoded_;
@@ -211,15 +206,17 @@ class EnergyTask : public Task {
     const int64_t rows = input.end_row - input.first_row;
     const at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
     std::vector<at::Tensor> predictions;
-    ExplicitNegatives made(
-        config_, {streams_, input.step,
-                  std::span<const int64_t>(input.ids).subspan(static_cast<std::size_t>(input.first_row),
-                                                              static_cast<std::size_t>(rows)),
-                  input.first_row, config_.data.action_steps});
+    ExplicitNegatives made(config_, {streams_, input.step,
+                                     std::span<const int64_t>(input.ids).subspan(
+                                         static_cast<std::size_t>(input.first_row), static_cast<std::size_t>(rows)),
+                                     input.first_row, config_.data.action_steps});
     at::Tensor explicit_BnA;
     if (has_explicit()) {
       predictions = model_.predict_actions(step->context());
       explicit_BnA = made.candidates(own_BA, predictions);
+      if (fault_ != nullptr) {
+        explicit_BnA = fault_->explicit_candidates(input.step, explicit_BnA, predictions);
+      }
     }
     LossOutput loss = config_.oracle_world > 0 ? of_reference(*step, input, action_BA, explicit_BnA)
                                                : of_ranks(*step, input, action_BA, explicit_BnA);
@@ -227,9 +224,7 @@ class EnergyTask : public Task {
     output.streams = step->streams(loss.replayed);
     if (has_explicit()) {
       output.streams.insert(output.streams.end(), made.streams().begin(), made.streams().end());
-      add_prediction_error(predictions.back(), own_BA, counted(input).narrow(0, input.first_row, rows),
-                           output);
-      output.scalars.emplace_back("contrastive_loss", loss.loss.item<double>());
+      add_prediction_error(predictions.back(), own_BA, counted(input).narrow(0, input.first_row, rows), output);
       output.scalars.emplace_back("negatives_in_batch", loss.negatives_in_batch);
       output.scalars.emplace_back("negatives_explicit", loss.negatives_explicit);
       output.scalars.emplace_back("chance_nats", loss.chance_nats);
@@ -258,12 +253,8 @@ class EnergyTask : public Task {
 
  private:
   static EnergyShape shape_of(const RunConfig& config, bool has_explicit, const EnergyData& data) {
-    return {data.train.context_PSC.size(1),
-            data.train.context_PSC.size(2),
-            config.data.action_steps,
-            config.model.width,
-            config.model.hidden,
-            has_explicit ? config.model.action_layers : 0};
+    return {data.train.context_PSC.size(1), data.train.context_PSC.size(2), config.data.action_steps,
+            config.model.width, config.model.hidden, has_explicit ? config.model.action_layers : 0};
   }
   static at::ScalarType dtype_of(const RunConfig& config) {
     return config.precision == Precision::float64 ? at::kDouble : at::kFloat;
@@ -292,8 +283,7 @@ class EnergyTask : public Task {
     loss_input.explicit_BnA = explicit_BnA;
     loss_input.total_rows = counted_rows(input);
     loss_input.options = loss_options();
-    Loss& form = fault_ == nullptr ? *loss_ : fault_->loss(input.step, *loss_);
-    return form.forward(loss_input);
+    return (fault_ == nullptr ? *loss_ : fault_->loss(input.step, *loss_)).forward(loss_input);
   }
 
   LossOutput of_reference(EnergyStep& step, const StepInput& input, const at::Tensor& action_BA,
@@ -308,12 +298,11 @@ class EnergyTask : public Task {
     return loss_->reference(reference);
   }
 
-  /// Of each row, which rows it would meet among `oracle_world` ranks: those of its micro-step, of its rank
-  /// alone if negatives are local.
+  /// Of each row, which rows it would meet among `oracle_world` ranks: those of its micro-step, of its rank alone if
+  /// negatives are local.
   at::Tensor groups(const StepInput& input) const {
     const auto rows = static_cast<int64_t>(input.ids.size());
-    const std::vector<int> owner =
-        owners_of_rows(rows, config_.oracle_world, config_.rows, config_.data.block);
+    const std::vector<int> owner = owners_of_rows(rows, config_.oracle_world, config_.rows, config_.data.block);
     std::vector<int64_t> rows_of(static_cast<std::size_t>(config_.oracle_world), 0);
     for (const int rank : owner) {
       ++rows_of[static_cast<std::size_t>(rank)];
@@ -321,8 +310,7 @@ class EnergyTask : public Task {
     std::vector<int64_t> group_of_place, next(rows_of.size(), 0);
     for (const int rank : owner) {
       const auto of_rank = static_cast<std::size_t>(rank);
-      // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next
-      // row.
+      // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next row.
       int64_t micro = 0;
       while ((micro + 1) * rows_of[of_rank] / config_.accumulation <= next[of_rank]) {
         ++micro;

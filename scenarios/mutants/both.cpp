@@ -91,6 +91,9 @@ class Both : public Mutant, public EnergyFault {
     return (in_a_ == nullptr ? 0 : in_a_->extra_draws(step, purpose)) +
            (in_b_ == nullptr ? 0 : in_b_->extra_draws(step, purpose));
   }
+  uint64_t replay_key(int64_t step, uint64_t key) override {
+    return each(key, [=](EnergyFault& fault, uint64_t value) { return fault.replay_key(step, value); });
+  }
   double dropout(int64_t step, double probability) override {
     return each(probability, [step](EnergyFault& fault, double value) { return fault.dropout(step, value); });
   }
@@ -111,6 +114,12 @@ class Both : public Mutant, public EnergyFault {
   at::Tensor encoded_action(int64_t step, at::Tensor action) override {
     return each(action,
                 [step](EnergyFault& fault, at::Tensor value) { return fault.encoded_action(step, value); });
+  }
+  at::Tensor explicit_candidates(int64_t step, at::Tensor candidates,
+                                 const std::vector<at::Tensor>& predictions) override {
+    return each(candidates, [&](EnergyFault& fault, at::Tensor value) {
+      return fault.explicit_candidates(step, value, predictions);
+    });
   }
   at::Tensor temperature(int64_t step, at::Tensor tau) override {
     return each(tau, [step](EnergyFault& fault, at::Tensor value) { return fault.temperature(step, value); });

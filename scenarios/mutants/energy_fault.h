@@ -27,6 +27,8 @@ class EnergyFault {
   virtual uint64_t row_key(int64_t /*step*/, Purpose /*purpose*/, uint64_t key) { return key; }
   /// Numbers drawn beside those that the step needs.
   virtual uint64_t extra_draws(int64_t /*step*/, Purpose /*purpose*/) { return 0; }
+  /// A row's key in the second of two passes over the energies, which must draw what the first one drew.
+  virtual uint64_t replay_key(int64_t /*step*/, uint64_t key) { return key; }
   virtual double dropout(int64_t /*step*/, double probability) { return probability; }
 
   /// Samples whose content stands in for the rows', whose ids the trace has.
@@ -36,6 +38,11 @@ class EnergyFault {
 
   virtual EncodedRows encoded_context(int64_t /*step*/, EncodedRows rows) { return rows; }
   virtual at::Tensor encoded_action(int64_t /*step*/, at::Tensor action) { return action; }
+  /// [rows, n, A], of which the first are predictions of layers of the action head, detached.
+  virtual at::Tensor explicit_candidates(int64_t /*step*/, at::Tensor candidates,
+                                         const std::vector<at::Tensor>& /*predictions*/) {
+    return candidates;
+  }
   /// What the loss divides energies by.
   virtual at::Tensor temperature(int64_t /*step*/, at::Tensor tau) { return tau; }
 };
