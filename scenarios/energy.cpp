@@ -225,6 +225,7 @@ class EnergyTask : public Task {
     if (has_explicit()) {
       output.streams.insert(output.streams.end(), made.streams().begin(), made.streams().end());
       add_prediction_error(predictions.back(), own_BA, counted(input).narrow(0, input.first_row, rows), output);
+      output.scalars.emplace_back("contrastive_loss", loss.loss.item<double>());
       output.scalars.emplace_back("negatives_in_batch", loss.negatives_in_batch);
       output.scalars.emplace_back("negatives_explicit", loss.negatives_explicit);
       output.scalars.emplace_back("chance_nats", loss.chance_nats);
