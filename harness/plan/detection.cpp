@@ -119,6 +119,7 @@ class Expansion {
     if (has(settings, "layout")) return config.layout;
     std::vector<Layout> fit;
     for (const Layout& layout : kLayouts) {
+      if (layout.rows_per_rank % config.accumulation != 0) continue;
       if (layout.world_size >= min_world && !(small && !fit.empty() && layout.world_size > 3))
         fit.push_back(layout);
     }
@@ -167,6 +168,8 @@ class Expansion {
     RunConfig& reference = cell.reference;
     reference.mutant = reference.second_mutant = MutantConfig{};
     reference.layout = {1, config.layout.global_batch()};
+    // One process has all rows, however ranks are dealt theirs.
+    reference.rows = RowDeal::equal;
     // What may differ without changing a number is the base's again, so that references are shared.
     reference.ranks = RankKind::emulated;
     reference.trace = source_.base.trace;
