@@ -43,6 +43,7 @@ int detector_of(const Mechanism& mechanism) {
 
 /// The cause that was named; of a failure without one, what its kind says.
 std::string code_of(const CellResult& result) {
+  if (result.failure && result.cause) return result.cause->code;
   if (result.mechanism && result.mechanism->cause) return result.mechanism->cause->code;
   if (!result.failure) return "";
   const std::string& kind = result.failure->kind;

@@ -184,7 +184,11 @@ Snapshot snapshot_of(const StepRecords& rank0) {
   Snapshot snapshot;
   for (const Record& record : rank0.records) {
     if (record.phase != Phase::snapshot) continue;
-    if (record.is_scalar && record.name == "updates") snapshot.updates = record.value;
+    if (record.name == "updates" && record.dtype == DType::int64 && record.payload.size() == sizeof(int64_t)) {
+      int64_t updates = 0;
+      std::memcpy(&updates, record.payload.data(), sizeof updates);
+      snapshot.updates = static_cast<double>(updates);
+    }
     if (auto tensor = whole_tensor(record)) snapshot.tensors.push_back(std::move(*tensor));
   }
   return snapshot;

@@ -62,8 +62,10 @@ constexpr MutantEntry kMutants[] = {
     // Control values.
     {.name = "scheduler_per_rank",
      .help = "the schedule is stepped once a rank instead of once a step",
-     .report = "huggingface/accelerate#2142", .settings = "schedule=cosine", .phase = "control",
-     .where = "learning_rate", .causes = "scheduler-stepped-per-rank"},
+     .report = "huggingface/accelerate#2142", .settings = "schedule=cosine",
+     // Begun later, or with two ranks, it looks like a schedule that was shifted.
+     .min_world = 3, .phase = "control", .where = "learning_rate",
+     .causes = "scheduler-stepped-per-rank", .last_step = 0},
     {.name = "rate_linear",
      .help = "the learning rate times the world size, at the same rows a step",
      .report = "huggingface/diffusers#3954", .phase = "control", .where = "learning_rate",
@@ -87,7 +89,7 @@ constexpr MutantEntry kMutants[] = {
      .min_world = 3, .draws = {.rank = true}, .phase = "energies", .causes = "negatives-missing"},
     {.name = "candidates_misordered",
      .help = "gathered candidates stand one place further than their ids say",
-     .report = "huggingface/sentence-transformers#3453", .phase = "energies",
+     .report = "huggingface/sentence-transformers#3453", .settings = "dropout=0", .phase = "energies",
      .causes = "candidates-misordered"},
     {.name = "context_mask_ignored",
      .help = "steps that pad a context are looked at like real ones",
@@ -129,7 +131,8 @@ constexpr MutantEntry kMutants[] = {
     {.name = "grad_scale",
      .help = "multiplies local gradients by `factor`, from `step` on",
      .min_world = 1, .draws = {.tensor = true, .factor = true}, .phase = "local gradients",
-     .where = "$tensor", .causes = "gradient-times-world gradient-over-world unexplained"},
+     .where = "$tensor", .causes = "gradient-times-world gradient-over-world "
+               "sign-flipped unexplained"},
     {.name = "nan_gradient",
      .help = "the first element of a local gradient is not a number, at `step` alone",
      .min_world = 1, .draws = {.rank = true, .tensor = true}, .phase = "local gradients",
@@ -144,7 +147,8 @@ constexpr MutantEntry kMutants[] = {
      .causes = "gather-own-slice"},
     {.name = "own_slice_times_world",
      .help = "the own slice put back in and the loss times the world size",
-     .report = "texttron/tevatron#143", .settings = "dropout=0", .phase = "local gradients",
+     // With two ranks nobody can tell it from a head that is counted twice.
+     .report = "texttron/tevatron#143", .settings = "dropout=0", .min_world = 3, .phase = "local gradients",
      .causes = "gather-own-slice-times-world"},
     {.name = "gather_average",
      .help = "a gather whose backward averages over ranks, under the row block",
@@ -182,7 +186,7 @@ constexpr MutantEntry kMutants[] = {
      .phase = "local gradients", .causes = "gradient-over-world"},
     {.name = "accumulation_not_scaled",
      .help = "micro-steps are added up without dividing by their number",
-     .report = "huggingface/transformers#34191", .settings = "accumulation=2", .min_world = 1,
+     .report = "huggingface/transformers#34191", .settings = "accumulation=2", .min_world = 3,
      .phase = "local gradients", .causes = "accumulation-not-scaled"},
 };
 

@@ -263,7 +263,10 @@ inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& ran
       toy_write_tensor(writer, Phase::snapshot, "second_moment/" + name, it.second.at(name), Sharing::replicated,
                        true);
     }
-    writer.scalar(Phase::snapshot, "updates", static_cast<double>(it.updates()), Sharing::replicated);
+    const int64_t updates = it.updates();
+    const std::vector<int64_t> one{1};
+    writer.tensor(Phase::snapshot, "updates", {&updates, DType::int64, one, {}}, Sharing::replicated, {},
+                  Keep::whole);
   }
   writer.samples(rank.samples);
   for (const auto& [name, use] : rank.streams) writer.random(name, use.first, use.second);

@@ -92,10 +92,24 @@ std::optional<Cause> context_detached(const CauseInputs& inputs) {
 }
 
 /// One factor on every gradient.
+std::vector<std::string> outside_of(const Local& local) {
+  std::vector<std::string> names;
+  for (const TensorUse& use : local.evidence->local.tensors) {
+    if (use.use.used() > 1) names.push_back(use.name);
+  }
+  return names;
+}
+
 std::optional<Cause> everywhere(const CauseInputs& inputs, const char* code, double factor) {
   const auto local = local_of(inputs);
-  if (!local || factor == 1 || !local->signatures().all_fit(factor)) return std::nullopt;
-  return made(code, kExact, local->text());
+  if (!local || factor == 1) return std::nullopt;
+  const Signatures signatures = local->signatures();
+  if (signatures.all_fit(factor)) return made(code, kExact, local->text());
+  // A few tensors of one group: what scales whole groups has its own pattern.
+  if (!signatures.part_of_a_role_fits(factor)) return std::nullopt;
+  return made(code, kFits,
+              fmt::format("{} times the reference's in {} alone", factor_text(factor, local->world),
+                          fmt::join(outside_of(*local), ", ")));
 }
 
 std::optional<Cause> sign_flipped(const CauseInputs& inputs) { return everywhere(inputs, "sign-flipped", -1); }
@@ -131,7 +145,7 @@ std::optional<Cause> candidates_not_detached(const CauseInputs& inputs) {
   const bool none = signatures.zero_in_reference(Role::action_head);
   const bool made_from_predictions = inputs.cell_config && (inputs.cell_config->negatives == Negatives::layer ||
                                                             inputs.cell_config->negatives == Negatives::mixed);
-  if (!none && !(made_from_predictions && signatures.no_factor_fits(Role::action_head))) return std::nullopt;
+  if (!none && !(made_from_predictions && signatures.some_factor_fits_not(Role::action_head))) return std::nullopt;
   return made("candidates-not-detached", none ? kExact : kFits,
               (none ? "the action head has a gradient, and in the reference none: " : "") + local->text());
 }

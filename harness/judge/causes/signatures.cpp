@@ -60,25 +60,46 @@ bool Signatures::has(Role role) const {
   return std::any_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) { return pair.role == role; });
 }
 
-bool Signatures::no_factor_fits(Role role) const {
-  bool any = false;
-  for (const Pair& pair : tensors_) {
-    if (pair.role != role) continue;
-    any = true;
-    double dot = 0, own = 0;
-    for (std::size_t i = 0; i < pair.reference->size(); ++i) {
-      dot += (*pair.cell)[i] * (*pair.reference)[i];
-      own += (*pair.reference)[i] * (*pair.reference)[i];
-    }
-    const double factor = own > 0 ? dot / own : 0;
-    double rest = 0;
-    for (std::size_t i = 0; i < pair.reference->size(); ++i) {
-      rest = std::hypot(rest, (*pair.cell)[i] - factor * (*pair.reference)[i]);
-    }
-    // Well beyond rounding, and a good part of the gradient itself.
-    if (rest <= kTelling * pair.band || rest < 0.1 * norm(*pair.cell)) return false;
+bool Signatures::no_factor_fits(const Pair& pair) {
+  double dot = 0, own = 0;
+  for (std::size_t i = 0; i < pair.reference->size(); ++i) {
+    dot += (*pair.cell)[i] * (*pair.reference)[i];
+    own += (*pair.reference)[i] * (*pair.reference)[i];
   }
-  return any;
+  const double factor = own > 0 ? dot / own : 0;
+  double rest = 0;
+  for (std::size_t i = 0; i < pair.reference->size(); ++i) {
+    rest = std::hypot(rest, (*pair.cell)[i] - factor * (*pair.reference)[i]);
+  }
+  // Well beyond rounding, and a good part of the gradient itself.
+  return rest > kTelling * pair.band && rest >= 0.1 * norm(*pair.cell);
+}
+
+bool Signatures::no_factor_fits(Role role) const {
+  return has(role) && std::all_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) {
+           return pair.role != role || no_factor_fits(pair);
+         });
+}
+
+bool Signatures::some_factor_fits_not(Role role) const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [&](const Pair& pair) { return pair.role == role && no_factor_fits(pair); });
+}
+
+bool Signatures::part_of_a_role_fits(double factor) const {
+  const auto outside = [](const Pair& pair) { return !fits(pair, 1); };
+  const auto first = std::find_if(tensors_.begin(), tensors_.end(), outside);
+  if (first == tensors_.end()) return false;
+  bool told = false, rest_is_right = false;
+  for (const Pair& pair : tensors_) {
+    if (!outside(pair)) {
+      rest_is_right = rest_is_right || (pair.role == first->role && tells(pair) && !fits(pair, factor));
+      continue;
+    }
+    if (pair.role != first->role || !fits(pair, factor)) return false;
+    told = told || tells(pair);
+  }
+  return told && rest_is_right;
 }
 
 bool Signatures::zero_in_reference(Role role) const {

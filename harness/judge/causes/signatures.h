@@ -28,6 +28,10 @@ class Signatures {
   bool has(Role role) const;
   /// Do all tensors of the role lie outside the band for every factor (the least residual too large)?
   bool no_factor_fits(Role role) const;
+  /// As no_factor_fits, of at least one tensor of the role.
+  bool some_factor_fits_not(Role role) const;
+  /// Is what lies outside a part of one role alone, and `factor` times the reference's in every tensor of it?
+  bool part_of_a_role_fits(double factor) const;
   /// Does the band hold the role's gradient as it is?
   bool inside(Role role) const { return fits(role, 1); }
   /// Is the reference's gradient of the role nothing but rounding?
@@ -42,6 +46,7 @@ class Signatures {
   };
   static bool fits(const Pair& pair, double factor);
   static bool tells(const Pair& pair);
+  static bool no_factor_fits(const Pair& pair);
   std::vector<Pair> tensors_;
 };
 
