@@ -56,7 +56,21 @@ void add(GroupSums& to, const GroupSums& from) {
 struct BandScale {
   const BandConfig& config;
   double whole_gradient = 0, epsilon = 0;
+  double pooled = 0;  ///< rounding of a typical tensor, by its size of terms
 };
+
+/// How large the largest difference of the repeats is against the sum of |terms|: its upper quartile over the tensors.
+double pooled_rounding(const std::vector<GroupSums>& tensors) {
+  std::vector<double> shares;
+  for (const GroupSums& sums : tensors) {
+    if (sums.terms == 0 || sums.repeats.empty()) continue;
+    shares.push_back(std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end()) / sums.terms));
+  }
+  if (shares.empty()) return 0;
+  const auto quartile = shares.begin() + static_cast<std::ptrdiff_t>(shares.size() * 3 / 4);
+  std::nth_element(shares.begin(), quartile, shares.end());
+  return *quartile;
+}
 
 double band_of(const GroupSums& sums, const BandScale& scale) {
   const BandConfig& config = scale.config;
@@ -64,7 +78,9 @@ double band_of(const GroupSums& sums, const BandScale& scale) {
   const double floor = config.floor * scale.epsilon * std::sqrt(sums.terms);
   if (sums.repeats.empty()) return std::max(floor, rounding_bound(0, scale.epsilon) * scale.whole_gradient);
   const double factor = sums.elements == 1 ? kSingleElement * config.factor : config.factor;
-  return std::max(floor, factor * std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end())));
+  // A tensor whose few repeats all lie close by chance still rounds as the others do.
+  const double measured = std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end()));
+  return std::max({floor, factor * measured, config.factor * scale.pooled * std::sqrt(sums.terms)});
 }
 
 /// c = <g, g_ref> / |g_ref|^2 and cosine are 0 where they would divide by 0, unless both gradients are 0.
@@ -144,7 +160,7 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
   for (const NamedTensor& actual : cell.gradients) {
     if (!find_tensor(reference.gradients, actual.name)) judgement.missing.push_back(actual.name);
   }
-  const BandScale scale{config, std::sqrt(all.reference), reference.epsilon};
+  const BandScale scale{config, std::sqrt(all.reference), reference.epsilon, pooled_rounding(by_tensor)};
   for (const GroupSums& sums : by_tensor) {
     judgement.tensors.push_back({sums.name,
                                  {std::sqrt(sums.difference), band_of(sums, scale)},

@@ -166,8 +166,13 @@ class Audit {
       const CollectiveRecord& first = ledgers_[0][i]->collective;
       const std::size_t occurrence = occurrences[ledgers_[0][i]->name]++;
       if (first.op != "all_reduce" && first.op != "all_gather" && first.op != "broadcast") continue;
+      // What a rank still holds from before has no vote: of two ranks that differ it is the wrong one.
       std::map<uint64_t, int> votes;
-      for (const Ledger& ledger : ledgers_) ++votes[ledger[i]->collective.hash_out];
+      for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
+        const uint64_t out = ledgers_[rank][i]->collective.hash_out;
+        const Record* earlier = before_of(rank, *ledgers_[rank][i], occurrence);
+        votes[out] += earlier && earlier->collective.hash_out == out ? 0 : 1;
+      }
       uint64_t right = std::max_element(votes.begin(), votes.end(), [](const auto& x, const auto& y) {
                          return x.second < y.second;
                        })->first;
