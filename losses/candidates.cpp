@@ -29,7 +29,8 @@ Candidates in_batch_candidates(const LossInput& input) {
     }
     candidates.offset = gathered.valid.narrow(0, 0, gathered.offset).sum().item<int64_t>();
   }
-  candidates.ids.assign(all_ids.const_data_ptr<int64_t>(), all_ids.const_data_ptr<int64_t>() + all_ids.numel());
+  candidates.ids.assign(all_ids.const_data_ptr<int64_t>(),
+                        all_ids.const_data_ptr<int64_t>() + all_ids.numel());
   return candidates;
 }
 

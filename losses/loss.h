@@ -1,9 +1,10 @@
 #pragma once
-// A loss as the trainer calls it. One file a form: the algorithm that ranks run, and beside it the plain reference that one
-// process runs; one line in the table (table.cpp) makes it known, and its certificate comes with that.
+// A loss as the trainer calls it. One file a form: the algorithm that ranks run, and beside it the plain
+// reference that one process runs; one line in the table (table.cpp) makes it known, and its certificate
+// comes with that.
 //
-// b = rows of this rank, N = in-batch candidates, n = explicit candidates of each row, A = values of a raw action,
-// D = width of an encoded one, R = world size.
+// b = rows of this rank, N = in-batch candidates, n = explicit candidates of each row, A = values of a raw
+// action, D = width of an encoded one, R = world size.
 
 #include <ATen/core/Tensor.h>
 
@@ -24,8 +25,9 @@ struct EncodedRows {
   std::vector<at::Tensor> tensors;
 };
 
-/// The model as a loss sees it at one step: energies of (context, action) pairs, lower for a better match. Everything is
-/// differentiable. Dropout is replayed by construction: a pair's mask depends on the pair and the step alone.
+/// The model as a loss sees it at one step: energies of (context, action) pairs, lower for a better match.
+/// Everything is differentiable. Dropout is replayed by construction: a pair's mask depends on the pair and
+/// the step alone.
 class EnergyFunction : public std::enable_shared_from_this<EnergyFunction> {
  public:
   virtual ~EnergyFunction() = default;
@@ -33,8 +35,8 @@ class EnergyFunction : public std::enable_shared_from_this<EnergyFunction> {
   virtual EncodedRows encode_context() = 0;
   /// [N, A] -> [N, D]
   virtual at::Tensor encode_action(const at::Tensor& action_NA) = 0;
-  /// Every row with every candidate: [rows, ...], [N, D] -> [rows, N]. `column_ids` [N] name the candidates' dropout
-  /// streams; `first_column` is where they stand among all candidates.
+  /// Every row with every candidate: [rows, ...], [N, D] -> [rows, N]. `column_ids` [N] name the candidates'
+  /// dropout streams; `first_column` is where they stand among all candidates.
   virtual at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND,
                               std::span<const int64_t> column_ids, int64_t first_column) = 0;
   /// Each row with candidates of its own: [rows, ...], [rows, n, D] -> [rows, n]. first_id, first_id - 1, …
@@ -52,9 +54,9 @@ class EnergyFunction : public std::enable_shared_from_this<EnergyFunction> {
 };
 
 struct LossOptions {
-  bool in_batch = true;          ///< rows of the batch are candidates
-  bool local = false;            ///< of this rank alone
-  bool mask_duplicates = false;  ///< candidates with the row's own sample id, but for its own, are none
+  bool in_batch = true;            ///< rows of the batch are candidates
+  bool local = false;              ///< of this rank alone
+  bool mask_duplicates = false;    ///< candidates with the row's own sample id, but for its own, are none
   int64_t tile_columns = 1000000;  ///< more candidates than these are taken in two passes, tile by tile
 };
 
@@ -62,25 +64,25 @@ struct LossInput {
   Comm& comm;
   EnergyFunction& model;
   int64_t step = 0;
-  at::Tensor action_BA = {};       ///< [b, A] the rows' own actions
-  std::span<const int64_t> ids = {};  ///< [b] sample ids
-  at::Tensor counted_B = {};       ///< [b] bool: rows that count in the loss; undefined: all
+  at::Tensor action_BA = {};           ///< [b, A] the rows' own actions
+  std::span<const int64_t> ids = {};   ///< [b] sample ids
+  at::Tensor counted_B = {};           ///< [b] bool: rows that count in the loss; undefined: all
   int64_t first_row = 0, end_row = 0;  ///< the loss of these rows alone, against all candidates
-  at::Tensor explicit_BnA = {};    ///< [rows, n, A] candidates of each row's own; undefined: none
-  double total_rows = 0;           ///< rows that count, of all ranks and micro-steps
+  at::Tensor explicit_BnA = {};        ///< [rows, n, A] candidates of each row's own; undefined: none
+  double total_rows = 0;               ///< rows that count, of all ranks and micro-steps
   LossOptions options = {};
 };
 
 struct LossOutput {
-  at::Tensor loss;          ///< []; the mean over ranks of its gradients is the gradient of one process with all rows
+  at::Tensor loss;  ///< []; the mean over ranks of its gradients is the gradient of one process with all rows
   at::Tensor row_losses_B;  ///< [rows] nats, with gradient; `loss` is row_weight times their sum
   double row_weight = 1;
-  at::Tensor energies;      ///< [rows, candidates], detached; in-batch ones first
+  at::Tensor energies;  ///< [rows, candidates], detached; in-batch ones first
   /// Of the in-batch candidates (-1: each row's own action, where there are no others); then -2 - k for the
   /// k-th explicit one.
   std::vector<int64_t> column_ids;
-  double energy_positive = 0;  ///< mean energy of the rows' own actions
-  double energy_negative = 0;  ///< mean energy of the other candidates; 0 if there is none
+  double energy_positive = 0;     ///< mean energy of the rows' own actions
+  double energy_negative = 0;     ///< mean energy of the other candidates; 0 if there is none
   int64_t energies_computed = 0;  ///< forward, on this rank; those of a second pass count again
   bool replayed = false;          ///< energies are computed again in the backward pass
   double negatives_in_batch = 0;  ///< mean number of a row's negatives, by kind
@@ -88,7 +90,8 @@ struct LossOutput {
   double chance_nats = 0;  ///< the loss of a constant energy (sigmoid: of energy 0)
 };
 
-/// One process holds all rows of all ranks: who is whose candidate stands in `group_B` (rows of one group are each other's).
+/// One process holds all rows of all ranks: who is whose candidate stands in `group_B` (rows of one group are
+/// each other's).
 struct ReferenceInput {
   EnergyFunction& model;
   at::Tensor action_BA = {};
@@ -104,8 +107,8 @@ class Loss {
   virtual ~Loss() = default;
   /// Collective. Throws std::invalid_argument naming shapes that do not fit.
   virtual LossOutput forward(const LossInput& input) = 0;
-  /// The same loss by its definition, without collectives, tiles or shared subexpressions: slow, plain, and written apart
-  /// from `forward`. In float64 it is what `forward` is certified against.
+  /// The same loss by its definition, without collectives, tiles or shared subexpressions: slow, plain, and
+  /// written apart from `forward`. In float64 it is what `forward` is certified against.
   virtual LossOutput reference(const ReferenceInput& input) = 0;
   /// false: `forward` needs all rows of a micro-step at once, not a part of them.
   virtual bool takes_parts() const { return true; }
@@ -136,8 +139,8 @@ struct Candidates {
       {};  ///< [N] bool: whether the row that the candidate is the positive of counts; undefined: all
 };
 
-/// This rank's own rows (options.local or a world of one), or all ranks' rows, gathered raw: actions are data, so no
-/// gradient has to flow through the gather and each rank encodes all of them itself.
+/// This rank's own rows (options.local or a world of one), or all ranks' rows, gathered raw: actions are
+/// data, so no gradient has to flow through the gather and each rank encodes all of them itself.
 Candidates in_batch_candidates(const LossInput& input);
 
 }  // namespace lockstep

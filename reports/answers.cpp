@@ -22,9 +22,7 @@ std::string bytes_words(double bytes) {
   return bytes < 1024 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} KiB", bytes / 1024);
 }
 
-std::string times_words(double ratio) {
-  return std::isnan(ratio) ? "—" : fmt::format("{:.2f} ×", ratio);
-}
+std::string times_words(double ratio) { return std::isnan(ratio) ? "—" : fmt::format("{:.2f} ×", ratio); }
 
 std::string certified_words(const CertificateRow& row) {
   return row.certified == row.cases ? fmt::format("all {}", row.cases)
@@ -32,9 +30,7 @@ std::string certified_words(const CertificateRow& row) {
 }
 
 /// 1 - cosine loses nothing where six digits of the cosine would.
-std::string cosine_words(double cosine) {
-  return std::abs(1 - cosine) < 1e-6 ? "1" : compact_number(cosine);
-}
+std::string cosine_words(double cosine) { return std::abs(1 - cosine) < 1e-6 ? "1" : compact_number(cosine); }
 
 }  // namespace
 
@@ -48,9 +44,12 @@ TextTable certificate_table(const Results& results, bool wide) {
   for (const CertificateRow& row : results.certificate->rows) {
     const GradientSignature& g = row.worst_group;
     const bool none = row.worst_cell.empty();
-    std::vector<std::string> cells{row.loss == loss ? "" : name_words(row.loss), std::to_string(row.world_size),
-                                   certified_words(row), none ? "—" : compact_number(row.worst),
-                                   none ? "" : clean_line(g.group), none ? "—" : compact_number(g.ratio)};
+    std::vector<std::string> cells{row.loss == loss ? "" : name_words(row.loss),
+                                   std::to_string(row.world_size),
+                                   certified_words(row),
+                                   none ? "—" : compact_number(row.worst),
+                                   none ? "" : clean_line(g.group),
+                                   none ? "—" : compact_number(g.ratio)};
     if (wide) {
       cells.push_back(none ? "—" : cosine_words(g.cosine));
       cells.push_back(none ? "—" : compact_number(g.residual));
@@ -67,10 +66,14 @@ TextTable certificate_table(const Results& results, bool wide) {
 
 StateStyle style_of(ClaimState state) {
   switch (state) {
-    case ClaimState::holds: return {"✓", "ok"};
-    case ClaimState::does_not_hold: return {"✗", "bad"};
-    case ClaimState::undecided: return {"?", "und"};
-    case ClaimState::not_testable: return {"–", "und"};
+    case ClaimState::holds:
+      return {"✓", "ok"};
+    case ClaimState::does_not_hold:
+      return {"✗", "bad"};
+    case ClaimState::undecided:
+      return {"?", "und"};
+    case ClaimState::not_testable:
+      return {"–", "und"};
   }
   return {"?", "und"};
 }

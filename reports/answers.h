@@ -1,5 +1,6 @@
 #pragma once
-// The tables that answer whole questions: losses certified, claims decided. One set of words for every format.
+// The tables that answer whole questions: losses certified, claims decided. One set of words for every
+// format.
 
 #include <string>
 #include <vector>
@@ -15,8 +16,8 @@ struct TextTable {
   std::vector<const char*> css;  ///< of each row: ok, bad, und or fail
 };
 
-/// One row a loss and number of ranks; `wide`: with the worst case's name and signature. Empty where the question is
-/// another.
+/// One row a loss and number of ranks; `wide`: with the worst case's name and signature. Empty where the
+/// question is another.
 TextTable certificate_table(const Results& results, bool wide);
 
 /// How a claim's or a condition's state is shown.
@@ -32,14 +33,15 @@ std::string condition_words(const ConditionResult& condition);
 /// What a claim came to, its reason if it has one, and what was expected if that did not come.
 std::string claim_words(const ClaimResult& claim);
 
-/// What the terminal shows in place of a row for each cell; empty where the question is another. `width` columns.
+/// What the terminal shows in place of a row for each cell; empty where the question is another. `width`
+/// columns.
 std::string terminal_answers(const Results& results, int width);
 
 /// The same as Markdown.
 std::string markdown_answers(const Results& results);
 
-/// Cells that the page shows one by one: of a certificate those that are not certified and the worst of each row, which
-/// speak for the others; else all.
+/// Cells that the page shows one by one: of a certificate those that are not certified and the worst of each
+/// row, which speak for the others; else all.
 Results with_telling_cells(const Results& results);
 
 }  // namespace lockstep

@@ -165,8 +165,10 @@ std::vector<std::string> label_lines(const Curve& curve, double width, double co
     const std::size_t space = std::min(name.find(' ', begin), name.size());
     const std::string word = name.substr(begin, space - begin);
     const std::string longer = lines.back().empty() ? word : lines.back() + " " + word;
-    if (text_width_px(longer, kLabelPx) <= width || lines.back().empty()) lines.back() = longer;
-    else lines.push_back(word);
+    if (text_width_px(longer, kLabelPx) <= width || lines.back().empty())
+      lines.back() = longer;
+    else
+      lines.push_back(word);
     begin = space + 1;
   }
   if (lines.size() > 2) lines[1] += " …", lines.resize(2);

@@ -131,8 +131,10 @@ void open_table(Markup& out, std::string_view css, const std::vector<std::string
   // A leading '>' marks a column of numbers.
   for (const std::string& head : heads) {
     const bool numbers = head.starts_with('>');
-    if (numbers) out.element("th", {{"scope", "col"}, {"class", "n"}}, std::string_view(head).substr(1));
-    else out.element("th", {{"scope", "col"}}, head);
+    if (numbers)
+      out.element("th", {{"scope", "col"}, {"class", "n"}}, std::string_view(head).substr(1));
+    else
+      out.element("th", {{"scope", "col"}}, head);
   }
   out.close().close().open("tbody");
 }

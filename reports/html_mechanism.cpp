@@ -110,8 +110,10 @@ void write_first_difference(Markup& out, const Mechanism& m) {
   }
   out.close();
   open_labelled(out, "where");
-  if (parted) out.text(m.first_divergence->where.empty() ? "—" : m.first_divergence->where);
-  else out.text("—");
+  if (parted)
+    out.text(m.first_divergence->where.empty() ? "—" : m.first_divergence->where);
+  else
+    out.text("—");
   if (parted && !m.first_divergence->sentence.empty())
     out.element("span", {{"class", "sub"}}, m.first_divergence->sentence);
   out.close();

@@ -30,8 +30,10 @@ void write_metric_row(Markup& out, const MetricDifference& d, const MetricDiffer
   const bool clash = !is_primary && disagrees_in_sign(primary, d);
   const int decimals = decimals_of(d);
   out.open("tr", {{"class", clash ? "clash" : ""}});
-  if (is_primary) out.open("th", {{"scope", "row"}});
-  else out.open("td");
+  if (is_primary)
+    out.open("th", {{"scope", "row"}});
+  else
+    out.open("td");
   out.text(metric_words(d.metric));
   if (is_primary) out.text(" ").element("span", {{"class", "tag"}}, "primary");
   out.close();
@@ -64,8 +66,10 @@ void write_metrics(Markup& out, const Page& page) {
       return disagrees_in_sign(outcome.primary, other);
     });
     const bool folded = results.cells.size() > kShownOpen && !clashes;
-    if (folded) out.open("details", {{"id", "metrics-" + page.anchors[i]}}).open("summary");
-    else out.open("h3", {{"id", "metrics-" + page.anchors[i]}});
+    if (folded)
+      out.open("details", {{"id", "metrics-" + page.anchors[i]}}).open("summary");
+    else
+      out.open("h3", {{"id", "metrics-" + page.anchors[i]}});
     out.element("b", {}, name_words(cell.scenario)).text(" ");
     write_verdict(out, cell, outcome.verdict);
     out.close();

@@ -30,11 +30,11 @@ void close_table(Markup& out);
 /// "≠ divergent" in its colour.
 void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind);
 
-void write_detection(Markup& out, const Page& page);   ///< planted faults against what was found
+void write_detection(Markup& out, const Page& page);    ///< planted faults against what was found
 void write_certificate(Markup& out, const Page& page);  ///< losses by number of ranks
 void write_claims(Markup& out, const Page& page);       ///< claims with their figures
-void write_mechanism(Markup& out, const Page& page);   ///< the ladder, and where each cell first differs
-void write_signatures(Markup& out, const Page& page);  ///< gradients of each cell against its reference's
+void write_mechanism(Markup& out, const Page& page);    ///< the ladder, and where each cell first differs
+void write_signatures(Markup& out, const Page& page);   ///< gradients of each cell against its reference's
 void write_certification(Markup& out, const Page& page);
 void write_metrics(Markup& out, const Page& page);
 void write_failures(Markup& out, const Page& page);

@@ -128,8 +128,10 @@ void write_failures(Markup& out, const Page& page) {
     out.element("td", {}, failure.step < 0 ? "before the first" : std::to_string(failure.step));
     out.element("td", {}, failure.operation.empty() ? "not known" : failure.operation).close();
     close_table(out);
-    if (failure.last_lines.empty()) out.element("p", {{"class", "why"}}, "It left no lines.");
-    else write_log(out, failure.last_lines);
+    if (failure.last_lines.empty())
+      out.element("p", {{"class", "why"}}, "It left no lines.");
+    else
+      write_log(out, failure.last_lines);
     out.close();
   }
   out.close();

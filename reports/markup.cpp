@@ -35,8 +35,10 @@ void Markup::begin(std::string_view tag, Attributes attributes) {
     out_ += "=\"";
     // A line feed in an attribute would be read back as a space.
     for (const char c : escape_markup(attribute.value)) {
-      if (c == '\n') out_ += "&#10;";
-      else out_ += c;
+      if (c == '\n')
+        out_ += "&#10;";
+      else
+        out_ += c;
     }
     out_ += '"';
   }

@@ -46,7 +46,7 @@ std::string unexpected_cells(const Results& results) {
   if (!claims.empty()) claims += " ";
   if (count > 3) names += fmt::format(" and {} more", count - 3);
   return claims + fmt::format("{} of {} not as expected: {}.", count,
-                     counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
+                              counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
 }
 
 }  // namespace
@@ -56,12 +56,18 @@ const VerdictStyle& style_of(VerdictKind kind) {
       kEquivalent{"=", "equivalent", "ok"}, kDivergent{"≠", "divergent", "bad"},
       kInconclusive{"?", "inconclusive", "und"}, kFailed{"×", "failed", "fail"};
   switch (kind) {
-    case VerdictKind::identical: return kIdentical;
-    case VerdictKind::within_envelope: return kWithin;
-    case VerdictKind::equivalent: return kEquivalent;
-    case VerdictKind::divergent: return kDivergent;
-    case VerdictKind::inconclusive: return kInconclusive;
-    case VerdictKind::failed: return kFailed;
+    case VerdictKind::identical:
+      return kIdentical;
+    case VerdictKind::within_envelope:
+      return kWithin;
+    case VerdictKind::equivalent:
+      return kEquivalent;
+    case VerdictKind::divergent:
+      return kDivergent;
+    case VerdictKind::inconclusive:
+      return kInconclusive;
+    case VerdictKind::failed:
+      return kFailed;
   }
   return kInconclusive;
 }
@@ -100,12 +106,18 @@ Status status_of(const Results& results) {
   if (results.detection && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};
   const std::string unexpected = unexpected_cells(results);
   switch (summary.exit_code) {
-    case 0: return {"✓", "ok", "As expected", "Every verdict is an expected one."};
-    case 1: return {"✗", "bad", "Not as expected", unexpected};
-    case 3: return {"×", "fail", "A rank died", unexpected};
-    case 4: return {"×", "fail", "A rank hung", unexpected};
-    case 5: return {"?", "und", "Undecided", unexpected};
-    default: return {"✗", "bad", fmt::format("Exit code {}", summary.exit_code), unexpected};
+    case 0:
+      return {"✓", "ok", "As expected", "Every verdict is an expected one."};
+    case 1:
+      return {"✗", "bad", "Not as expected", unexpected};
+    case 3:
+      return {"×", "fail", "A rank died", unexpected};
+    case 4:
+      return {"×", "fail", "A rank hung", unexpected};
+    case 5:
+      return {"?", "und", "Undecided", unexpected};
+    default:
+      return {"✗", "bad", fmt::format("Exit code {}", summary.exit_code), unexpected};
   }
 }
 

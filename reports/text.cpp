@@ -139,12 +139,23 @@ std::string escape_markup(std::string_view text) {
   out.reserve(clean.size());
   for (const char c : clean) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -154,10 +165,18 @@ std::string escape_markdown(std::string_view text) {
   std::string out;
   for (const char c : clean_line(text)) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '@': out += "&#64;"; break;  // no mention of a stranger
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '@':
+        out += "&#64;";
+        break;  // no mention of a stranger
       case '|':
       case '\\':
       case '`':
@@ -168,8 +187,11 @@ std::string escape_markdown(std::string_view text) {
       case '#':
       case '~':
       case '!':
-      case '$': out += '\\', out += c; break;
-      default: out += c;
+      case '$':
+        out += '\\', out += c;
+        break;
+      default:
+        out += c;
     }
   }
   return out;

@@ -178,15 +178,16 @@ std::string question_words(const Results& results) {
   }
   if (results.question == Question::detection) {
     return fmt::format("detection: which planted faults are found and named, {}, {}",
-                       counted(static_cast<int64_t>(results.cells.size()), "trial"), counted(results.steps, "step"));
+                       counted(static_cast<int64_t>(results.cells.size()), "trial"),
+                       counted(results.steps, "step"));
   }
   if (results.certificate) {
     return fmt::format("certificate: are gradients those of the plain reference to {:g}, {}",
                        results.certificate->exact,
                        counted(static_cast<int64_t>(results.cells.size()), "case"));
   }
-  return fmt::format("{}: {}, margin ± {:g}, {}", name_of(results.question), clean_line(results.primary.metric),
-                     results.primary.margin,
+  return fmt::format("{}: {}, margin ± {:g}, {}", name_of(results.question),
+                     clean_line(results.primary.metric), results.primary.margin,
                      counted(static_cast<int64_t>(results.seeds.size()), "paired seed"));
 }
 

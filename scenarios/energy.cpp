@@ -1,5 +1,5 @@
-// The energy trainer: a loss over (context, next action chunk) pairs, with candidates from this rank's rows, from all
-// ranks' rows, or made for each row.
+// The energy trainer: a loss over (context, next action chunk) pairs, with candidates from this rank's rows,
+// from all ranks' rows, or made for each row.
 
 #include <ATen/ATen.h>
 
@@ -71,8 +71,8 @@ class EnergyStep : public EnergyFunction {
     at::Tensor context = pairs_.context_PSC.index_select(0, rows);
     if (config_.context_noise > 0) {
       const auto each = model_.shape().context_steps * model_.shape().channels;
-      context = context +
-                config_.context_noise * normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
+      context = context + config_.context_noise *
+                              normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
     }
     const at::Tensor mask = pairs_.mask_PS.index_select(0, rows);
     encoded_ =
@@ -85,8 +85,8 @@ class EnergyStep : public EnergyFunction {
     return fault_ == nullptr ? encoded : fault_->encoded_action(input_.step, encoded);
   }
 
-  at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND, std::span<const int64_t> column_ids,
-                      int64_t first_column) override {
+  at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND,
+                      std::span<const int64_t> column_ids, int64_t first_column) override {
     const EncodedContext context{rows.tensors[0], rows.tensors[1], rows.tensors[2]};
     const EnergyModel& model = replay_ ? *replay_ : model_;
     return model.head(context, action_ND, dropout_factors(column_ids, first_column));
@@ -114,8 +114,9 @@ class EnergyStep : public EnergyFunction {
     return fault_ == nullptr ? tau : fault_->temperature(input_.step, tau);
   }
 
-  /// The streams that this step drew from, in the order in which they were first used. With `replayed` those of the
-  /// second pass over the energies too, under a name of their own: they must be used as the first one's.
+  /// The streams that this step drew from, in the order in which they were first used. With `replayed` those
+  /// of the second pass over the energies too, under a name of their own: they must be used as the first
+  /// one's.
   std::vector<StreamUse> streams(bool replayed) const {
     std::vector<StreamUse> uses;
     const auto rows = static_cast<uint64_t>(input_.end_row - input_.first_row);
@@ -127,7 +128,8 @@ class EnergyStep : public EnergyFunction {
     if (dropout_ > 0) {
       // Position in a row's streams, one stream a candidate: how many candidates there are is the energies'
       // matter.
-      const uint64_t draws = rows * static_cast<uint64_t>(model_.shape().hidden) + extra_draws(Purpose::dropout);
+      const uint64_t draws =
+          rows * static_cast<uint64_t>(model_.shape().hidden) + extra_draws(Purpose::dropout);
       uses.push_back({"dropout", stream_fingerprint(dropout_keys_), draws});
       if (replayed) {
         uses.push_back({"dropout replay", stream_fingerprint(replay_keys_), draws});
@@ -164,8 +166,9 @@ class EnergyStep : public EnergyFunction {
     float* out = factors.mutable_data_ptr<float>();
     for (const uint64_t key : keys) {
       for (int64_t column = 0; column < columns; ++column, out += hidden) {
-        fill_dropout(streams_.pair_key(key, column_ids[static_cast<std::size_t>(column)], first_column + column),
-                     static_cast<float>(dropout_), {out, static_cast<std::size_t>(hidden)});
+        fill_dropout(
+            streams_.pair_key(key, column_ids[static_cast<std::size_t>(column)], first_column + column),
+            static_cast<float>(dropout_), {out, static_cast<std::size_t>(hidden)});
       }
     }
     return factors.to(model_.dtype());
@@ -206,10 +209,11 @@ class EnergyTask : public Task {
     const int64_t rows = input.end_row - input.first_row;
     const at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
     std::vector<at::Tensor> predictions;
-    ExplicitNegatives made(config_, {streams_, input.step,
-                                     std::span<const int64_t>(input.ids).subspan(
-                                         static_cast<std::size_t>(input.first_row), static_cast<std::size_t>(rows)),
-                                     input.first_row, config_.data.action_steps});
+    ExplicitNegatives made(
+        config_, {streams_, input.step,
+                  std::span<const int64_t>(input.ids).subspan(static_cast<std::size_t>(input.first_row),
+                                                              static_cast<std::size_t>(rows)),
+                  input.first_row, config_.data.action_steps});
     at::Tensor explicit_BnA;
     if (has_explicit()) {
       predictions = model_.predict_actions(step->context());
@@ -224,7 +228,8 @@ class EnergyTask : public Task {
     output.streams = step->streams(loss.replayed);
     if (has_explicit()) {
       output.streams.insert(output.streams.end(), made.streams().begin(), made.streams().end());
-      add_prediction_error(predictions.back(), own_BA, counted(input).narrow(0, input.first_row, rows), output);
+      add_prediction_error(predictions.back(), own_BA, counted(input).narrow(0, input.first_row, rows),
+                           output);
       output.scalars.emplace_back("contrastive_loss", loss.loss.item<double>());
       output.scalars.emplace_back("negatives_in_batch", loss.negatives_in_batch);
       output.scalars.emplace_back("negatives_explicit", loss.negatives_explicit);
@@ -254,8 +259,12 @@ class EnergyTask : public Task {
 
  private:
   static EnergyShape shape_of(const RunConfig& config, bool has_explicit, const EnergyData& data) {
-    return {data.train.context_PSC.size(1), data.train.context_PSC.size(2), config.data.action_steps,
-            config.model.width, config.model.hidden, has_explicit ? config.model.action_layers : 0};
+    return {data.train.context_PSC.size(1),
+            data.train.context_PSC.size(2),
+            config.data.action_steps,
+            config.model.width,
+            config.model.hidden,
+            has_explicit ? config.model.action_layers : 0};
   }
   static at::ScalarType dtype_of(const RunConfig& config) {
     return config.precision == Precision::float64 ? at::kDouble : at::kFloat;
@@ -299,11 +308,12 @@ class EnergyTask : public Task {
     return loss_->reference(reference);
   }
 
-  /// Of each row, which rows it would meet among `oracle_world` ranks: those of its micro-step, of its rank alone if
-  /// negatives are local.
+  /// Of each row, which rows it would meet among `oracle_world` ranks: those of its micro-step, of its rank
+  /// alone if negatives are local.
   at::Tensor groups(const StepInput& input) const {
     const auto rows = static_cast<int64_t>(input.ids.size());
-    const std::vector<int> owner = owners_of_rows(rows, config_.oracle_world, config_.rows, config_.data.block);
+    const std::vector<int> owner =
+        owners_of_rows(rows, config_.oracle_world, config_.rows, config_.data.block);
     std::vector<int64_t> rows_of(static_cast<std::size_t>(config_.oracle_world), 0);
     for (const int rank : owner) {
       ++rows_of[static_cast<std::size_t>(rank)];
@@ -311,7 +321,8 @@ class EnergyTask : public Task {
     std::vector<int64_t> group_of_place, next(rows_of.size(), 0);
     for (const int rank : owner) {
       const auto of_rank = static_cast<std::size_t>(rank);
-      // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next row.
+      // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next
+      // row.
       int64_t micro = 0;
       while ((micro + 1) * rows_of[of_rank] / config_.accumulation <= next[of_rank]) {
         ++micro;

@@ -42,7 +42,8 @@ EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t s
   hidden_b_ = draw("energy_head.hidden.bias", {w}, 3 * d, generator);
   energy_w_ = draw("energy_head.energy.weight", {1, w}, w, generator);
   energy_b_ = draw("energy_head.energy.bias", {1}, w, generator);
-  log_tau_ = parameters_.add("temperature.log_tau", at::full({}, std::log(temperature), at::kFloat).to(dtype_));
+  log_tau_ =
+      parameters_.add("temperature.log_tau", at::full({}, std::log(temperature), at::kFloat).to(dtype_));
   // Drawn last, so that a model without an action head begins with the same numbers.
   for (int64_t layer = 0; layer < shape.action_layers; ++layer) {
     const std::string name = "action_head.layer" + std::to_string(layer);

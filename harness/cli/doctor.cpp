@@ -14,18 +14,24 @@ namespace {
 
 const char* word_of(Check::State state) {
   switch (state) {
-    case Check::State::ok: return "ok";
-    case Check::State::note: return "note";
-    case Check::State::failed: return "not ok";
+    case Check::State::ok:
+      return "ok";
+    case Check::State::note:
+      return "note";
+    case Check::State::failed:
+      return "not ok";
   }
   return "";
 }
 
 const char* colour_of(Check::State state) {
   switch (state) {
-    case Check::State::ok: return "32";
-    case Check::State::note: return "33";
-    case Check::State::failed: return "31";
+    case Check::State::ok:
+      return "32";
+    case Check::State::note:
+      return "33";
+    case Check::State::failed:
+      return "31";
   }
   return "";
 }

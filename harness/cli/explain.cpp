@@ -28,7 +28,8 @@ std::string explain_text(const CausePage& page) {
   if (!page.wrong.empty()) text += "\nwrong\n" + indented(page.wrong);
   if (!page.right.empty()) text += "\nright\n" + indented(page.right);
   text += fmt::format("\nwhat mends it\n{}", indented(page.remedy));
-  if (!page.reports.empty()) text += fmt::format("\npublic reports of it or its like\n{}", indented(page.reports));
+  if (!page.reports.empty())
+    text += fmt::format("\npublic reports of it or its like\n{}", indented(page.reports));
   return text;
 }
 

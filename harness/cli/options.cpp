@@ -109,7 +109,8 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
 }
 
 CLI::App* add_explain(CLI::App& app, ExplainOptions& options) {
-  CLI::App* command = app.add_subcommand("explain", "a cause at length: how it shows, an example, what mends it");
+  CLI::App* command =
+      app.add_subcommand("explain", "a cause at length: how it shows, an example, what mends it");
   command->add_option("CODE", options.code, "a cause's code (default: list all)");
   return command;
 }
@@ -192,8 +193,10 @@ std::string shell_quoted(const std::string& word) {
   if (plain) return word;
   std::string quoted = "'";
   for (const char c : word) {
-    if (c == '\'') quoted += "'\\''";
-    else quoted += c;
+    if (c == '\'')
+      quoted += "'\\''";
+    else
+      quoted += c;
   }
   return quoted + "'";
 }

@@ -56,7 +56,8 @@ void OutFolder::write_replays(const Plan& plan, Results& results) const {
   for (std::size_t i = 0; i < results.cells.size(); ++i) {
     CellResult& cell = results.cells[i];
     const bool wanted = !results.detection || !cell.as_expected;
-    if (!wanted || cell.reference_run.empty() || !cell.mechanism || !cell.mechanism->first_divergence) continue;
+    if (!wanted || cell.reference_run.empty() || !cell.mechanism || !cell.mechanism->first_divergence)
+      continue;
     const int64_t step = cell.mechanism->first_divergence->step;
     // Before the first step there is nothing but the initial weights.
     if (step < 0) continue;

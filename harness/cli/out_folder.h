@@ -20,8 +20,8 @@ class OutFolder {
 
   /// Removes what earlier calls left of the plan's runs. Throws MachineError.
   void remove_runs(const Plan& plan) const;
-  /// Keeps the first step at which each cell parts from its reference, and notes the command that repeats it. Of a
-  /// detection matrix only the trials that went wrong. Throws MachineError, TraceError.
+  /// Keeps the first step at which each cell parts from its reference, and notes the command that repeats it.
+  /// Of a detection matrix only the trials that went wrong. Throws MachineError, TraceError.
   void write_replays(const Plan& plan, Results& results) const;
   /// results.json, report.html, junit.xml and summary.md. Throws MachineError.
   void write_reports(const Results& results) const;

@@ -77,14 +77,17 @@ std::string progress_line(const ProgressState& state, int width) {
 
 std::string event_line(const RunEvent& event) {
   switch (event.kind) {
-    case RunEvent::Kind::started: return "started   " + event.run;
-    case RunEvent::Kind::finished: return fmt::format("finished  {}  {:.1f} s", event.run, event.seconds);
+    case RunEvent::Kind::started:
+      return "started   " + event.run;
+    case RunEvent::Kind::finished:
+      return fmt::format("finished  {}  {:.1f} s", event.run, event.seconds);
     case RunEvent::Kind::failed:
       if (event.failure == nullptr) return "failed    " + event.run;
       if (event.failure->kind == "interrupted") return "stopped   " + event.run;
       return fmt::format("failed    {}  {}{}: {}", event.run, event.failure->kind, where_text(*event.failure),
                          event.failure->message);
-    default: return "";
+    default:
+      return "";
   }
 }
 

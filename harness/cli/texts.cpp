@@ -75,9 +75,12 @@ std::string failure_blocks(const LaunchReport& report, const std::string& out_di
   std::string text;
   std::size_t shown = 0, not_started = 0, more = 0;
   for (const RankFailure& failure : report.failures) {
-    if (was_not_started(failure)) ++not_started;
-    else if (must_fail(failure.run, results)) continue;
-    else if (shown == kMostBlocks) ++more;
+    if (was_not_started(failure))
+      ++not_started;
+    else if (must_fail(failure.run, results))
+      continue;
+    else if (shown == kMostBlocks)
+      ++more;
     else {
       text += failure_block(failure, out_dir, rerun_of(failure.run, results, command));
       ++shown;

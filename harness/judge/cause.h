@@ -26,7 +26,7 @@ struct ForcedEvidence {
   std::optional<ForcedValues> cell_before;  ///< the cell's forced step before
   std::optional<Snapshot> state;            ///< what both began from, if the reference kept it
   double energy_band = 0, loss_band = 0;
-  GradientJudgement local;    ///< mean over ranks of the local gradients against the reference; empty: not kept
+  GradientJudgement local;  ///< mean over ranks of the local gradients against the reference; empty: not kept
   GradientJudgement reduced;
 };
 
@@ -42,22 +42,23 @@ struct CauseInputs {
   const RunConfig* cell_config = nullptr;
 };
 
-/// The cause of a divergence that lies outside its band. One rule answers with one code; where no rule fits, or two
-/// that fit equally well contradict each other, the code is `unexplained` and the evidence tells what was seen.
+/// The cause of a divergence that lies outside its band. One rule answers with one code; where no rule fits,
+/// or two that fit equally well contradict each other, the code is `unexplained` and the evidence tells what
+/// was seen.
 std::optional<Cause> name_cause(const CauseInputs& inputs);
 
-/// The cause of a run that did not finish, from what the launcher and the header exchange said. Nothing if it was
-/// stopped on request, or if nothing was wrong with its ranks.
+/// The cause of a run that did not finish, from what the launcher and the header exchange said. Nothing if it
+/// was stopped on request, or if nothing was wrong with its ranks.
 std::optional<Cause> name_failure_cause(const Failure& failure);
 
 /// A cause at length: what `lockstep explain CODE` prints.
 struct CausePage {
   std::string_view code;
-  std::string_view family;      ///< samples, random, control, energies, loss, gradient, reduction, update, ...
-  std::string_view what;        ///< one sentence
-  std::string_view recognised;  ///< the formula or the evidence
+  std::string_view family;  ///< samples, random, control, energies, loss, gradient, reduction, update, ...
+  std::string_view what;    ///< one sentence
+  std::string_view recognised;    ///< the formula or the evidence
   std::string_view wrong, right;  ///< a minimal example: a few lines of code each
-  std::string_view remedy;      ///< one sentence
+  std::string_view remedy;        ///< one sentence
   std::string_view reports = {};  ///< public reports, "owner/repository#number, ..."
 };
 

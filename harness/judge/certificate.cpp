@@ -100,7 +100,8 @@ std::string certified_sentence(const Mechanism& result, double exact) {
     steps += (steps.empty() ? "" : ", ") + std::to_string(step.step);
   }
   return fmt::format(
-      "Certified: every parameter group's gradient is within {:g} of the plain reference's at step {}; {:.2g} % of "
+      "Certified: every parameter group's gradient is within {:g} of the plain reference's at step {}; "
+      "{:.2g} % of "
       "that used, most by {} at step {}.",
       exact, steps, 100 * result.band_used, worst.group.group, worst.step);
 }
@@ -117,8 +118,8 @@ Mechanism judge_certificate(const ForcedInputs& inputs) {
     const std::optional<StepOfRun> a = reference.next(), b = cell.next();
     if (!a || !b) {
       if (!a && !b) break;
-      throw TraceError(fmt::format("{}: lacks forced step {}", a ? cell.dir() : reference.dir(),
-                                   a ? a->step : b->step));
+      throw TraceError(
+          fmt::format("{}: lacks forced step {}", a ? cell.dir() : reference.dir(), a ? a->step : b->step));
     }
     if (a->step != b->step) {
       throw TraceError(fmt::format("{}: has forced step {} where {} has step {}", cell.dir(), b->step,
@@ -214,7 +215,8 @@ StepCosts read_costs(const std::string& run_dir) {
     const RankResult result = read_rank_result(fmt::format("{}/rank-{}.result.json", run_dir, rank));
     costs.energies = larger(costs.energies, larger(mean(energies[rank]), energies_of(result)));
     costs.bytes = std::max(costs.bytes, bytes[rank] / static_cast<double>(std::max<int64_t>(steps, 1)));
-    costs.seconds = std::max(costs.seconds, result.train_seconds / static_cast<double>(std::max<int64_t>(steps, 1)));
+    costs.seconds =
+        std::max(costs.seconds, result.train_seconds / static_cast<double>(std::max<int64_t>(steps, 1)));
   }
   return costs;
 }
@@ -237,7 +239,8 @@ std::string key_with(const CellResult& cell, const std::string& loss, const std:
   return key;
 }
 
-/// Seconds of the same case with local negatives, by the same loss or else by infonce; nothing if it was not run.
+/// Seconds of the same case with local negatives, by the same loss or else by infonce; nothing if it was not
+/// run.
 class LocalTimes {
  public:
   explicit LocalTimes(const std::vector<CellResult>& cells) {

@@ -75,12 +75,24 @@ class ClaimJudge {
     result.interval = {kNaN, kNaN, 1 - evidence_.primary.alpha};
     try {
       switch (condition.kind) {
-        case Kind::outcome: outcome(condition, result); break;
-        case Kind::value: value(condition, result); break;
-        case Kind::ratio: ratio(condition, result); break;
-        case Kind::gradient: gradient(condition, result); break;
-        case Kind::mechanism: mechanism(condition, result); break;
-        case Kind::rule: rule(condition, result); break;
+        case Kind::outcome:
+          outcome(condition, result);
+          break;
+        case Kind::value:
+          value(condition, result);
+          break;
+        case Kind::ratio:
+          ratio(condition, result);
+          break;
+        case Kind::gradient:
+          gradient(condition, result);
+          break;
+        case Kind::mechanism:
+          mechanism(condition, result);
+          break;
+        case Kind::rule:
+          rule(condition, result);
+          break;
       }
     } catch (const Undecided& why) {
       result.state = ClaimState::undecided;
@@ -128,8 +140,7 @@ class ClaimJudge {
     const ArmEvidence& b = arm(other, result);
     std::vector<double> values;
     for (const auto& [seed, run] : a.seeds) {
-      values.push_back(
-          combine(measured(a, seed, condition.cell, metric), measured(b, seed, other, metric)));
+      values.push_back(combine(measured(a, seed, condition.cell, metric), measured(b, seed, other, metric)));
     }
     if (values.empty()) throw Undecided(condition.cell + " has no seed");
     return summarize_differences(values);
@@ -143,12 +154,13 @@ class ClaimJudge {
   void outcome(const Condition& condition, ConditionResult& result) const {
     const Primary& primary = evidence_.primary;
     const std::string metric = condition.metric.empty() ? primary.metric : condition.metric;
-    const double margin = condition.margin > 0 ? condition.margin : metric == primary.metric ? primary.margin : 0;
-    result.text = fmt::format("{} against {}: {} {}", condition.cell, other_of(condition), metric_label(metric),
-                              fmt::join(condition.is, " or "));
+    const double margin = condition.margin > 0       ? condition.margin
+                          : metric == primary.metric ? primary.margin
+                                                     : 0;
+    result.text = fmt::format("{} against {}: {} {}", condition.cell, other_of(condition),
+                              metric_label(metric), fmt::join(condition.is, " or "));
     if (margin > 0) result.text += fmt::format(" (margin {})", figure(margin));
-    const PairedSummary summary =
-        paired(condition, metric, result, [](double a, double b) { return a - b; });
+    const PairedSummary summary = paired(condition, metric, result, [](double a, double b) { return a - b; });
     result.value = summary.mean;
     result.interval = interval_of(summary, 1 - primary.alpha);
     result.figures = fmt::format("{}{} ({}), {} paired seeds", summary.mean < 0 ? "" : "+",
@@ -168,8 +180,8 @@ class ClaimJudge {
         if ((word == "better" || word == "worse") && !up_is_better) {
           throw Undecided(metric + " has no better and worse");
         }
-        const bool up = word == "higher" || (word == "better" && *up_is_better) ||
-                        (word == "worse" && !*up_is_better);
+        const bool up =
+            word == "higher" || (word == "better" && *up_is_better) || (word == "worse" && !*up_is_better);
         yes = up ? above : below;
         no = equivalent || (up ? wide.high < 0 : wide.low > 0);
       }
@@ -249,11 +261,12 @@ class ClaimJudge {
         ++count;
       }
     }
-    if (count == 0) throw Undecided(fmt::format("{} has no parameter group {}", condition.cell, condition.group));
+    if (count == 0)
+      throw Undecided(fmt::format("{} has no parameter group {}", condition.cell, condition.group));
     result.value = sum / count;
     result.interval = {low, high, 1};
-    result.figures =
-        low == high ? fmt::format("{:g}", low) : fmt::format("{:g} to {:g} over {}", low, high, counted(count, "step"));
+    result.figures = low == high ? fmt::format("{:g}", low)
+                                 : fmt::format("{:g} to {:g} over {}", low, high, counted(count, "step"));
     const bool within = low >= condition.low && high <= condition.high;
     result.state = within ? ClaimState::holds : ClaimState::does_not_hold;
   }
@@ -270,16 +283,17 @@ class ClaimJudge {
                                     found.first_divergence->phase, found.first_divergence->where);
     }
     const bool is = std::ranges::find(condition.is, name_of(found.verdict)) != condition.is.end();
-    if (is) result.state = ClaimState::holds;
-    else if (found.verdict != VerdictKind::inconclusive) result.state = ClaimState::does_not_hold;
+    if (is)
+      result.state = ClaimState::holds;
+    else if (found.verdict != VerdictKind::inconclusive)
+      result.state = ClaimState::does_not_hold;
   }
 
   static void rule(const Condition& condition, ConditionResult& result) {
-    result.text = fmt::format("{} at {} takes {}", condition.metric, condition.cell,
-                              fmt::join(condition.is, " or "));
+    result.text =
+        fmt::format("{} at {} takes {}", condition.metric, condition.cell, fmt::join(condition.is, " or "));
     RunConfig config;
-    config.negatives =
-        condition.metric == "adaptive" ? Negatives::adaptive : Negatives::adaptive_as_written;
+    config.negatives = condition.metric == "adaptive" ? Negatives::adaptive : Negatives::adaptive_as_written;
     config.layout = {std::atoi(condition.cell.c_str()),
                      std::atoi(condition.cell.substr(condition.cell.find('x') + 1).c_str())};
     const Negatives taken = resolved_negatives(config);
@@ -295,8 +309,8 @@ class ClaimJudge {
 };
 
 std::optional<ClaimState> state_named(const std::string& name) {
-  for (const ClaimState state : {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided,
-                                 ClaimState::not_testable}) {
+  for (const ClaimState state :
+       {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided, ClaimState::not_testable}) {
     if (name == name_of(state)) return state;
   }
   return std::nullopt;
@@ -316,10 +330,14 @@ ClaimState state_of(const ClaimResult& claim) {
 
 const char* name_of(ClaimState state) {
   switch (state) {
-    case ClaimState::holds: return "holds";
-    case ClaimState::does_not_hold: return "does not hold";
-    case ClaimState::undecided: return "undecided";
-    case ClaimState::not_testable: return "not testable here";
+    case ClaimState::holds:
+      return "holds";
+    case ClaimState::does_not_hold:
+      return "does not hold";
+    case ClaimState::undecided:
+      return "undecided";
+    case ClaimState::not_testable:
+      return "not testable here";
   }
   return "?";
 }
@@ -336,8 +354,8 @@ std::vector<ClaimResult> judge_claims(const std::vector<Claim>& claims, const Cl
     for (const std::string& name : cells_of(claim)) result.shows.push_back(name);
     result.reason = claim.not_testable;
     result.state = claim.not_testable.empty() ? state_of(result) : ClaimState::not_testable;
-    result.as_expected = result.expected ? *result.expected == result.state
-                                         : result.state != ClaimState::undecided;
+    result.as_expected =
+        result.expected ? *result.expected == result.state : result.state != ClaimState::undecided;
     results.push_back(std::move(result));
   }
   return results;

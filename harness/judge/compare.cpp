@@ -35,8 +35,8 @@ bool StepPairs::next() {
   missing.kind = "missing";
   missing.expected = b_skips ? "recorded" : "nothing";
   missing.actual = b_skips ? "nothing" : "recorded";
-  missing.sentence = fmt::format("They part at step {}: only {} recorded it.", missing.step,
-                                 b_skips ? a_.dir() : b_.dir());
+  missing.sentence =
+      fmt::format("They part at step {}: only {} recorded it.", missing.step, b_skips ? a_.dir() : b_.dir());
   missing_step_ = missing;
   return false;
 }
@@ -131,8 +131,8 @@ Mechanism compare_same_layout(StepPairs& pairs, const CompareOptions& options) {
       tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
       result.compared_steps = pairs.compared();
       inputs = inputs_at(pairs, *difference);
-      inputs->ledger = audit_ledger(pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr,
-                                    &pairs.step_a());
+      inputs->ledger =
+          audit_ledger(pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr, &pairs.step_a());
       inputs->reference_samples = samples_a;
       inputs->cell_samples = samples_b;
       break;

@@ -17,8 +17,8 @@ struct Difference {
   /// |norm - norm'| (of scalars |value - value'|) over the size of the whole phase on that rank; infinite if
   /// something is missing or of another shape, NaN if the traces do not tell.
   double relative = 0;
-  /// Where in the step it lies, if not where its phase stands: a collective of the loss comes before the energies
-  /// that are made from it. -1: by phase.
+  /// Where in the step it lies, if not where its phase stands: a collective of the loss comes before the
+  /// energies that are made from it. -1: by phase.
   int place = -1;
 };
 
@@ -48,8 +48,8 @@ std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepO
 /// Energies with another count of columns a row: "2 negatives of 23".
 Difference columns_difference(int64_t step, int64_t expected, int64_t actual, int rank, int world_size);
 
-/// Replicas of one run that no longer agree at this step: where, and in words; nothing if all do. The rank is one
-/// that differs from most others; of two ranks it is the second.
+/// Replicas of one run that no longer agree at this step: where, and in words; nothing if all do. The rank is
+/// one that differs from most others; of two ranks it is the second.
 struct ReplicaDrift {
   Phase phase = Phase::parameters;
   int rank = 0;
@@ -96,8 +96,8 @@ Certification certify(const std::string& emulated_dir, const std::string& real_d
 Mechanism compare_layouts(StepPairs& pairs, const CompareOptions& options);
 
 /// The analytic bound, relative to the size of the compared phase, `steps` steps after equal parameters.
-/// Rounding of sums (of float32 unless `epsilon` says otherwise), times 128; it grows with the square of the steps
-/// because training amplifies what rounding began.
+/// Rounding of sums (of float32 unless `epsilon` says otherwise), times 128; it grows with the square of the
+/// steps because training amplifies what rounding began.
 double rounding_bound(int64_t steps, double epsilon = std::numeric_limits<float>::epsilon());
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 struct RankDifference {
   Phase phase = Phase::samples;
   int rank = 0;
-  const Record* a = nullptr;   // null: only the other run has the record
+  const Record* a = nullptr;  // null: only the other run has the record
   const Record* b = nullptr;
   std::string kind;
   double relative = kInfinity;
@@ -41,10 +41,14 @@ bool same_form(const Record& a, const Record& b) { return a.dtype == b.dtype && 
 bool same_value(const Record& a, const Record& b) {
   if (a.is_scalar) return same_double(a.value, b.value);
   switch (a.phase) {
-    case Phase::samples: return a.ids == b.ids;
-    case Phase::random: return a.stats.hash == b.stats.hash && same_double(a.value, b.value);
-    case Phase::collective: return a.collective == b.collective;
-    default: return same_form(a, b) && a.stats.hash == b.stats.hash;
+    case Phase::samples:
+      return a.ids == b.ids;
+    case Phase::random:
+      return a.stats.hash == b.stats.hash && same_double(a.value, b.value);
+    case Phase::collective:
+      return a.collective == b.collective;
+    default:
+      return same_form(a, b) && a.stats.hash == b.stats.hash;
   }
 }
 
@@ -296,8 +300,8 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
 
 namespace {
 
-/// The record of that subject on a rank; ranks record in the same order but for what rank 0 alone observes, so the
-/// search is short.
+/// The record of that subject on a rank; ranks record in the same order but for what rank 0 alone observes,
+/// so the search is short.
 const Record* subject_on(const StepRecords& rank, const Record& subject, std::size_t guess) {
   const std::vector<Record>& records = rank.records;
   if (guess < records.size() && same_subject(subject, records[guess])) return &records[guess];
@@ -308,7 +312,8 @@ const Record* subject_on(const StepRecords& rank, const Record& subject, std::si
 }
 
 /// The rank that differs, and one of those that agree with most.
-std::pair<std::size_t, std::size_t> odd_rank(const StepOfRun& step, const Record& subject, std::size_t guess) {
+std::pair<std::size_t, std::size_t> odd_rank(const StepOfRun& step, const Record& subject,
+                                             std::size_t guess) {
   std::vector<const Record*> all;
   for (const StepRecords& rank : step.ranks) all.push_back(subject_on(rank, subject, guess));
   std::size_t model = 0, most = 0;
@@ -343,8 +348,12 @@ std::optional<ReplicaDrift> replica_drift(const StepOfRun& step) {
     const Record* wrong = subject_on(step.ranks[odd], mine, i);
     const Record* right = subject_on(step.ranks[model], mine, i);
     if (!wrong || !right || wrong == right) continue;
-    first = ReplicaDrift{mine.phase, static_cast<int>(odd), mine.name, "",
-                         describe(right, wrong, "bits", true), describe(wrong, right, "bits", false)};
+    first = ReplicaDrift{mine.phase,
+                         static_cast<int>(odd),
+                         mine.name,
+                         "",
+                         describe(right, wrong, "bits", true),
+                         describe(wrong, right, "bits", false)};
     first->sentence = fmt::format("at step {}, {}, rank {} holds {} for {} and rank {} {}", step.step,
                                   name_of(mine.phase), odd, first->actual, mine.name, model, first->expected);
   }

@@ -43,8 +43,8 @@ Difference difference(int64_t step, Phase phase, int rank, const std::string& wh
   result.relative = kInfinity;
   result.divergence = {step, name_of(phase), rank, where, kind, expected, actual, ""};
   result.divergence.sentence =
-      fmt::format("They part at step {}, {}, {}: {}: {}.", step, name_of(phase),
-                  rank_text(rank, world_size), where, expected_found(expected, actual));
+      fmt::format("They part at step {}, {}, {}: {}: {}.", step, name_of(phase), rank_text(rank, world_size),
+                  where, expected_found(expected, actual));
   return result;
 }
 

@@ -32,11 +32,10 @@ std::optional<Difference> rank_that_differs(const ForcedContext& context) {
         if (actual.stats.hash == expected.stats.hash) break;
         differs = true;
         if (!first) {
-          first = made(context, Phase::local_gradients, static_cast<int>(rank), expected.name, "bits",
-                       fmt::format("hash {}, norm {}", hex16(expected.stats.hash),
-                                   exact_number(expected.stats.norm)),
-                       fmt::format("hash {}, norm {}", hex16(actual.stats.hash),
-                                   exact_number(actual.stats.norm)));
+          first = made(
+              context, Phase::local_gradients, static_cast<int>(rank), expected.name, "bits",
+              fmt::format("hash {}, norm {}", hex16(expected.stats.hash), exact_number(expected.stats.norm)),
+              fmt::format("hash {}, norm {}", hex16(actual.stats.hash), exact_number(actual.stats.norm)));
         }
         break;
       }
@@ -54,17 +53,20 @@ std::optional<Difference> worst_outside(ForcedContext& context, const GradientJu
   for (const TensorUse& tensor : judgement.tensors) any_outside |= context.outside(tensor.name, tensor.use);
   if (!any_outside) return std::nullopt;
   const TensorUse& worst = *judgement.worst();
-  return made(context, phase, -1, worst.name, "band", "norm " + exact_number(worst.norm_reference),
-              fmt::format("norm {}{}; {}", exact_number(worst.norm_cell), what, context.band_text(worst.use)));
+  return made(
+      context, phase, -1, worst.name, "band", "norm " + exact_number(worst.norm_reference),
+      fmt::format("norm {}{}; {}", exact_number(worst.norm_cell), what, context.band_text(worst.use)));
 }
 
 bool has_nonfinite(const std::vector<NamedTensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const NamedTensor& tensor) {
-    return std::any_of(tensor.values.begin(), tensor.values.end(), [](double x) { return !std::isfinite(x); });
+    return std::any_of(tensor.values.begin(), tensor.values.end(),
+                       [](double x) { return !std::isfinite(x); });
   });
 }
 
-/// The rank one of whose gradients times a factor is what the mean has too much: the same factor in every tensor.
+/// The rank one of whose gradients times a factor is what the mean has too much: the same factor in every
+/// tensor.
 int rank_by_factor(const ForcedEvidence& evidence, const std::vector<NamedTensor>& mean) {
   int named = -1;
   for (std::size_t rank = 0; rank < evidence.cell.local.size(); ++rank) {
@@ -108,8 +110,9 @@ int rank_by_bit(const ForcedEvidence& evidence, const std::vector<NamedTensor>& 
     if (!reference || !cell) return -1;
     const auto element = single_difference(reference->values, cell->values, use.use.band);
     if (!element) return -1;
-    const WrongElement wrong{use.name,           *element,         reference->values[*element],
-                             cell->values[*element], use.use.band, reference->epsilon};
+    const WrongElement wrong{
+        use.name,     *element,          reference->values[*element], cell->values[*element],
+        use.use.band, reference->epsilon};
     for (const FlippedBit& flip : flips_in_values(wrong, evidence.cell.local)) {
       if (named >= 0 && named != flip.rank) return -1;
       named = flip.rank;
@@ -177,13 +180,13 @@ std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
   if (worst) {
     const std::string bucket = bucket_of(context.b.ranks[0], worst->name);
     const std::vector<NamedTensor> means = mean_of_local(evidence.cell);
-    return made(context, Phase::reduced_gradients, -1, worst->name, "reduction",
-                fmt::format("the mean of {} local gradients, norm {}", context.world_size(),
-                            exact_number(norm(find_tensor(means, worst->name)->values))),
-                fmt::format("norm {}; differs by {} times what the rounding of {} terms explains{}",
-                            exact_number(norm(find_tensor(evidence.cell.gradients, worst->name)->values)),
-                            short_number(worst->used), context.world_size(),
-                            bucket.empty() ? "" : ", in " + bucket));
+    return made(
+        context, Phase::reduced_gradients, -1, worst->name, "reduction",
+        fmt::format("the mean of {} local gradients, norm {}", context.world_size(),
+                    exact_number(norm(find_tensor(means, worst->name)->values))),
+        fmt::format("norm {}; differs by {} times what the rounding of {} terms explains{}",
+                    exact_number(norm(find_tensor(evidence.cell.gradients, worst->name)->values)),
+                    short_number(worst->used), context.world_size(), bucket.empty() ? "" : ", in " + bucket));
   }
   if (!against_reference) return std::nullopt;
   if (auto local = rank_that_differs(context)) return local;

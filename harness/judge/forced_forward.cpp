@@ -19,7 +19,9 @@ bool ForcedContext::outside(const std::string& where, const BandUse& use) {
 }
 
 std::string ForcedContext::band_text(const BandUse& use) const {
-  const char* what = band.exact > 0 ? "bound of exactness" : repeats.empty() ? "bound (not measured)" : "band";
+  const char* what = band.exact > 0    ? "bound of exactness"
+                     : repeats.empty() ? "bound (not measured)"
+                                       : "band";
   return fmt::format("differs by {}, {} times the {} of {}", short_number(use.difference),
                      short_number(use.used()), what, short_number(use.band));
 }
@@ -37,9 +39,9 @@ Difference forced_difference(const ForcedContext& context, Phase phase, const Di
   found.divergence = told;
   found.divergence.step = context.b.step;
   found.divergence.phase = name_of(phase);
-  found.divergence.sentence = fmt::format(
-      "They part at step {}, {}, {}: {}: {}.", context.b.step, name_of(phase),
-      rank_text(told.rank, context.world_size()), told.where, expected_found(told.expected, told.actual));
+  found.divergence.sentence = fmt::format("They part at step {}, {}, {}: {}: {}.", context.b.step,
+                                          name_of(phase), rank_text(told.rank, context.world_size()),
+                                          told.where, expected_found(told.expected, told.actual));
   return found;
 }
 

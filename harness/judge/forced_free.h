@@ -1,5 +1,6 @@
 #pragma once
-// What the free runs of a forced comparison say for sure: exact phases, ledgers, replicas; at one layout also bits.
+// What the free runs of a forced comparison say for sure: exact phases, ledgers, replicas; at one layout also
+// bits.
 
 #include <optional>
 #include <string>
@@ -10,8 +11,8 @@
 namespace lockstep {
 
 struct FreeFindings {
-  std::optional<CauseInputs> found;  ///< the first step whose exact phases, ledger or replicas are wrong
-  std::optional<CauseInputs> bits;   ///< at one layout: the first differing bit
+  std::optional<CauseInputs> found;    ///< the first step whose exact phases, ledger or replicas are wrong
+  std::optional<CauseInputs> bits;     ///< at one layout: the first differing bit
   std::map<int64_t, Snapshot> states;  ///< of the reference, at its snapshot steps
   int64_t compared = 0;
   bool compared_bits = false;
@@ -20,8 +21,8 @@ struct FreeFindings {
 
 FreeFindings read_free_runs(const std::string& reference, const std::string& cell);
 
-/// Exact phases (if asked), ledger and replicas of one step: the first that is wrong, with the ledger's finding if
-/// it is that. `before` is the cell's step before and may be null.
+/// Exact phases (if asked), ledger and replicas of one step: the first that is wrong, with the ledger's
+/// finding if it is that. `before` is the cell's step before and may be null.
 struct OwnFindings {
   std::optional<Difference> difference;
   std::optional<LedgerFinding> ledger;

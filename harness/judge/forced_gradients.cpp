@@ -18,8 +18,8 @@ constexpr double kSingleElement = 8;
 struct GroupSums {
   std::string name;
   std::size_t elements = 0;
-  double dot = 0, reference = 0, cell = 0, difference = 0, terms = 0;   // squares, but for dot
-  std::vector<double> repeats;                                          // squared differences, by repeat
+  double dot = 0, reference = 0, cell = 0, difference = 0, terms = 0;  // squares, but for dot
+  std::vector<double> repeats;                                         // squared differences, by repeat
 };
 
 double square(double value) { return value * value; }
@@ -59,7 +59,8 @@ struct BandScale {
   double pooled = 0;  ///< rounding of a typical tensor, by its size of terms
 };
 
-/// How large the largest difference of the repeats is against the sum of |terms|: its upper quartile over the tensors.
+/// How large the largest difference of the repeats is against the sum of |terms|: its upper quartile over the
+/// tensors.
 double pooled_rounding(const std::vector<GroupSums>& tensors) {
   std::vector<double> shares;
   for (const GroupSums& sums : tensors) {

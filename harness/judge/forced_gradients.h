@@ -12,7 +12,7 @@ namespace lockstep {
 /// How wide a band is and how much of it a difference takes.
 struct BandUse {
   double difference = 0, band = 0;
-  double used() const;   ///< difference / band; 0 for no difference at all, infinite for one without a band
+  double used() const;  ///< difference / band; 0 for no difference at all, infinite for one without a band
 };
 
 struct TensorUse {
@@ -23,10 +23,10 @@ struct TensorUse {
 
 struct GradientJudgement {
   std::vector<TensorUse> tensors;
-  std::vector<GradientSignature> groups;   ///< in order of first appearance, then "all"
-  std::vector<std::string> missing;        ///< tensors that only one of the two has
+  std::vector<GradientSignature> groups;  ///< in order of first appearance, then "all"
+  std::vector<std::string> missing;       ///< tensors that only one of the two has
   std::vector<std::string> misshapen;
-  const TensorUse* worst() const;          ///< null if there is no tensor
+  const TensorUse* worst() const;  ///< null if there is no tensor
 };
 
 /// "context_encoder.weight1" belongs to "context_encoder".

@@ -51,7 +51,8 @@ std::string bucket_of(const StepRecords& rank0, const std::string& tensor) {
     }
     if (record.phase == Phase::local_gradients) ready.push_back(&record);
   }
-  // Buckets hold tensors that stand side by side, in the order of the parameters or in that of their gradients.
+  // Buckets hold tensors that stand side by side, in the order of the parameters or in that of their
+  // gradients.
   const auto found_in = [&](const std::vector<const Record*>& order) -> std::string {
     for (const Record* bucket : buckets) {
       for (std::size_t first = 0; first < order.size(); ++first) {

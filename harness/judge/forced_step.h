@@ -40,15 +40,16 @@ std::optional<Difference> judge_energies(ForcedContext& context);
 std::optional<Difference> judge_loss(ForcedContext& context);
 /// The mean over ranks of the local gradients against the reference's gradient; at one layout also the rank.
 std::optional<Difference> judge_local_gradients(ForcedContext& context);
-/// Reduced gradients against the mean of the local ones, by the rounding of V terms; then against the reference.
+/// Reduced gradients against the mean of the local ones, by the rounding of V terms; then against the
+/// reference.
 std::optional<Difference> judge_reduced_gradients(ForcedContext& context);
 std::optional<Difference> judge_gradient_norm(ForcedContext& context);
-/// Parameters after the update against what the cell's own gradient should give; buffers against the reference's.
-/// Nothing is said where the recomputation does not give the reference's own update.
+/// Parameters after the update against what the cell's own gradient should give; buffers against the
+/// reference's. Nothing is said where the recomputation does not give the reference's own update.
 std::optional<Difference> judge_parameters(ForcedContext& context);
 
-/// The rank whose local gradients alone explain that the mean of all is wrong, or -1: one element of one rank, a
-/// value that is no number, or one rank's gradient by a factor.
+/// The rank whose local gradients alone explain that the mean of all is wrong, or -1: one element of one
+/// rank, a value that is no number, or one rank's gradient by a factor.
 int rank_of_local_fault(const ForcedEvidence& evidence);
 
 }  // namespace lockstep

@@ -24,8 +24,8 @@ struct UpdateVariant {
   double decay = 1;             ///< times the configured weight decay
   bool other_coupling = false;  ///< AdamW's decay in the gradient, or Adam's beside it
   bool zero_moments = false, zero_count = false;
-  std::optional<double> clip = {};   ///< factor on the gradients instead of the configured one
-  std::optional<double> rate = {};   ///< instead of the recorded one
+  std::optional<double> clip = {};  ///< factor on the gradients instead of the configured one
+  std::optional<double> rate = {};  ///< instead of the recorded one
 };
 
 /// The factor that clipping to config.clip_norm puts on gradients of that norm; 1 without clipping.
@@ -42,7 +42,7 @@ std::optional<PredictedTensor> predict_update(const UpdateInputs& inputs, const 
 
 struct UpdateUse {
   std::string name;
-  double used = 0;      ///< largest difference of an element over its allowance
+  double used = 0;                  ///< largest difference of an element over its allowance
   double expected = 0, actual = 0;  ///< norms of the parameter's change
 };
 

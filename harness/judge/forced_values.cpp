@@ -184,7 +184,8 @@ Snapshot snapshot_of(const StepRecords& rank0) {
   Snapshot snapshot;
   for (const Record& record : rank0.records) {
     if (record.phase != Phase::snapshot) continue;
-    if (record.name == "updates" && record.dtype == DType::int64 && record.payload.size() == sizeof(int64_t)) {
+    if (record.name == "updates" && record.dtype == DType::int64 &&
+        record.payload.size() == sizeof(int64_t)) {
       int64_t updates = 0;
       std::memcpy(&updates, record.payload.data(), sizeof updates);
       snapshot.updates = static_cast<double>(updates);
@@ -221,7 +222,8 @@ std::vector<std::vector<NamedTensor>> local_gradients(const StepOfRun& step) {
       by_rank.back().push_back(std::move(*tensor));
     }
   }
-  const bool any = std::any_of(by_rank.begin(), by_rank.end(), [](const auto& each) { return !each.empty(); });
+  const bool any =
+      std::any_of(by_rank.begin(), by_rank.end(), [](const auto& each) { return !each.empty(); });
   return any ? by_rank : std::vector<std::vector<NamedTensor>>{};
 }
 

@@ -48,7 +48,7 @@ struct ForcedValues {
   int64_t step = 0;
   std::vector<NamedTensor> gradients, term_sums;
   std::optional<Energies> energies;
-  std::optional<double> loss;           ///< mean over ranks
+  std::optional<double> loss;  ///< mean over ranks
   std::optional<double> gradient_norm, learning_rate;
   double epsilon = std::numeric_limits<float>::epsilon();  ///< of the gradients' type
   /// By rank, if every rank kept its local gradients whole and each once; else empty.
@@ -60,7 +60,8 @@ struct ForcedValues {
 /// Rank by rank the mean of the local gradients, in the order of rank 0's; a rank without a tensor adds 0.
 std::vector<NamedTensor> mean_of_local(const ForcedValues& values);
 
-/// What a free run kept before a step: parameters, moments, buffers by name, and the number of updates so far.
+/// What a free run kept before a step: parameters, moments, buffers by name, and the number of updates so
+/// far.
 struct Snapshot {
   std::vector<NamedTensor> tensors;
   std::optional<double> updates;
@@ -78,9 +79,9 @@ double distance(const std::vector<double>& a, const std::vector<double>& b);
 double norm(const std::vector<double>& values);
 
 struct EnergyDifference {
-  double largest = 0;               ///< over all energies that both have
+  double largest = 0;  ///< over all energies that both have
   int64_t row_id = -1, column_id = -1;
-  int rank = 0;                     ///< of the other run
+  int rank = 0;  ///< of the other run
   double expected = 0, actual = 0;
   int64_t compared = 0;
   int64_t missing_rows = 0;

@@ -7,8 +7,8 @@
 namespace lockstep {
 
 Results judge_matrix(const Plan& plan, const JudgeOptions& options) {
-  return judge_matrix_from(plan, options, {read_rank_result, compare_runs, judge_forced, certify,
-                                            judge_certificate, read_costs});
+  return judge_matrix_from(
+      plan, options, {read_rank_result, compare_runs, judge_forced, certify, judge_certificate, read_costs});
 }
 
 }  // namespace lockstep

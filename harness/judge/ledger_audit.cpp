@@ -39,7 +39,8 @@ std::vector<std::string> calls_of(const Ledger& ledger) {
   return calls;
 }
 
-/// Collectives of the loss come before the energies that are made from them; buckets where their phase stands.
+/// Collectives of the loss come before the energies that are made from them; buckets where their phase
+/// stands.
 int place_in(const StepRecords& rank, const Record& record) {
   if (record.collective.group == "gradients") return 10 * static_cast<int>(Phase::collective);
   int place = 10 * static_cast<int>(Phase::control) + 5;
@@ -138,10 +139,9 @@ class Audit {
         code = "collective-extra";
       }
       const bool name_wanted = wanted != nullptr && code != "collective-extra";
-      LedgerFinding found =
-          made(code, static_cast<int>(rank), name_wanted ? *wanted : *got, name_wanted ? model : rank,
-               wanted ? call_text(wanted->collective) : "nothing",
-               got ? call_text(got->collective) : "nothing");
+      LedgerFinding found = made(
+          code, static_cast<int>(rank), name_wanted ? *wanted : *got, name_wanted ? model : rank,
+          wanted ? call_text(wanted->collective) : "nothing", got ? call_text(got->collective) : "nothing");
       found.evidence = fmt::format("call {} of the step is \"{}\" on rank {} and \"{}\" on rank {}", i + 1,
                                    found.actual, rank, found.expected, model);
       return found;
@@ -176,8 +176,8 @@ class Audit {
       uint64_t right = std::max_element(votes.begin(), votes.end(), [](const auto& x, const auto& y) {
                          return x.second < y.second;
                        })->first;
-      const bool rooted = first.op == "broadcast" && first.root >= 0 &&
-                          first.root < static_cast<int>(ledgers_.size());
+      const bool rooted =
+          first.op == "broadcast" && first.root >= 0 && first.root < static_cast<int>(ledgers_.size());
       if (rooted) right = ledgers_[static_cast<std::size_t>(first.root)][i]->collective.hash_in;
       if (auto stale = all_stale(i, occurrence)) return stale;
       for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
@@ -195,9 +195,9 @@ class Audit {
         }
         LedgerFinding found = made(code, static_cast<int>(rank), record, rank, "out " + hex16(right),
                                    "out " + hex16(it.hash_out));
-        found.evidence =
-            fmt::format("of {} rank {} holds {} where {} holds {}: {}", record.name, rank, hex16(it.hash_out),
-                        rooted ? fmt::format("the root, rank {},", first.root) : "most ranks", hex16(right), why);
+        found.evidence = fmt::format(
+            "of {} rank {} holds {} where {} holds {}: {}", record.name, rank, hex16(it.hash_out),
+            rooted ? fmt::format("the root, rank {},", first.root) : "most ranks", hex16(right), why);
         return found;
       }
     }
@@ -238,22 +238,24 @@ class Audit {
     std::size_t i = 0;
     while (i < wanted.size() && i < got.size() && wanted[i]->collective.tag == got[i]->collective.tag) ++i;
     if (i == wanted.size() && i == got.size()) return std::nullopt;
-    const bool missing = got.size() < wanted.size(), extra = got.size() > wanted.size();
+    const bool missing = got.size()<wanted.size(), extra = got.size()> wanted.size();
     const Record& told = missing || i >= got.size() ? *wanted[i] : *got[i];
-    LedgerFinding found{missing ? "collective-missing" : extra ? "collective-extra" : "collective-order",
+    LedgerFinding found{missing ? "collective-missing"
+                        : extra ? "collective-extra"
+                                : "collective-order",
                         -1,
                         told.name,
                         i < wanted.size() ? call_text(wanted[i]->collective) : "nothing",
                         i < got.size() ? call_text(got[i]->collective) : "nothing",
                         "",
                         10 * static_cast<int>(Phase::control) + 5};
-    found.evidence = fmt::format("all ranks: call {} among those of the reference is \"{}\", there \"{}\"", i + 1,
-                                 found.actual, found.expected);
+    found.evidence = fmt::format("all ranks: call {} among those of the reference is \"{}\", there \"{}\"",
+                                 i + 1, found.actual, found.expected);
     return found;
   }
 
-  /// Calls of equal tag that another step or run made otherwise. Buckets are rebuilt after the first step, so of
-  /// them only the reduction is compared.
+  /// Calls of equal tag that another step or run made otherwise. Buckets are rebuilt after the first step, so
+  /// of them only the reduction is compared.
   std::optional<LedgerFinding> other_calls(const StepOfRun& other, const std::string& whose) const {
     for (const Record* record : ledgers_[0]) {
       for (const Record& each : other.ranks[0].records) {
@@ -262,7 +264,8 @@ class Audit {
         if (code.empty()) break;
         LedgerFinding found =
             made(code, -1, *record, 0, call_text(each.collective), call_text(record->collective));
-        found.evidence = fmt::format("all ranks call \"{}\", {} has \"{}\"", found.actual, whose, found.expected);
+        found.evidence =
+            fmt::format("all ranks call \"{}\", {} has \"{}\"", found.actual, whose, found.expected);
         return found;
       }
     }
@@ -289,10 +292,12 @@ Difference ledger_difference(const LedgerFinding& finding, int64_t step, int wor
   found.relative = std::numeric_limits<double>::infinity();
   const bool order = finding.code == "collective-order";
   const bool count = finding.code == "collective-missing" || finding.code == "collective-extra";
-  const std::string kind = order ? "order" : count ? "missing" : finding.code.starts_with("wrong") ? "value" : "bits";
-  found.divergence = {step,          name_of(Phase::collective), finding.rank,
-                      finding.name,  kind,                       finding.expected,
-                      finding.actual, ""};
+  const std::string kind = order                               ? "order"
+                           : count                             ? "missing"
+                           : finding.code.starts_with("wrong") ? "value"
+                                                               : "bits";
+  found.divergence = {step, name_of(Phase::collective), finding.rank,   finding.name,
+                      kind, finding.expected,           finding.actual, ""};
   found.divergence.sentence =
       fmt::format("They part at step {}, collective, {}: {}: expected {}, found {}.", step,
                   rank_text(finding.rank, world_size), finding.name, finding.expected, finding.actual);

@@ -1,6 +1,6 @@
 #pragma once
-// What the ledger of collectives must satisfy by itself, without a reference: all ranks call the same, results are
-// alike everywhere, a broadcast gives what its root sent.
+// What the ledger of collectives must satisfy by itself, without a reference: all ranks call the same,
+// results are alike everywhere, a broadcast gives what its root sent.
 
 #include <optional>
 #include <string>
@@ -15,11 +15,12 @@ struct LedgerFinding {
   int rank = -1;     ///< -1: all ranks
   std::string name;  ///< of the record: "all_gather loss.candidates"
   std::string expected, actual, evidence;
-  int place = 0;     ///< in the step, see Difference::place
+  int place = 0;  ///< in the step, see Difference::place
 };
 
-/// The first broken rule of a step, or nothing. `before` (the same run one step earlier) and `reference` (another
-/// run at the same step, of any layout) may be null; of a reference only collectives of equal tag are compared.
+/// The first broken rule of a step, or nothing. `before` (the same run one step earlier) and `reference`
+/// (another run at the same step, of any layout) may be null; of a reference only collectives of equal tag
+/// are compared.
 std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const StepOfRun* before,
                                           const StepOfRun* reference);
 

@@ -226,9 +226,12 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   if (plan_.matrix.question == Question::certificate) return;
   // Also of a run that failed: its trace up to there may say why.
   try {
-    result.mechanism =
-        sources_.compare_runs({dir_of(*first.reference), dir_of(*first.cell), {}, plan_.matrix.band,
-                               &first.reference->config, &first.cell->config});
+    result.mechanism = sources_.compare_runs({dir_of(*first.reference),
+                                              dir_of(*first.cell),
+                                              {},
+                                              plan_.matrix.band,
+                                              &first.reference->config,
+                                              &first.cell->config});
   } catch (const std::runtime_error& error) {
     if (!result.failure) result.failure = judge_failure("unreadable", first.cell->id, error.what());
   }

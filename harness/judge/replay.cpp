@@ -31,12 +31,13 @@ bool is_users(const RunField& field) { return field.spec.setter == Setter::user;
 
 std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, bool has_step) {
   static const RunConfig defaults;
-  std::string text = fmt::format("# Step {} of {}, again: does it part from {}?\n", step, cell.name, cell.reference_name);
+  std::string text =
+      fmt::format("# Step {} of {}, again: does it part from {}?\n", step, cell.name, cell.reference_name);
   text += fmt::format("name: replay\nquestion: mechanism\nseeds: {}\nranks: emulated\nforced_steps: [{}]\n",
                       cell.config.seed, step);
   if (has_step) text += "replay: rank-0.trace\n";
-  text += fmt::format("band: {{repeats: {}, factor: {}, floor: {}}}\n", matrix.band.repeats, matrix.band.factor,
-                      matrix.band.floor);
+  text += fmt::format("band: {{repeats: {}, factor: {}, floor: {}}}\n", matrix.band.repeats,
+                      matrix.band.factor, matrix.band.floor);
   std::string differs;
   for (const RunField& field : run_fields()) {
     if (!is_users(field) || field.spec.key == "ranks" || field.spec.key == "snapshot_steps") continue;
@@ -58,7 +59,9 @@ bool keep_step(const std::string& from, int64_t step, const std::string& to) {
   do {
     records = reader.next();
   } while (records && records->step != step);
-  const auto is_state = [](const Record& record) { return record.phase == Phase::snapshot && !record.payload.empty(); };
+  const auto is_state = [](const Record& record) {
+    return record.phase == Phase::snapshot && !record.payload.empty();
+  };
   if (!records || std::none_of(records->records.begin(), records->records.end(), is_state)) return false;
   TraceHeader header = reader.header();
   header.started_by = "replay";

@@ -13,9 +13,7 @@ Json rows(const std::vector<std::pair<std::string, std::string>>& pairs) {
   return list(pairs, [](const auto& pair) { return Json{{"key", pair.first}, {"value", pair.second}}; });
 }
 
-Json verdict(VerdictKind kind) {
-  return name_of(kind);
-}
+Json verdict(VerdictKind kind) { return name_of(kind); }
 
 Json interval(const Interval& i) {
   return {{"low", exact(i.low)}, {"high", exact(i.high)}, {"level", i.level}};
@@ -129,9 +127,12 @@ Json certificate(const Certificate& c) {
 }
 
 Json condition(const ConditionResult& c) {
-  return {{"text", c.text},         {"figures", c.figures},
-          {"state", name_of(c.state)}, {"value", exact(c.value)},
-          {"interval", interval(c.interval)}, {"cells", c.cells},
+  return {{"text", c.text},
+          {"figures", c.figures},
+          {"state", name_of(c.state)},
+          {"value", exact(c.value)},
+          {"interval", interval(c.interval)},
+          {"cells", c.cells},
           {"runs", c.runs}};
 }
 
@@ -242,23 +243,23 @@ Json summary(const Summary& s) {
 
 std::string results_to_json(const Results& r) {
   Json document = {{"schema_version", r.schema_version},
-                         {"name", r.name},
-                         {"config_file", r.config_file},
-                         {"question", name_of(r.question)},
-                         {"question_text", r.question_text},
-                         {"primary",
-                          {{"metric", r.primary.metric},
-                           {"margin", exact(r.primary.margin)},
-                           {"alpha", exact(r.primary.alpha)}}},
-                         {"steps", r.steps},
-                         {"seeds", r.seeds},
-                         {"summary", summary(r.summary)},
-                         {"verdicts", list(r.cells, cell)},
-                         {"references", list(r.references, reference)},
-                         {"certificate", optional(r.certificate, certificate)},
-                         {"claims", list(r.claims, claim)},
-                         {"provenance", rows(r.provenance)},
-                         {"rerun", r.rerun}};
+                   {"name", r.name},
+                   {"config_file", r.config_file},
+                   {"question", name_of(r.question)},
+                   {"question_text", r.question_text},
+                   {"primary",
+                    {{"metric", r.primary.metric},
+                     {"margin", exact(r.primary.margin)},
+                     {"alpha", exact(r.primary.alpha)}}},
+                   {"steps", r.steps},
+                   {"seeds", r.seeds},
+                   {"summary", summary(r.summary)},
+                   {"verdicts", list(r.cells, cell)},
+                   {"references", list(r.references, reference)},
+                   {"certificate", optional(r.certificate, certificate)},
+                   {"claims", list(r.claims, claim)},
+                   {"provenance", rows(r.provenance)},
+                   {"rerun", r.rerun}};
   if (r.detection) document["detection"] = detection(*r.detection);
   // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -21,10 +21,10 @@ struct Interval {
 /// The first point at which a run and its reference part.
 struct Divergence {
   int64_t step = 0;
-  std::string phase;     ///< name_of(Phase)
-  int rank = -1;         ///< -1: all ranks
-  std::string where;     ///< tensor, stream, control value or collective
-  std::string kind;      ///< "bits", "value", "missing", "order", "band", "shape"
+  std::string phase;  ///< name_of(Phase)
+  int rank = -1;      ///< -1: all ranks
+  std::string where;  ///< tensor, stream, control value or collective
+  std::string kind;   ///< "bits", "value", "missing", "order", "band", "shape"
   std::string expected, actual;
   std::string sentence;  ///< the same in words
 };
@@ -56,9 +56,9 @@ struct Mechanism {
   VerdictKind verdict = VerdictKind::inconclusive;
   std::optional<Divergence> first_divergence;
   std::optional<Cause> cause;
-  double band_used = 0;          ///< over all forced steps; > 1: outside
-  bool band_measured = false;    ///< false: "bound, not measured"
-  int64_t compared_steps = 0;    ///< of the free traces
+  double band_used = 0;        ///< over all forced steps; > 1: outside
+  bool band_measured = false;  ///< false: "bound, not measured"
+  int64_t compared_steps = 0;  ///< of the free traces
   std::vector<ForcedStep> forced;
   std::string sentence;
 };
@@ -67,10 +67,10 @@ struct Mechanism {
 struct MetricDifference {
   std::string metric;
   double reference_mean = 0, cell_mean = 0;
-  double mean = 0, sd = 0;       ///< of the paired differences
-  Interval interval;             ///< 1 - alpha, two-sided; from -infinity to +infinity if n < 2
+  double mean = 0, sd = 0;  ///< of the paired differences
+  Interval interval;        ///< 1 - alpha, two-sided; from -infinity to +infinity if n < 2
   bool higher_is_better = true;
-  bool has_direction = true;     ///< false: neither way is better, higher_is_better says nothing
+  bool has_direction = true;  ///< false: neither way is better, higher_is_better says nothing
 };
 
 struct Outcome {
@@ -79,25 +79,25 @@ struct Outcome {
   double margin = 0, alpha = 0.05;
   int n = 0;
   MetricDifference primary;
-  Interval equivalence;          ///< 1 - 2 alpha: inside +- margin means equivalent; infinite if n < 2
-  double power = 0;              ///< to be found equivalent if the true difference is 0, at this sd and n
+  Interval equivalence;  ///< 1 - 2 alpha: inside +- margin means equivalent; infinite if n < 2
+  double power = 0;      ///< to be found equivalent if the true difference is 0, at this sd and n
   /// To decide with probability 0.8 at this sd, if the true difference is 0; where n seeds were that many and
   /// did not decide, if it is the one measured. 0: decided already; 2: one seed shows no spread; 10,000: that
   /// many or more.
   int seeds_needed = 0;
   std::vector<int64_t> seeds;
-  std::vector<double> differences;          ///< by seed
-  std::vector<MetricDifference> others;     ///< the other metrics, primary left out
-  std::string sentence;          ///< says where metrics disagree in sign
+  std::vector<double> differences;       ///< by seed
+  std::vector<MetricDifference> others;  ///< the other metrics, primary left out
+  std::string sentence;                  ///< says where metrics disagree in sign
 };
 
 /// Bitwise agreement of the emulated run and a prefix on real ranks.
 struct Certification {
-  bool wanted = false;           ///< false: nothing to certify (real ranks, one process)
-  int64_t steps = 0;             ///< agreed bit for bit
+  bool wanted = false;  ///< false: nothing to certify (real ranks, one process)
+  int64_t steps = 0;    ///< agreed bit for bit
   int64_t asked = 0;
   int64_t seed = 0;
-  std::string backend;           ///< "gloo"
+  std::string backend;  ///< "gloo"
   std::optional<Divergence> divergence;
 };
 
@@ -115,9 +115,9 @@ struct Failure {
 
 /// Median and band over seeds, by step.
 struct CurveBand {
-  std::string metric;            ///< loss_over_log_n, accuracy_24
+  std::string metric;  ///< loss_over_log_n, accuracy_24
   std::vector<int64_t> steps;
-  std::vector<double> median, low, high;   ///< low, high: smallest and largest seed
+  std::vector<double> median, low, high;  ///< low, high: smallest and largest seed
 };
 
 /// What a step of a cell costs: of the forced run, mean over its steps.
@@ -128,9 +128,9 @@ struct StepCosts {
 };
 
 struct CellResult {
-  std::string scenario;          ///< the cell's name
-  std::string reference;         ///< the reference's name
-  std::string run;               ///< id of the run of the first seed
+  std::string scenario;   ///< the cell's name
+  std::string reference;  ///< the reference's name
+  std::string run;        ///< id of the run of the first seed
   std::string reference_run;
   VerdictKind verdict = VerdictKind::inconclusive;  ///< the answer to the matrix's question
   std::vector<VerdictKind> expected;
@@ -140,13 +140,13 @@ struct CellResult {
   std::optional<Outcome> outcome;
   Certification certification;
   std::optional<Failure> failure;
-  std::optional<Cause> cause;    ///< of the failure; that of a divergence stands in the mechanism
+  std::optional<Cause> cause;  ///< of the failure; that of a divergence stands in the mechanism
   std::vector<CurveBand> curves;
-  std::vector<std::pair<std::string, std::string>> settings;   ///< axis -> value
-  std::vector<std::pair<std::string, std::string>> config;     ///< dotted key -> value, every field
-  std::optional<StepCosts> costs;  ///< where the question is the certificate
-  std::string rerun;             ///< the command that repeats just this
-  std::string replay;            ///< the command that repeats the first step that differs; empty: none was kept
+  std::vector<std::pair<std::string, std::string>> settings;  ///< axis -> value
+  std::vector<std::pair<std::string, std::string>> config;    ///< dotted key -> value, every field
+  std::optional<StepCosts> costs;                             ///< where the question is the certificate
+  std::string rerun;                                          ///< the command that repeats just this
+  std::string replay;  ///< the command that repeats the first step that differs; empty: none was kept
 };
 
 struct ReferenceResult {
@@ -158,19 +158,20 @@ struct ReferenceResult {
 
 /// One loss at one number of ranks against its plain reference in one process: the worst of all its cases.
 struct CertificateRow {
-  std::string loss;           ///< "infonce global": form and candidates
+  std::string loss;  ///< "infonce global": form and candidates
   int world_size = 1;
   int cases = 0, certified = 0;
-  double worst = 0;           ///< largest |g - g_ref| / allowed over cases, forced steps and parameter groups
-  std::string worst_cell;     ///< its name
+  double worst = 0;        ///< largest |g - g_ref| / allowed over cases, forced steps and parameter groups
+  std::string worst_cell;  ///< its name
   int64_t worst_step = 0;
   GradientSignature worst_group;
-  StepCosts costs;            ///< the median case's, each by itself
-  double time_to_local = 0;   ///< seconds over those of the same cases with local negatives; NaN if there are none
+  StepCosts costs;  ///< the median case's, each by itself
+  double time_to_local =
+      0;  ///< seconds over those of the same cases with local negatives; NaN if there are none
 };
 
 struct Certificate {
-  double exact = 0;           ///< allowed is this times max(|g_ref|, |sum of |row contributions||)
+  double exact = 0;  ///< allowed is this times max(|g_ref|, |sum of |row contributions||)
   std::vector<int64_t> steps;
   std::vector<CertificateRow> rows;
 };
@@ -179,11 +180,11 @@ enum class ClaimState { holds, does_not_hold, undecided, not_testable };
 
 /// One condition of a claim, with its figures.
 struct ConditionResult {
-  std::string text;           ///< what must be so, in words
-  std::string figures;        ///< what was found, in words
+  std::string text;                          ///< what must be so, in words
+  std::string figures;                       ///< what was found, in words
   ClaimState state = ClaimState::undecided;  ///< never not_testable
-  double value = 0;           ///< NaN where the answer is a word
-  Interval interval;          ///< both ends the value where it has no spread
+  double value = 0;                          ///< NaN where the answer is a word
+  Interval interval;                         ///< both ends the value where it has no spread
   std::vector<std::string> cells, runs;      ///< that show it: names, ids of their first seed's runs
 };
 
@@ -192,26 +193,26 @@ struct ClaimResult {
   ClaimState state = ClaimState::undecided;
   std::optional<ClaimState> expected;
   bool as_expected = true;
-  std::string reason;         ///< why it cannot be tested here, or what stands in the way
+  std::string reason;  ///< why it cannot be tested here, or what stands in the way
   std::vector<ConditionResult> conditions;
-  std::vector<std::string> shows;            ///< cells
+  std::vector<std::string> shows;  ///< cells
 };
 
 /// A share of a detection matrix's trials.
 struct DetectionRate {
-  std::string what;              ///< "caught"
+  std::string what;  ///< "caught"
   int64_t hits = 0, of = 0;
-  Interval interval;             ///< Clopper-Pearson
-  double asked = -1;             ///< the least share of hits, or the most; negative: nothing is asked
+  Interval interval;  ///< Clopper-Pearson
+  double asked = -1;  ///< the least share of hits, or the most; negative: nothing is asked
   bool at_most = false;
   bool enough = true;
 };
 
 /// The trials of one mutant, or of all pairs.
 struct DetectionRow {
-  std::string mutant, report;    ///< report: the public one that it stands for, "owner/repository#number"
+  std::string mutant, report;  ///< report: the public one that it stands for, "owner/repository#number"
   int trials = 0, caught = 0;
-  int exact_step = 0, exact_place = 0, exact = 0;   ///< of the caught: step, place, both
+  int exact_step = 0, exact_place = 0, exact = 0;  ///< of the caught: step, place, both
   int right_cause = 0, wrong_cause = 0;
   int by_loss_curve = 0;         ///< what a comparison of the loss curves would have found
   std::vector<int> first_found;  ///< by detector: the trials that it was the first to show
@@ -225,22 +226,22 @@ struct DetectionMiss {
 /// Which planted faults were found and named, and what clean pairs raised.
 struct Detection {
   std::vector<std::string> detectors;
-  std::vector<DetectionRow> rows;     ///< mutants in the table's order, then "pairs"
+  std::vector<DetectionRow> rows;  ///< mutants in the table's order, then "pairs"
   std::vector<DetectionRate> rates;
   std::vector<DetectionMiss> misses;
   int64_t clean = 0, false_alarms = 0;
-  double loss_tolerance = 0;          ///< relative, of the loss curves
-  bool passed = true;                 ///< every rate is enough
+  double loss_tolerance = 0;  ///< relative, of the loss curves
+  bool passed = true;         ///< every rate is enough
 };
 
 struct Summary {
   int cells = 0, as_expected = 0, failed = 0, undecided = 0, power_controls = 0, power_controls_caught = 0;
   int runs = 0, runs_reused = 0;
   int exit_code = 0;
-  bool can_tell = true;          ///< false: a power control was not divergent
-  bool margin_refused = false;   ///< the margin exceeds half of the effect that a power control shows
-  std::string margin_text;       ///< why, with the figures
-  std::string sentence;          ///< the report's first line
+  bool can_tell = true;         ///< false: a power control was not divergent
+  bool margin_refused = false;  ///< the margin exceeds half of the effect that a power control shows
+  std::string margin_text;      ///< why, with the figures
+  std::string sentence;         ///< the report's first line
 };
 
 struct Results {

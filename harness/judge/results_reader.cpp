@@ -10,24 +10,16 @@ namespace {
 
 using namespace results_fields;
 
-std::string text(const Json& json, const char* key) {
-  return json.at(key).get<std::string>();
-}
+std::string text(const Json& json, const char* key) { return json.at(key).get<std::string>(); }
 int64_t integer(const Json& json, const char* key) {
   const Json& value = json.at(key);
   if (!value.is_number_integer())
     throw std::runtime_error(fmt::format("{} is {}, not an integer", key, value.dump()));
   return value.get<int64_t>();
 }
-int small(const Json& json, const char* key) {
-  return static_cast<int>(integer(json, key));
-}
-bool flag(const Json& json, const char* key) {
-  return json.at(key).get<bool>();
-}
-int64_t read_integer(const Json& json) {
-  return json.get<int64_t>();
-}
+int small(const Json& json, const char* key) { return static_cast<int>(integer(json, key)); }
+bool flag(const Json& json, const char* key) { return json.at(key).get<bool>(); }
+int64_t read_integer(const Json& json) { return json.get<int64_t>(); }
 
 std::vector<std::pair<std::string, std::string>> read_rows(const Json& json) {
   return read_list(json, [](const Json& row) { return std::pair(text(row, "key"), text(row, "value")); });
@@ -183,8 +175,8 @@ Certificate read_certificate(const Json& j) {
 
 ClaimState read_claim_state(const Json& json) {
   const std::string name = json.get<std::string>();
-  for (const ClaimState state : {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided,
-                                 ClaimState::not_testable}) {
+  for (const ClaimState state :
+       {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided, ClaimState::not_testable}) {
     if (name == name_of(state)) return state;
   }
   throw std::runtime_error("unknown state of a claim \"" + name + "\"");

@@ -153,9 +153,10 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
   if (evidence.failure || (run.role != RunRole::reference && run.role != RunRole::cell)) return evidence;
   for (const RankFile& file : files) {
     if (file.result.steps_done >= steps_to_run(run.config)) continue;
-    evidence.failure = failure_of(run, "lost", file.result.rank,
-                                  fmt::format("rank {} says that it finished, after {} of {} steps",
-                                              file.result.rank, file.result.steps_done, steps_to_run(run.config)));
+    evidence.failure =
+        failure_of(run, "lost", file.result.rank,
+                   fmt::format("rank {} says that it finished, after {} of {} steps", file.result.rank,
+                               file.result.steps_done, steps_to_run(run.config)));
     evidence.failure->step = file.result.steps_done;
     return evidence;
   }

@@ -17,9 +17,7 @@ double student_quantile(double probability, int n) {
   return boost::math::quantile(boost::math::students_t(n - 1), probability);
 }
 
-double normal_cdf(double z) {
-  return boost::math::cdf(boost::math::normal(), z);
-}
+double normal_cdf(double z) { return boost::math::cdf(boost::math::normal(), z); }
 
 /// Expectation of f(s / sigma) over s / sigma in [0, most], s the standard deviation of n normal values.
 /// With x = s / sigma * sqrt(v), v = n - 1, x is chi with v degrees of freedom. Its density is narrow

@@ -171,11 +171,21 @@ Sorted sort_cells(const Results& results) {
       sorted.failed.push_back(&cell);
     } else if (!cell.power_control) {
       switch (cell.verdict) {
-        case VerdictKind::identical: sorted.identical.push_back(&cell); break;
-        case VerdictKind::within_envelope: sorted.within.push_back(&cell); break;
-        case VerdictKind::equivalent: sorted.equivalent.push_back(&cell); break;
-        case VerdictKind::divergent: sorted.divergent.push_back(&cell); break;
-        default: sorted.undecided.push_back(&cell); break;
+        case VerdictKind::identical:
+          sorted.identical.push_back(&cell);
+          break;
+        case VerdictKind::within_envelope:
+          sorted.within.push_back(&cell);
+          break;
+        case VerdictKind::equivalent:
+          sorted.equivalent.push_back(&cell);
+          break;
+        case VerdictKind::divergent:
+          sorted.divergent.push_back(&cell);
+          break;
+        default:
+          sorted.undecided.push_back(&cell);
+          break;
       }
     }
   }
@@ -236,11 +246,12 @@ std::vector<std::string> certificate_sentences(const Results& results, const Sor
     if (row.certified == row.cases && row.cases > 0 && (!worst || row.worst > worst->worst)) worst = &row;
   }
   if (certified > 0 && worst) {
-    all.push_back(fmt::format(
-        "{} of {} cases are certified: their gradients are those of the plain reference in one process to {:g} of "
-        "their size; at most {:.2g} of that is used, by {} with {} rank{}.",
-        certified, results.cells.size(), results.certificate->exact, worst->worst, worst->loss,
-        worst->world_size, worst->world_size == 1 ? "" : "s"));
+    all.push_back(
+        fmt::format("{} of {} cases are certified: their gradients are those of the plain reference in one "
+                    "process to {:g} of "
+                    "their size; at most {:.2g} of that is used, by {} with {} rank{}.",
+                    certified, results.cells.size(), results.certificate->exact, worst->worst, worst->loss,
+                    worst->world_size, worst->world_size == 1 ? "" : "s"));
   }
   add(all, each_of(sorted.divergent, "are not certified", mechanism_divergence));
   add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
@@ -260,7 +271,8 @@ std::vector<std::string> claim_sentences(const Results& results) {
   std::vector<std::string> parts;
   const auto add_part = [&](ClaimState state, const char* one, const char* several) {
     const auto count = std::ranges::count(results.claims, state, &ClaimResult::state);
-    if (count > 0) parts.push_back(fmt::format("{} {}", claims_in(results, state), count == 1 ? one : several));
+    if (count > 0)
+      parts.push_back(fmt::format("{} {}", claims_in(results, state), count == 1 ? one : several));
   };
   add_part(ClaimState::holds, "holds", "hold");
   add_part(ClaimState::does_not_hold, "does not hold", "do not hold");
@@ -281,10 +293,14 @@ std::string sentence_of(const Results& results, const Summary& summary) {
   add(all, each_of(sorted.failed, "failed", failure_in_words));
   add(all, each_of(sorted.uncertified, "part from their real ranks",
                    [](const CellResult& cell) { return cell.scenario + ": " + cell.mechanism->sentence; }));
-  if (!results.claims.empty()) add(all, claim_sentences(results));
-  else if (results.certificate) add(all, certificate_sentences(results, sorted));
-  else if (asks_outcome(results.question)) add(all, outcome_sentences(sorted));
-  else add(all, mechanism_sentences(sorted));
+  if (!results.claims.empty())
+    add(all, claim_sentences(results));
+  else if (results.certificate)
+    add(all, certificate_sentences(results, sorted));
+  else if (asks_outcome(results.question))
+    add(all, outcome_sentences(sorted));
+  else
+    add(all, mechanism_sentences(sorted));
   if (summary.can_tell) add(all, controls);
   std::string text;
   for (const std::string& sentence : all) {

@@ -61,11 +61,13 @@ Finding judge_one(const RunEnds& ends, const RankEnd& end) {
   if (testimony.kind == Testimony::Kind::failed) return thrown(end.rank, testimony);
   if (end.signal != 0) return {true, end.killed_by_us, end.rank, "died", signal_text(end.signal), {}};
   switch (testimony.kind) {
-    case Testimony::Kind::unreadable: return {true, false, end.rank, "died", testimony.message, {}};
+    case Testimony::Kind::unreadable:
+      return {true, false, end.rank, "died", testimony.message, {}};
     case Testimony::Kind::none:
       return {true, false, end.rank, "died", fmt::format("exited with status {} without a result", end.code),
               {}};
-    default: break;
+    default:
+      break;
   }
   if (end.code == 0) return {};
   return {true, false, end.rank, "died", fmt::format("exited with status {} after it had finished", end.code),

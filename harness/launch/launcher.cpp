@@ -105,8 +105,8 @@ Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdenti
       continue;
     }
     runs_.push_back(&run);
-    // Threads of emulated ranks wait for each other as processes do: two such runs side by side take longer than one after
-    // the other.
+    // Threads of emulated ranks wait for each other as processes do: two such runs side by side take longer
+    // than one after the other.
     jobs.push_back({run.id, run.needs, run.estimate_s, run.config.layout.world_size});
   }
   queue_.emplace(std::move(jobs), slots_for(options));
@@ -187,8 +187,11 @@ void Launch::handle(const ParentEvent& event) {
       going.watch = RunWatch(going.facts.world_size, going.started_at);
       tell({RunEvent::Kind::started, going.run->id, 0, steps_to_run(going.run->config)});
       break;
-    case ParentEvent::Kind::exit: handle_exit(going, event); break;
-    default: throw MachineError(event.run + ": its ranks cannot be started: " + event.message);
+    case ParentEvent::Kind::exit:
+      handle_exit(going, event);
+      break;
+    default:
+      throw MachineError(event.run + ": its ranks cannot be started: " + event.message);
   }
 }
 

@@ -60,8 +60,10 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(STDERR_FILENO, STDOUT_FILENO);  // lockstep's output is data; whatever libraries print is not
-  if (socket == kSocketInParent) ::fcntl(socket, F_SETFD, 0);
-  else ::dup2(socket, kSocketInParent);
+  if (socket == kSocketInParent)
+    ::fcntl(socket, F_SETFD, 0);
+  else
+    ::dup2(socket, kSocketInParent);
   ::close_range(kSocketInParent + 1, ~0U, 0);
   ::execve(program, arguments, environment);
   ::_exit(kExecFailed);
@@ -115,8 +117,10 @@ void ParentProcess::gone() {
     const int status = reap();
     if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
       how = "killed by signal " + std::to_string(WTERMSIG(status));
-    else if (WIFEXITED(status)) how = "exit status " + std::to_string(WEXITSTATUS(status));
-    else how = "killed";
+    else if (WIFEXITED(status))
+      how = "exit status " + std::to_string(WEXITSTATUS(status));
+    else
+      how = "killed";
   }
   throw MachineError(program_ + ": the rank parent ended before its runs did (" + how + ")");
 }

@@ -52,7 +52,9 @@ std::string to_line(const ParentCommand& command) {
     case ParentCommand::Op::kill:
       message = {{"op", "kill"}, {"run", command.run}, {"signal", command.signal}};
       break;
-    case ParentCommand::Op::quit: message = {{"op", "quit"}}; break;
+    case ParentCommand::Op::quit:
+      message = {{"op", "quit"}};
+      break;
   }
   return message.dump() + "\n";
 }
@@ -60,14 +62,18 @@ std::string to_line(const ParentCommand& command) {
 std::string to_line(const ParentEvent& event) {
   json message;
   switch (event.kind) {
-    case ParentEvent::Kind::ready: message = {{"event", "ready"}}; break;
+    case ParentEvent::Kind::ready:
+      message = {{"event", "ready"}};
+      break;
     case ParentEvent::Kind::started:
       message = {{"event", "started"}, {"run", event.run}, {"pids", event.pids}};
       break;
     case ParentEvent::Kind::exit:
       message = {{"event", "exit"}, {"run", event.run}, {"rank", event.rank}};
-      if (event.signal != 0) message["signal"] = event.signal;
-      else message["code"] = event.code;
+      if (event.signal != 0)
+        message["signal"] = event.signal;
+      else
+        message["code"] = event.code;
       break;
     case ParentEvent::Kind::refused:
       message = {{"event", "refused"}, {"run", event.run}, {"message", event.message}};
@@ -113,8 +119,10 @@ ParentEvent event_from_line(const std::string& line) {
   } else if (kind == "exit") {
     event.kind = ParentEvent::Kind::exit;
     event.rank = field<int>(message, "rank", line);
-    if (message.contains("signal")) event.signal = field<int>(message, "signal", line);
-    else event.code = field<int>(message, "code", line);
+    if (message.contains("signal"))
+      event.signal = field<int>(message, "signal", line);
+    else
+      event.code = field<int>(message, "code", line);
   } else if (kind == "refused") {
     event.kind = ParentEvent::Kind::refused;
     event.message = field<std::string>(message, "message", line);

@@ -22,10 +22,12 @@ Layout meant_layout(const RunConfig& config) {
 Negatives resolved_negatives(const RunConfig& config) {
   const Layout layout = meant_layout(config);
   switch (config.negatives) {
-    case Negatives::adaptive_as_written: return as_written(layout);
+    case Negatives::adaptive_as_written:
+      return as_written(layout);
     case Negatives::adaptive:
       return layout.global_batch() >= kEnoughCandidates ? Negatives::global : Negatives::layer;
-    default: return config.negatives;
+    default:
+      return config.negatives;
   }
 }
 

@@ -50,9 +50,9 @@ class Checker {
                     "out divergent");
     }
     if (!outcome && std::any_of(cells.begin(), cells.end(), controls)) {
-      problems_.add(source_.place_of("power_controls"),
-                    fmt::format("power controls are judged by their outcome; the question is {}",
-                                name_of(question)));
+      problems_.add(
+          source_.place_of("power_controls"),
+          fmt::format("power controls are judged by their outcome; the question is {}", name_of(question)));
     }
     check_question(question);
     if (outcome && source_.matrix.seeds.size() < 2 && !source_.set_keys.contains("seeds")) {
@@ -74,9 +74,9 @@ class Checker {
       problems_.add(source_.place_of("question"), "the question of claims needs a section claims");
     }
     if (question != Question::claims && !matrix.claims.empty()) {
-      problems_.add(source_.place_of("claims"),
-                    fmt::format("claims are judged by the question of claims; the question is {}",
-                                name_of(question)));
+      problems_.add(
+          source_.place_of("claims"),
+          fmt::format("claims are judged by the question of claims; the question is {}", name_of(question)));
     }
   }
 
@@ -263,11 +263,12 @@ class Checker {
   void check_fault(const RunConfig& config, const MutantConfig& mutant, const std::string& key) {
     if (mutant.name == "none") return;
     if (mutant.rank >= config.layout.world_size) {
-      add(key + ".rank", fmt::format("{}.rank {} of {} ranks (0 to {})", key, mutant.rank, config.layout.world_size,
-                                     config.layout.world_size - 1));
+      add(key + ".rank", fmt::format("{}.rank {} of {} ranks (0 to {})", key, mutant.rank,
+                                     config.layout.world_size, config.layout.world_size - 1));
     }
     if (mutant.step >= config.steps) {
-      add(key + ".step", fmt::format("{}.step {} is never reached in {} steps", key, mutant.step, config.steps));
+      add(key + ".step",
+          fmt::format("{}.step {} is never reached in {} steps", key, mutant.step, config.steps));
     }
     if (mutant.name == "grad_scale" && mutant.factor == 1.0) {
       add(key + ".factor", fmt::format("grad_scale with {}.factor 1 changes nothing", key));

@@ -37,7 +37,11 @@ const std::array<KindSpec, 6>& kinds() {
       {"value", Kind::value, {"of", "within"}, {}, {}},
       {"ratio", Kind::ratio, {"of", "within"}, {"to"}, {}},
       {"gradient", Kind::gradient, {"group", "within"}, {"of"}, {}},
-      {"mechanism", Kind::mechanism, {"is"}, {}, {"identical", "within_envelope", "divergent", "inconclusive"}},
+      {"mechanism",
+       Kind::mechanism,
+       {"is"},
+       {},
+       {"identical", "within_envelope", "divergent", "inconclusive"}},
       {"rule", Kind::rule, {"at", "gives"}, {}, {"local", "global", "layer"}},
   }};
   return specs;
@@ -156,10 +160,10 @@ class ClaimReader {
     if (spec == specs.end()) {
       Names names;
       for (const KindSpec& each : specs) names.push_back(each.key);
-      problems_.add(head.place,
-                    fmt::format("a condition begins with {}, not {}", fmt::join(names, ", "),
-                                in_quotes(head.text)),
-                    nearest(head.text, names));
+      problems_.add(
+          head.place,
+          fmt::format("a condition begins with {}, not {}", fmt::join(names, ", "), in_quotes(head.text)),
+          nearest(head.text, names));
       return out;
     }
     out.kind = spec->kind;
@@ -224,7 +228,8 @@ class ClaimReader {
 
   void read_within(const YamlNode& value, const YamlNode& key, Condition& out) {
     const bool pair = value.is_sequence() && value.items.size() == 2;
-    if (!pair || !parse_double(value.items[0].text, out.low) || !parse_double(value.items[1].text, out.high)) {
+    if (!pair || !parse_double(value.items[0].text, out.low) ||
+        !parse_double(value.items[1].text, out.high)) {
       problems_.add(value.place.line > 0 ? value.place : key.place,
                     "within must be two numbers, [lowest, highest]");
     } else if (out.low > out.high) {
@@ -283,7 +288,8 @@ void check_claims(const std::vector<Claim>& claims, const std::vector<Cell>& cel
     }
     for (const std::string& name : claim.shows) {
       if (has(all, name)) continue;
-      problems.add(claim.place, fmt::format("the matrix has no cell {}", in_quotes(name)), nearest(name, all));
+      problems.add(claim.place, fmt::format("the matrix has no cell {}", in_quotes(name)),
+                   nearest(name, all));
     }
   }
 }

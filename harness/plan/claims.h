@@ -14,8 +14,8 @@ struct Cell;
 /// One condition. Each kind is a map whose first key names it:
 ///
 ///   {outcome: CELL, is: worse, metric: accuracy_24, against: CELL, margin: 0.03}
-///       The paired difference to the reference, or to another cell, by the matrix's test: better, worse, higher,
-///       lower, equivalent or different.
+///       The paired difference to the reference, or to another cell, by the matrix's test: better, worse,
+///       higher, lower, equivalent or different.
 ///   {value: METRIC, of: CELL, within: [0, 0.1]}
 ///       The mean over seeds, with its interval.
 ///   {ratio: METRIC, of: CELL, to: CELL, within: [1.15, 1.25]}
@@ -26,13 +26,14 @@ struct Cell;
 ///   {rule: adaptive_as_written, at: 4x6, gives: layer}
 ///       What a rule makes of a layout: no run is needed.
 ///
-/// A metric is one of the run's, `train_CURVE` (a curve's mean over the last steps), `first_CURVE` (its first value),
-/// `seconds` (of training), or the difference `A - B` of two of them.
+/// A metric is one of the run's, `train_CURVE` (a curve's mean over the last steps), `first_CURVE` (its first
+/// value), `seconds` (of training), or the difference `A - B` of two of them.
 struct Condition {
   enum class Kind { outcome, value, ratio, gradient, mechanism, rule } kind = Kind::outcome;
   std::string cell;     ///< of rules: the layout
   std::string against;  ///< the other cell; empty: the cell's reference
-  std::string metric;   ///< of outcomes, empty: the primary one; of gradients ratio, cosine or residual; of rules the rule
+  std::string metric;   ///< of outcomes, empty: the primary one; of gradients ratio, cosine or residual; of
+                        ///< rules the rule
   std::string group;    ///< of gradients
   std::vector<std::string> is;  ///< the words that make it true
   double low = 0, high = 0;     ///< of `within`
@@ -45,14 +46,15 @@ struct Claim {
   std::vector<Condition> conditions;  ///< all must be true
   std::vector<std::string> shows;     ///< further cells that belong to it
   std::string not_testable;           ///< why it cannot be tested here; empty: it can
-  std::string expected;               ///< "holds", "does not hold", "undecided", "not testable here"; empty: any
+  std::string expected;  ///< "holds", "does not hold", "undecided", "not testable here"; empty: any
   Place place;
 };
 
 /// Reads the section `claims`. Reports what is wrong by place.
 std::vector<Claim> read_claims(const YamlNode& node, Problems& problems);
 
-/// Reports claims that name cells which the matrix has not, with the nearest name. References may be named too.
+/// Reports claims that name cells which the matrix has not, with the nearest name. References may be named
+/// too.
 void check_claims(const std::vector<Claim>& claims, const std::vector<Cell>& cells, Problems& problems);
 
 /// Every cell or reference that a claim names.

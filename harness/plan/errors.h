@@ -10,8 +10,8 @@ namespace lockstep {
 /// One mistake of the user's, with its place: "file:line:column: problem; did you mean X?".
 struct ConfigProblem {
   std::string file;
-  int line = 0;            ///< from 1; 0: no place (a command-line option)
-  int column = 0;          ///< from 1
+  int line = 0;    ///< from 1; 0: no place (a command-line option)
+  int column = 0;  ///< from 1
   std::string message;
   std::string suggestion;  ///< nearest valid word, or empty
   std::string text() const;

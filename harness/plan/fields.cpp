@@ -22,14 +22,8 @@ constexpr Range kSteps{1, 1e9, false, false};
 constexpr Range kSeed{0, kMostExact, false, false};
 
 // The member's own spelling is its key.
-#define RUN(member, ...)                                                       \
-  {                                                                            \
-    {#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return &c.member; } \
-  }
-#define MATRIX(member, ...)                                                 \
-  {                                                                         \
-    {#member, __VA_ARGS__}, [](Matrix& m) -> FieldRef { return &m.member; } \
-  }
+#define RUN(member, ...) {{#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return &c.member; }}
+#define MATRIX(member, ...) {{#member, __VA_ARGS__}, [](Matrix& m) -> FieldRef { return &m.member; }}
 constexpr Setter kPlanner = Setter::internal;
 
 const RunField kRunFields[] = {
@@ -52,7 +46,8 @@ const RunField kRunFields[] = {
     RUN(data.seed, kSeed, "", "of the generated series, not of the run; of source synthetic"),
     RUN(data.correlation, Range{0, 1, false, true}, "",
         "between the pairs of one block; of source synthetic"),
-    RUN(data.block, from(1), "pairs", "pairs that are alike and stay together on a rank; of source synthetic"),
+    RUN(data.block, from(1), "pairs",
+        "pairs that are alike and stay together on a rank; of source synthetic"),
     RUN(layout, kAny, "", "VxB: V ranks of B rows each"),
     RUN(ranks, kAny, "", "threads of one process (emulated), or one process a rank on Gloo (real)"),
     RUN(steps, kSteps, "steps", "length of a run"),
@@ -60,22 +55,27 @@ const RunField kRunFields[] = {
         Words::any, kPlanner),
     RUN(seed, kSeed, "", "of the run: initial weights, order of samples, noise", Words::any, kPlanner),
     RUN(loss, kAny, "", "form of the loss", Words::losses),
-    RUN(negatives, kAny, "", "candidates of the loss: rows of the rank itself or of all ranks, explicit ones, or both"),
+    RUN(negatives, kAny, "",
+        "candidates of the loss: rows of the rank itself or of all ranks, explicit ones, or both"),
     RUN(layer.count, from(1), "negatives", "explicit negatives of each row"),
-    RUN(layer.layers, from(0), "", "layers of the action head whose predictions are negatives; []: 0, n/3, n/2, n - 2"),
+    RUN(layer.layers, from(0), "",
+        "layers of the action head whose predictions are negatives; []: 0, n/3, n/2, n - 2"),
     RUN(layer.as_written, kAny, "", "explicit negatives as people were told, with their mistakes"),
     RUN(model.width, from(1), "", "of the encodings"),
     RUN(model.hidden, from(1), "", "of the hidden layers"),
-    RUN(model.action_layers, from(1), "layers", "of the action head that explicit negatives are predicted by"),
-    RUN(tile_columns, from(1), "candidates", "energies of so many candidates are held at once, in two passes"),
+    RUN(model.action_layers, from(1), "layers",
+        "of the action head that explicit negatives are predicted by"),
+    RUN(tile_columns, from(1), "candidates",
+        "energies of so many candidates are held at once, in two passes"),
     RUN(mask_duplicates, kAny, "", "candidates with the row's own sample id are no negatives"),
     RUN(invalid_rows, kFraction, "", "share of the rows, keyed by sample, that do not count in the loss"),
     RUN(rows, kAny, "", "how a step's rows are dealt: equally, unequally, or none to the last rank"),
     RUN(accumulation, from(1), "micro-steps", "each rank's rows of a step are taken in so many parts"),
     RUN(precision, kAny, "", "of parameters, energies and gradients"),
-    RUN(running_stats, kAny, "", "keep a running mean of energies, summed over ranks and broadcast by rank 0"),
-    RUN(oracle_world, from(0), "ranks", "one process computes, by the loss's plain reference, what so many ranks mean",
-        Words::any, kPlanner),
+    RUN(running_stats, kAny, "",
+        "keep a running mean of energies, summed over ranks and broadcast by rank 0"),
+    RUN(oracle_world, from(0), "ranks",
+        "one process computes, by the loss's plain reference, what so many ranks mean", Words::any, kPlanner),
     RUN(temperature, kPositive, "", "initial value of the learned temperature"),
     RUN(dropout, kFraction, "", "probability to drop, in the energy head"),
     RUN(context_noise, kNotNegative, "standard deviations", "noise on the context's standardised channels"),
@@ -122,7 +122,8 @@ const RunField kRunFields[] = {
 const MatrixField kMatrixFields[] = {
     MATRIX(name, kAny, "", "name of the matrix and of its folder under out/", Words::name),
     MATRIX(question, kAny, "",
-           "are the same numbers computed, does it learn the same, are losses exact, which planted faults are found, "
+           "are the same numbers computed, does it learn the same, are losses exact, which planted faults "
+           "are found, "
            "what of what was told holds"),
     MATRIX(primary.metric, kAny, "", "the metric that the outcome is judged by", Words::name),
     MATRIX(primary.margin, kPositive, "units of the metric", "differences within ± margin count as equal"),
@@ -144,8 +145,8 @@ const MatrixField kMatrixFields[] = {
     MATRIX(detection.steps, Range{2, 1000}, "steps",
            "length of a detection matrix's runs; clean ones have 1 to so many"),
     MATRIX(detection.draw_seed, kSeed, "", "what a detection matrix draws follows from it"),
-    MATRIX(replay, kAny, "", "trace of a kept step: that step alone is computed, from the state that it holds",
-           Words::path),
+    MATRIX(replay, kAny, "",
+           "trace of a kept step: that step alone is computed, from the state that it holds", Words::path),
     MATRIX(allow_unequal_batch, kAny, "", "a cell may have another global batch than its reference"),
 };
 #undef RUN

@@ -81,9 +81,7 @@ Matrix read_matrix(const std::string& file, const Overrides& overrides) {
   return parse_matrix(text.str(), file, overrides);
 }
 
-bool asks_outcome(Question question) {
-  return question == Question::outcome || question == Question::claims;
-}
+bool asks_outcome(Question question) { return question == Question::outcome || question == Question::claims; }
 
 bool derives_reference(Question question) {
   return question == Question::certificate || question == Question::detection;
@@ -95,23 +93,34 @@ std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell) {
 
 const char* name_of(VerdictKind kind) {
   switch (kind) {
-    case VerdictKind::identical: return "identical";
-    case VerdictKind::within_envelope: return "within_envelope";
-    case VerdictKind::equivalent: return "equivalent";
-    case VerdictKind::divergent: return "divergent";
-    case VerdictKind::inconclusive: return "inconclusive";
-    case VerdictKind::failed: return "failed";
+    case VerdictKind::identical:
+      return "identical";
+    case VerdictKind::within_envelope:
+      return "within_envelope";
+    case VerdictKind::equivalent:
+      return "equivalent";
+    case VerdictKind::divergent:
+      return "divergent";
+    case VerdictKind::inconclusive:
+      return "inconclusive";
+    case VerdictKind::failed:
+      return "failed";
   }
   return "?";
 }
 
 const char* name_of(Question question) {
   switch (question) {
-    case Question::mechanism: return "mechanism";
-    case Question::outcome: return "outcome";
-    case Question::certificate: return "certificate";
-    case Question::detection: return "detection";
-    case Question::claims: return "claims";
+    case Question::mechanism:
+      return "mechanism";
+    case Question::outcome:
+      return "outcome";
+    case Question::certificate:
+      return "certificate";
+    case Question::detection:
+      return "detection";
+    case Question::claims:
+      return "claims";
   }
   return "?";
 }

@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// Are the same numbers computed | does it learn the same | does a loss give the gradient of its plain float64
-/// reference | which planted faults are found and named | does what people were told hold?
+/// Are the same numbers computed | does it learn the same | does a loss give the gradient of its plain
+/// float64 reference | which planted faults are found and named | does what people were told hold?
 enum class Question { mechanism, outcome, certificate, detection, claims };
 enum class VerdictKind { identical, within_envelope, equivalent, divergent, inconclusive, failed };
 
@@ -26,19 +26,19 @@ struct BandConfig {
   int repeats = 4;      ///< permuted repeats of the reference, >= 4
   double factor = 8.0;  ///< times the largest difference over the repeats, >= 8
   double floor = 4.0;   ///< c of the floor c * epsilon * sum of |terms|
-  /// > 0: nothing is measured, and the band of a gradient is exact * max(|g_ref|, |sum of |terms||); of energies,
-  /// loss and gradient norm the same share of their size.
+  /// > 0: nothing is measured, and the band of a gradient is exact * max(|g_ref|, |sum of |terms||); of
+  /// energies, loss and gradient norm the same share of their size.
   double exact = 0;
 };
 
 /// What a detection matrix plants and draws.
 struct DetectionConfig {
-  std::vector<std::string> mutants;        ///< planted one at a time; empty: all of the table
+  std::vector<std::string> mutants;           ///< planted one at a time; empty: all of the table
   std::vector<int64_t> seeds{0, 1, 2, 3, 4};  ///< trials of each mutant
-  int64_t pairs = 30;     ///< trials with two mutants at once
-  int64_t clean = 1000;   ///< trials with none
-  int64_t steps = 20;     ///< of every planted run; clean ones have 1 to so many
-  int64_t draw_seed = 1;  ///< of everything that is drawn
+  int64_t pairs = 30;                         ///< trials with two mutants at once
+  int64_t clean = 1000;                       ///< trials with none
+  int64_t steps = 20;                         ///< of every planted run; clean ones have 1 to so many
+  int64_t draw_seed = 1;                      ///< of everything that is drawn
 };
 
 /// Which execution the ranks of cells get.
@@ -66,8 +66,8 @@ struct Matrix {
   int64_t certify_steps = 50;         ///< length of the real prefix of each cell, one seed a cell; 0: none
   std::vector<int64_t> forced_steps;  ///< clipped to < steps; empty: no forced comparison
   std::vector<int64_t> seeds;
-  DetectionConfig detection;          ///< of the question of detection alone
-  std::string replay;                 ///< a kept step's trace that stands in for training; empty: train
+  DetectionConfig detection;         ///< of the question of detection alone
+  std::string replay;                ///< a kept step's trace that stands in for training; empty: train
   bool allow_unequal_batch = false;  ///< a cell may have another global batch than its reference
   std::vector<Claim> claims;         ///< of the question of claims alone
   std::vector<Cell> cells;

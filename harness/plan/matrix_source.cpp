@@ -14,8 +14,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 10> kSections{
-    "seeds",   "reference",      "axes",   "exclude", "include",
-    "power_controls", "expect", "claims", "detection.mutants", "detection.seeds"};
+    "seeds",          "reference", "axes",   "exclude",           "include",
+    "power_controls", "expect",    "claims", "detection.mutants", "detection.seeds"};
 constexpr std::array<VerdictKind, 6> kVerdicts{VerdictKind::identical,    VerdictKind::within_envelope,
                                                VerdictKind::equivalent,   VerdictKind::divergent,
                                                VerdictKind::inconclusive, VerdictKind::failed};
@@ -95,7 +95,8 @@ class SourceReader {
       const std::filesystem::path folder = std::filesystem::path(source_.matrix.file).parent_path();
       step = std::filesystem::absolute(folder / step).lexically_normal().string();
       if (source_.matrix.question != Question::mechanism) {
-        problems_.add(source_.place_of("replay"), "a kept step is compared by its mechanism: question must be mechanism");
+        problems_.add(source_.place_of("replay"),
+                      "a kept step is compared by its mechanism: question must be mechanism");
       } else if (!std::filesystem::exists(step)) {
         problems_.add(source_.place_of("replay"), fmt::format("{} is not there", step));
       }
@@ -218,7 +219,8 @@ class SourceReader {
       problems_.add({0, 1, 1}, "name is missing: it names the output folder");
     }
     const bool derived = derives_reference(source_.matrix.question);
-    if (source_.matrix.question == Question::certificate && (find("reference") != nullptr || reference_given_)) {
+    if (source_.matrix.question == Question::certificate &&
+        (find("reference") != nullptr || reference_given_)) {
       problems_.add(source_.place_of("reference"),
                     fmt::format("the question of {} derives the reference of each cell: leave it out",
                                 name_of(source_.matrix.question)));

@@ -1,6 +1,6 @@
 #pragma once
-// The planted bugs as data: what each is, where it shows, and how it must be named. Torch-free; the bugs themselves stand
-// in scenarios/mutants, and a test holds both lists equal.
+// The planted bugs as data: what each is, where it shows, and how it must be named. Torch-free; the bugs
+// themselves stand in scenarios/mutants, and a test holds both lists equal.
 
 #include <cstdint>
 #include <span>
@@ -19,22 +19,25 @@ struct MutantDraws {
 
 struct MutantEntry {
   std::string_view name;
-  std::string_view help;    ///< one line
+  std::string_view help;         ///< one line
   std::string_view report = {};  ///< public report that it stands for, "owner/repository#number", or empty
   /// Settings that the run and its reference need for it to show, "key=value key=value".
   std::string_view settings = {};
   int min_world = 2;  ///< fewest ranks with which it shows
   MutantDraws draws = {};
-  /// name_of(Phase) of the first place where it shows, several separated by "|"; "failed" if the run ends by it.
+  /// name_of(Phase) of the first place where it shows, several separated by "|"; "failed" if the run ends by
+  /// it.
   std::string_view phase = {};
-  /// The tensor, stream, control value or collective that must be named: "$tensor" the drawn one, "" any of that phase,
-  /// else a text that the named place must begin with; several are separated by "|".
+  /// The tensor, stream, control value or collective that must be named: "$tensor" the drawn one, "" any of
+  /// that phase, else a text that the named place must begin with; several are separated by "|".
   std::string_view where = {};
-  std::string_view causes = {};  ///< codes that name it rightly, separated by spaces; "unexplained" where none may fit
-  int64_t first_step = 0;       ///< the earliest step at which it may begin (it needs a step before it, say: 1)
-  int64_t last_step = 1000000;  ///< the latest step at which it may begin (it shows only at the start, say: 0)
-  int64_t step_offset = 0;      ///< it shows so many steps after it begins
-  bool at_epoch = false;        ///< it shows at the first step of the next epoch (at or after the step), not before
+  std::string_view causes =
+      {};  ///< codes that name it rightly, separated by spaces; "unexplained" where none may fit
+  int64_t first_step = 0;  ///< the earliest step at which it may begin (it needs a step before it, say: 1)
+  int64_t last_step =
+      1000000;              ///< the latest step at which it may begin (it shows only at the start, say: 0)
+  int64_t step_offset = 0;  ///< it shows so many steps after it begins
+  bool at_epoch = false;  ///< it shows at the first step of the next epoch (at or after the step), not before
 };
 
 /// All mutants but "none".

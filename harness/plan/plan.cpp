@@ -26,11 +26,16 @@ std::string folder_name(std::string_view name) {
 std::string role_suffix(RunRole role, const RunConfig& config) {
   switch (role) {
     case RunRole::reference:
-    case RunRole::cell: return "";
-    case RunRole::certify: return "-certify";
-    case RunRole::forced_reference: return "-forced";
-    case RunRole::forced_repeat: return fmt::format("-repeat{}", config.forced.repeat);
-    case RunRole::forced_cell: return "-forced";
+    case RunRole::cell:
+      return "";
+    case RunRole::certify:
+      return "-certify";
+    case RunRole::forced_reference:
+      return "-forced";
+    case RunRole::forced_repeat:
+      return fmt::format("-repeat{}", config.forced.repeat);
+    case RunRole::forced_cell:
+      return "-forced";
   }
   return "";
 }
@@ -152,7 +157,8 @@ class Planner {
   }
 
   void add_cell(const Cell& cell, const Reference& reference) {
-    // A certificate is of gradients at the reference's weights: how the cell itself would train is no part of it.
+    // A certificate is of gradients at the reference's weights: how the cell itself would train is no part of
+    // it.
     const bool trains = matrix_.question != Question::certificate && !replays();
     for (const int64_t seed : trains ? seeds_of(matrix_, cell) : std::vector<int64_t>{}) {
       RunConfig config = cell.config;
@@ -231,12 +237,18 @@ const PlannedRun* find_run(const Plan& plan, const std::string& cell, RunRole ro
 
 const char* name_of(RunRole role) {
   switch (role) {
-    case RunRole::reference: return "reference";
-    case RunRole::cell: return "cell";
-    case RunRole::certify: return "certify";
-    case RunRole::forced_reference: return "forced_reference";
-    case RunRole::forced_repeat: return "forced_repeat";
-    case RunRole::forced_cell: return "forced_cell";
+    case RunRole::reference:
+      return "reference";
+    case RunRole::cell:
+      return "cell";
+    case RunRole::certify:
+      return "certify";
+    case RunRole::forced_reference:
+      return "forced_reference";
+    case RunRole::forced_repeat:
+      return "forced_repeat";
+    case RunRole::forced_cell:
+      return "forced_cell";
   }
   return "?";
 }

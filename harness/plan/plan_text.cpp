@@ -115,7 +115,8 @@ std::string headline(const Matrix& matrix) {
                        counted(matrix.cells.size(), "trial"), matrix.detection.steps);
   }
   return fmt::format("{} · {}: {}, margin ± {}, {} paired {}\n", matrix.name, name_of(matrix.question),
-                     matrix.primary.metric, matrix.primary.margin, matrix.seeds.size(), matrix.seeds.size() == 1 ? "seed" : "seeds");
+                     matrix.primary.metric, matrix.primary.margin, matrix.seeds.size(),
+                     matrix.seeds.size() == 1 ? "seed" : "seeds");
 }
 
 }  // namespace

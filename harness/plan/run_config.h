@@ -17,9 +17,9 @@ struct Layout {
 };
 
 enum class RankKind { emulated, real };  ///< threads of one process | one process a rank, on Gloo
-/// Candidates of the loss: rows of this rank | rows of all ranks | explicit ones made from layers' predictions and
-/// noise | rows of all ranks and explicit ones | chosen by layout, by a rule that keeps the objective | by the
-/// rule as people were told it.
+/// Candidates of the loss: rows of this rank | rows of all ranks | explicit ones made from layers'
+/// predictions and noise | rows of all ranks and explicit ones | chosen by layout, by a rule that keeps the
+/// objective | by the rule as people were told it.
 enum class Negatives { local, global, layer, mixed, adaptive, adaptive_as_written };
 /// How a step's rows are dealt to ranks: B each | unequal counts | the last rank gets none.
 enum class RowDeal { equal, unequal, one_empty };
@@ -50,15 +50,15 @@ struct DataConfig {
   int series = 40;
   int series_steps = 100;
   int channels = 6;
-  int64_t seed = 0;  ///< of the generated series, not of the run
+  int64_t seed = 0;        ///< of the generated series, not of the run
   double correlation = 0;  ///< between pairs of one block, in [0, 1)
   int block = 1;           ///< pairs that are alike and stay together on a rank
 };
 
 struct ModelConfig {
-  int width = 32;          ///< D, of encodings
-  int hidden = 64;         ///< W, of hidden layers
-  int action_layers = 6;   ///< of the action head, which exists where explicit negatives need its predictions
+  int width = 32;         ///< D, of encodings
+  int hidden = 64;        ///< W, of hidden layers
+  int action_layers = 6;  ///< of the action head, which exists where explicit negatives need its predictions
 };
 
 /// Explicit negatives of each row: predictions of layers of the action head, noise on the true action, one
@@ -105,10 +105,11 @@ struct RunConfig {
   bool mask_duplicates = false;    ///< candidates with the row's own sample id are no negatives
   double invalid_rows = 0;         ///< fraction of rows, keyed by sample, that do not count in the loss
   RowDeal rows = RowDeal::equal;
-  int64_t accumulation = 1;        ///< micro-steps that each rank's rows of a step are taken in
+  int64_t accumulation = 1;  ///< micro-steps that each rank's rows of a step are taken in
   Precision precision = Precision::float32;
-  bool running_stats = false;      ///< keep a running mean of energies: summed over ranks, broadcast by rank 0
-  int oracle_world = 0;  ///< > 0: one process computes, by the loss's plain reference, what so many ranks mean
+  bool running_stats = false;  ///< keep a running mean of energies: summed over ranks, broadcast by rank 0
+  int oracle_world =
+      0;  ///< > 0: one process computes, by the loss's plain reference, what so many ranks mean
   double temperature = 0.5;     ///< initial value of the learned temperature
   double dropout = 0.1;         ///< in the energy head
   double context_noise = 0.05;  ///< standard deviation, in units of the standardised channels

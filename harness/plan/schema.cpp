@@ -94,13 +94,14 @@ Json condition_schema() {
   const Json word_list{{"anyOf", {text, {{"type", "array"}, {"items", text}, {"minItems", 1}}}}};
   const Json within{{"type", "array"}, {"items", {{"type", "number"}}}, {"minItems", 2}, {"maxItems", 2}};
   Json condition = object_schema();
-  for (const char* key : {"outcome", "value", "ratio", "gradient", "mechanism", "rule", "metric", "against", "of",
-                          "to", "group", "at"}) {
+  for (const char* key : {"outcome", "value", "ratio", "gradient", "mechanism", "rule", "metric", "against",
+                          "of", "to", "group", "at"}) {
     condition["properties"][key] = text;
   }
   condition["properties"]["is"] = condition["properties"]["gives"] = word_list;
   condition["properties"]["within"] = within;
-  condition["properties"]["margin"] = number_schema("number", {0, std::numeric_limits<double>::infinity(), true, true});
+  condition["properties"]["margin"] =
+      number_schema("number", {0, std::numeric_limits<double>::infinity(), true, true});
   return condition;
 }
 

@@ -22,10 +22,14 @@ struct Selection::Term {
   bool holds(const Cell& cell) const {
     const auto part_holds = [&cell](const Term& part) { return part.holds(cell); };
     switch (kind) {
-      case Kind::all: return std::all_of(parts.begin(), parts.end(), part_holds);
-      case Kind::any: return std::any_of(parts.begin(), parts.end(), part_holds);
-      case Kind::negation: return !parts.front().holds(cell);
-      case Kind::equals: return field != nullptr ? equal(field->of(cell.config), value) : cell.name == text;
+      case Kind::all:
+        return std::all_of(parts.begin(), parts.end(), part_holds);
+      case Kind::any:
+        return std::any_of(parts.begin(), parts.end(), part_holds);
+      case Kind::negation:
+        return !parts.front().holds(cell);
+      case Kind::equals:
+        return field != nullptr ? equal(field->of(cell.config), value) : cell.name == text;
       case Kind::contains: {
         const std::string in = field != nullptr ? text_of(field->of(cell.config)) : cell.name;
         return in.find(text) != std::string::npos;

@@ -14,7 +14,8 @@ uint64_t mix_key(uint64_t x);
 /// Where a rank's keys begin: from the seed, and the rank too if streams are keyed by rank.
 uint64_t stream_base(RankSeed mode, int64_t seed, int rank);
 
-/// Key of a row's stream. `who` is the sample's id if streams are keyed by sample, else the row's place on its rank.
+/// Key of a row's stream. `who` is the sample's id if streams are keyed by sample, else the row's place on
+/// its rank.
 uint64_t stream_row_key(uint64_t base, uint32_t purpose, int64_t step, uint64_t who);
 
 /// A fingerprint of a set of row streams that adds up over ranks.

@@ -118,10 +118,14 @@ class TreeBuilder : public YAML::EventHandler {
 
 const char* name_of(YamlNode::Kind kind) {
   switch (kind) {
-    case YamlNode::Kind::null: return "nothing";
-    case YamlNode::Kind::scalar: return "a single value";
-    case YamlNode::Kind::sequence: return "a list";
-    case YamlNode::Kind::map: return "a map";
+    case YamlNode::Kind::null:
+      return "nothing";
+    case YamlNode::Kind::scalar:
+      return "a single value";
+    case YamlNode::Kind::sequence:
+      return "a list";
+    case YamlNode::Kind::map:
+      return "a map";
   }
   return "?";
 }

@@ -98,12 +98,16 @@ int Parent::serve() {
 
 void Parent::obey(const ParentCommand& command) {
   switch (command.op) {
-    case ParentCommand::Op::start: start(command); break;
+    case ParentCommand::Op::start:
+      start(command);
+      break;
     case ParentCommand::Op::kill:
       if (const auto group = groups_.find(command.run); group != groups_.end())
         ::killpg(group->second, command.signal);
       break;
-    case ParentCommand::Op::quit: quit_ = true; break;
+    case ParentCommand::Op::quit:
+      quit_ = true;
+      break;
   }
 }
 
@@ -180,8 +184,10 @@ void Parent::reap(bool wait) {
     for (const auto& [other_pid, other] : children_) last = last && other.run != child.run;
     if (last) groups_.erase(child.run);
     ParentEvent event{ParentEvent::Kind::exit, child.run, {}, child.rank, 0, 0, {}};
-    if (WIFSIGNALED(status)) event.signal = WTERMSIG(status);
-    else event.code = WEXITSTATUS(status);
+    if (WIFSIGNALED(status))
+      event.signal = WTERMSIG(status);
+    else
+      event.code = WEXITSTATUS(status);
     tell(event);
   }
 }

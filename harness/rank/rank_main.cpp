@@ -122,8 +122,8 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     comm = mutant == nullptr ? std::move(comm) : mutant->above_ledger(std::move(comm));
     result.phase = "train";
     const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm, mutant.get());
-    const RankContext context{
-        &config, rank, comm.get(), &trace, task.get(), mutant.get(), rows_of(process), beat, &monotonic_s};
+    const RankContext context{&config,          rank, comm.get(),  &trace, task.get(), mutant.get(),
+                              rows_of(process), beat, &monotonic_s};
     if (config.forced.from.empty()) {
       train(context, result);
     } else {

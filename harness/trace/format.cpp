@@ -11,41 +11,64 @@ static_assert(std::endian::native == std::endian::little,
 
 const char* name_of(Phase phase) {
   switch (phase) {
-    case Phase::snapshot: return "snapshot";
-    case Phase::samples: return "samples";
-    case Phase::random: return "random";
-    case Phase::control: return "control";
-    case Phase::energies: return "energies";
-    case Phase::loss: return "loss";
-    case Phase::local_gradients: return "local gradients";
-    case Phase::collective: return "collective";
-    case Phase::reduced_gradients: return "reduced gradients";
-    case Phase::gradient_norm: return "gradient norm";
-    case Phase::parameters: return "parameters";
-    case Phase::evaluation: return "evaluation";
-    case Phase::term_sums: return "term sums";
+    case Phase::snapshot:
+      return "snapshot";
+    case Phase::samples:
+      return "samples";
+    case Phase::random:
+      return "random";
+    case Phase::control:
+      return "control";
+    case Phase::energies:
+      return "energies";
+    case Phase::loss:
+      return "loss";
+    case Phase::local_gradients:
+      return "local gradients";
+    case Phase::collective:
+      return "collective";
+    case Phase::reduced_gradients:
+      return "reduced gradients";
+    case Phase::gradient_norm:
+      return "gradient norm";
+    case Phase::parameters:
+      return "parameters";
+    case Phase::evaluation:
+      return "evaluation";
+    case Phase::term_sums:
+      return "term sums";
   }
   return "unknown";
 }
 
 std::size_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::float32: return 4;
-    case DType::float64: return 8;
-    case DType::int64: return 8;
-    case DType::bfloat16: return 2;
-    case DType::boolean: return 1;
+    case DType::float32:
+      return 4;
+    case DType::float64:
+      return 8;
+    case DType::int64:
+      return 8;
+    case DType::bfloat16:
+      return 2;
+    case DType::boolean:
+      return 1;
   }
   return 1;
 }
 
 const char* name_of(DType dtype) {
   switch (dtype) {
-    case DType::float32: return "float32";
-    case DType::float64: return "float64";
-    case DType::int64: return "int64";
-    case DType::bfloat16: return "bfloat16";
-    case DType::boolean: return "bool";
+    case DType::float32:
+      return "float32";
+    case DType::float64:
+      return "float64";
+    case DType::int64:
+      return "int64";
+    case DType::bfloat16:
+      return "bfloat16";
+    case DType::boolean:
+      return "bool";
   }
   return "unknown";
 }

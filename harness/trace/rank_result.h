@@ -17,12 +17,12 @@ struct Series {
 struct RankResult {
   int rank = 0;
   int world_size = 1;
-  std::string status;            ///< "finished", "failed", "interrupted"
-  std::string error;             ///< what was thrown, if it failed
-  std::string phase;             ///< launch, rendezvous, train, evaluate: where it ended
+  std::string status;  ///< "finished", "failed", "interrupted"
+  std::string error;   ///< what was thrown, if it failed
+  std::string phase;   ///< launch, rendezvous, train, evaluate: where it ended
   int64_t steps_done = 0;
-  double train_seconds = 0;      ///< wall time of the training loop without evaluation
-  double first_step_seconds = 0; ///< from the command's start to the end of the first step; 0: unknown
+  double train_seconds = 0;       ///< wall time of the training loop without evaluation
+  double first_step_seconds = 0;  ///< from the command's start to the end of the first step; 0: unknown
   std::map<std::string, double> metrics;  ///< final: accuracy_24, cross_entropy_24, …; rank 0 alone
   std::map<std::string, Series> curves;   ///< by step: loss, loss_over_log_n, energy_positive, …
 };

@@ -75,7 +75,7 @@ struct TraceReader::Impl {
   Source source;
   TraceHeader header;
   std::optional<StepDecoder> decoder;
-  uint64_t offset = 0;      // of the next frame
+  uint64_t offset = 0;  // of the next frame
   int64_t steps = 0;
   int64_t last_step = std::numeric_limits<int64_t>::min();
   bool ended = false, finished = false;
@@ -208,9 +208,14 @@ struct TraceReader::Impl {
         offset += frame.size();
         return step;
       }
-      case FrameType::partial_step: end_partial(payload); return std::nullopt;
-      case FrameType::end: end_finished(payload); return std::nullopt;
-      case FrameType::header: fail("a second header");
+      case FrameType::partial_step:
+        end_partial(payload);
+        return std::nullopt;
+      case FrameType::end:
+        end_finished(payload);
+        return std::nullopt;
+      case FrameType::header:
+        fail("a second header");
     }
     fail("a frame of an unknown kind");
   }

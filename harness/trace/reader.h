@@ -32,16 +32,16 @@ struct Trace {
   TraceHeader header;
   std::vector<StepRecords> steps;
   std::optional<StepRecords> partial;  ///< the step in which the rank threw, as far as it got
-  bool finished = false;        ///< the end mark was there
-  uint64_t valid_bytes = 0;     ///< length of the readable part
+  bool finished = false;               ///< the end mark was there
+  uint64_t valid_bytes = 0;            ///< length of the readable part
   uint64_t file_bytes = 0;
-  std::string end;              ///< if not finished, where and how it ends, in words
+  std::string end;  ///< if not finished, where and how it ends, in words
 };
 
 /// Reads frame after frame, so that long traces need not be held in memory.
 class TraceReader {
  public:
-  explicit TraceReader(const std::string& path);   ///< throws TraceError
+  explicit TraceReader(const std::string& path);  ///< throws TraceError
   /// The same from memory, which must outlive the reader; `name` stands for the path in messages.
   TraceReader(std::span<const std::byte> bytes, const std::string& name);
   ~TraceReader();
@@ -56,7 +56,7 @@ class TraceReader {
   const std::optional<StepRecords>& partial() const;
   uint64_t valid_bytes() const;  ///< read so far and whole
   uint64_t file_bytes() const;   ///< when the reader was made
-  std::string end() const;      ///< in words, once next() gave nothing
+  std::string end() const;       ///< in words, once next() gave nothing
 
  private:
   struct Impl;

@@ -11,19 +11,19 @@ namespace lockstep {
 
 /// Where in a step something was seen, in the order in which it happens.
 enum class Phase : uint8_t {
-  snapshot,           ///< parameters before the step, kept whole
-  samples,            ///< sample ids of this rank's rows
-  random,             ///< keys and positions of the random streams
-  control,            ///< learning rate and other control values
+  snapshot,  ///< parameters before the step, kept whole
+  samples,   ///< sample ids of this rank's rows
+  random,    ///< keys and positions of the random streams
+  control,   ///< learning rate and other control values
   energies,
   loss,
   local_gradients,    ///< before any reduction
   collective,         ///< one entry of the ledger
   reduced_gradients,  ///< after the mean over ranks, before clipping
   gradient_norm,
-  parameters,         ///< after the update
+  parameters,  ///< after the update
   evaluation,
-  term_sums,          ///< sums of |row contributions| of each gradient; forced references alone
+  term_sums,  ///< sums of |row contributions| of each gradient; forced references alone
 };
 const char* name_of(Phase phase);
 
@@ -33,8 +33,8 @@ const char* name_of(DType dtype);
 
 /// A fingerprint and four statistics of a tensor's values.
 struct TensorStats {
-  uint64_t hash = 0;      ///< sees value, order and position; hashes of disjoint row shards add up (mod 2^64)
-  double norm = 0;        ///< L2, over finite values
+  uint64_t hash = 0;  ///< sees value, order and position; hashes of disjoint row shards add up (mod 2^64)
+  double norm = 0;    ///< L2, over finite values
   double min = 0, max = 0;  ///< over finite values; 0 if there is none
   uint64_t nonfinite = 0;
   bool operator==(const TensorStats&) const = default;
@@ -42,7 +42,7 @@ struct TensorStats {
 
 /// A dense tensor as the tracer sees it.
 struct TensorView {
-  const void* data = nullptr;      ///< contiguous, row-major
+  const void* data = nullptr;  ///< contiguous, row-major
   DType dtype = DType::float32;
   std::span<const int64_t> shape;
   /// Global position of each row (dimension 0) of a row-sharded tensor, so that shards' hashes add up to the
@@ -57,10 +57,10 @@ TensorStats tensor_stats(const TensorView& tensor);
 
 /// One collective as the ledger saw it.
 struct CollectiveRecord {
-  std::string op;          ///< all_reduce, all_gather, broadcast, barrier, reduce_gradients
-  std::string reduction;   ///< sum, mean, or empty
-  std::string group;       ///< control, loss, gradients
-  std::string tag;         ///< what the caller says it is for: "loss.header", "bucket 2"
+  std::string op;         ///< all_reduce, all_gather, broadcast, barrier, reduce_gradients
+  std::string reduction;  ///< sum, mean, or empty
+  std::string group;      ///< control, loss, gradients
+  std::string tag;        ///< what the caller says it is for: "loss.header", "bucket 2"
   int root = -1;
   DType dtype = DType::float32;
   std::vector<int64_t> shape;
@@ -72,15 +72,15 @@ struct CollectiveRecord {
 struct Record {
   int64_t step = 0;
   Phase phase = Phase::samples;
-  std::string name;        ///< parameter, stream, control value or metric
+  std::string name;  ///< parameter, stream, control value or metric
   DType dtype = DType::float32;
   std::vector<int64_t> shape;
-  bool replicated = false; ///< written as equal on all ranks
+  bool replicated = false;  ///< written as equal on all ranks
   bool has_stats =
-      false;  ///< false: only the hash was kept (a value that is equal on all ranks, not on rank 0)
-  TensorStats stats;       ///< of tensors; stats.hash also of samples and random streams
+      false;          ///< false: only the hash was kept (a value that is equal on all ranks, not on rank 0)
+  TensorStats stats;  ///< of tensors; stats.hash also of samples and random streams
   bool is_scalar = false;
-  double value = 0;        ///< of scalars; of random streams the count of numbers drawn
+  double value = 0;                ///< of scalars; of random streams the count of numbers drawn
   std::vector<int64_t> ids;        ///< sample ids (samples; rows of energies)
   std::vector<std::byte> payload;  ///< raw values, if the level kept them
   CollectiveRecord collective;     ///< phase == collective alone

@@ -144,7 +144,8 @@ LOCKSTEP_INLINE uint64_t float32_block(const void* data, std::size_t count, Tota
 
 LOCKSTEP_INLINE uint64_t block_of(DType dtype, const void* data, std::size_t count, Totals& totals) {
   switch (dtype) {
-    case DType::float32: return float32_block(data, count, totals);
+    case DType::float32:
+      return float32_block(data, count, totals);
     case DType::float64: {
       const auto* values = static_cast<const double*>(data);
       add_statistics(count, totals, [&](std::size_t i) { return values[i]; });

@@ -39,7 +39,7 @@ class Interner {
 
  private:
   std::unordered_map<std::string, uint32_t, BytesHash, std::equal_to<>> numbers_;
-  std::vector<const std::string*> order_;   // nodes of an unordered_map stay where they are
+  std::vector<const std::string*> order_;  // nodes of an unordered_map stay where they are
 };
 
 }  // namespace
@@ -49,14 +49,14 @@ struct TraceWriter::Impl {
   TraceHeader header;
   int fd = -1;
   bool in_step = false;
-  bool broken = false;      // a write failed: the destructor must not add to what is there
+  bool broken = false;  // a write failed: the destructor must not add to what is there
   int64_t step = 0;
   int64_t last_step = std::numeric_limits<int64_t>::min();
   uint64_t steps_written = 0;
   uint32_t definitions_written = 0;
   Interner definitions, sequences;
-  std::vector<uint32_t> sequence;  // definitions of this step's records
-  std::string data;                // this step's records
+  std::vector<uint32_t> sequence;          // definitions of this step's records
+  std::string data;                        // this step's records
   std::string definition, payload, frame;  // scratch, kept for their capacity
 
   ~Impl() {

@@ -16,7 +16,7 @@ struct TraceHeader {
   int world_size = 1;
   std::string trainer;
   TraceLevel level = TraceLevel::hash;
-  std::string started_by;   ///< "emulated", "real", or the name of another tracer
+  std::string started_by;  ///< "emulated", "real", or the name of another tracer
 };
 
 /// Is a value this rank's own, or one that all ranks hold alike (and rank 0 writes out for all)?

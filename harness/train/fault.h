@@ -1,6 +1,7 @@
 #pragma once
-// Where a planted fault may act on training. The normal path has none: every call stands behind a null check. What acts
-// inside a trainer (its loss, its rows' content, its random streams) has an interface of its own there.
+// Where a planted fault may act on training. The normal path has none: every call stands behind a null check.
+// What acts inside a trainer (its loss, its rows' content, its random streams) has an interface of its own
+// there.
 
 #include <ATen/core/Tensor.h>
 
@@ -45,8 +46,10 @@ class Mutant {
                                     const at::Tensor& gradient) {
     return gradient;
   }
-  /// What this rank sends into the reduction in place of its local gradient of the step, which the trace has by then.
-  virtual at::Tensor sent_gradient(int64_t /*step*/, const std::string& /*parameter*/, const at::Tensor& gradient) {
+  /// What this rank sends into the reduction in place of its local gradient of the step, which the trace has
+  /// by then.
+  virtual at::Tensor sent_gradient(int64_t /*step*/, const std::string& /*parameter*/,
+                                   const at::Tensor& gradient) {
     return gradient;
   }
   /// false: the backward pass of this step goes past the reducer.

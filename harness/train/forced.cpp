@@ -36,8 +36,8 @@ std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const 
   return snapshots;
 }
 
-/// The k-th permutation of the places of this rank's rows, within each micro-step: who is whose candidate stays. A fixed
-/// multiplicative shuffle, so that no generator is needed.
+/// The k-th permutation of the places of this rank's rows, within each micro-step: who is whose candidate
+/// stays. A fixed multiplicative shuffle, so that no generator is needed.
 std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat, int64_t micro_steps) {
   uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(repeat);
   const auto all = static_cast<int64_t>(places.size());
@@ -46,7 +46,8 @@ std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat, int64_t m
     for (int64_t i = (micro + 1) * all / micro_steps - begin; i > 1; --i) {
       state = state * 6364136223846793005ULL + 1442695040888963407ULL;
       const auto other = static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(i));
-      std::swap(places[static_cast<std::size_t>(begin + i - 1)], places[static_cast<std::size_t>(begin + other)]);
+      std::swap(places[static_cast<std::size_t>(begin + i - 1)],
+                places[static_cast<std::size_t>(begin + other)]);
     }
   }
   return places;
@@ -121,14 +122,16 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
       for (std::size_t row = 0; row < dealt.size(); ++row) {
         options.ids[row] = dealt[static_cast<std::size_t>(options.places[row])];
       }
-      options.rows_a_part = forced.repeat % 2 == 0 ? 3 : 0;
+      // Every second repeat takes rows in parts as ranks do: other shapes of a product round otherwise.
+      options.rows_a_part = forced.repeat % 4 == 2 ? 3 : forced.repeat % 4 == 0 ? 8 : 0;
     }
     context.trace->begin_step(step);
     const TracedStep::Outcome outcome = traced.run(step, options);
     if (forced.repeat == 0 && alone && context.trace->enabled()) {
       trace_term_sums(context, traced, step, options);
     }
-    update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()), options.keep);
+    update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()),
+                 options.keep);
     context.trace->end_step();
     result.train_seconds += context.now_s() - began;
     ++result.steps_done;

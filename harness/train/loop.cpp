@@ -14,7 +14,8 @@ namespace {
 /// As DistributedDataParallel does when it is made: everybody begins with rank 0's parameters.
 void broadcast_parameters(const RankContext& context) {
   context.trace->begin_step(-1);
-  const bool broadcast = context.mutant == nullptr || context.mutant->initial_parameters(context.task->parameters());
+  const bool broadcast =
+      context.mutant == nullptr || context.mutant->initial_parameters(context.task->parameters());
   if (broadcast && context.comm->world_size() > 1) {
     const c10::NoGradGuard no_grad;
     std::vector<at::Tensor> flat;

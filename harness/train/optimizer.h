@@ -1,5 +1,6 @@
 #pragma once
-// SGD, Adam and AdamW in the arithmetic of Python's torch.optim (single-tensor form), bit for bit; and clipping.
+// SGD, Adam and AdamW in the arithmetic of Python's torch.optim (single-tensor form), bit for bit; and
+// clipping.
 
 #include <ATen/core/Tensor.h>
 

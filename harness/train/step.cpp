@@ -68,10 +68,10 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
     return seen;
   }
   if (context_.trace->enabled()) {
-    local_hashes_[index] = context_.trace
-                               ->tensor(Phase::local_gradients, name, view_of(whole.contiguous()), Sharing::own,
-                                        {}, keep_)
-                               .hash;
+    local_hashes_[index] =
+        context_.trace
+            ->tensor(Phase::local_gradients, name, view_of(whole.contiguous()), Sharing::own, {}, keep_)
+            .hash;
   }
   if (context_.mutant != nullptr) {
     const at::Tensor sent = context_.mutant->sent_gradient(step_, name, whole.detach());
@@ -127,7 +127,8 @@ StepOutput TracedStep::run_pass(const Pass& pass) {
     reducer_->before_forward();
   }
   StepOutput output = context_.task->forward(pass.input);
-  if (const double factor = context_.mutant == nullptr ? 1 : context_.mutant->loss_factor(step_); factor != 1) {
+  if (const double factor = context_.mutant == nullptr ? 1 : context_.mutant->loss_factor(step_);
+      factor != 1) {
     output.loss = output.loss * factor;
   }
   if (reduce) {
@@ -199,8 +200,8 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
   }
 }
 
-/// One record of energies a micro-step: its candidates are its own. The first one's name is plain, the next ones' end in
-/// their number.
+/// One record of energies a micro-step: its candidates are its own. The first one's name is plain, the next
+/// ones' end in their number.
 void TracedStep::trace_energies(const Options& options, const std::vector<Pass>& passes,
                                 const std::vector<StepOutput>& outputs) {
   TraceWriter& trace = *context_.trace;
@@ -218,11 +219,12 @@ void TracedStep::trace_energies(const Options& options, const std::vector<Pass>&
       // Ids of the candidates are needed where energies are kept whole; their number stands in the energies'
       // shape.
       const std::vector<int64_t> shape{static_cast<int64_t>(columns.size())};
-      trace.tensor(Phase::energies, "columns" + suffix, {columns.data(), DType::int64, shape, {}}, Sharing::own, {},
-                   options.keep);
+      trace.tensor(Phase::energies, "columns" + suffix, {columns.data(), DType::int64, shape, {}},
+                   Sharing::own, {}, options.keep);
     }
-    trace.tensor(Phase::energies, "energies" + suffix, view_of(all, row_positions(first_row, input.ids.size())),
-                 Sharing::own, input.ids, options.keep);
+    trace.tensor(Phase::energies, "energies" + suffix,
+                 view_of(all, row_positions(first_row, input.ids.size())), Sharing::own, input.ids,
+                 options.keep);
     first_row += input.ids.size();
   }
 }

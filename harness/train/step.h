@@ -17,8 +17,8 @@ class TracedStep {
   TracedStep& operator=(const TracedStep&) = delete;
 
   struct Options {
-    Keep keep = Keep::by_level;  ///< of energies and reduced gradients
-    std::vector<int64_t> ids;    ///< this rank's rows of the step
+    Keep keep = Keep::by_level;        ///< of energies and reduced gradients
+    std::vector<int64_t> ids;          ///< this rank's rows of the step
     std::vector<int64_t> places = {};  ///< as StepInput's
     double learning_rate = 0;
     int64_t rows_a_part = 0;  ///< > 0: forward and backward over so many rows at a time (one process alone)

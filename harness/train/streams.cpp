@@ -21,8 +21,7 @@ inline float uniform(uint32_t low, uint32_t high, uint32_t position) {
 }  // namespace
 
 RandomStreams::RandomStreams(RankSeed mode, int64_t seed, int rank)
-    : mode_(mode),
-      base_(stream_base(mode, seed, rank)) {}
+    : mode_(mode), base_(stream_base(mode, seed, rank)) {}
 
 uint64_t RandomStreams::row_key(Purpose purpose, int64_t step, int64_t sample_id, int64_t local_row) const {
   const uint64_t who = static_cast<uint64_t>(mode_ == RankSeed::keyed ? sample_id : local_row);
@@ -30,7 +29,8 @@ uint64_t RandomStreams::row_key(Purpose purpose, int64_t step, int64_t sample_id
 }
 
 uint64_t RandomStreams::pair_key(uint64_t row_key, int64_t column_id, int64_t local_column) const {
-  return mix_key(row_key ^ mix_key(static_cast<uint64_t>(mode_ == RankSeed::keyed ? column_id : local_column)));
+  return mix_key(row_key ^
+                 mix_key(static_cast<uint64_t>(mode_ == RankSeed::keyed ? column_id : local_column)));
 }
 
 __attribute__((target_clones("avx2", "default"))) void fill_uniform(uint64_t key, std::span<float> out) {

@@ -93,8 +93,8 @@ void Update::snapshot() {
   const auto trace_moments = [&](const char* prefix, const std::vector<at::Tensor>& moments) {
     for (std::size_t i = 0; i < moments.size(); ++i) {
       if (moments[i].defined()) {
-        context_.trace->tensor(Phase::snapshot, prefix + names[i], view_of(moments[i]), Sharing::replicated, {},
-                               Keep::whole);
+        context_.trace->tensor(Phase::snapshot, prefix + names[i], view_of(moments[i]), Sharing::replicated,
+                               {}, Keep::whole);
       }
     }
   };
@@ -102,8 +102,8 @@ void Update::snapshot() {
   trace_moments(kSecond, optimizer_.second_moments());
   const int64_t updates = optimizer_.updates();
   const std::vector<int64_t> shape{1};
-  context_.trace->tensor(Phase::snapshot, kUpdates, {&updates, DType::int64, shape, {}}, Sharing::replicated, {},
-                         Keep::whole);
+  context_.trace->tensor(Phase::snapshot, kUpdates, {&updates, DType::int64, shape, {}}, Sharing::replicated,
+                         {}, Keep::whole);
   if (stats_) {
     stats_->trace(*context_.trace, Phase::snapshot, Keep::whole);
   }

@@ -1,6 +1,6 @@
 #pragma once
-// The second half of a step, which training and the forced comparison do alike: clip, update, running statistics; and the
-// state that it reads, kept whole in snapshots.
+// The second half of a step, which training and the forced comparison do alike: clip, update, running
+// statistics; and the state that it reads, kept whole in snapshots.
 
 #include <cstddef>
 #include <map>
@@ -25,7 +25,8 @@ class Update {
 
   /// Rate of the step, as a fault may have changed it.
   double learning_rate(int64_t step) const;
-  /// From the reduced gradients that `outcome` tells of to the next parameters; writes those into the open step.
+  /// From the reduced gradients that `outcome` tells of to the next parameters; writes those into the open
+  /// step.
   void apply(int64_t step, const TracedStep::Outcome& outcome, double rate, int64_t rows, Keep keep);
   /// Writes parameters, optimizer state and buffers whole into the open step.
   void snapshot();

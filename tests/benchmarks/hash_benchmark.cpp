@@ -21,9 +21,9 @@ std::vector<float> random_floats(int64_t count) {
 }
 
 void per_element(benchmark::State& state) {
-  state.counters["per_element"] = benchmark::Counter(
-      static_cast<double>(state.iterations()) * static_cast<double>(state.range(0)),
-      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["per_element"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(state.range(0)),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 void stats_float32(benchmark::State& state) {

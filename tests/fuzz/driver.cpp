@@ -80,7 +80,7 @@ void on_signal(int signal_number) {
 void install_handlers() {
   const bool sanitized = __sanitizer_set_death_callback != nullptr;
   if (sanitized) __sanitizer_set_death_callback(save_input);
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = on_signal;
   for (const int number : {SIGABRT, SIGALRM}) sigaction(number, &action, nullptr);
   // Under a sanitizer these are its own: its report says more, and its death callback saves the input.

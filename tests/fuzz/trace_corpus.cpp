@@ -28,8 +28,8 @@ void write_step(TraceWriter& writer, int64_t step) {
   writer.tensor(Phase::local_gradients, "head.weight", {gradient.data(), DType::float32, gradient_shape, {}},
                 Sharing::own, {}, Keep::whole);
   writer.collective({"reduce_gradients", "mean", "gradients", "bucket 0", -1, DType::float32, {3}, 7, 9});
-  writer.tensor(Phase::reduced_gradients, "head.weight", {gradient.data(), DType::float32, gradient_shape, {}},
-                Sharing::replicated);
+  writer.tensor(Phase::reduced_gradients, "head.weight",
+                {gradient.data(), DType::float32, gradient_shape, {}}, Sharing::replicated);
   writer.end_step();
 }
 

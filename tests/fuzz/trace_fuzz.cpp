@@ -66,9 +66,15 @@ void write_by_choice(const std::string& path, Choices& choices) {
       const std::vector<int64_t> ids(choices.up_to(3), -static_cast<int64_t>(choices.up_to(255)));
       const auto sharing = static_cast<Sharing>(choices.up_to(1));
       switch (choices.up_to(4)) {
-        case 0: writer.samples(ids); break;
-        case 1: writer.random(name, choices.up_to(255), choices.up_to(255)); break;
-        case 2: writer.scalar(phase, name, static_cast<double>(choices.up_to(255)), sharing); break;
+        case 0:
+          writer.samples(ids);
+          break;
+        case 1:
+          writer.random(name, choices.up_to(255), choices.up_to(255));
+          break;
+        case 2:
+          writer.scalar(phase, name, static_cast<double>(choices.up_to(255)), sharing);
+          break;
         case 3:
           writer.tensor(phase, name, {values.data(), static_cast<DType>(choices.up_to(4)), shape, {}},
                         sharing, ids, static_cast<Keep>(choices.up_to(1)));

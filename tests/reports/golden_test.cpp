@@ -76,16 +76,13 @@ TEST_P(Golden, Terminal) {
   check(std::string(GetParam().name) + ".txt", terminal_table(GetParam().make(), false, 118));
 }
 
-INSTANTIATE_TEST_SUITE_P(Reports, Golden,
-                         testing::Values(Fixture{"outcome", outcome_results},
-                                         Fixture{"missed_control", missed_control_results},
-                                         Fixture{"mechanism", mechanism_results},
-                                         Fixture{"certificate", certificate_results},
-                                         Fixture{"claims", claims_results},
-                                         Fixture{"hostile", hostile_results},
-                                         Fixture{"detection", detection_results},
-                                         Fixture{"empty", empty_results}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Reports, Golden,
+    testing::Values(Fixture{"outcome", outcome_results}, Fixture{"missed_control", missed_control_results},
+                    Fixture{"mechanism", mechanism_results}, Fixture{"certificate", certificate_results},
+                    Fixture{"claims", claims_results}, Fixture{"hostile", hostile_results},
+                    Fixture{"detection", detection_results}, Fixture{"empty", empty_results}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace lockstep

@@ -6,7 +6,8 @@ Results detection_results() {
   Results r = outcome_results();
   r.name = "mutants";
   r.config_file = "configs/mutants.yaml";
-  r.question_text = "Which planted bugs are found, at which step, in which tensor, and are they named rightly?";
+  r.question_text =
+      "Which planted bugs are found, at which step, in which tensor, and are they named rightly?";
   r.question = Question::detection;
   r.rerun = "lockstep run configs/mutants.yaml";
   r.steps = 20;
@@ -32,8 +33,10 @@ Results detection_results() {
             {"grad_scale", "", 5, 5, 5, 5, 5, 4, 1, 0, {0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0}},
             {"die", "", 5, 5, 5, 5, 5, 5, 0, 5, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5}},
             {"pairs", "", 30, 30, 30, 29, 29, 28, 0, 12, {1, 0, 2, 3, 4, 5, 6, 7, 2, 0, 0}}};
-  const auto rate = [](const char* what, int64_t hits, int64_t of, Interval interval, double asked, bool at_most,
-                       bool enough) { return DetectionRate{what, hits, of, interval, asked, at_most, enough}; };
+  const auto rate = [](const char* what, int64_t hits, int64_t of, Interval interval, double asked,
+                       bool at_most, bool enough) {
+    return DetectionRate{what, hits, of, interval, asked, at_most, enough};
+  };
   d.rates = {rate("caught", 44, 45, {0.882, 0.999, 0.95}, 0.95, false, true),
              rate("of these at the exact step and place", 43, 44, {0.879, 0.999, 0.95}, 0.95, false, true),
              rate("named rightly", 41, 45, {0.788, 0.975, 0.95}, 0.9, false, true),
@@ -45,15 +48,16 @@ Results detection_results() {
               {"grad_scale #2", "wrong cause", "grad_scale: step 7, action_encoder.in.weight, factor 3.7",
                "divergent at step 7, local gradients, action_encoder.in.weight; gradient-times-world",
                r.cells[1].rerun},
-              {"clean #512", "false alarm", "nothing", "divergent at step 3, energies, <b>row</b> 7; no cause",
-               r.cells[2].rerun}};
+              {"clean #512", "false alarm", "nothing",
+               "divergent at step 3, energies, <b>row</b> 7; no cause", r.cells[2].rerun}};
   r.summary = {};
   r.summary.cells = 1045;
   r.summary.as_expected = 1042;
   r.summary.runs = 2893;
   r.summary.exit_code = 1;
   r.summary.sentence =
-      "The detectors fall short: named wrongly 1 of 45, where none may be; false alarms on clean pairs 1 of 1000, where "
+      "The detectors fall short: named wrongly 1 of 45, where none may be; false alarms on clean pairs 1 of "
+      "1000, where "
       "none may be.";
   return r;
 }

@@ -21,24 +21,24 @@ struct FakeStep {
   std::vector<int64_t> samples;
   std::vector<std::pair<std::string, uint64_t>> streams;
   std::vector<std::pair<std::string, double>> controls;
-  std::vector<int64_t> columns;                ///< sample ids
-  std::vector<float> energies;                 ///< [samples, columns]
+  std::vector<int64_t> columns;  ///< sample ids
+  std::vector<float> energies;   ///< [samples, columns]
   double loss = 0;
   std::vector<std::pair<std::string, std::vector<float>>> local_gradients, reduced_gradients, parameters;
   std::vector<CollectiveRecord> collectives;
   double gradient_norm = 0;
-  std::vector<std::pair<std::string, std::vector<float>>> term_sums;   ///< written if not empty
-  bool write = true;                           ///< false: the rank skips the step
+  std::vector<std::pair<std::string, std::vector<float>>> term_sums;  ///< written if not empty
+  bool write = true;                                                  ///< false: the rank skips the step
 };
 
 struct FakeRun {
   int world_size = 3;
-  int global_batch = 24;                       ///< must divide by world_size
-  std::vector<int64_t> steps;                  ///< which steps are written
+  int global_batch = 24;       ///< must divide by world_size
+  std::vector<int64_t> steps;  ///< which steps are written
   bool local_negatives = false;
-  bool forced = false;                         ///< gradients, energies and columns are kept whole
+  bool forced = false;  ///< gradients, energies and columns are kept whole
   bool term_sums = false;
-  double noise = 0;                            ///< relative rounding noise of this run's numbers
+  double noise = 0;  ///< relative rounding noise of this run's numbers
   uint64_t noise_seed = 0;
   TraceLevel level = TraceLevel::hash;
   std::function<void(FakeStep&)> fault;
@@ -62,9 +62,11 @@ inline std::vector<int64_t> steps_up_to(int64_t count) {
 }
 
 inline const std::vector<std::pair<std::string, std::size_t>>& fake_parameters() {
-  static const std::vector<std::pair<std::string, std::size_t>> parameters = {
-      {"context_encoder.weight1", 40}, {"context_encoder.bias1", 8}, {"action_encoder.weight1", 30},
-      {"head.weight", 20},             {"temperature", 1}};
+  static const std::vector<std::pair<std::string, std::size_t>> parameters = {{"context_encoder.weight1", 40},
+                                                                              {"context_encoder.bias1", 8},
+                                                                              {"action_encoder.weight1", 30},
+                                                                              {"head.weight", 20},
+                                                                              {"temperature", 1}};
   return parameters;
 }
 

@@ -26,6 +26,11 @@ void scale(ToyStep& it, const std::string& group, float factor);
 ToyFaults on_local(ToyFault fault);
 float flipped(float value, int bit);
 
+/// The fault from step 1 on.
+ToyFault late(const ToyFault& fault);
+
+std::vector<Planted> sample_faults();
+std::vector<Planted> stream_and_rate_faults();
 std::vector<Planted> all_faults();
 
 }  // namespace lockstep::support

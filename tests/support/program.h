@@ -67,8 +67,10 @@ class Program {
     int status = 0;
     ::waitpid(pid_, &status, 0);
     pid_ = -1;
-    if (WIFEXITED(status)) end_.code = WEXITSTATUS(status);
-    else end_.signal = WTERMSIG(status);
+    if (WIFEXITED(status))
+      end_.code = WEXITSTATUS(status);
+    else
+      end_.signal = WTERMSIG(status);
     end_.out = read_text(output_ / "out");
     return end_;
   }

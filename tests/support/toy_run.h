@@ -1,6 +1,7 @@
 #pragma once
-// A toy training run exact enough for every rule on causes: keyed samples, streams, energies, losses, gradients that
-// are means of row contributions, and a real optimizer step. Each fault is one small edit of what the ranks hold.
+// A toy training run exact enough for every rule on causes: keyed samples, streams, energies, losses,
+// gradients that are means of row contributions, and a real optimizer step. Each fault is one small edit of
+// what the ranks hold.
 
 #include <algorithm>
 #include <cmath>
@@ -21,12 +22,9 @@ namespace lockstep::support {
 using Tensors = std::map<std::string, std::vector<float>>;
 
 inline const std::vector<std::pair<std::string, std::size_t>>& toy_parameters() {
-  static const std::vector<std::pair<std::string, std::size_t>> parameters = {{"context_encoder.weight", 12},
-                                                                              {"context_encoder.bias", 4},
-                                                                              {"action_encoder.weight", 12},
-                                                                              {"energy_head.query", 6},
-                                                                              {"energy_head.key", 6},
-                                                                              {"temperature.log_tau", 1}};
+  static const std::vector<std::pair<std::string, std::size_t>> parameters = {
+      {"context_encoder.weight", 12}, {"context_encoder.bias", 4}, {"action_encoder.weight", 12},
+      {"energy_head.query", 6},       {"energy_head.key", 6},      {"temperature.log_tau", 1}};
   return parameters;
 }
 
@@ -66,7 +64,8 @@ inline int64_t toy_sample(int64_t step, int64_t row, int rows) {
   return (place * 7 + epoch * 5 + 3) % 101;
 }
 
-inline std::vector<double> toy_row_losses(const ToyRank& rank, double tau, const std::vector<std::size_t>& targets) {
+inline std::vector<double> toy_row_losses(const ToyRank& rank, double tau,
+                                          const std::vector<std::size_t>& targets) {
   std::vector<double> losses;
   const std::size_t width = rank.columns.size();
   for (std::size_t i = 0; i < rank.samples.size(); ++i) {
@@ -80,8 +79,8 @@ inline std::vector<double> toy_row_losses(const ToyRank& rank, double tau, const
 inline std::vector<std::size_t> toy_targets(const ToyRank& rank) {
   std::vector<std::size_t> targets;
   for (const int64_t id : rank.samples) {
-    targets.push_back(
-        static_cast<std::size_t>(std::find(rank.columns.begin(), rank.columns.end(), id) - rank.columns.begin()));
+    targets.push_back(static_cast<std::size_t>(std::find(rank.columns.begin(), rank.columns.end(), id) -
+                                               rank.columns.begin()));
   }
   return targets;
 }
@@ -110,12 +109,19 @@ inline void toy_forward(ToyStep& it) {
     rank.row_losses = toy_row_losses(rank, rank.temperature, toy_targets(rank));
     toy_loss(rank);
     const uint64_t s = static_cast<uint64_t>(it.step);
-    CollectiveRecord gather{"all_gather", "", "loss", "loss.candidates", -1, DType::float32, {2, 8},
-                            s * 11 + static_cast<uint64_t>(rank.rank) + 1, s * 13 + 7};
-    CollectiveRecord sum{"all_reduce", "sum", "loss", "stats.energy", -1, DType::float64, {2},
-                         s * 17 + static_cast<uint64_t>(rank.rank) + 1, s * 19 + 5};
-    CollectiveRecord give{"broadcast", "", "loss", "stats.buffer", 0, DType::float64, {1},
-                          s * 23 + (rank.rank == 0 ? 900 : static_cast<uint64_t>(rank.rank)), s * 23 + 900};
+    CollectiveRecord gather{"all_gather", "",
+                            "loss",       "loss.candidates",
+                            -1,           DType::float32,
+                            {2, 8},       s * 11 + static_cast<uint64_t>(rank.rank) + 1,
+                            s * 13 + 7};
+    CollectiveRecord sum{"all_reduce", "sum",          "loss", "stats.energy",
+                         -1,           DType::float64, {2},    s * 17 + static_cast<uint64_t>(rank.rank) + 1,
+                         s * 19 + 5};
+    CollectiveRecord give{"broadcast", "",
+                          "loss",      "stats.buffer",
+                          0,           DType::float64,
+                          {1},         s * 23 + (rank.rank == 0 ? 900 : static_cast<uint64_t>(rank.rank)),
+                          s * 23 + 900};
     if (world > 1) rank.collectives.push_back(gather);
     rank.collectives.push_back(sum);
     rank.collectives.push_back(give);
@@ -259,9 +265,10 @@ inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& ran
   if (!forced && rank.rank == 0) {
     for (const auto& [name, size] : toy_parameters()) {
       toy_write_tensor(writer, Phase::snapshot, name, it.before.at(name), Sharing::replicated, true);
-      toy_write_tensor(writer, Phase::snapshot, "first_moment/" + name, it.first.at(name), Sharing::replicated, true);
-      toy_write_tensor(writer, Phase::snapshot, "second_moment/" + name, it.second.at(name), Sharing::replicated,
-                       true);
+      toy_write_tensor(writer, Phase::snapshot, "first_moment/" + name, it.first.at(name),
+                       Sharing::replicated, true);
+      toy_write_tensor(writer, Phase::snapshot, "second_moment/" + name, it.second.at(name),
+                       Sharing::replicated, true);
     }
     const int64_t updates = it.updates();
     const std::vector<int64_t> one{1};
@@ -272,18 +279,19 @@ inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& ran
   for (const auto& [name, use] : rank.streams) writer.random(name, use.first, use.second);
   writer.scalar(Phase::control, "learning_rate", rank.rate, Sharing::replicated);
   const Keep keep = forced ? Keep::whole : Keep::by_level;
-  const auto rows = static_cast<int64_t>(rank.samples.size()), columns = static_cast<int64_t>(rank.columns.size());
+  const auto rows = static_cast<int64_t>(rank.samples.size()),
+             columns = static_cast<int64_t>(rank.columns.size());
   const std::vector<int64_t> columns_shape = {columns}, shape = {rows, columns}, rows_shape = {rows};
-  writer.tensor(Phase::energies, "columns", {rank.columns.data(), DType::int64, columns_shape, {}}, Sharing::own, {},
-                keep);
+  writer.tensor(Phase::energies, "columns", {rank.columns.data(), DType::int64, columns_shape, {}},
+                Sharing::own, {}, keep);
   writer.tensor(Phase::energies, "energies", {rank.energies.data(), DType::float32, shape, {}}, Sharing::own,
                 rank.samples, keep);
   writer.scalar(Phase::loss, "loss", rank.loss, Sharing::own);
   writer.scalar(Phase::loss, "row_weight", rank.row_weight, Sharing::own);
   writer.scalar(Phase::loss, "temperature", rank.temperature, Sharing::own);
   if (forced) {
-    writer.tensor(Phase::loss, "row_losses", {rank.row_losses.data(), DType::float64, rows_shape, {}}, Sharing::own,
-                  {}, Keep::whole);
+    writer.tensor(Phase::loss, "row_losses", {rank.row_losses.data(), DType::float64, rows_shape, {}},
+                  Sharing::own, {}, Keep::whole);
   }
   for (const auto& [name, values] : rank.local)
     toy_write_tensor(writer, Phase::local_gradients, name, values, Sharing::own, forced);
@@ -305,7 +313,8 @@ inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& ran
 }
 
 /// Writes the traces of a run: free of steps 0 to 7, or forced at steps 0, 1, 2, 4.
-inline void toy_run(const std::string& dir, const RunConfig& config, bool forced, const ToyFaults& faults = {}) {
+inline void toy_run(const std::string& dir, const RunConfig& config, bool forced,
+                    const ToyFaults& faults = {}) {
   std::filesystem::create_directories(dir);
   const std::vector<int64_t> steps = forced ? std::vector<int64_t>{0, 1, 2, 4} : steps_up_to(8);
   std::vector<ToyStep> made;
@@ -313,7 +322,8 @@ inline void toy_run(const std::string& dir, const RunConfig& config, bool forced
   for (int rank = 0; rank < config.layout.world_size; ++rank) {
     TraceWriter writer(dir + "/rank-" + std::to_string(rank) + ".trace",
                        {"hash", rank, config.layout.world_size, "energy", TraceLevel::hash, "emulated"});
-    for (const ToyStep& step : made) toy_write(writer, step, step.ranks[static_cast<std::size_t>(rank)], forced);
+    for (const ToyStep& step : made)
+      toy_write(writer, step, step.ranks[static_cast<std::size_t>(rank)], forced);
     writer.finish();
   }
 }

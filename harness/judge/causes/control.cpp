@@ -55,10 +55,12 @@ std::string on_ranks(const Rate& rate) {
   return fmt::format("on rank {}", fmt::join(rate.wrong, ", "));
 }
 
-/// The step whose scheduled rate the wrong one is, among those given; nothing unless the schedule tells steps apart.
+/// The step whose scheduled rate the wrong one is, among those given; nothing unless the schedule tells steps
+/// apart.
 std::optional<int64_t> scheduled_at(const CauseInputs& inputs, const Rate& rate,
                                     const std::vector<int64_t>& steps) {
-  if (!inputs.reference_config || inputs.reference_config->schedule == Schedule::constant) return std::nullopt;
+  if (!inputs.reference_config || inputs.reference_config->schedule == Schedule::constant)
+    return std::nullopt;
   const RunConfig& config = *inputs.reference_config;
   if (!same(learning_rate(config, inputs.difference.divergence.step), rate.expected)) return std::nullopt;
   for (const int64_t step : steps) {
@@ -73,13 +75,15 @@ std::optional<Cause> scheduler_stepped_per_rank(const CauseInputs& inputs) {
   const auto rate = rate_of(inputs);
   const int64_t world = world_size_of(inputs), step = inputs.difference.divergence.step;
   if (!rate || world < 2) return std::nullopt;
-  const auto found = scheduled_at(inputs, *rate, {step * world, step * world + world - 1, (step + 1) * world});
+  const auto found =
+      scheduled_at(inputs, *rate, {step * world, step * world + world - 1, (step + 1) * world});
   if (!found || *found == step) return std::nullopt;
-  return made("scheduler-stepped-per-rank", kExact,
-              fmt::format("at step {} the rate is {} {}, the schedule's value of step {} = {} ranks times as far; "
-                          "expected {}",
-                          step, exact_number(rate->value()), on_ranks(*rate), *found, world,
-                          exact_number(rate->expected)));
+  return made(
+      "scheduler-stepped-per-rank", kExact,
+      fmt::format("at step {} the rate is {} {}, the schedule's value of step {} = {} ranks times as far; "
+                  "expected {}",
+                  step, exact_number(rate->value()), on_ranks(*rate), *found, world,
+                  exact_number(rate->expected)));
 }
 
 std::optional<Cause> schedule_shifted(const CauseInputs& inputs) {
@@ -93,11 +97,13 @@ std::optional<Cause> schedule_shifted(const CauseInputs& inputs) {
   }
   const auto found = scheduled_at(inputs, *rate, near);
   if (!found) return std::nullopt;
-  // One step's shift is what it is; a farther one may be V steps a step as well, which that rule then says too.
+  // One step's shift is what it is; a farther one may be V steps a step as well, which that rule then says
+  // too.
   const double confidence = std::abs(*found - step) == 1 ? 0.95 : 0.85;
-  return made("schedule-shifted", confidence,
-              fmt::format("at step {} the rate is {} {}, the schedule's value of step {}; expected {}", step,
-                          exact_number(rate->value()), on_ranks(*rate), *found, exact_number(rate->expected)));
+  return made(
+      "schedule-shifted", confidence,
+      fmt::format("at step {} the rate is {} {}, the schedule's value of step {}; expected {}", step,
+                  exact_number(rate->value()), on_ranks(*rate), *found, exact_number(rate->expected)));
 }
 
 std::optional<Cause> rate_scaled(const CauseInputs& inputs, const char* code, double factor,
@@ -124,10 +130,10 @@ std::optional<Cause> rate_differs(const CauseInputs& inputs) {
   const auto rate = rate_of(inputs);
   if (!rate) return std::nullopt;
   const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
-  return made("rate-differs", kGeneral,
-              fmt::format("the rate is {} {}, {} times the expected {}", exact_number(rate->value()),
-                          on_ranks(*rate), factor_text(factor, world_size_of(inputs)),
-                          exact_number(rate->expected)));
+  return made(
+      "rate-differs", kGeneral,
+      fmt::format("the rate is {} {}, {} times the expected {}", exact_number(rate->value()), on_ranks(*rate),
+                  factor_text(factor, world_size_of(inputs)), exact_number(rate->expected)));
 }
 
 constexpr Rule kRules[] = {scheduler_stepped_per_rank, schedule_shifted, rate_scaled_linear, rate_scaled_sqrt,

@@ -1,4 +1,5 @@
-// Causes of wrong energies: which rows and columns differ, and whether the reference has the values elsewhere.
+// Causes of wrong energies: which rows and columns differ, and whether the reference has the values
+// elsewhere.
 
 #include <algorithm>
 #include <cmath>
@@ -96,14 +97,16 @@ std::optional<Cause> local_negatives(const CauseInputs& inputs) {
   const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
   const auto own = shape_of(inputs.cell->ranks[0]).first;
   if (expected != rows) return std::nullopt;
-  return made("local-negatives", kExact,
-              fmt::format("each rank has as many candidates as rows of its own ({} on rank 0), where the reference "
-                          "has {}",
-                          own, expected));
+  return made(
+      "local-negatives", kExact,
+      fmt::format("each rank has as many candidates as rows of its own ({} on rank 0), where the reference "
+                  "has {}",
+                  own, expected));
 }
 
 std::optional<Cause> negatives_missing(const CauseInputs& inputs) {
-  if (!missing_columns(inputs) || local_negatives(inputs) || !inputs.cell || !inputs.reference) return std::nullopt;
+  if (!missing_columns(inputs) || local_negatives(inputs) || !inputs.cell || !inputs.reference)
+    return std::nullopt;
   const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
   std::vector<std::size_t> ranks;
   int64_t fewest = expected;
@@ -115,8 +118,8 @@ std::optional<Cause> negatives_missing(const CauseInputs& inputs) {
   }
   if (ranks.empty()) return std::nullopt;
   return made("negatives-missing", 0.95,
-              fmt::format("rank {}: {} candidates a row where the reference has {}", fmt::join(ranks, ", "), fewest,
-                          expected));
+              fmt::format("rank {}: {} candidates a row where the reference has {}", fmt::join(ranks, ", "),
+                          fewest, expected));
 }
 
 /// The columns of a rank's rows that carry another candidate's energies in every row; nothing if some column
@@ -163,14 +166,15 @@ std::optional<Cause> candidates_misordered(const CauseInputs& inputs) {
     if (!permutation->empty()) example = *permutation->begin();
   }
   if (moved < 2) return std::nullopt;
-  return made("candidates-misordered", kExact,
-              fmt::format("every energy is the reference's, in another column: that of candidate {} stands in the "
-                          "column of {}; {} columns moved",
-                          example.second, example.first, moved));
+  return made(
+      "candidates-misordered", kExact,
+      fmt::format("every energy is the reference's, in another column: that of candidate {} stands in the "
+                  "column of {}; {} columns moved",
+                  example.second, example.first, moved));
 }
 
-/// Ids of candidates shifted by a constant number of places explain most of what differs, and no other shift does.
-/// Dropout belongs to the pair of row and id, so the values themselves need not be found again.
+/// Ids of candidates shifted by a constant number of places explain most of what differs, and no other shift
+/// does. Dropout belongs to the pair of row and id, so the values themselves need not be found again.
 std::optional<Cause> candidates_shifted(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
   if (rows.size() < 4 || missing_columns(inputs) || candidates_misordered(inputs)) return std::nullopt;
@@ -193,10 +197,11 @@ std::optional<Cause> candidates_shifted(const CauseInputs& inputs) {
     if (static_cast<std::ptrdiff_t>(k) != shift) next = std::min(next, rest[k]);
   }
   if (shift == 0 || *best > 0.3 * next) return std::nullopt;
-  return made("candidates-misordered", 0.9,
-              fmt::format("energies {} places further on explain {:.3g} % of the squared difference, and no other "
-                          "order does",
-                          shift, 100 * (1 - *best / rest[0])));
+  return made(
+      "candidates-misordered", 0.9,
+      fmt::format("energies {} places further on explain {:.3g} % of the squared difference, and no other "
+                  "order does",
+                  shift, 100 * (1 - *best / rest[0])));
 }
 
 std::optional<Cause> padding_is_candidate(const CauseInputs& inputs) {
@@ -215,9 +220,10 @@ std::optional<Cause> padding_is_candidate(const CauseInputs& inputs) {
     if (!own.empty() && own != wanted) return std::nullopt;
   }
   if (padded == 0) return std::nullopt;
-  return made("padding-not-masked", kExact,
-              fmt::format("beside the reference's {} candidates there are {} padded columns, on all ranks together",
-                          wanted.size(), padded));
+  return made(
+      "padding-not-masked", kExact,
+      fmt::format("beside the reference's {} candidates there are {} padded columns, on all ranks together",
+                  wanted.size(), padded));
 }
 
 std::optional<Cause> sample_content(const CauseInputs& inputs) {
@@ -248,8 +254,8 @@ std::optional<Cause> sample_content(const CauseInputs& inputs) {
   const bool may_be_mask = inputs.cell_config && !column &&
                            inputs.cell_config->data.min_context < inputs.cell_config->data.context_steps;
   return made("sample-content", may_be_mask ? 0.7 : 0.95,
-              fmt::format("sample {}: {} of {} energies differ, all in its row or its column", id, wrong.count,
-                          wrong.total));
+              fmt::format("sample {}: {} of {} energies differ, all in its row or its column", id,
+                          wrong.count, wrong.total));
 }
 
 std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
@@ -267,15 +273,17 @@ std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
     ranks.insert(row.rank);
   }
   // Padding is a matter of the sample: rows that differ stand beside rows that do not, on more than one rank.
-  if (whole < 2 || whole == rows.size() || (world_size_of(inputs) > 1 && ranks.size() < 2)) return std::nullopt;
+  if (whole < 2 || whole == rows.size() || (world_size_of(inputs) > 1 && ranks.size() < 2))
+    return std::nullopt;
   bool mixed = world_size_of(inputs) == 1;
   for (const auto& [rank, count] : wrong.by_rank) mixed = mixed || count < wrong.of_rank.at(rank);
   if (!mixed) return std::nullopt;
-  return made("mask-ignored", kFits,
-              fmt::format("{} of {} rows differ in all their energies and the others in none; contexts of {} to {} "
-                          "steps are padded",
-                          whole, rows.size(), inputs.cell_config->data.min_context,
-                          inputs.cell_config->data.context_steps));
+  return made(
+      "mask-ignored", kFits,
+      fmt::format("{} of {} rows differ in all their energies and the others in none; contexts of {} to {} "
+                  "steps are padded",
+                  whole, rows.size(), inputs.cell_config->data.min_context,
+                  inputs.cell_config->data.context_steps));
 }
 
 std::optional<Cause> candidates_in_low_precision(const CauseInputs& inputs) {
@@ -302,11 +310,11 @@ std::optional<Cause> candidates_in_low_precision(const CauseInputs& inputs) {
       largest > 8 * typical) {
     return std::nullopt;
   }
-  return made("candidates-in-low-precision", kFits,
-              fmt::format("{} of {} energies differ, by {} of their spread on average and by no more than {} times "
-                          "that anywhere",
-                          wrong.count, wrong.total, short_number(typical / spread),
-                          short_number(largest / typical)));
+  return made(
+      "candidates-in-low-precision", kFits,
+      fmt::format("{} of {} energies differ, by {} of their spread on average and by no more than {} times "
+                  "that anywhere",
+                  wrong.count, wrong.total, short_number(typical / spread), short_number(largest / typical)));
 }
 
 std::optional<Cause> replica_shows_in_energies(const CauseInputs& inputs) {
@@ -318,15 +326,16 @@ std::optional<Cause> replica_shows_in_energies(const CauseInputs& inputs) {
   const auto [rank, count] = *wrong.by_rank.begin();
   if (!drift || drift->phase != Phase::parameters || drift->rank != rank) return std::nullopt;
   if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return std::nullopt;
-  return made("replica-corrupted", 0.95,
-              fmt::format("only rank {} has other energies ({} of its {}), and its {} is another than on the other "
-                          "ranks",
-                          rank, count, wrong.of_rank.at(rank), drift->name));
+  return made(
+      "replica-corrupted", 0.95,
+      fmt::format("only rank {} has other energies ({} of its {}), and its {} is another than on the other "
+                  "ranks",
+                  rank, count, wrong.of_rank.at(rank), drift->name));
 }
 
-constexpr Rule kRules[] = {local_negatives,       negatives_missing,   candidates_misordered,
-                           candidates_shifted,    padding_is_candidate, sample_content,
-                           mask_ignored,          candidates_in_low_precision, replica_shows_in_energies};
+constexpr Rule kRules[] = {local_negatives,    negatives_missing,           candidates_misordered,
+                           candidates_shifted, padding_is_candidate,        sample_content,
+                           mask_ignored,       candidates_in_low_precision, replica_shows_in_energies};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Causes of runs that did not finish: what the launcher saw, and what the header exchange said before any payload
-// moved.
+// Causes of runs that did not finish: what the launcher saw, and what the header exchange said before any
+// payload moved.
 
 #include <fmt/format.h>
 
@@ -24,7 +24,8 @@ const char* header_code(const Failure& failure) {
   if (!says(failure, "seen from rank")) return "";
   if (says(failure, " is at step ")) return "step-differs";
   if (says(failure, " calls another collective")) return "collective-order";
-  if (says(failure, " with rows of shape ") || (says(failure, " sends ") && says(failure, " tensors, not "))) {
+  if (says(failure, " with rows of shape ") ||
+      (says(failure, " sends ") && says(failure, " tensors, not "))) {
     return "shapes-differ";
   }
   if (says(failure, " sends tensor ") && says(failure, " as ")) return "dtype-differs";

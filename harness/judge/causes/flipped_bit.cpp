@@ -73,10 +73,9 @@ std::vector<FlippedBit> flips_in_messages(const WrongElement& it,
     for (int bit = 0; bit < (wide ? 64 : 32); ++bit) {
       const double plain = (with_bit_turned(values[rank], bit, wide) - values[rank]) / ranks;
       const double divided = with_bit_turned(values[rank] / ranks, bit, wide) - values[rank] / ranks;
-      const bool explains =
-          std::isfinite(change)
-              ? std::abs(plain - change) <= tolerance || std::abs(divided - change) <= tolerance
-              : !std::isfinite(plain) || !std::isfinite(divided);
+      const bool explains = std::isfinite(change) ? std::abs(plain - change) <= tolerance ||
+                                                        std::abs(divided - change) <= tolerance
+                                                  : !std::isfinite(plain) || !std::isfinite(divided);
       if (explains) found.push_back({static_cast<int>(rank), it.tensor, it.element, bit});
     }
   }

@@ -17,8 +17,8 @@ struct FlippedBit {
   int bit = 0;
 };
 
-/// The element in which alone two tensors differ by more than `band` (the 2-norm of what rounding may change), or
-/// nothing: equal within the band, or differing in more than one element.
+/// The element in which alone two tensors differ by more than `band` (the 2-norm of what rounding may
+/// change), or nothing: equal within the band, or differing in more than one element.
 std::optional<std::size_t> single_difference(const std::vector<double>& expected,
                                              const std::vector<double>& actual, double band);
 
@@ -34,12 +34,13 @@ struct WrongElement {
   double epsilon = 0;           ///< of the type; below 1e-10 it is float64
 };
 
-/// Every (rank, bit) that, turned back in the ranks' values, which are the flipped ones, gives the right mean.
+/// Every (rank, bit) that, turned back in the ranks' values, which are the flipped ones, gives the right
+/// mean.
 std::vector<FlippedBit> flips_in_values(const WrongElement& element,
                                         const std::vector<std::vector<NamedTensor>>& local);
 
-/// Every (rank, bit) whose flip on the way turns the mean of the ranks' values, which are right, into the wrong one.
-/// A message may be divided by the world size before it travels or after.
+/// Every (rank, bit) whose flip on the way turns the mean of the ranks' values, which are right, into the
+/// wrong one. A message may be divided by the world size before it travels or after.
 std::vector<FlippedBit> flips_in_messages(const WrongElement& element,
                                           const std::vector<std::vector<NamedTensor>>& local);
 

@@ -1,4 +1,5 @@
-// Causes of wrong local gradients: the mean over ranks against the reference, group by group, in closed forms.
+// Causes of wrong local gradients: the mean over ranks against the reference, group by group, in closed
+// forms.
 
 #include <algorithm>
 #include <cmath>
@@ -34,12 +35,14 @@ struct Pattern {
   double context = 1, action = 1, head = 1, temperature = 1, rest = 1;
 };
 
-/// Does every group have its factor, and is a factor other than 1 told by a gradient that is not mere rounding?
+/// Does every group have its factor, and is a factor other than 1 told by a gradient that is not mere
+/// rounding?
 bool fits(const Local& local, const Pattern& pattern) {
   const Signatures signatures = local.signatures();
-  const std::pair<Role, double> roles[] = {{Role::context, pattern.context}, {Role::action, pattern.action},
-                                           {Role::head, pattern.head},       {Role::temperature, pattern.temperature},
-                                           {Role::action_head, pattern.rest}, {Role::other, pattern.rest}};
+  const std::pair<Role, double> roles[] = {
+      {Role::context, pattern.context},  {Role::action, pattern.action},
+      {Role::head, pattern.head},        {Role::temperature, pattern.temperature},
+      {Role::action_head, pattern.rest}, {Role::other, pattern.rest}};
   bool told = false;
   for (const auto& [role, factor] : roles) {
     if (!signatures.fits(role, factor)) return false;
@@ -112,7 +115,9 @@ std::optional<Cause> everywhere(const CauseInputs& inputs, const char* code, dou
                           fmt::join(outside_of(*local), ", ")));
 }
 
-std::optional<Cause> sign_flipped(const CauseInputs& inputs) { return everywhere(inputs, "sign-flipped", -1); }
+std::optional<Cause> sign_flipped(const CauseInputs& inputs) {
+  return everywhere(inputs, "sign-flipped", -1);
+}
 std::optional<Cause> gradient_times_world(const CauseInputs& inputs) {
   return everywhere(inputs, "gradient-times-world", w(inputs));
 }
@@ -131,7 +136,8 @@ std::optional<Cause> gather_backward_sliced(const CauseInputs& inputs) {
   for (const Role role : {Role::context, Role::head, Role::temperature, Role::action_head, Role::other}) {
     if (!signatures.inside(role)) return std::nullopt;
   }
-  if (!signatures.no_factor_fits(Role::action) || rank_of_local_fault(*local->evidence) >= 0) return std::nullopt;
+  if (!signatures.no_factor_fits(Role::action) || rank_of_local_fault(*local->evidence) >= 0)
+    return std::nullopt;
   return made("gather-backward-sliced", kFits, local->text());
 }
 
@@ -143,9 +149,11 @@ std::optional<Cause> candidates_not_detached(const CauseInputs& inputs) {
   // What the predictions are made from may get a gradient too; head and temperature see the same energies.
   if (!signatures.inside(Role::head) || !signatures.inside(Role::temperature)) return std::nullopt;
   const bool none = signatures.zero_in_reference(Role::action_head);
-  const bool made_from_predictions = inputs.cell_config && (inputs.cell_config->negatives == Negatives::layer ||
-                                                            inputs.cell_config->negatives == Negatives::mixed);
-  if (!none && !(made_from_predictions && signatures.some_factor_fits_not(Role::action_head))) return std::nullopt;
+  const bool made_from_predictions =
+      inputs.cell_config && (inputs.cell_config->negatives == Negatives::layer ||
+                             inputs.cell_config->negatives == Negatives::mixed);
+  if (!none && !(made_from_predictions && signatures.some_factor_fits_not(Role::action_head)))
+    return std::nullopt;
   return made("candidates-not-detached", none ? kExact : kFits,
               (none ? "the action head has a gradient, and in the reference none: " : "") + local->text());
 }
@@ -182,8 +190,9 @@ std::optional<Cause> bit_flip(const CauseInputs& inputs) {
     if (!reference || !mean) return std::nullopt;
     const auto element = single_difference(reference->values, mean->values, use.use.band);
     if (!element) return std::nullopt;
-    const WrongElement wrong{use.name,           *element,         reference->values[*element],
-                             mean->values[*element], use.use.band, reference->epsilon};
+    const WrongElement wrong{
+        use.name,     *element,          reference->values[*element], mean->values[*element],
+        use.use.band, reference->epsilon};
     const std::vector<FlippedBit> here = flips_in_values(wrong, local->evidence->cell.local);
     std::set<int> bits;
     for (const FlippedBit& flip : here) bits.insert(flip.bit);
@@ -219,8 +228,8 @@ std::optional<Cause> stale_local(const CauseInputs& inputs) {
   }
   if (stale.empty()) return std::nullopt;
   return made("stale-gradient", kExact,
-              fmt::format("rank {}: every local gradient is, bit for bit, that of step {}", fmt::join(stale, ", "),
-                          local->evidence->cell_before->step));
+              fmt::format("rank {}: every local gradient is, bit for bit, that of step {}",
+                          fmt::join(stale, ", "), local->evidence->cell_before->step));
 }
 
 std::optional<Cause> rank_without_gradient(const CauseInputs& inputs) {
@@ -273,20 +282,36 @@ std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
   for (const Role role : {Role::context, Role::action, Role::head}) {
     if (!signatures.has(role) || signatures.inside(role)) return std::nullopt;
   }
-  if (!signatures.no_factor_fits(Role::action) || rank_of_local_fault(*local->evidence) >= 0) return std::nullopt;
-  return made("dropout-not-replayed", 0.75,
-              fmt::format("tiles of {} columns in two passes with dropout {}: energies, loss and the temperature's "
-                          "gradient are right and no other gradient is; {}",
-                          inputs.cell_config->tile_columns, inputs.cell_config->dropout, local->text()));
+  if (!signatures.no_factor_fits(Role::action) || rank_of_local_fault(*local->evidence) >= 0)
+    return std::nullopt;
+  return made(
+      "dropout-not-replayed", 0.75,
+      fmt::format("tiles of {} columns in two passes with dropout {}: energies, loss and the temperature's "
+                  "gradient are right and no other gradient is; {}",
+                  inputs.cell_config->tile_columns, inputs.cell_config->dropout, local->text()));
 }
 
-constexpr Rule kRules[] = {gather_without_gradient, gather_own_slice,     gather_own_slice_times_world,
-                           candidates_detached,     gather_averaged,      temperature_reduced_twice,
-                           head_counted_twice,      temperature_detached, context_detached,
-                           sign_flipped,            gradient_times_world, gradient_over_world,
-                           accumulation_not_scaled, gather_backward_sliced, candidates_not_detached,
-                           non_finite,              bit_flip,             stale_local,
-                           rank_without_gradient,   accumulated_before,   dropout_not_replayed};
+constexpr Rule kRules[] = {gather_without_gradient,
+                           gather_own_slice,
+                           gather_own_slice_times_world,
+                           candidates_detached,
+                           gather_averaged,
+                           temperature_reduced_twice,
+                           head_counted_twice,
+                           temperature_detached,
+                           context_detached,
+                           sign_flipped,
+                           gradient_times_world,
+                           gradient_over_world,
+                           accumulation_not_scaled,
+                           gather_backward_sliced,
+                           candidates_not_detached,
+                           non_finite,
+                           bit_flip,
+                           stale_local,
+                           rank_without_gradient,
+                           accumulated_before,
+                           dropout_not_replayed};
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// Causes of a wrong loss whose energies are right: the recorded row losses are recomputed from the recorded energies
-// under each hypothesis. Hypotheses count only where the plain formula gives the reference's own row losses.
+// Causes of a wrong loss whose energies are right: the recorded row losses are recomputed from the recorded
+// energies under each hypothesis. Hypotheses count only where the plain formula gives the reference's own row
+// losses.
 
 #include <algorithm>
 #include <cmath>
@@ -43,9 +44,9 @@ std::vector<RankRows> rank_rows(const ForcedValues& values) {
 
 /// How a row's loss is made from its energies. The plain one is as it should be.
 struct Formula {
-  int64_t label_shift = 0;      ///< columns beside the row's own
-  bool local_label = false;     ///< the row's place on its rank as the column
-  bool padding = false;         ///< padding counts as candidates
+  int64_t label_shift = 0;   ///< columns beside the row's own
+  bool local_label = false;  ///< the row's place on its rank as the column
+  bool padding = false;      ///< padding counts as candidates
   bool mask_duplicates = false;
   double temperature_power = 1;
 };
@@ -66,7 +67,8 @@ double row_loss(const RankRows& rank, std::size_t row, const Formula& formula) {
   std::size_t target = own;
   if (formula.local_label) target = row;
   if (formula.label_shift != 0) {
-    target = static_cast<std::size_t>(((static_cast<int64_t>(own) + formula.label_shift) % count + count) % count);
+    target =
+        static_cast<std::size_t>(((static_cast<int64_t>(own) + formula.label_shift) % count + count) % count);
   }
   if (target >= columns.size()) return std::numeric_limits<double>::quiet_NaN();
   const double tau = std::pow(rank.loss->temperature, formula.temperature_power);
@@ -178,7 +180,8 @@ std::optional<Cause> temperature_applied_twice(const CauseInputs& inputs) {
                           short_number(inputs.forced->cell.losses[0].temperature), losses_text(inputs)));
 }
 
-/// Row losses are right, and each rank's loss is their plain mean although ranks hold unequal numbers of rows.
+/// Row losses are right, and each rank's loss is their plain mean although ranks hold unequal numbers of
+/// rows.
 std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
   const auto formula = plain(inputs);
   if (!formula || !follows(inputs.forced->cell, *formula)) return std::nullopt;
@@ -196,10 +199,11 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
     if (!(std::abs(mean - rank.loss) <= inputs.forced->loss_band + 1e-12)) return std::nullopt;
   }
   if (fewest == most) return std::nullopt;
-  return made("mean-of-means", kExact,
-              fmt::format("each rank's loss is the mean over its own rows, and ranks have {} to {} of them that "
-                          "count: {}",
-                          fewest, most, losses_text(inputs)));
+  return made(
+      "mean-of-means", kExact,
+      fmt::format("each rank's loss is the mean over its own rows, and ranks have {} to {} of them that "
+                  "count: {}",
+                  fewest, most, losses_text(inputs)));
 }
 
 std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
@@ -209,7 +213,8 @@ std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
   const RankLoss& reference = inputs.forced->reference.losses[0];
   if (ranks.empty() || !follows(inputs.forced->cell, *formula)) return std::nullopt;
   const double world = static_cast<double>(ranks.size());
-  const double weight = reference.row_weight * world / static_cast<double>(inputs.forced->reference.losses.size());
+  const double weight =
+      reference.row_weight * world / static_cast<double>(inputs.forced->reference.losses.size());
   std::size_t without = 0, rows = 0, wrong_rank = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     double sum = 0;
@@ -227,11 +232,12 @@ std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
     wrong_rank = r;
   }
   if (without == 0 || inputs.cell_config->invalid_rows > 0) return std::nullopt;
-  return made("rows-left-out", 0.95,
-              fmt::format("the loss of {} (rank {} last) is the sum over its rows without one or without any, at "
-                          "the weight {} of {} rows; {}",
-                          counted(static_cast<int64_t>(without), "rank"), wrong_rank, short_number(weight), rows,
-                          losses_text(inputs)));
+  return made(
+      "rows-left-out", 0.95,
+      fmt::format("the loss of {} (rank {} last) is the sum over its rows without one or without any, at "
+                  "the weight {} of {} rows; {}",
+                  counted(static_cast<int64_t>(without), "rank"), wrong_rank, short_number(weight), rows,
+                  losses_text(inputs)));
 }
 
 /// Loss of the cell over the reference's, if both are far enough from 0.
@@ -254,13 +260,14 @@ std::optional<Cause> scaled_loss(const CauseInputs& inputs, const char* code, do
                 fmt::format("loss and every gradient are {} times the reference's",
                             factor_text(factor, world_size_of(inputs))));
   }
-  const bool own_slice = factor > 1 && signatures.fits(Role::context, 1) && signatures.fits(Role::action, 1) &&
-                         signatures.fits(Role::head, factor) && signatures.fits(Role::temperature, factor) &&
-                         signatures.tells(Role::head);
+  const bool own_slice = factor > 1 && signatures.fits(Role::context, 1) &&
+                         signatures.fits(Role::action, 1) && signatures.fits(Role::head, factor) &&
+                         signatures.fits(Role::temperature, factor) && signatures.tells(Role::head);
   if (!own_slice) return std::nullopt;
-  return made("gather-own-slice-times-world", kExact,
-              fmt::format("the loss is {} times the reference's; {}", factor_text(factor, world_size_of(inputs)),
-                          signature_text(local ? forced.local : forced.reduced, world_size_of(inputs))));
+  return made(
+      "gather-own-slice-times-world", kExact,
+      fmt::format("the loss is {} times the reference's; {}", factor_text(factor, world_size_of(inputs)),
+                  signature_text(local ? forced.local : forced.reduced, world_size_of(inputs))));
 }
 
 std::optional<Cause> loss_times_world(const CauseInputs& inputs) {
@@ -271,8 +278,9 @@ std::optional<Cause> loss_over_world(const CauseInputs& inputs) {
   return scaled_loss(inputs, "loss-over-world", 1.0 / world_size_of(inputs));
 }
 
-constexpr Rule kRules[] = {label_offset,  padding_not_masked, duplicates_not_masked, temperature_applied_twice,
-                           mean_of_means, rows_left_out,      loss_times_world,      loss_over_world};
+constexpr Rule kRules[] = {
+    label_offset,  padding_not_masked, duplicates_not_masked, temperature_applied_twice,
+    mean_of_means, rows_left_out,      loss_times_world,      loss_over_world};
 
 }  // namespace
 

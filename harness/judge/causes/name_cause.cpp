@@ -22,14 +22,17 @@ int world_size_of(const CauseInputs& inputs) {
 
 std::string factor_text(double factor, int world_size) {
   const double world = world_size;
-  const auto is = [&](double value) { return std::abs(factor - value) <= 1e-4 * std::max(1e-3, std::abs(value)); };
+  const auto is = [&](double value) {
+    return std::abs(factor - value) <= 1e-4 * std::max(1e-3, std::abs(value));
+  };
   if (is(0)) return "0";
   if (is(1)) return "1";
   if (is(-1)) return "-1";
   if (world_size > 1) {
     if (is(world)) return fmt::format("{} (the world size)", world_size);
     if (is(1 / world)) return fmt::format("1/{} (one over the world size)", world_size);
-    if (is(1 / world / world)) return fmt::format("1/{} (one over the world size squared)", world_size * world_size);
+    if (is(1 / world / world))
+      return fmt::format("1/{} (one over the world size squared)", world_size * world_size);
     if (is(world / (world - 1))) return fmt::format("{}/{}", world_size, world_size - 1);
     if (is((world - 1) / world)) return fmt::format("{}/{}", world_size - 1, world_size);
   }
@@ -56,24 +59,36 @@ namespace {
 
 std::span<const Rule> rules_for(const CauseInputs& inputs) {
   switch (inputs.difference.phase) {
-    case Phase::samples: return sample_rules();
-    case Phase::random: return random_rules();
-    case Phase::control: return control_rules();
-    case Phase::energies: return energy_rules();
-    case Phase::loss: return loss_rules();
-    case Phase::local_gradients: return gradient_rules();
-    case Phase::collective: return ledger_rules();
-    case Phase::reduced_gradients: return reduction_rules();
-    case Phase::gradient_norm: return norm_rules();
-    case Phase::parameters: return update_rules();
-    default: return {};
+    case Phase::samples:
+      return sample_rules();
+    case Phase::random:
+      return random_rules();
+    case Phase::control:
+      return control_rules();
+    case Phase::energies:
+      return energy_rules();
+    case Phase::loss:
+      return loss_rules();
+    case Phase::local_gradients:
+      return gradient_rules();
+    case Phase::collective:
+      return ledger_rules();
+    case Phase::reduced_gradients:
+      return reduction_rules();
+    case Phase::gradient_norm:
+      return norm_rules();
+    case Phase::parameters:
+      return update_rules();
+    default:
+      return {};
   }
 }
 
 /// What was seen where nothing fits.
 std::string plain_evidence(const CauseInputs& inputs) {
   const Divergence& divergence = inputs.difference.divergence;
-  std::string text = fmt::format("no known mistake fits: {}", expected_found(divergence.expected, divergence.actual));
+  std::string text =
+      fmt::format("no known mistake fits: {}", expected_found(divergence.expected, divergence.actual));
   if (!inputs.forced) return text;
   const GradientJudgement& judgement =
       inputs.forced->local.tensors.empty() ? inputs.forced->reduced : inputs.forced->local;

@@ -34,7 +34,8 @@ std::vector<Use> uses_of(const std::optional<StepOfRun>& step, const std::string
   return uses;
 }
 
-/// The streams of the cell and the reference, and the ranks whose stream is not the one that their samples key.
+/// The streams of the cell and the reference, and the ranks whose stream is not the one that their samples
+/// key.
 struct Streams {
   std::string name;
   std::vector<Use> cell, reference, before;
@@ -76,7 +77,8 @@ uint64_t fingerprint(uint32_t purpose, const Keying& keying, const std::vector<i
   const uint64_t base = stream_base(keying.mode, keying.seed, keying.rank);
   std::vector<uint64_t> keys;
   for (std::size_t row = 0; row < ids.size(); ++row) {
-    const auto who = static_cast<uint64_t>(keying.mode == RankSeed::keyed ? ids[row] : static_cast<int64_t>(row));
+    const auto who =
+        static_cast<uint64_t>(keying.mode == RankSeed::keyed ? ids[row] : static_cast<int64_t>(row));
     keys.push_back(stream_row_key(base, purpose, keying.step, who));
   }
   return stream_fingerprint(keys);
@@ -88,9 +90,9 @@ std::optional<uint32_t> purpose_of(const CauseInputs& inputs, const Streams& str
   for (uint32_t purpose = 1; purpose <= 16; ++purpose) {
     uint64_t sum = 0;
     for (std::size_t rank = 0; rank < streams.reference.size(); ++rank) {
-      sum += fingerprint(purpose,
-                         {RankSeed::keyed, inputs.reference_config->seed, streams.step, static_cast<int>(rank)},
-                         streams.reference[rank].ids);
+      sum += fingerprint(
+          purpose, {RankSeed::keyed, inputs.reference_config->seed, streams.step, static_cast<int>(rank)},
+          streams.reference[rank].ids);
     }
     if (sum == hash_of(streams.reference)) return purpose;
   }
@@ -102,9 +104,10 @@ std::vector<std::size_t> wrong_ranks(const CauseInputs& inputs, const Streams& s
   std::vector<std::size_t> wrong;
   const auto purpose = purpose_of(inputs, streams);
   for (std::size_t rank = 0; rank < streams.cell.size(); ++rank) {
-    if (purpose && fingerprint(*purpose,
-                               {RankSeed::keyed, inputs.cell_config->seed, streams.step, static_cast<int>(rank)},
-                               streams.cell[rank].ids) == streams.cell[rank].hash) {
+    if (purpose &&
+        fingerprint(*purpose,
+                    {RankSeed::keyed, inputs.cell_config->seed, streams.step, static_cast<int>(rank)},
+                    streams.cell[rank].ids) == streams.cell[rank].hash) {
       continue;
     }
     wrong.push_back(rank);
@@ -130,12 +133,14 @@ std::optional<Cause> stream_keyed_by_rank(const CauseInputs& inputs) {
   if (!purpose || draws_of(streams->cell) != draws_of(streams->reference)) return std::nullopt;
   for (const std::size_t rank : wrong_ranks(inputs, *streams)) {
     const Keying keying{RankSeed::plus_rank, inputs.cell_config->seed, streams->step, static_cast<int>(rank)};
-    if (fingerprint(*purpose, keying, streams->cell[rank].ids) != streams->cell[rank].hash) return std::nullopt;
+    if (fingerprint(*purpose, keying, streams->cell[rank].ids) != streams->cell[rank].hash)
+      return std::nullopt;
   }
-  return made("stream-keyed-by-rank", kExact,
-              fmt::format("{}: the recorded streams are those of seed {} + rank and the row's place, not of the "
-                          "samples",
-                          streams->name, inputs.cell_config->seed));
+  return made(
+      "stream-keyed-by-rank", kExact,
+      fmt::format("{}: the recorded streams are those of seed {} + rank and the row's place, not of the "
+                  "samples",
+                  streams->name, inputs.cell_config->seed));
 }
 
 std::optional<Cause> draws_differ(const CauseInputs& inputs, bool extra) {
@@ -178,8 +183,9 @@ std::optional<Cause> stream_not_advanced(const CauseInputs& inputs) {
   }
   // Without keys to recompute, ranks that are right cannot be told from the others.
   if (stuck.empty() || (purpose_of(inputs, *streams) && stuck.size() != wrong.size())) return std::nullopt;
-  return made("stream-not-advanced", kExact,
-              fmt::format("{}: rank {} drew from the stream of step {}", streams->name, fmt::join(stuck, ", "), old));
+  return made(
+      "stream-not-advanced", kExact,
+      fmt::format("{}: rank {} drew from the stream of step {}", streams->name, fmt::join(stuck, ", "), old));
 }
 
 std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
@@ -198,13 +204,15 @@ std::optional<Cause> random_stream_differs(const CauseInputs& inputs) {
   if (!wrong.empty() && wrong.size() < streams->cell.size()) {
     where = fmt::format("on rank {}", fmt::join(wrong, ", "));
   }
-  return made("random-stream-differs", kGeneral,
-              fmt::format("{}: fingerprint {} where the reference has {}, {}, with as many draws", streams->name,
-                          hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference)), where));
+  return made(
+      "random-stream-differs", kGeneral,
+      fmt::format("{}: fingerprint {} where the reference has {}, {}, with as many draws", streams->name,
+                  hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference)), where));
 }
 
-constexpr Rule kRules[] = {same_stream_on_all_ranks, stream_keyed_by_rank, extra_draws,          draws_missing,
-                           stream_not_advanced,      dropout_not_replayed, random_stream_differs};
+constexpr Rule kRules[] = {
+    same_stream_on_all_ranks, stream_keyed_by_rank, extra_draws,          draws_missing,
+    stream_not_advanced,      dropout_not_replayed, random_stream_differs};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Causes of a wrong reduction: the reduced gradient is recomputed from the local ones under each hypothesis. No
-// reference is needed.
+// Causes of a wrong reduction: the reduced gradient is recomputed from the local ones under each hypothesis.
+// No reference is needed.
 
 #include <algorithm>
 #include <bit>
@@ -17,7 +17,8 @@
 namespace lockstep::causes {
 namespace {
 
-std::optional<Cause> by_factor(const CauseInputs& inputs, const char* code, double confidence, double factor) {
+std::optional<Cause> by_factor(const CauseInputs& inputs, const char* code, double confidence,
+                               double factor) {
   const auto reduction = reduction_of(inputs);
   if (!reduction) return std::nullopt;
   const Hypothesis scaled = [&](const Reduced& t, std::size_t i) { return factor * t.mean.values[i]; };
@@ -44,7 +45,8 @@ std::optional<Cause> divided_by_wrong_world(const CauseInputs& inputs) {
   }
   for (const double divisor : divisors) {
     // Those have names of their own: the sum, the mean, and the mean of the mean.
-    if (divisor < 2 || divisor != std::floor(divisor) || divisor == world || divisor == world * world) continue;
+    if (divisor < 2 || divisor != std::floor(divisor) || divisor == world || divisor == world * world)
+      continue;
     auto cause = by_factor(inputs, "divided-by-wrong-world", 0.9, world / divisor);
     if (!cause) continue;
     cause->evidence += fmt::format(": the sum over {} ranks was divided by {}", world, divisor);
@@ -104,9 +106,11 @@ std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
     return sum / static_cast<double>(factors.size());
   };
   if (!explains(*reduction, clipped, true)) return std::nullopt;
-  return made("clip-before-reduction", kExact,
-              fmt::format("the reduced gradient is the mean of local ones that were each clipped to {}: factors {:.4g}",
-                          inputs.cell_config->clip_norm, fmt::join(factors, ", ")));
+  return made(
+      "clip-before-reduction", kExact,
+      fmt::format(
+          "the reduced gradient is the mean of local ones that were each clipped to {}: factors {:.4g}",
+          inputs.cell_config->clip_norm, fmt::join(factors, ", ")));
 }
 
 std::optional<Cause> wrong_reduction_op(const CauseInputs& inputs) {
@@ -164,14 +168,17 @@ std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
     }
     const bool result_is_short = near && elements >= 4 && short_ones == elements;
     const auto messages = [&](bool divided_first) {
-      return explains(*reduction, [&, divided_first, bits = bits](const Reduced& t, std::size_t i) {
-        double sum = 0;
-        for (const NamedTensor* local : t.local) {
-          sum += divided_first ? rounded_to(local->values[i] / world, bits)
-                               : rounded_to(local->values[i], bits) / world;
-        }
-        return sum;
-      }, false);
+      return explains(
+          *reduction,
+          [&, divided_first, bits = bits](const Reduced& t, std::size_t i) {
+            double sum = 0;
+            for (const NamedTensor* local : t.local) {
+              sum += divided_first ? rounded_to(local->values[i] / world, bits)
+                                   : rounded_to(local->values[i], bits) / world;
+            }
+            return sum;
+          },
+          false);
     };
     if (!result_is_short && !messages(false) && !messages(true)) continue;
     return made("reduced-in-low-precision", 0.95,
@@ -209,8 +216,9 @@ std::optional<Cause> rank_counted_twice(const CauseInputs& inputs) {
     return [=](const Reduced& t, std::size_t i) { return t.mean.values[i] + t.local[r]->values[i] / world; };
   });
   if (rank < 0) return std::nullopt;
-  return made("rank-counted-twice", kExact,
-              fmt::format("{} have rank {}'s gradient once more than the mean of all", of_tensors(*reduction), rank));
+  return made(
+      "rank-counted-twice", kExact,
+      fmt::format("{} have rank {}'s gradient once more than the mean of all", of_tensors(*reduction), rank));
 }
 
 std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
@@ -219,7 +227,9 @@ std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
   const ForcedValues& before = *reduction->evidence->cell_before;
   if (before.local.size() != reduction->world) return std::nullopt;
   const auto world = static_cast<double>(reduction->world);
-  const auto old = [&](std::size_t rank, const std::string& name) { return find_tensor(before.local[rank], name); };
+  const auto old = [&](std::size_t rank, const std::string& name) {
+    return find_tensor(before.local[rank], name);
+  };
   for (const Reduced& tensor : reduction->tensors) {
     for (std::size_t rank = 0; rank < reduction->world; ++rank) {
       const NamedTensor* found = old(rank, tensor.mean.name);
@@ -237,10 +247,11 @@ std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
     return sum;
   };
   if (rank < 0 && !explains(*reduction, all, false)) return std::nullopt;
-  return made("stale-gradient", kExact,
-              fmt::format("in {} {} is that of step {}", of_tensors(*reduction),
-                          rank < 0 ? "every rank's contribution" : fmt::format("rank {}'s contribution", rank),
-                          before.step));
+  return made(
+      "stale-gradient", kExact,
+      fmt::format("in {} {} is that of step {}", of_tensors(*reduction),
+                  rank < 0 ? "every rank's contribution" : fmt::format("rank {}'s contribution", rank),
+                  before.step));
 }
 
 std::optional<Cause> gradients_not_zeroed(const CauseInputs& inputs) {
@@ -257,9 +268,11 @@ std::optional<Cause> gradients_not_zeroed(const CauseInputs& inputs) {
       return old && i < old->values.size() ? t.mean.values[i] + factor * old->values[i] : std::nan("");
     };
     if (!explains(*reduction, added, true)) continue;
-    return made("gradients-not-zeroed", kExact,
-                fmt::format("every reduced gradient is the mean of the local ones plus the reduced gradient of step {}",
-                            before.step));
+    return made(
+        "gradients-not-zeroed", kExact,
+        fmt::format(
+            "every reduced gradient is the mean of the local ones plus the reduced gradient of step {}",
+            before.step));
   }
   return std::nullopt;
 }
@@ -270,17 +283,21 @@ std::optional<Cause> buckets_swapped(const CauseInputs& inputs) {
   std::string example;
   for (const Reduced& tensor : reduction->tensors) {
     if (!tensor.wrong) continue;
-    const auto other = std::find_if(reduction->tensors.begin(), reduction->tensors.end(), [&](const Reduced& each) {
-      if (&each == &tensor || !each.wrong || each.mean.values.size() != tensor.mean.values.size()) return false;
-      for (std::size_t i = 0; i < each.mean.values.size(); ++i) {
-        if (distance(each.mean.values[i], tensor.reduced->values[i]) > 2 * each.allowance[i]) return false;
-      }
-      return true;
-    });
+    const auto other =
+        std::find_if(reduction->tensors.begin(), reduction->tensors.end(), [&](const Reduced& each) {
+          if (&each == &tensor || !each.wrong || each.mean.values.size() != tensor.mean.values.size())
+            return false;
+          for (std::size_t i = 0; i < each.mean.values.size(); ++i) {
+            if (distance(each.mean.values[i], tensor.reduced->values[i]) > 2 * each.allowance[i])
+              return false;
+          }
+          return true;
+        });
     if (other == reduction->tensors.end()) return std::nullopt;
     example = fmt::format("{} holds the mean of {}", tensor.reduced->name, other->reduced->name);
   }
-  return made("buckets-swapped", kExact, fmt::format("{} hold one another's means: {}", of_tensors(*reduction), example));
+  return made("buckets-swapped", kExact,
+              fmt::format("{} hold one another's means: {}", of_tensors(*reduction), example));
 }
 
 std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
@@ -290,12 +307,14 @@ std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
                                   [](const Reduced& tensor) { return tensor.wrong; });
   std::vector<std::size_t> elements;
   for (std::size_t i = 0; i < wrong->allowance.size(); ++i) {
-    if (distance(wrong->mean.values[i], wrong->reduced->values[i]) > wrong->allowance[i]) elements.push_back(i);
+    if (distance(wrong->mean.values[i], wrong->reduced->values[i]) > wrong->allowance[i])
+      elements.push_back(i);
   }
   if (elements.size() != 1) return std::nullopt;
   const std::size_t at = elements.front();
-  const WrongElement element{wrong->reduced->name,      at, wrong->mean.values[at],
-                             wrong->reduced->values[at], wrong->allowance[at], wrong->reduced->epsilon};
+  const WrongElement element{wrong->reduced->name,   at,
+                             wrong->mean.values[at], wrong->reduced->values[at],
+                             wrong->allowance[at],   wrong->reduced->epsilon};
   std::set<int> ranks, bits;
   for (const FlippedBit& flip : flips_in_messages(element, reduction->evidence->cell.local)) {
     ranks.insert(flip.rank);
@@ -311,10 +330,9 @@ std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
   }
   // A tensor of one element is "one element" under any mistake: there only a bit that fits counts.
   if (ranks.empty() && wrong->allowance.size() < 2) return std::nullopt;
-  const std::string flip =
-      ranks.empty() ? "no single bit of one rank's message explains it"
-                    : fmt::format("bit {} of the message of rank {} explains it", fmt::join(bits, " or "),
-                                  fmt::join(ranks, " or "));
+  const std::string flip = ranks.empty() ? "no single bit of one rank's message explains it"
+                                         : fmt::format("bit {} of the message of rank {} explains it",
+                                                       fmt::join(bits, " or "), fmt::join(ranks, " or "));
   return made("message-corrupted", ranks.empty() ? kFits : 0.95,
               fmt::format("element {} of {} alone is not the mean of the local gradients{}: {}", at,
                           wrong->reduced->name, reduction->bucket, flip));
@@ -350,14 +368,15 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
   }
   if (ranks.size() != 1 || names.size() != 1) return std::nullopt;
   return made("message-corrupted", 0.9,
-              fmt::format("rank {} alone holds another result of the reduction of {}", *ranks.begin(), *names.begin()));
+              fmt::format("rank {} alone holds another result of the reduction of {}", *ranks.begin(),
+                          *names.begin()));
 }
 
-constexpr Rule kRules[] = {gradient_sum_not_mean, mean_taken_twice,     divided_by_wrong_world,
-                           gradient_not_reduced,  parameter_not_reduced, clip_before_reduction,
+constexpr Rule kRules[] = {gradient_sum_not_mean, mean_taken_twice,         divided_by_wrong_world,
+                           gradient_not_reduced,  parameter_not_reduced,    clip_before_reduction,
                            wrong_reduction_op,    reduced_in_low_precision, rank_missing,
-                           rank_counted_twice,    stale_gradient,       gradients_not_zeroed,
-                           buckets_swapped,       message_corrupted,    one_rank_got_another_result};
+                           rank_counted_twice,    stale_gradient,           gradients_not_zeroed,
+                           buckets_swapped,       message_corrupted,        one_rank_got_another_result};
 
 }  // namespace
 

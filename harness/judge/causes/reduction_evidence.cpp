@@ -42,9 +42,11 @@ namespace {
 bool gives(const Reduced& tensor, const Hypothesis& hypothesis, double room = 2) {
   for (std::size_t i = 0; i < tensor.reduced->values.size(); ++i) {
     const double expected = hypothesis(tensor, i), actual = tensor.reduced->values[i];
-    const double grown = tensor.mean.values[i] == 0 ? 1 : std::max(1.0, std::abs(expected / tensor.mean.values[i]));
+    const double grown =
+        tensor.mean.values[i] == 0 ? 1 : std::max(1.0, std::abs(expected / tensor.mean.values[i]));
     const double size = tensor.reduced->epsilon * std::abs(expected) * 8;
-    if (!(distance(expected, actual) <= room * tensor.allowance[i] * std::min(grown, 1e3) + size)) return false;
+    if (!(distance(expected, actual) <= room * tensor.allowance[i] * std::min(grown, 1e3) + size))
+      return false;
   }
   return true;
 }
@@ -52,8 +54,8 @@ bool gives(const Reduced& tensor, const Hypothesis& hypothesis, double room = 2)
 }  // namespace
 
 std::size_t wrong_count(const Reduction& reduction) {
-  return static_cast<std::size_t>(
-      std::count_if(reduction.tensors.begin(), reduction.tensors.end(), [](const Reduced& t) { return t.wrong; }));
+  return static_cast<std::size_t>(std::count_if(reduction.tensors.begin(), reduction.tensors.end(),
+                                                [](const Reduced& t) { return t.wrong; }));
 }
 
 bool explains(const Reduction& reduction, const Hypothesis& hypothesis, bool everywhere) {
@@ -64,11 +66,11 @@ bool explains(const Reduction& reduction, const Hypothesis& hypothesis, bool eve
 }
 
 std::string of_tensors(const Reduction& reduction) {
-  return fmt::format("{} of {} tensors{}", wrong_count(reduction), reduction.tensors.size(), reduction.bucket);
+  return fmt::format("{} of {} tensors{}", wrong_count(reduction), reduction.tensors.size(),
+                     reduction.bucket);
 }
 
-int single_rank(const Reduction& reduction,
-                const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
+int single_rank(const Reduction& reduction, const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
   int named = -1;
   for (std::size_t rank = 0; rank < reduction.world; ++rank) {
     if (!explains(reduction, hypothesis(rank), false)) continue;

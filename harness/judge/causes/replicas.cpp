@@ -1,5 +1,5 @@
-// Causes of replicas that differ among themselves, from the hashes that every rank keeps, and of what the ledger of
-// collectives shows by itself.
+// Causes of replicas that differ among themselves, from the hashes that every rank keeps, and of what the
+// ledger of collectives shows by itself.
 
 #include <algorithm>
 #include <map>
@@ -58,9 +58,11 @@ std::optional<Drift> drift_of(const CauseInputs& inputs) {
 std::optional<Cause> initial_weights_differ(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);
   if (!drift || inputs.difference.divergence.step >= 0) return std::nullopt;
-  return made("initial-weights-differ", kExact,
-              fmt::format("before the first step rank {} holds {} of {} tensors otherwise than most ranks do, {} first",
-                          fmt::join(drift->ranks, ", "), drift->odd.size(), drift->names, drift->odd.begin()->first));
+  return made(
+      "initial-weights-differ", kExact,
+      fmt::format(
+          "before the first step rank {} holds {} of {} tensors otherwise than most ranks do, {} first",
+          fmt::join(drift->ranks, ", "), drift->odd.size(), drift->names, drift->odd.begin()->first));
 }
 
 bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
@@ -98,10 +100,11 @@ std::optional<Cause> rank_behind(const CauseInputs& inputs) {
   if (still.empty() || still.size() == inputs.cell->ranks.size()) return std::nullopt;
   // Of two ranks either may be the odd one; of more, those that stood still must be those that differ.
   if (inputs.cell->ranks.size() > 2 && still != drift->ranks) return std::nullopt;
-  return made("rank-behind", kExact,
-              fmt::format("rank {}: {} of {} tensors kept every bit through the step while those of the other ranks "
-                          "moved",
-                          fmt::join(still, ", "), drift->odd.size(), drift->names));
+  return made(
+      "rank-behind", kExact,
+      fmt::format("rank {}: {} of {} tensors kept every bit through the step while those of the other ranks "
+                  "moved",
+                  fmt::join(still, ", "), drift->odd.size(), drift->names));
 }
 
 std::optional<Cause> replica_corrupted(const CauseInputs& inputs) {
@@ -133,16 +136,16 @@ std::optional<Cause> clip_by_own_norms(const CauseInputs& inputs) {
   }
   if (norms.size() < 2) return std::nullopt;
   return made("clip-on-local-norm", 0.9,
-              fmt::format("clipping is to {}, and ranks clip by {} different norms", inputs.cell_config->clip_norm,
-                          norms.size()));
+              fmt::format("clipping is to {}, and ranks clip by {} different norms",
+                          inputs.cell_config->clip_norm, norms.size()));
 }
 
 std::optional<Cause> replicas_drift(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);
   if (!drift) return std::nullopt;
   return made("replicas-drift", kGeneral,
-              fmt::format("{} of {} tensors are not alike on all ranks; rank {} holds others than most", drift->odd.size(),
-                          drift->names, fmt::join(drift->ranks, ", ")));
+              fmt::format("{} of {} tensors are not alike on all ranks; rank {} holds others than most",
+                          drift->odd.size(), drift->names, fmt::join(drift->ranks, ", ")));
 }
 
 constexpr Rule kReplicaRules[] = {initial_weights_differ, buffers_not_synchronised, rank_behind,

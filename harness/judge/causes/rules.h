@@ -1,6 +1,6 @@
 #pragma once
-// The rules that name causes, family by family. A rule is one small function: from the evidence to its code, or
-// nothing. Rules do not know of each other; name_cause weighs what they answer.
+// The rules that name causes, family by family. A rule is one small function: from the evidence to its code,
+// or nothing. Rules do not know of each other; name_cause weighs what they answer.
 
 #include <optional>
 #include <span>
@@ -13,8 +13,8 @@ namespace lockstep::causes {
 
 using Rule = std::optional<Cause> (*)(const CauseInputs& inputs);
 
-// Confidence that rules give: the evidence is reproduced exactly; it fits and little else would; a general name for
-// what is seen, which gives way to any other.
+// Confidence that rules give: the evidence is reproduced exactly; it fits and little else would; a general
+// name for what is seen, which gives way to any other.
 inline constexpr double kExact = 0.98, kFits = 0.8, kGeneral = 0.5;
 
 std::span<const Rule> sample_rules();
@@ -22,9 +22,9 @@ std::span<const Rule> random_rules();
 std::span<const Rule> control_rules();
 std::span<const Rule> energy_rules();
 std::span<const Rule> loss_rules();
-std::span<const Rule> gradient_rules();   ///< before the reduction
+std::span<const Rule> gradient_rules();  ///< before the reduction
 std::span<const Rule> reduction_rules();
-std::span<const Rule> norm_rules();       ///< of the gradient norm
+std::span<const Rule> norm_rules();  ///< of the gradient norm
 std::span<const Rule> update_rules();
 std::span<const Rule> replica_rules();
 std::span<const Rule> ledger_rules();

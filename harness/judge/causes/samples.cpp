@@ -19,8 +19,8 @@ const ByRank* at(const SampleHistory& history, int64_t step) {
   return found == history.end() ? nullptr : &found->second;
 }
 
-/// What each of `ranks` ranks holds of a batch that others hold: row i of the global batch is on rank i mod V. Empty
-/// if rows are not dealt equally.
+/// What each of `ranks` ranks holds of a batch that others hold: row i of the global batch is on rank i mod
+/// V. Empty if rows are not dealt equally.
 ByRank dealt(const ByRank& batch, std::size_t ranks) {
   if (batch.size() == ranks) return batch;
   Ids global;
@@ -108,10 +108,11 @@ std::optional<Cause> shards_identical(const CauseInputs& inputs) {
   for (const Ids& rank : samples->now) {
     if (rank != samples->now.front()) return std::nullopt;
   }
-  return made("shards-identical", kExact,
-              fmt::format("all {} ranks hold the samples {}; {} of {} samples of the global batch are missing",
-                          samples->now.size(), fmt::join(samples->now.front(), ", "), samples->missing.size(),
-                          samples->batch.size()));
+  return made(
+      "shards-identical", kExact,
+      fmt::format("all {} ranks hold the samples {}; {} of {} samples of the global batch are missing",
+                  samples->now.size(), fmt::join(samples->now.front(), ", "), samples->missing.size(),
+                  samples->batch.size()));
 }
 
 std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
@@ -122,10 +123,11 @@ std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
     if (old < 0 || old + 1 >= step || batch != *now) continue;
     const ByRank* then = at(inputs.reference_samples, old);
     if (!then || sorted(*reference) == sorted(*then)) continue;
-    return made("set-epoch-forgotten", kExact,
-                fmt::format("at step {} every rank holds the very samples of step {} in the same order, where the "
-                            "reference begins another permutation",
-                            step, old));
+    return made(
+        "set-epoch-forgotten", kExact,
+        fmt::format("at step {} every rank holds the very samples of step {} in the same order, where the "
+                    "reference begins another permutation",
+                    step, old));
   }
   return std::nullopt;
 }
@@ -154,10 +156,11 @@ std::optional<Cause> sample_dropped(const CauseInputs& inputs) {
                             dropped->first, dropped->second));
   }
   if (!samples->extra.empty() || samples->missing.empty()) return std::nullopt;
-  return made("sample-dropped", kExact,
-              fmt::format("{} of the reference's batch stands on no rank, sample {} first, and nothing in its place",
-                          counted(static_cast<int64_t>(samples->missing.size()), "sample"),
-                          samples->missing.front()));
+  return made(
+      "sample-dropped", kExact,
+      fmt::format("{} of the reference's batch stands on no rank, sample {} first, and nothing in its place",
+                  counted(static_cast<int64_t>(samples->missing.size()), "sample"),
+                  samples->missing.front()));
 }
 
 std::optional<Cause> sample_duplicated(const CauseInputs& inputs) {
@@ -234,14 +237,15 @@ std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
     if (2 * kept >= static_cast<std::ptrdiff_t>(expected.size())) return std::nullopt;
     if (seen_elsewhere(inputs, rank, samples->now[rank])) return std::nullopt;
   }
-  return made("sampler-seed-differs", 0.7,
-              fmt::format("{} of {} samples are others than the reference's, on rank {}, without any order that "
-                          "relates them: another permutation",
-                          samples->extra.size(), samples->batch.size(), fmt::join(samples->differing, ", ")));
+  return made(
+      "sampler-seed-differs", 0.7,
+      fmt::format("{} of {} samples are others than the reference's, on rank {}, without any order that "
+                  "relates them: another permutation",
+                  samples->extra.size(), samples->batch.size(), fmt::join(samples->differing, ", ")));
 }
 
-constexpr Rule kRules[] = {shards_identical, set_epoch_forgotten, rank_behind_data, sample_dropped,
-                           sample_duplicated, sample_replaced,    shards_overlap,   sampler_seed_differs};
+constexpr Rule kRules[] = {shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
+                           sample_duplicated, sample_replaced,     shards_overlap,   sampler_seed_differs};
 
 }  // namespace
 

@@ -19,8 +19,8 @@ class Signatures {
              const GradientJudgement& judgement);
 
   bool empty() const { return tensors_.empty(); }
-  /// Does every tensor of the role equal `factor` times the reference's, within (1 + |factor|) bands? True if the
-  /// role has no tensors.
+  /// Does every tensor of the role equal `factor` times the reference's, within (1 + |factor|) bands? True if
+  /// the role has no tensors.
   bool fits(Role role, double factor) const;
   bool all_fit(double factor) const;
   /// Is there a tensor of the role whose reference is well above its band, so that a factor can be told?

@@ -1,5 +1,5 @@
-// Causes of a wrong update, and of a wrong gradient norm: parameters are recomputed from the state, the gradient and
-// the hyperparameters with one thing changed.
+// Causes of a wrong update, and of a wrong gradient norm: parameters are recomputed from the state, the
+// gradient and the hyperparameters with one thing changed.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,8 @@ struct Update {
   double norm = 0;
 
   std::vector<UpdateUse> judged(const UpdateVariant& variant) const {
-    return judge_update({*state, cell->gradients, norm, *cell->learning_rate, *config}, cell->parameters, variant);
+    return judge_update({*state, cell->gradients, norm, *cell->learning_rate, *config}, cell->parameters,
+                        variant);
   }
 };
 
@@ -41,7 +42,8 @@ std::optional<Update> update_of(const CauseInputs& inputs) {
                       cell.gradient_norm.value_or(whole_norm(cell.gradients))};
   // Replicas may differ while rank 0, whose parameters are kept, is right.
   const std::vector<UpdateUse> plain = update.judged({});
-  const bool wrong = std::any_of(plain.begin(), plain.end(), [](const UpdateUse& use) { return use.used > 1; });
+  const bool wrong =
+      std::any_of(plain.begin(), plain.end(), [](const UpdateUse& use) { return use.used > 1; });
   return wrong ? std::optional(update) : std::nullopt;
 }
 
@@ -99,9 +101,11 @@ std::optional<Cause> optimizer_state_lost(const CauseInputs& inputs) {
 
 std::optional<Cause> optimizer_counter_lost(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
-  if (!update || !has_moments(*update) || update->config->optimizer == OptimizerKind::sgd) return std::nullopt;
-  return by_variant(inputs, "optimizer-counter-lost", {.zero_count = true},
-                    fmt::format("with the bias correction of update 1 instead of {}", *update->state->updates + 1));
+  if (!update || !has_moments(*update) || update->config->optimizer == OptimizerKind::sgd)
+    return std::nullopt;
+  return by_variant(
+      inputs, "optimizer-counter-lost", {.zero_count = true},
+      fmt::format("with the bias correction of update 1 instead of {}", *update->state->updates + 1));
 }
 
 std::optional<Cause> clip_missing(const CauseInputs& inputs) {
@@ -124,18 +128,20 @@ std::optional<Cause> clip_twice(const CauseInputs& inputs) {
   const int world = world_size_of(inputs);
   if (world < 2) return std::nullopt;
   const double again = clip_factor(*update->config, update->norm * std::sqrt(world));
-  return by_variant(inputs, "clip-twice", {.clip = again},
-                    fmt::format("with a norm that was summed over {} ranks once more: {} times the reduced one",
-                                world, short_number(std::sqrt(world))));
+  return by_variant(
+      inputs, "clip-twice", {.clip = again},
+      fmt::format("with a norm that was summed over {} ranks once more: {} times the reduced one", world,
+                  short_number(std::sqrt(world))));
 }
 
 std::optional<Cause> clip_on_local_norm(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
   if (!update || update->cell->local.size() < 2 || update->config->clip_norm <= 0) return std::nullopt;
   const double local = whole_norm(update->cell->local[0]);
-  return by_variant(inputs, "clip-on-local-norm", {.clip = clip_factor(*update->config, local)},
-                    fmt::format("with the clip's factor from rank 0's own norm {}, not from the reduced one {}",
-                                short_number(local), short_number(update->norm)));
+  return by_variant(
+      inputs, "clip-on-local-norm", {.clip = clip_factor(*update->config, local)},
+      fmt::format("with the clip's factor from rank 0's own norm {}, not from the reduced one {}",
+                  short_number(local), short_number(update->norm)));
 }
 
 std::optional<Cause> rate_not_applied(const CauseInputs& inputs) {
@@ -181,16 +187,17 @@ std::optional<Cause> update_differs(const CauseInputs& inputs) {
     wrong += use.used > 1;
     if (use.used > worst.used) worst = use;
   }
-  return made("update-differs", kGeneral,
-              fmt::format("{} of {} tensors did not move as their own recorded gradient moves them: {} changed by {} "
-                          "where {} was expected",
-                          wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected)));
+  return made(
+      "update-differs", kGeneral,
+      fmt::format("{} of {} tensors did not move as their own recorded gradient moves them: {} changed by {} "
+                  "where {} was expected",
+                  wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected)));
 }
 
-constexpr Rule kUpdateRules[] = {weight_decay_missing, weight_decay_twice,    decay_coupled,
-                                 optimizer_state_lost, optimizer_counter_lost, clip_missing,
-                                 clip_twice,           clip_on_local_norm,     rate_not_applied,
-                                 parameter_not_updated, update_differs};
+constexpr Rule kUpdateRules[] = {
+    weight_decay_missing,   weight_decay_twice,    decay_coupled, optimizer_state_lost,
+    optimizer_counter_lost, clip_missing,          clip_twice,    clip_on_local_norm,
+    rate_not_applied,       parameter_not_updated, update_differs};
 
 /// Ranks that report the norm of their own gradients where all should report that of the reduced ones.
 std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
@@ -207,9 +214,10 @@ std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
     }
   }
   if (norms.size() != local.size()) return std::nullopt;
-  return made("clip-on-local-norm", kExact,
-              fmt::format("each rank's norm is that of its own local gradients: {:.4g}; the reduced gradient's is {}",
-                          fmt::join(norms, ", "), short_number(whole_norm(inputs.forced->cell.gradients))));
+  return made(
+      "clip-on-local-norm", kExact,
+      fmt::format("each rank's norm is that of its own local gradients: {:.4g}; the reduced gradient's is {}",
+                  fmt::join(norms, ", "), short_number(whole_norm(inputs.forced->cell.gradients))));
 }
 
 constexpr Rule kNormRules[] = {norm_of_local};

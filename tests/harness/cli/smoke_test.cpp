@@ -101,7 +101,8 @@ TEST_F(Smoke, CleanTrialsRaiseNoAlarmAndARankThatThrowsIsNamed) {
   const ProgramEnd end = run("mutants_smoke.yaml", "trials", {"--only", "clean || 'throw #'"});
   EXPECT_EQ(end.code, 0) << end.out << end.err;
   EXPECT_THAT(end.out, HasSubstr("false alarms on clean pairs"));
-  EXPECT_THAT(end.err, testing::Not(HasSubstr("FAILED"))) << "a fault that ends its run as it must is no news";
+  EXPECT_THAT(end.err, testing::Not(HasSubstr("FAILED")))
+      << "a fault that ends its run as it must is no news";
   const auto results = nlohmann::json::parse(read_text(folder_ / "trials/results.json"));
   EXPECT_EQ(results.at("detection").at("false_alarms"), 0);
   EXPECT_EQ(results.at("detection").at("clean"), 8);

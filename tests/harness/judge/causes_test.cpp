@@ -102,7 +102,8 @@ TEST_F(Causes, TheRankOfAFlippedBitIsNamed) {
 TEST_F(Causes, AnExactBandNeedsNoRepeats) {
   const RunConfig config = toy_config(), reference = alone(config);
   support::toy_run(folder_ / "a", reference, true);
-  support::toy_run(folder_ / "b", config, true, on_local([](ToyStep& it) { scale(it, "energy_head", 1.00001F); }));
+  support::toy_run(folder_ / "b", config, true,
+                   on_local([](ToyStep& it) { scale(it, "energy_head", 1.00001F); }));
   ForcedInputs inputs;
   inputs.forced_reference = folder_ / "a";
   inputs.forced_cell = folder_ / "b";
@@ -122,7 +123,8 @@ TEST(CausePages, EveryCodeHasOnePageAndEveryPageSaysWhatItMust) {
     EXPECT_FALSE(page.remedy.empty()) << page.code;
     EXPECT_EQ(page.wrong.empty(), page.right.empty()) << page.code;
   }
-  for (const Planted& planted : all_faults()) EXPECT_NE(find_cause_page(planted.code), nullptr) << planted.code;
+  for (const Planted& planted : all_faults())
+    EXPECT_NE(find_cause_page(planted.code), nullptr) << planted.code;
   EXPECT_EQ(find_cause_page("no-such-code"), nullptr);
 }
 
@@ -140,10 +142,12 @@ TEST(FailureCauses, AreNamedByKindAndByTheHeaderExchange) {
   EXPECT_EQ(code("threw", "loss.candidates: rank 2 is at step 5, not 4 (seen from rank 0)"), "step-differs");
   EXPECT_EQ(code("threw", "loss.candidates: rank 2 sends tensor 0 as Double, not Float (seen from rank 0)"),
             "dtype-differs");
-  EXPECT_EQ(code("threw", "loss.candidates: rank 2 sends tensor 0 with rows of shape [3, 4], not [4, 4] (seen from "
-                          "rank 0)"),
+  EXPECT_EQ(code("threw",
+                 "loss.candidates: rank 2 sends tensor 0 with rows of shape [3, 4], not [4, 4] (seen from "
+                 "rank 0)"),
             "shapes-differ");
-  EXPECT_EQ(code("threw", "loss.candidates: rank 1 calls another collective (seen from rank 0)"), "collective-order");
+  EXPECT_EQ(code("threw", "loss.candidates: rank 1 calls another collective (seen from rank 0)"),
+            "collective-order");
   EXPECT_EQ(code("interrupted", "stopped on request"), "");
 }
 

@@ -58,7 +58,8 @@ void write_run(const std::string& dir, int world_size, const std::vector<int64_t
       const auto write = [&](Phase phase, const Tensors& tensors) {
         for (const auto& [name, values] : tensors) {
           const std::vector<int64_t> shape{static_cast<int64_t>(values.size())};
-          writer.tensor(phase, name, {values.data(), DType::float64, shape, {}}, Sharing::replicated, {}, Keep::whole);
+          writer.tensor(phase, name, {values.data(), DType::float64, shape, {}}, Sharing::replicated, {},
+                        Keep::whole);
         }
       };
       write(Phase::reduced_gradients, it.gradients);
@@ -124,7 +125,8 @@ TEST_F(Certified, AnErrorOfOneGroupAtTheLastStepAloneIsFoundAndNamed) {
   EXPECT_EQ(result.verdict, VerdictKind::divergent);
   ASSERT_TRUE(result.first_divergence);
   EXPECT_EQ(result.first_divergence->step, 60);
-  EXPECT_THAT(result.sentence, AllOf(HasSubstr("Not certified"), HasSubstr("group action_encoder"), HasSubstr("0 times it")));
+  EXPECT_THAT(result.sentence,
+              AllOf(HasSubstr("Not certified"), HasSubstr("group action_encoder"), HasSubstr("0 times it")));
   EXPECT_EQ(result.forced[0].groups[1].ratio, 1);
   EXPECT_EQ(result.forced[1].groups[1].ratio, 0);
   EXPECT_TRUE(std::isfinite(result.band_used));
@@ -191,8 +193,8 @@ TEST(Costs, SayWhereNoRankCountsItsEnergies) {
   EXPECT_EQ(read_costs(dir).bytes, 0);
 }
 
-CellResult case_of(const std::string& loss, const std::string& negatives, const std::string& layout, double used,
-                   double seconds, const std::string& rows = "equal") {
+CellResult case_of(const std::string& loss, const std::string& negatives, const std::string& layout,
+                   double used, double seconds, const std::string& rows = "equal") {
   CellResult cell;
   cell.scenario = layout + " " + negatives + " loss=" + loss + " rows=" + rows;
   cell.verdict = used <= 1 ? VerdictKind::within_envelope : VerdictKind::divergent;
@@ -205,11 +207,10 @@ CellResult case_of(const std::string& loss, const std::string& negatives, const 
 }
 
 TEST(CertificateTable, HasTheWorstCaseOfEachLossAndNumberOfRanks) {
-  std::vector<CellResult> cells{case_of("infonce", "global", "8x3", 0.25, 0.06),
-                                case_of("infonce", "global", "3x8", 0.5, 0.03),
-                                case_of("infonce", "global", "3x8", 3, 0.03, "unequal"),
-                                case_of("infonce", "local", "3x8", 0.2, 0.02),
-                                case_of("symmetric", "global", "3x8", 0.2, 0.05)};
+  std::vector<CellResult> cells{
+      case_of("infonce", "global", "8x3", 0.25, 0.06), case_of("infonce", "global", "3x8", 0.5, 0.03),
+      case_of("infonce", "global", "3x8", 3, 0.03, "unequal"), case_of("infonce", "local", "3x8", 0.2, 0.02),
+      case_of("symmetric", "global", "3x8", 0.2, 0.05)};
   cells[2].costs->energies = std::nan("");
   const Certificate certificate = certificate_of(cells, 1e-12);
   EXPECT_THAT(certificate.steps, ElementsAre(0, 60));
@@ -228,7 +229,8 @@ TEST(CertificateTable, HasTheWorstCaseOfEachLossAndNumberOfRanks) {
   EXPECT_EQ(certificate.rows[1].world_size, 8);
   EXPECT_TRUE(std::isnan(certificate.rows[1].time_to_local));
   EXPECT_EQ(certificate.rows[2].time_to_local, 1);
-  EXPECT_DOUBLE_EQ(certificate.rows[3].time_to_local, 2.5) << "against infonce where its own loss has no local case";
+  EXPECT_DOUBLE_EQ(certificate.rows[3].time_to_local, 2.5)
+      << "against infonce where its own loss has no local case";
 }
 
 TEST(CertificateTable, KeepsALossWhoseCasesAllFailed) {
@@ -281,7 +283,8 @@ class CertificateMatrix : public ::testing::Test {
       EXPECT_TRUE(inputs.forced_repeats.empty());
       EXPECT_EQ(inputs.band.exact, 1e-12);
       EXPECT_THAT(inputs.forced_reference, HasSubstr("forced_reference"));
-      return case_of("infonce", "global", "3x8", inputs.forced_cell.find("/8 ") == std::string::npos ? 0.5 : eight_, 0)
+      return case_of("infonce", "global", "3x8",
+                     inputs.forced_cell.find("/8 ") == std::string::npos ? 0.5 : eight_, 0)
           .mechanism.value();
     };
     sources.read_costs = [](const std::string&) { return StepCosts{72, 10, 0.1}; };

@@ -38,7 +38,11 @@ class Judged : public ::testing::Test {
     global_.mechanism->first_divergence->phase = "reduced gradients";
     for (const int64_t step : {0, 60}) {
       global_.mechanism->forced.push_back(
-          {step, {{"action_encoder", 0, 0, 0, 1, 1e-6}, {"temperature", 1.0 + 0.01 * static_cast<double>(step), 1, 0, 0, 1}}, 1, ""});
+          {step,
+           {{"action_encoder", 0, 0, 0, 1, 1e-6},
+            {"temperature", 1.0 + 0.01 * static_cast<double>(step), 1, 0, 0, 1}},
+           1,
+           ""});
     }
   }
   void arm(const std::string& name, CellResult* cell, double accuracy, double loss, double seconds) {
@@ -62,8 +66,8 @@ class Judged : public ::testing::Test {
                      const std::string& against = "", double margin = 0) const {
     return judge({Kind::outcome, cell, against, metric, "", std::move(is), 0, 0, margin, {}}).state;
   }
-  ConditionResult within(Kind kind, const std::string& metric, const std::string& cell, double low, double high,
-                         const std::string& against = "") const {
+  ConditionResult within(Kind kind, const std::string& metric, const std::string& cell, double low,
+                         double high, const std::string& against = "") const {
     return judge({kind, cell, against, metric, "", {}, low, high, 0, {}});
   }
   CellResult global_, local_;
@@ -211,8 +215,13 @@ TEST_F(Judged, ExpectationsAndReasonsAreKept) {
 SyntheticMatrix claims_matrix(const std::string& expected, double margin) {
   SyntheticMatrix matrix = SyntheticMatrix::usual();
   matrix.plan.matrix.question = Question::claims;
-  matrix.plan.matrix.claims = {
-      {"A1", "local learns worse", {{Kind::outcome, "8x3 local", "", "", "", {"worse"}, 0, 0, margin, {}}}, {}, "", expected, {}}};
+  matrix.plan.matrix.claims = {{"A1",
+                                "local learns worse",
+                                {{Kind::outcome, "8x3 local", "", "", "", {"worse"}, 0, 0, margin, {}}},
+                                {},
+                                "",
+                                expected,
+                                {}}};
   return matrix;
 }
 

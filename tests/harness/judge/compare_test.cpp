@@ -233,10 +233,9 @@ TEST_P(CompareSameLayout, ACopyCutShortIsComparedUpToThere) {
   EXPECT_EQ(result.verdict, VerdictKind::identical);
   EXPECT_GT(result.compared_steps, 10);
   EXPECT_LT(result.compared_steps, 25);
-  EXPECT_THAT(result.sentence,
-              AllOf(HasSubstr("b/rank-1.trace is cut short in the record after step " +
-                              std::to_string(result.compared_steps - 1)),
-                    HasSubstr("bytes are whole")));
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("b/rank-1.trace is cut short in the record after step " +
+                                               std::to_string(result.compared_steps - 1)),
+                                     HasSubstr("bytes are whole")));
 }
 
 TEST_P(CompareSameLayout, UnequalLengthsAreSaid) {

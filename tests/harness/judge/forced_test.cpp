@@ -318,9 +318,12 @@ TEST_P(JudgeForced, AtOneLayoutTheRankWhoseLocalGradientDiffersIsNamed) {
 
 TEST_P(JudgeForced, AtOneLayoutAFaultBetweenForcedStepsIsNamed) {
   write_reference(GetParam());
-  write_cell(nullptr, [](FakeStep& it) {
-    if (it.step == 17 && it.rank == 1) tensor_of(it.local_gradients, "head.weight")[0] += 0.5F;
-  }, false, GetParam(), 1);
+  write_cell(
+      nullptr,
+      [](FakeStep& it) {
+        if (it.step == 17 && it.rank == 1) tensor_of(it.local_gradients, "head.weight")[0] += 0.5F;
+      },
+      false, GetParam(), 1);
   const Mechanism result = judge_forced(inputs_);
   EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
   EXPECT_EQ(result.first_divergence->step, 17);

@@ -20,10 +20,8 @@ TEST(ResolvedNegatives, DecideLayoutsOfOneGlobalBatch) {
     Negatives as_written, repaired;
   };
   const std::vector<Row> table{
-      {{1, 24}, Negatives::local, Negatives::global},
-      {{2, 12}, Negatives::global, Negatives::global},
-      {{3, 8}, Negatives::global, Negatives::global},
-      {{4, 6}, Negatives::layer, Negatives::global},
+      {{1, 24}, Negatives::local, Negatives::global}, {{2, 12}, Negatives::global, Negatives::global},
+      {{3, 8}, Negatives::global, Negatives::global}, {{4, 6}, Negatives::layer, Negatives::global},
       {{8, 3}, Negatives::layer, Negatives::global},
   };
   for (const auto& [layout, as_written, repaired] : table) {
@@ -56,7 +54,8 @@ TEST(ResolvedNegatives, SeeTheRanksThatAnOracleStandsFor) {
 }
 
 TEST(ResolvedNegatives, LeaveWhatIsChosenAlone) {
-  for (const Negatives negatives : {Negatives::local, Negatives::global, Negatives::layer, Negatives::mixed}) {
+  for (const Negatives negatives :
+       {Negatives::local, Negatives::global, Negatives::layer, Negatives::mixed}) {
     EXPECT_EQ(resolved_negatives(config_of({8, 3}, negatives)), negatives);
   }
 }

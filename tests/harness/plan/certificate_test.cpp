@@ -31,7 +31,8 @@ TEST(CertificateMatrix, SetsWhatTheQuestionNeedsUnlessGiven) {
   EXPECT_EQ(matrix.cells.front().config.eval_every, 0);
   EXPECT_THAT(matrix.forced_steps, ElementsAre(0, 60));
   EXPECT_EQ(matrix.band.exact, 1e-12);
-  const Matrix given = parse(kOneCell + "precision: float32\nsteps: 5\nforced_steps: [0, 3]\nband: {exact: 1e-5}\n");
+  const Matrix given =
+      parse(kOneCell + "precision: float32\nsteps: 5\nforced_steps: [0, 3]\nband: {exact: 1e-5}\n");
   EXPECT_EQ(given.cells.front().config.precision, Precision::float32);
   EXPECT_EQ(given.cells.front().config.steps, 5);
   EXPECT_THAT(given.forced_steps, ElementsAre(0, 3));
@@ -39,9 +40,10 @@ TEST(CertificateMatrix, SetsWhatTheQuestionNeedsUnlessGiven) {
 }
 
 TEST(CertificateMatrix, DerivesOneProcessThatHoldsAllRows) {
-  const Matrix matrix = parse(kCertificate +
-                              "axes: {layout: [3x8], negatives: [local], rows: [unequal], accumulation: [1]}\n"
-                              "tile_columns: 5\nbucket_cap_bytes: 4096\nmutant: {name: grad_scale, factor: 3}\n");
+  const Matrix matrix =
+      parse(kCertificate +
+            "axes: {layout: [3x8], negatives: [local], rows: [unequal], accumulation: [1]}\n"
+            "tile_columns: 5\nbucket_cap_bytes: 4096\nmutant: {name: grad_scale, factor: 3}\n");
   ASSERT_THAT(matrix.cells, SizeIs(1));
   const Cell& cell = matrix.cells.front();
   EXPECT_EQ(cell.config.oracle_world, 0);
@@ -67,22 +69,27 @@ TEST(CertificateMatrix, ComparesOneProcessWithItsPlainReferenceToo) {
 }
 
 TEST(CertificateMatrix, SharesAReferenceWhereRanksDoNotDecideTheCandidates) {
-  const std::string axes = "axes: {layout: [1x24, 3x8, 8x3], rows: [equal, unequal]}\n"
-                           "exclude: [{layout: 1x24, rows: unequal}]\nnegatives: ";
+  const std::string axes =
+      "axes: {layout: [1x24, 3x8, 8x3], rows: [equal, unequal]}\n"
+      "exclude: [{layout: 1x24, rows: unequal}]\nnegatives: ";
   const auto references = [&](const std::string& more) {
     std::set<std::string> names;
-    for (const Cell& cell : parse(kCertificate + axes + more + "\n").cells) names.insert(config_hash(cell.reference));
+    for (const Cell& cell : parse(kCertificate + axes + more + "\n").cells)
+      names.insert(config_hash(cell.reference));
     return names.size();
   };
   EXPECT_EQ(references("global"), 1u);
   EXPECT_EQ(references("layer"), 1u);
   EXPECT_EQ(references("local"), 5u);
-  EXPECT_EQ(references("layer\nlayer: {as_written: true}"), 5u) << "noise by rank is another with every layout";
-  EXPECT_EQ(references("adaptive_as_written"), 3u) << "of all ranks at 3x8, explicit at 8x3; local in one process";
+  EXPECT_EQ(references("layer\nlayer: {as_written: true}"), 5u)
+      << "noise by rank is another with every layout";
+  EXPECT_EQ(references("adaptive_as_written"), 3u)
+      << "of all ranks at 3x8, explicit at 8x3; local in one process";
 }
 
 TEST(CertificatePlan, RunsTheReferenceAndForcesItsSnapshotsAndNothingElse) {
-  const Plan plan = make_plan(parse(kCertificate + "axes: {layout: [3x8], ranks: [emulated, real]}\n"), "", {});
+  const Plan plan =
+      make_plan(parse(kCertificate + "axes: {layout: [3x8], ranks: [emulated, real]}\n"), "", {});
   std::vector<RunRole> roles;
   for (const PlannedRun& run : plan.runs) roles.push_back(run.role);
   EXPECT_THAT(roles, ElementsAre(RunRole::reference, RunRole::forced_reference, RunRole::forced_cell,
@@ -100,33 +107,38 @@ TEST(CertificatePlan, RunsTheReferenceAndForcesItsSnapshotsAndNothingElse) {
 
 TEST(CertificatePlan, PlansRepeatsForOtherQuestionsStill) {
   const Plan plan = make_plan(parse(kHead + "axes: {layout: [3x8]}\n"), "", {});
-  const auto repeats = std::count_if(plan.runs.begin(), plan.runs.end(),
-                                     [](const PlannedRun& run) { return run.role == RunRole::forced_repeat; });
+  const auto repeats = std::count_if(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& run) {
+    return run.role == RunRole::forced_repeat;
+  });
   EXPECT_EQ(repeats, 4);
 }
 
 TEST(Planner, ForcesNoSnapshotsUponAnotherModel) {
   const auto forced = [](const std::string& reference) {
-    const Plan plan = make_plan(parse("# Q?\nname: tiny\nreference: {layout: 1x24, negatives: " + reference +
-                                      "}\naxes: {layout: [8x3], negatives: [global, layer, adaptive_as_written]}\n"),
-                                "", {});
+    const Plan plan =
+        make_plan(parse("# Q?\nname: tiny\nreference: {layout: 1x24, negatives: " + reference +
+                        "}\naxes: {layout: [8x3], negatives: [global, layer, adaptive_as_written]}\n"),
+                  "", {});
     std::vector<std::string> cells;
     for (const PlannedRun& run : plan.runs) {
       if (run.role == RunRole::forced_cell) cells.push_back(run.cell);
     }
     return cells;
   };
-  EXPECT_THAT(forced("global"), ElementsAre("8x3 global")) << "the others have an action head, the reference has none";
+  EXPECT_THAT(forced("global"), ElementsAre("8x3 global"))
+      << "the others have an action head, the reference has none";
   EXPECT_THAT(forced("layer"), ElementsAre("8x3 layer", "8x3 adaptive_as_written"));
 }
 
 TEST(CertificateMatrix, RefusesAReferenceOfTheUsersOwn) {
-  EXPECT_THAT(problems_of(kOneCell + "reference: {layout: 1x24}\n"),
-              ElementsAre("m.yaml:5:1: the question of certificate derives the reference of each cell: leave it "
-                          "out"));
+  EXPECT_THAT(
+      problems_of(kOneCell + "reference: {layout: 1x24}\n"),
+      ElementsAre("m.yaml:5:1: the question of certificate derives the reference of each cell: leave it "
+                  "out"));
   EXPECT_THAT(problems_of(kOneCell, set({"reference.layout=1x24"})),
               ElementsAre(HasSubstr("derives the reference of each cell")));
-  EXPECT_THAT(problems_of("# Q?\nname: tiny\naxes: {layout: [3x8]}\n"), ElementsAre(HasSubstr("reference is missing")));
+  EXPECT_THAT(problems_of("# Q?\nname: tiny\naxes: {layout: [3x8]}\n"),
+              ElementsAre(HasSubstr("reference is missing")));
 }
 
 TEST(CertificateMatrix, RefusesWhatItCannotJudge) {
@@ -143,9 +155,11 @@ TEST(CertificateMatrix, RefusesWhatItCannotJudge) {
 }
 
 TEST(Losses, RefuseAnUnknownNameWithTheNearest) {
-  EXPECT_THAT(problems_of(kOneCell + "loss: symetric\n"),
-              ElementsAre("m.yaml:5:7: loss must be hard, infonce, sigmoid or symmetric, not 'symetric'; did you mean "
-                          "symmetric?"));
+  EXPECT_THAT(
+      problems_of(kOneCell + "loss: symetric\n"),
+      ElementsAre(
+          "m.yaml:5:7: loss must be hard, infonce, sigmoid or symmetric, not 'symetric'; did you mean "
+          "symmetric?"));
   EXPECT_THAT(problems_of(kHead + "axes: {layout: [3x8], loss: [infonce, sigmod]}\n"),
               ElementsAre(HasSubstr("m.yaml:4:39: loss must be")));
 }
@@ -164,9 +178,11 @@ TEST(Losses, RefuseNumbersOutOfRange) {
 }
 
 TEST(Losses, RefuseLayersThatTheActionHeadHasNot) {
-  EXPECT_THAT(problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 6]}\n"),
-              ElementsAre("m.yaml:6:9: cell '3x8 layer': layer.layers names layer 6 of an action head of 6 layers (0 to "
-                          "5)"));
+  EXPECT_THAT(
+      problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 6]}\n"),
+      ElementsAre(
+          "m.yaml:6:9: cell '3x8 layer': layer.layers names layer 6 of an action head of 6 layers (0 to "
+          "5)"));
   EXPECT_THAT(problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 5]}\n"), IsEmpty());
   EXPECT_THAT(problems_of(kOneCell + "layer: {layers: [0, 6]}\n"), IsEmpty()) << "no layer predicts anything";
   EXPECT_THAT(problems_of(kOneCell + "negatives: mixed\nmodel: {action_layers: 1}\n"),
@@ -184,15 +200,17 @@ TEST(Losses, RefuseExplicitNegativesWhereTheyHaveNoMeaning) {
     }
     EXPECT_THAT(problems_of(kOneCell + "loss: " + loss + "\nnegatives: global\n"), IsEmpty());
   }
-  EXPECT_THAT(problems_of(kCertificate + "axes: {layout: [4x6], negatives: [adaptive_as_written]}\nloss: hard\n"),
-              ElementsAre(HasSubstr("loss hard takes the rows")))
+  EXPECT_THAT(
+      problems_of(kCertificate + "axes: {layout: [4x6], negatives: [adaptive_as_written]}\nloss: hard\n"),
+      ElementsAre(HasSubstr("loss hard takes the rows")))
       << "at 4x6 that rule takes explicit negatives";
 }
 
 TEST(Losses, RefuseRowsThatCannotBeDealt) {
   EXPECT_THAT(problems_of(kCertificate + "axes: {layout: [1x24]}\nrows: one_empty\n"),
               ElementsAre("m.yaml:5:1: cell '1x24': rows one_empty needs at least 2 ranks"));
-  EXPECT_THAT(problems_of(kOneCell + "rows: one_empty\n"), IsEmpty()) << "its one process stands for three ranks";
+  EXPECT_THAT(problems_of(kOneCell + "rows: one_empty\n"), IsEmpty())
+      << "its one process stands for three ranks";
   EXPECT_THAT(problems_of(kHead + "axes: {layout: [3x8]}\nrows: unequal\n"),
               ElementsAre(HasSubstr("its reference: rows unequal needs at least 2 ranks")));
   EXPECT_THAT(problems_of(kOneCell + "accumulation: 3\n"),

@@ -32,19 +32,20 @@ std::string claim(const std::string& condition) {
 }
 
 TEST(Claims, AreReadWithTheirConditions) {
-  const Matrix matrix = parse(kMatrix +
-                              "  - id: A1\n"
-                              "    told: \"local: it barely learns\"\n"
-                              "    expect: does not hold\n"
-                              "    shows: 8x3 global\n"
-                              "    conditions:\n"
-                              "      - {outcome: 8x3 local, is: [worse, different], against: 8x3 global, margin: 0.05}\n"
-                              "      - {value: accuracy_24, of: 1x24, within: [0, 0.1]}\n"
-                              "      - {ratio: seconds, of: 8x3 global, to: 8x3 local, within: [1.15, 1.25]}\n"
-                              "      - {gradient: 8x3 global, group: action_encoder, within: [0, 0]}\n"
-                              "      - {mechanism: 8x3 global, is: within_envelope}\n"
-                              "      - {rule: adaptive_as_written, at: 4x6, gives: layer}\n"
-                              "  - {id: A2, told: later, not_testable: no accelerator on this machine}\n");
+  const Matrix matrix =
+      parse(kMatrix +
+            "  - id: A1\n"
+            "    told: \"local: it barely learns\"\n"
+            "    expect: does not hold\n"
+            "    shows: 8x3 global\n"
+            "    conditions:\n"
+            "      - {outcome: 8x3 local, is: [worse, different], against: 8x3 global, margin: 0.05}\n"
+            "      - {value: accuracy_24, of: 1x24, within: [0, 0.1]}\n"
+            "      - {ratio: seconds, of: 8x3 global, to: 8x3 local, within: [1.15, 1.25]}\n"
+            "      - {gradient: 8x3 global, group: action_encoder, within: [0, 0]}\n"
+            "      - {mechanism: 8x3 global, is: within_envelope}\n"
+            "      - {rule: adaptive_as_written, at: 4x6, gives: layer}\n"
+            "  - {id: A2, told: later, not_testable: no accelerator on this machine}\n");
   ASSERT_THAT(matrix.claims, SizeIs(2));
   const Claim& first = matrix.claims[0];
   EXPECT_EQ(first.id, "A1");
@@ -69,11 +70,13 @@ TEST(Claims, AreReadWithTheirConditions) {
 
 TEST(Claims, RefuseConditionsThatSayNothing) {
   EXPECT_THAT(problems_of(claim("{outcom: 8x3 local, is: worse}")),
-              ElementsAre(HasSubstr("m.yaml:10:45: a condition begins with outcome, value, ratio, gradient, mechanism, "
-                                    "rule, not 'outcom'; did you mean outcome?")));
+              ElementsAre(HasSubstr(
+                  "m.yaml:10:45: a condition begins with outcome, value, ratio, gradient, mechanism, "
+                  "rule, not 'outcom'; did you mean outcome?")));
   EXPECT_THAT(problems_of(claim("{outcome: 8x3 local, is: wrose}")),
-              ElementsAre(HasSubstr("is must be better, worse, higher, lower, equivalent, different, not 'wrose'; did "
-                                    "you mean worse?")));
+              ElementsAre(HasSubstr(
+                  "is must be better, worse, higher, lower, equivalent, different, not 'wrose'; did "
+                  "you mean worse?")));
   EXPECT_THAT(problems_of(claim("{outcome: 8x3 local}")), ElementsAre(HasSubstr("outcome needs is")));
   EXPECT_THAT(problems_of(claim("{outcome: 8x3 local, is: worse, margin: 0}")),
               ElementsAre(HasSubstr("margin must be a number greater than 0")));
@@ -97,8 +100,10 @@ TEST(Claims, RefuseCellsThatTheMatrixHasNot) {
               ElementsAre(HasSubstr("the matrix has no cell '8x3 locale'; did you mean 8x3 local?")));
   EXPECT_THAT(problems_of(claim("{ratio: seconds, of: 8x3 local, to: 9x3 global, within: [1, 2]}")),
               ElementsAre(HasSubstr("no cell '9x3 global'; did you mean 8x3 global?")));
-  EXPECT_THAT(problems_of(kMatrix + "  - {id: A1, told: it, shows: [9x9], conditions: [{outcome: 8x3 local, is: worse}]}\n"),
-              ElementsAre(HasSubstr("the matrix has no cell '9x9'")));
+  EXPECT_THAT(
+      problems_of(kMatrix +
+                  "  - {id: A1, told: it, shows: [9x9], conditions: [{outcome: 8x3 local, is: worse}]}\n"),
+      ElementsAre(HasSubstr("the matrix has no cell '9x9'")));
   EXPECT_THAT(problems_of(claim("{outcome: 1x24, is: worse}")),
               ElementsAre(HasSubstr("'1x24' is a reference: it has no reference of its own")));
   EXPECT_THAT(problems_of(claim("{outcome: 1x24, is: better, against: 8x3 local}")), IsEmpty());
@@ -107,23 +112,30 @@ TEST(Claims, RefuseCellsThatTheMatrixHasNot) {
 TEST(Claims, RefuseWhatIsNoClaim) {
   EXPECT_THAT(problems_of(kMatrix + "  - {told: it}\n"),
               ElementsAre(HasSubstr("a claim needs an id"), HasSubstr("needs conditions, or a reason")));
-  EXPECT_THAT(problems_of(kMatrix + "  - {id: A, told: it, not_testable: no}\n  - {id: A, told: it, not_testable: no}\n"),
-              ElementsAre(HasSubstr("m.yaml:11:6: claim 'A' stands twice")));
+  EXPECT_THAT(
+      problems_of(kMatrix +
+                  "  - {id: A, told: it, not_testable: no}\n  - {id: A, told: it, not_testable: no}\n"),
+      ElementsAre(HasSubstr("m.yaml:11:6: claim 'A' stands twice")));
   EXPECT_THAT(problems_of(kMatrix + "  - {id: A, told: it, not_testable: no, expect: hold}\n"),
-              ElementsAre(HasSubstr("expect must be holds, does not hold, undecided, not testable here, not 'hold'")));
+              ElementsAre(HasSubstr(
+                  "expect must be holds, does not hold, undecided, not testable here, not 'hold'")));
   EXPECT_THAT(problems_of(kMatrix + "  - {id: A, told: it, not_testable: no, conditons: []}\n"),
               ElementsAre(HasSubstr("unknown key 'conditons'; did you mean conditions?")));
-  EXPECT_THAT(problems_of(kMatrix + "  {id: A}\n"), ElementsAre(HasSubstr("claims must be a list of maps, not a map")));
+  EXPECT_THAT(problems_of(kMatrix + "  {id: A}\n"),
+              ElementsAre(HasSubstr("claims must be a list of maps, not a map")));
 }
 
 TEST(Claims, BelongToTheirQuestion) {
   EXPECT_THAT(problems_of(kHead + "axes: {layout: [8x3]}\nclaims: [{id: A, told: it, not_testable: no}]\n"),
-              ElementsAre(HasSubstr("m.yaml:5:1: claims are judged by the question of claims; the question is mechanism")));
+              ElementsAre(HasSubstr(
+                  "m.yaml:5:1: claims are judged by the question of claims; the question is mechanism")));
   const std::string none = kMatrix.substr(0, kMatrix.find("claims:\n"));
   EXPECT_THAT(problems_of(none), ElementsAre(HasSubstr("needs a section claims")));
-  EXPECT_THAT(problems_of("# Q?\nname: t\nquestion: claims\nseeds: 0..3\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n"
-                          "claims: [{id: A, told: it, not_testable: no}]\n"),
-              ElementsAre(HasSubstr("needs power_controls")));
+  EXPECT_THAT(
+      problems_of(
+          "# Q?\nname: t\nquestion: claims\nseeds: 0..3\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n"
+          "claims: [{id: A, told: it, not_testable: no}]\n"),
+      ElementsAre(HasSubstr("needs power_controls")));
 }
 
 TEST(Claims, GoWithTheCellsThatAreLeftOut) {

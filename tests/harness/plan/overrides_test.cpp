@@ -163,7 +163,8 @@ TEST(Only, NamesItsMistakesWithTheirColumn) {
   };
   expect_one("negative==local", "--only:1:1: unknown key 'negative'; did you mean negatives?");
   expect_one("layout==8x3 && negatives==lokal",
-             "--only:1:27: negatives must be local, global, layer, mixed, adaptive or adaptive_as_written, not 'lokal'; did you mean local?");
+             "--only:1:27: negatives must be local, global, layer, mixed, adaptive or adaptive_as_written, "
+             "not 'lokal'; did you mean local?");
   expect_one("layout==8x3 lr_scale=1", "--only:1:13: expected && or || before 'lr_scale'");
   expect_one("layout==", "--only:1:9: expected a value at the end");
   expect_one("(layout==8x3", "--only:1:13: expected ')'");

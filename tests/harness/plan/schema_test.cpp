@@ -25,7 +25,8 @@ const json& schema() {
 
 json json_of(const YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::null: return nullptr;
+    case YamlNode::Kind::null:
+      return nullptr;
     case YamlNode::Kind::sequence: {
       json out = json::array();
       for (const YamlNode& item : node.items) out.push_back(json_of(item));
@@ -36,7 +37,8 @@ json json_of(const YamlNode& node) {
       for (std::size_t i = 0; i < node.keys.size(); ++i) out[node.keys[i].text] = json_of(node.items[i]);
       return out;
     }
-    case YamlNode::Kind::scalar: break;
+    case YamlNode::Kind::scalar:
+      break;
   }
   int64_t whole = 0;
   double number = 0;

@@ -27,7 +27,8 @@ RankResult sample_result() {
   result.phase = "train";
   result.steps_done = 17;
   result.train_seconds = 1.25;
-  result.metrics = {{"accuracy_24", 0.1 + 0.2}, {"nan", std::numeric_limits<double>::quiet_NaN()},
+  result.metrics = {{"accuracy_24", 0.1 + 0.2},
+                    {"nan", std::numeric_limits<double>::quiet_NaN()},
                     {"low", -std::numeric_limits<double>::infinity()}};
   result.curves["loss"] = {{0, 1, 2}, {3.178, std::numeric_limits<double>::infinity(), 1e-300}};
   return result;
@@ -100,7 +101,7 @@ TEST(WriteFileAtomically, NamesThePathAndLeavesTheOldFile) {
   std::filesystem::create_directory(folder / "taken");
   support::write_file(folder / "taken/x", "");
   EXPECT_THROW(write_file_atomically(folder / "none/f", "x"), MachineError);
-  EXPECT_THROW(write_file_atomically(folder / "taken", "x"), MachineError);   // a folder that is not empty
+  EXPECT_THROW(write_file_atomically(folder / "taken", "x"), MachineError);  // a folder that is not empty
   EXPECT_TRUE(std::filesystem::is_directory(folder / "taken"));
   int entries = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) entries += entry.exists();

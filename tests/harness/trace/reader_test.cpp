@@ -92,7 +92,7 @@ TEST(TraceReader, EveryDamagedByteIsNoticed) {
 
 TEST(TraceReader, NamesFileOffsetAndStepOfADamagedFrame) {
   std::string bytes = small_trace(3);
-  bytes[bytes.size() - 60] = static_cast<char>(~bytes[bytes.size() - 60]);   // inside the frame of step 2
+  bytes[bytes.size() - 60] = static_cast<char>(~bytes[bytes.size() - 60]);  // inside the frame of step 2
   EXPECT_THAT(error_of(bytes),
               AllOf(HasSubstr("mem: at offset "), HasSubstr("after step 1: a frame is damaged")));
 }

@@ -194,7 +194,7 @@ TEST(TensorStats, KnowsNormAndExtremesOfEveryType) {
   const TensorStats whole = tensor_stats({integers.data(), DType::int64, shape, {}});
   EXPECT_EQ(whole.norm, 5);
   EXPECT_EQ(whole.max, 4);
-  const std::vector<uint16_t> brains = {0x4040, 0xc080, 0x7f80};   // 3, -4, infinity
+  const std::vector<uint16_t> brains = {0x4040, 0xc080, 0x7f80};  // 3, -4, infinity
   const TensorStats half = tensor_stats({brains.data(), DType::bfloat16, shape, {}});
   EXPECT_EQ(half.norm, 5);
   EXPECT_EQ(half.nonfinite, 1u);

@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/results_fixture.h"
+#include "tests/support/results_parts.h"
+
+namespace lockstep {
+
+using namespace fixture;
+
+Results certificate_results() {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  Results r = frame();
+  r.name = "losses";
+  r.config_file = "configs/losses.yaml";
+  r.question_text = "Does every loss have the gradient of its plain reference in one process?";
+  r.question = Question::certificate;
+  r.steps = 61;
+  r.seeds = {0};
+  r.rerun = "lockstep run configs/losses.yaml";
+  const auto judged = [](const std::string& name, bool exact) {
+    CellResult c = cell(name, exact ? VerdictKind::within_envelope : VerdictKind::divergent,
+                        {VerdictKind::within_envelope, VerdictKind::identical});
+    c.as_expected = exact;
+    c.certification = {};
+    c.config = config(name.substr(0, 3), "global", "none", "1", "keyed");
+    c.costs = StepCosts{192, 4608, 0.0042};
+    c.rerun = "lockstep run configs/losses.yaml --only 'name == \"" + name + "\"'";
+    c.mechanism = within(exact ? 0.004 : 0);
+    c.mechanism->band_measured = false;
+    c.mechanism->forced = {forced(0, exact ? 1 : 3, exact ? 2e-16 : 0.02, exact ? 0.004 : 8e11),
+                           forced(60, exact ? 1 : 3, exact ? 4e-16 : 0.4, exact ? 0.002 : 9e11)};
+    if (exact) return c;
+    c.mechanism->verdict = VerdictKind::divergent;
+    c.mechanism->first_divergence =
+        Divergence{0,
+                   "reduced gradients",
+                   -1,
+                   "group context encoder",
+                   "band",
+                   "the reference's gradient",
+                   "3 times it",
+                   "step 0, reduced gradients: group context encoder: 3 times the reference's"};
+    c.mechanism->sentence = "Not certified: " + c.mechanism->first_divergence->sentence + ".";
+    return c;
+  };
+  CellResult broken = judged("8x3 global loss=sigmoid", true);
+  broken.verdict = VerdictKind::failed;
+  broken.as_expected = false;
+  broken.costs.reset();
+  broken.mechanism.reset();
+  broken.failure = Failure{"8x3-global-s0-forced-1f2e3d4c",
+                           "threw",
+                           2,
+                           0,
+                           "all_gather loss.header",
+                           "rank 2 holds float32 where rank 0 holds float64",
+                           {}};
+  r.cells = {judged("3x8 global", true), judged("3x8 global rows=unequal", true),
+             judged("3x8 global loss=symmetric", false), broken};
+  const GradientSignature good{"temperature", 1, 1, 3.1e-16, 2.4e-15, 6e-13};
+  const GradientSignature bad{"context encoder", 3, 0.92, 0.4, 0.5, 6e-13};
+  r.certificate = Certificate{
+      1e-12,
+      {0, 60},
+      {{"infonce global", 3, 2, 2, 0.004, "3x8 global", 60, good, {192, 4608, 0.0042}, 1.18},
+       {"infonce global", 8, 1, 0, kNaN, "", 0, {}, {kNaN, kNaN, kNaN}, kNaN},
+       {"symmetric global", 3, 1, 0, 9e11, "3x8 global loss=symmetric", 60, bad, {192, 5376, 0.0051}, kNaN}}};
+  r.summary = summarize(r, 12, 3,
+                        "3x8 global loss=symmetric does not compute the same as its plain reference: the "
+                        "context encoder's gradient is 3 times it.");
+  return r;
+}
+
+Results claims_results() {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  Results r = outcome_results();
+  r.name = "claims_losses";
+  r.config_file = "configs/claims_losses.yaml";
+  r.question_text = "Which of what people were told about losses of several ranks holds?";
+  r.question = Question::claims;
+  r.rerun = "lockstep run configs/claims_losses.yaml";
+  const ConditionResult worse{"8x3 local against 1x24 global: 24-way accuracy worse (margin 0.03)",
+                              "-0.094 (-0.114 to -0.074), 10 paired seeds",
+                              ClaimState::holds,
+                              -0.094,
+                              {-0.114, -0.074, 0.95},
+                              {"8x3 local", "1x24 global"},
+                              {"8x3-local-s0", "1x24-global-s0"}};
+  ConditionResult chance = worse;
+  chance.text = "24-way accuracy of 8x3 local within 0 to 0.1";
+  chance.figures = "0.53 (0.51 to 0.55), 10 seeds";
+  chance.state = ClaimState::does_not_hold;
+  ConditionResult open = worse;
+  open.text = "seconds of 8x3 global over 8x3 local: within 1.15 to 1.25";
+  open.figures = "1.21 (1.12 to 1.3), 10 paired seeds";
+  open.state = ClaimState::undecided;
+  const ConditionResult rule{
+      "adaptive_as_written at 4x6 takes layer", "layer", ClaimState::holds, kNaN, {kNaN, kNaN, 0.95}, {}, {}};
+  r.claims = {{"A1",
+               "8x3 local barely learns where 1x24 learns well",
+               ClaimState::does_not_hold,
+               ClaimState::does_not_hold,
+               true,
+               "",
+               {worse, chance},
+               {"8x3 local"}},
+              {"A3",
+               "it costs 15 to 25 % more time",
+               ClaimState::undecided,
+               std::nullopt,
+               false,
+               "",
+               {open},
+               {"8x3 global", "8x3 local"}},
+              {"A5",
+               "an adaptive rule picks the loss that fits the layout",
+               ClaimState::holds,
+               ClaimState::does_not_hold,
+               false,
+               "",
+               {rule},
+               {}},
+              {"B5",
+               "a run resumes on as many GPUs as it began with",
+               ClaimState::not_testable,
+               ClaimState::not_testable,
+               true,
+               "no accelerator on this machine",
+               {},
+               {}}};
+  r.summary.exit_code = 1;
+  r.summary.sentence =
+      "Of what was told, A5 holds; A1 does not hold; A3 is undecided; B5 cannot be tested here.";
+  return r;
+}
+
+}  // namespace lockstep
