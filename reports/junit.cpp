@@ -97,8 +97,9 @@ std::string body_of(const CellResult& cell) {
     line(clean_line(d.sentence));
   }
   if (cell.mechanism && cell.mechanism->cause) {
-    line("Cause: " + clean_line(cell.mechanism->cause->code) + ". " +
-         clean_line(cell.mechanism->cause->remedy));
+    const Cause& cause = *cell.mechanism->cause;
+    line("Cause: " + clean_line(cause.code) + ". " + clean_line(cause.remedy));
+    if (!cause.evidence.empty()) line("Evidence: " + clean_line(cause.evidence));
   }
   if (cell.outcome) line(clean_line(cell.outcome->sentence));
   if (cell.failure) {

@@ -111,17 +111,25 @@ std::string mechanism_words(const CellResult& cell) {
   return text;
 }
 
+std::string with_cause(std::string text, const Cause& cause) {
+  text += (text.ends_with('.') ? " Cause: " : "; cause: ") + clean_line(cause.code);
+  if (!cause.remedy.empty()) text += ". " + clean_line(cause.remedy);
+  return text;
+}
+
 std::string note_words(const CellResult& cell) {
   std::string text;
   if (cell.certification.divergence) {
     text = "real ranks part from the emulated run: " + divergence_words(*cell.certification.divergence);
   } else if (cell.failure) {
     text = failure_words(*cell.failure);
+    if (cell.cause) text = with_cause(std::move(text), *cell.cause);
   } else if (cell.power_control && !is_missed_control(cell)) {
     text = "as it must be";
   } else if (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
              cell.mechanism->first_divergence) {
     text = divergence_words(*cell.mechanism->first_divergence);
+    if (cell.mechanism->cause) text = with_cause(std::move(text), *cell.mechanism->cause);
   } else if (cell.mechanism) {
     text = (cell.verdict == cell.mechanism->verdict ? "" : "mechanism ") + mechanism_words(cell);
     if (cell.verdict == cell.mechanism->verdict) {

@@ -66,6 +66,8 @@ std::string mechanism_words(const CellResult& cell);
 /// What there is to say of a cell in one line: why it failed or parted, and what was expected if that did not
 /// come.
 std::string note_words(const CellResult& cell);
+/// "…; cause: gather-without-gradient. Use a gather …"
+std::string with_cause(std::string text, const Cause& cause);
 
 /// How the cells' emulated runs were certified, in one sentence without a full stop; empty if nothing was to
 /// be certified.

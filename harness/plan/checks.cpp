@@ -190,19 +190,19 @@ class Checker {
   }
 
   void check_explicit(const RunConfig& config) {
-    const Negatives negatives = resolved_negatives(config);
-    if (negatives != Negatives::layer && negatives != Negatives::mixed) return;
     const LayerNegativesConfig& layer = config.layer;
-    if (config.loss != "infonce") {
-      add("loss", fmt::format("loss {} takes the rows of a batch alone: explicit negatives need infonce",
-                              config.loss));
-    }
     const int64_t layers = config.model.action_layers;
     const auto outside =
         std::find_if(layer.layers.begin(), layer.layers.end(), [&](int64_t each) { return each >= layers; });
     if (outside != layer.layers.end()) {
       add("layer.layers", fmt::format("layer.layers names layer {} of an action head of {} layers (0 to {})",
                                       *outside, layers, layers - 1));
+    }
+    const Negatives negatives = resolved_negatives(config);
+    if (negatives != Negatives::layer && negatives != Negatives::mixed) return;
+    if (config.loss != "infonce") {
+      add("loss", fmt::format("loss {} takes the rows of a batch alone: explicit negatives need infonce",
+                              config.loss));
     }
     if (static_cast<int64_t>(layer.layers.size()) > layer.count) {
       add("layer.count", fmt::format("{} layers are to predict negatives, but layer.count {} keeps fewer",

@@ -117,7 +117,11 @@ struct Reader {
     if (!node.is_scalar()) return refuse("a text");
     const std::vector<std::string_view> words = choices_of(spec, &out);
     if (!words.empty() && std::find(words.begin(), words.end(), node.text) == words.end()) {
-      return refuse(quoted_list(words), nearest(node.text, words));
+      constexpr std::size_t kMostListed = 12;
+      const std::string wanted = words.size() <= kMostListed
+                                     ? quoted_list(words)
+                                     : fmt::format("one of the {} names of `lockstep list`", words.size());
+      return refuse(wanted, nearest(node.text, words));
     }
     const auto is_name_char = [](unsigned char c) {
       return std::isalnum(c) || c == '_' || c == '-' || c == '.';

@@ -80,7 +80,7 @@ TEST(SentencesOf, DoNotSplitNumbers) {
 TEST(NoteWords, SayWhatMatters) {
   const Results r = outcome_results();
   EXPECT_EQ(note_words(r.cells[0]), "mechanism within envelope (19 % of the band)");
-  EXPECT_EQ(note_words(r.cells[1]), "step 0, energies: 2 negatives of 23");
+  EXPECT_EQ(note_words(r.cells[1]), "step 0, energies: 2 negatives of 23; cause: another_objective. negatives: global");
   EXPECT_EQ(note_words(r.cells[5]), "as it must be");
   EXPECT_EQ(note_words(missed_control_results().cells[1]).find("a power control must be divergent"), 0u);
 }

@@ -31,7 +31,7 @@ void scale(ToyStep& it, const std::string& group, float factor) {
 }
 
 ToyFaults on_local(ToyFault fault) { return {nullptr, nullptr, std::move(fault), nullptr, nullptr}; }
-static ToyFaults on_samples(ToyFault fault) { return {std::move(fault), nullptr, nullptr, nullptr, nullptr}; }
+ToyFaults on_samples(ToyFault fault) { return {std::move(fault), nullptr, nullptr, nullptr, nullptr}; }
 static ToyFaults on_forward(ToyFault fault) { return {nullptr, std::move(fault), nullptr, nullptr, nullptr}; }
 static ToyFaults on_reduced(ToyFault fault) { return {nullptr, nullptr, nullptr, std::move(fault), nullptr}; }
 static ToyFaults on_parameters(ToyFault fault) {

@@ -24,6 +24,7 @@ RunConfig alone(RunConfig config);
 /// Multiplies the local gradients of a group, of every rank.
 void scale(ToyStep& it, const std::string& group, float factor);
 ToyFaults on_local(ToyFault fault);
+ToyFaults on_samples(ToyFault fault);
 float flipped(float value, int bit);
 
 /// The fault from step 1 on.

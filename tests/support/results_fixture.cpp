@@ -11,8 +11,6 @@ namespace fixture {
 
 using namespace std::string_literals;
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-
 const std::vector<int64_t> kSeeds{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 
 /// Ten numbers of mean 0 and standard deviation 1, unevenly placed.
@@ -117,7 +115,7 @@ Pairs config(const std::string& layout, const std::string& negatives, const std:
 }
 
 CellResult cell(const std::string& name, VerdictKind verdict, std::vector<VerdictKind> expected,
-                bool control = false) {
+                bool control) {
   CellResult c;
   c.scenario = name;
   c.reference = "1x24 global";

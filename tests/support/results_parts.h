@@ -2,6 +2,8 @@
 // What the fixtures of results are put together from.
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "harness/judge/results.h"
 
@@ -11,6 +13,13 @@ namespace lockstep::fixture {
 ForcedStep forced(int64_t step, double ratio, double residual, double share);
 /// A mechanism within the band, using that share of it.
 Mechanism within(double used);
+/// A cell of that name and verdict, as expected if `expected` holds the verdict.
+CellResult cell(const std::string& name, VerdictKind verdict, std::vector<VerdictKind> expected,
+                bool control = false);
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+/// The fields that a parity matrix turns.
+Pairs config(const std::string& layout, const std::string& negatives, const std::string& rule,
+             const std::string& scale, const std::string& rank_seed);
 /// Everything of a parity matrix but its cells.
 Results frame();
 /// Counted from the cells, as a judge would; what only it knows is given.
