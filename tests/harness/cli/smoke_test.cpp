@@ -97,16 +97,36 @@ TEST_F(Smoke, RanksThatFailAreNamed) {
   EXPECT_THAT(hung.out + hung.err, HasSubstr("rank 1"));
 }
 
-TEST_F(Smoke, CleanTrialsRaiseNoAlarmAndARankThatThrowsIsNamed) {
-  const ProgramEnd end = run("mutants_smoke.yaml", "trials", {"--only", "clean || 'throw #'"});
+TEST_F(Smoke, PlantedBugsAreFoundAndNamedAndCleanTrialsRaiseNoAlarm) {
+  const ProgramEnd end = run("mutants_smoke.yaml", "trials");
   EXPECT_EQ(end.code, 0) << end.out << end.err;
   EXPECT_THAT(end.out, HasSubstr("false alarms on clean pairs"));
   EXPECT_THAT(end.err, testing::Not(HasSubstr("FAILED")))
       << "a fault that ends its run as it must is no news";
   const auto results = nlohmann::json::parse(read_text(folder_ / "trials/results.json"));
-  EXPECT_EQ(results.at("detection").at("false_alarms"), 0);
-  EXPECT_EQ(results.at("detection").at("clean"), 8);
-  EXPECT_EQ(results.at("detection").at("mutants").at(0).at("exact"), 2);
+  const auto& detection = results.at("detection");
+  EXPECT_EQ(detection.at("false_alarms"), 0);
+  EXPECT_EQ(detection.at("clean"), 12);
+  for (const auto& row : detection.at("mutants")) {
+    EXPECT_EQ(row.at("exact"), row.at("trials")) << row.dump();
+    EXPECT_EQ(row.at("wrong_cause"), 0) << row.dump();
+  }
+}
+
+TEST_F(Smoke, ADivergentStepIsKeptAndRepeatedAlone) {
+  const ProgramEnd end = run("smoke.yaml", "planted",
+                             {"--only", "layout==3x8", "--set", "ranks=emulated", "--set",
+                              "mutant.name=sign_flipped", "--set", "mutant.step=5"});
+  EXPECT_EQ(end.code, 1) << end.out << end.err;
+  const auto first = nlohmann::json::parse(read_text(folder_ / "planted/results.json")).at("verdicts").at(0);
+  EXPECT_EQ(first.at("cause").at("code"), "sign-flipped");
+  const std::string replay = folder_ / "planted/replay/" + first.at("run").get<std::string>() + "/replay.yaml";
+  EXPECT_THAT(first.at("replay").get<std::string>(), HasSubstr(replay));
+  const ProgramEnd again = lockstep({"run", replay, "--out", folder_ / "again"});
+  EXPECT_EQ(again.code, 0) << again.out << again.err;
+  const auto second = nlohmann::json::parse(read_text(folder_ / "again/results.json")).at("verdicts").at(0);
+  EXPECT_EQ(second.at("first_divergence"), first.at("first_divergence"));
+  EXPECT_EQ(second.at("cause").at("code"), "sign-flipped");
 }
 
 TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {

@@ -26,6 +26,28 @@ TEST(JudgeGradients, ASingleElementWhoseRepeatsLieCloseByChanceIsNoAlarm) {
   EXPECT_LT(share_used({1}, {1 + 60e-8}, {1 + 1e-8}), 1);
 }
 
+/// Five tensors of two elements whose terms sum to 1 each; what one of them has is added to `value`.
+ForcedValues five(double others, double fifth) {
+  ForcedValues made;
+  for (int i = 0; i < 5; ++i) {
+    const std::string name = "head.tensor" + std::to_string(i);
+    made.gradients.push_back({name, {2}, {0.5 + (i < 4 ? others : fifth), 0.5}});
+    made.term_sums.push_back({name, {2}, {1, 1}});
+  }
+  return made;
+}
+
+double fifth_used(double difference) {
+  // Four tensors round by 1e-6; the fifth's repeats lie close by chance.
+  const ForcedValues one = five(1e-6, 1e-9);
+  return judge_gradients(five(0, 0), five(0, difference), {one, one, one, one}, {}).tensors.at(4).use.used();
+}
+
+TEST(JudgeGradients, ATensorWhoseRepeatsLieCloseByChanceRoundsAsTheOthersDo) {
+  EXPECT_LT(fifth_used(5e-6), 1);
+  EXPECT_GT(fifth_used(1e-5), 1);
+}
+
 TEST(JudgeGradients, ASingleElementScaledByAThousandthIsFound) {
   EXPECT_GT(share_used({1}, {1.001}, {1 + 1e-6}), 1);
 }
