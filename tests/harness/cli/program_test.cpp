@@ -120,7 +120,7 @@ TEST_F(LockstepProgram, EndsWithSixWhereNothingIsSelected) {
 TEST_F(LockstepProgram, RefusesWhatIsNoCommand) {
   expect_usage_error({}, "no command; known are run, plan");
   expect_usage_error({"rum", "tiny.yaml"},
-                     "unknown command 'rum'; known are run, plan, compare, report, list, doctor, schema; "
+                     "unknown command 'rum'; known are run, plan, compare, report, list, doctor, explain, schema; "
                      "did you mean run?");
   expect_usage_error({"list", "mutant"}, "did you mean mutants?");
   expect_usage_error({"report", "."}, "results.json");

@@ -184,7 +184,8 @@ TEST(Losses, RefuseLayersThatTheActionHeadHasNot) {
           "m.yaml:6:9: cell '3x8 layer': layer.layers names layer 6 of an action head of 6 layers (0 to "
           "5)"));
   EXPECT_THAT(problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 5]}\n"), IsEmpty());
-  EXPECT_THAT(problems_of(kOneCell + "layer: {layers: [0, 6]}\n"), IsEmpty()) << "no layer predicts anything";
+  EXPECT_THAT(problems_of(kOneCell + "layer: {layers: [0, 6]}\n"), ElementsAre(HasSubstr("names layer 6")))
+      << "also where no layer predicts anything";
   EXPECT_THAT(problems_of(kOneCell + "negatives: mixed\nmodel: {action_layers: 1}\n"),
               ElementsAre(HasSubstr("m.yaml:6:9: cell '3x8 mixed': an action head of one layer")));
   EXPECT_THAT(problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 1, 2], count: 2}\n"),
