@@ -81,7 +81,7 @@ void write_table(Markup& out, const Detection& detection) {
   std::vector<std::string> heads = detection_heads(detection);
   for (std::size_t i = 1; i < heads.size(); ++i) heads[i] = ">" + heads[i];
   heads.push_back("stands for");
-  open_table(out, "plain", heads);
+  open_table(out, "plain trials", heads);
   for (const DetectionRow& row : detection.rows) {
     out.open("tr").element("th", {{"scope", "row"}}, short_line(row.mutant, kLongestName));
     for (const std::string& cell : detection_cells(row)) out.element("td", {{"class", "n"}}, cell);
