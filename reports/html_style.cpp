@@ -35,7 +35,7 @@ p{margin:0 0 10px}p.why{color:var(--mut);max-width:66em}
 table{border-collapse:collapse;width:100%;font-size:14px}
 th,td{text-align:left;vertical-align:top;padding:6px 14px 6px 0;border-bottom:1px solid var(--line)}th:last-child,td:last-child{padding-right:0}
 thead th{color:var(--mut);font-weight:600;font-size:13px;vertical-align:bottom}tbody th{font-weight:600}
-.n{text-align:right;white-space:nowrap}.trials th[scope=row]{min-width:15em;overflow-wrap:normal}.trials td.n,.trials th.n{padding-left:6px;padding-right:6px;font-size:12.5px}.plain{width:auto;min-width:50%}.plain td,.plain th{padding-top:3px;padding-bottom:3px}.seeds{min-width:20em}
+.n{text-align:right;white-space:nowrap}.trials th[scope=row]{min-width:13em;overflow-wrap:normal}.trials td{white-space:nowrap}.trials td.n,.trials th.n{padding-left:6px;padding-right:6px;font-size:12.5px}.plain{width:auto;min-width:50%}.plain td,.plain th{padding-top:3px;padding-bottom:3px}.seeds{min-width:20em}
 .sub{display:block;font-size:12.5px;line-height:1.35;font-weight:400;color:var(--mut)}.sub.t-bad{color:var(--bad)}
 .tag{font-size:11.5px;font-weight:600;color:var(--ctl);border:1px solid var(--line);border-radius:4px;padding:0 5px;white-space:nowrap}
 .rows{margin:6px 0 10px}.rows th,.rows td{border:0;vertical-align:middle;padding-top:5px;padding-bottom:5px}.rows thead th{border-bottom:1px solid var(--line)}.rows thead th:last-child{padding-left:6px}
