@@ -1,5 +1,7 @@
 #include "losses/block.h"
 
+#include <stdexcept>
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -74,6 +76,12 @@ void describe_block(const Block& block, LossOutput& output) {
                                   ? block.valid_BN.sum().item<double>() / static_cast<double>(rows)
                                   : static_cast<double>(block.energy_BN.size(1));
     output.negatives_in_batch = candidates - 1;
+  }
+}
+
+void require_in_batch(const LossOptions& options, const at::Tensor& explicit_BnA, const char* why) {
+  if (!options.in_batch || explicit_BnA.defined()) {
+    throw std::invalid_argument(why);
   }
 }
 

@@ -10,6 +10,9 @@
 
 namespace lockstep {
 
+/// Throws std::invalid_argument with `why` if the rows of the batch are not all the candidates there are.
+void require_in_batch(const LossOptions& options, const at::Tensor& explicit_BnA, const char* why);
+
 struct Block {
   Candidates candidates;
   EncodedRows rows;

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <tuple>
 
 #include "losses/block.h"
@@ -19,11 +18,7 @@ namespace {
 
 int64_t kept_of(int64_t candidates) { return std::max<int64_t>(1, candidates / 4); }
 
-void require_in_batch(bool in_batch, bool has_explicit) {
-  if (!in_batch || has_explicit) {
-    throw std::invalid_argument("hard: explicit negatives are written for infonce alone");
-  }
-}
+constexpr const char* kInBatchAlone = "hard: explicit negatives are written for infonce alone";
 
 /// [B, N] bool: each row's own candidate and its hardest negatives.
 at::Tensor hardest(const Block& block) {
@@ -55,7 +50,7 @@ at::Tensor hardest(const Block& block) {
 class HardLoss : public Loss {
  public:
   LossOutput forward(const LossInput& input) override {
-    require_in_batch(input.options.in_batch, input.explicit_BnA.defined());
+    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
     Block block = make_block(input);
     block.valid_BN = hardest(block);
     LossOutput output = make_output(
@@ -67,7 +62,7 @@ class HardLoss : public Loss {
   }
 
   LossOutput reference(const ReferenceInput& input) override {
-    require_in_batch(input.options.in_batch, input.explicit_BnA.defined());
+    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
     ReferenceBlock block = reference_block(input);
     std::vector<at::Tensor> losses;
     for (int64_t i = 0; i < block.rows(); ++i) {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 #include "losses/block.h"
 #include "losses/reference.h"
@@ -24,16 +23,12 @@ double chance_of(double negatives) {
   return std::log1p(std::exp(-bias)) + negatives * std::log1p(std::exp(bias));
 }
 
-void require_in_batch(bool in_batch, bool has_explicit) {
-  if (!in_batch || has_explicit) {
-    throw std::invalid_argument("sigmoid: explicit negatives are written for infonce alone");
-  }
-}
+constexpr const char* kInBatchAlone = "sigmoid: explicit negatives are written for infonce alone";
 
 class SigmoidLoss : public Loss {
  public:
   LossOutput forward(const LossInput& input) override {
-    require_in_batch(input.options.in_batch, input.explicit_BnA.defined());
+    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
     const Block block = make_block(input);
     const at::Tensor logit_BN = -block.energy_BN / input.model.temperature();
     const at::Tensor column = at::arange(block.energy_BN.size(1), at::kLong);
@@ -49,7 +44,7 @@ class SigmoidLoss : public Loss {
   }
 
   LossOutput reference(const ReferenceInput& input) override {
-    require_in_batch(input.options.in_batch, input.explicit_BnA.defined());
+    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
     const ReferenceBlock block = reference_block(input);
     // -log sigmoid(x) = log(1 + e^-x), written so that neither sign overflows.
     const auto loss_of = [](const at::Tensor& x) { return at::relu(-x) + at::log1p(at::exp(-x.abs())); };

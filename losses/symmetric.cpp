@@ -19,16 +19,12 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-void require_in_batch(bool in_batch, bool has_explicit) {
-  if (!in_batch || has_explicit) {
-    throw std::invalid_argument("symmetric: an explicit negative is no row, so it has no column loss");
-  }
-}
+constexpr const char* kInBatchAlone = "symmetric: an explicit negative is no row, so it has no column loss";
 
 class SymmetricLoss : public Loss {
  public:
   LossOutput forward(const LossInput& input) override {
-    require_in_batch(input.options.in_batch, input.explicit_BnA.defined());
+    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
     if (input.end_row - input.first_row != static_cast<int64_t>(input.ids.size())) {
       throw std::invalid_argument("symmetric: a column needs all rows of a micro-step at once");
     }
@@ -42,7 +38,7 @@ class SymmetricLoss : public Loss {
   }
 
   LossOutput reference(const ReferenceInput& input) override {
-    require_in_batch(input.options.in_batch, input.explicit_BnA.defined());
+    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
     const ReferenceBlock block = reference_block(input);
     std::vector<at::Tensor> losses;
     for (int64_t j = 0; j < block.rows(); ++j) {

@@ -270,7 +270,7 @@ class EnergyTask : public Task {
     return config.precision == Precision::float64 ? at::kDouble : at::kFloat;
   }
 
-  bool has_explicit() const { return negatives_ == Negatives::layer || negatives_ == Negatives::mixed; }
+  bool has_explicit() const { return makes_negatives(config_); }
 
   LossOptions loss_options() const {
     LossOptions options;

@@ -31,4 +31,9 @@ Negatives resolved_negatives(const RunConfig& config) {
   }
 }
 
+bool makes_negatives(const RunConfig& config) {
+  const Negatives negatives = resolved_negatives(config);
+  return negatives == Negatives::layer || negatives == Negatives::mixed;
+}
+
 }  // namespace lockstep

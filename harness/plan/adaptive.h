@@ -21,4 +21,7 @@ Negatives resolved_negatives(const RunConfig& config);
 /// The layout of the ranks that a run stands for: its own, or with oracle_world = V that of V ranks.
 Layout meant_layout(const RunConfig& config);
 
+/// Are candidates made for each row, from predictions of an action head, which then exists?
+bool makes_negatives(const RunConfig& config);
+
 }  // namespace lockstep

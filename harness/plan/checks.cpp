@@ -198,8 +198,7 @@ class Checker {
       add("layer.layers", fmt::format("layer.layers names layer {} of an action head of {} layers (0 to {})",
                                       *outside, layers, layers - 1));
     }
-    const Negatives negatives = resolved_negatives(config);
-    if (negatives != Negatives::layer && negatives != Negatives::mixed) return;
+    if (!makes_negatives(config)) return;
     if (config.loss != "infonce") {
       add("loss", fmt::format("loss {} takes the rows of a batch alone: explicit negatives need infonce",
                               config.loss));

@@ -52,12 +52,6 @@ std::vector<int64_t> below(std::vector<int64_t> steps, int64_t end) {
   return steps;
 }
 
-// The action head exists where explicit negatives need its predictions.
-bool has_action_head(const RunConfig& config) {
-  const Negatives negatives = resolved_negatives(config);
-  return negatives == Negatives::layer || negatives == Negatives::mixed;
-}
-
 // A reference with the same bits, or another layout: the first needs no band, the second cannot do without.
 bool wants_forced(const Matrix& matrix, const Cell& cell) {
   if (matrix.forced_steps.empty()) return false;
@@ -67,7 +61,7 @@ bool wants_forced(const Matrix& matrix, const Cell& cell) {
   if (cell.config.layout.global_batch() != cell.reference.layout.global_batch()) return false;
   if (matrix.question == Question::certificate) return true;
   // Snapshots of one model are none of the other.
-  if (has_action_head(cell.config) != has_action_head(cell.reference)) return false;
+  if (makes_negatives(cell.config) != makes_negatives(cell.reference)) return false;
   return !(cell.paired && cell.config.layout == cell.reference.layout);
 }
 
