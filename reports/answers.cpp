@@ -74,6 +74,8 @@ StateStyle style_of(ClaimState state) {
       return {"?", "und"};
     case ClaimState::not_testable:
       return {"–", "und"};
+    case ClaimState::waiting:
+      return {"…", "und"};
   }
   return {"?", "und"};
 }

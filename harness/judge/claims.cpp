@@ -309,8 +309,8 @@ class ClaimJudge {
 };
 
 std::optional<ClaimState> state_named(const std::string& name) {
-  for (const ClaimState state :
-       {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided, ClaimState::not_testable}) {
+  for (const ClaimState state : {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided,
+                                 ClaimState::not_testable, ClaimState::waiting}) {
     if (name == name_of(state)) return state;
   }
   return std::nullopt;
@@ -338,6 +338,8 @@ const char* name_of(ClaimState state) {
       return "undecided";
     case ClaimState::not_testable:
       return "not testable here";
+    case ClaimState::waiting:
+      return "waiting";
   }
   return "?";
 }

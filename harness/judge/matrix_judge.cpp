@@ -319,6 +319,8 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   result.scenario = cell.name;
   result.reference = cell.reference_name;
   result.power_control = cell.power_control;
+  result.noise = cell.noise;
+  result.anchor = cell.anchor;
   result.expected = cell.expected;
   if (cell.power_control && result.expected.empty()) result.expected = {VerdictKind::divergent};
   result.settings = cell.settings;

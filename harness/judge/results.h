@@ -73,6 +73,48 @@ struct MetricDifference {
   bool has_direction = true;  ///< false: neither way is better, higher_is_better says nothing
 };
 
+/// Where the middle of the paired differences lies.
+struct Estimate {
+  std::string what;    ///< "mean", "median", "interquartile mean"
+  std::string method;  ///< of the interval: "Student t", "order statistics", "BCa bootstrap", ...
+  double value = 0;
+  Interval interval;  ///< with the level that it has: order statistics give more than was asked
+};
+
+/// Paired differences of one metric over the steps, with a band that holds at all steps at once.
+struct CurveDifference {
+  std::string metric;
+  double margin = 0;
+  std::vector<int64_t> steps;
+  std::vector<double> mean, low, high;  ///< simultaneous, at level 1 - alpha
+  int64_t first_leaves = -1;  ///< first step at which the band is not wholly inside the margin; -1: none
+  int64_t first_beyond = -1;  ///< first step at which it lies wholly beyond
+};
+
+/// Steps until the primary metric reached its target. A run that never did has no value, and none is made up.
+struct TargetReach {
+  double target = 0;
+  int n = 0, cell_reached = 0, reference_reached = 0;
+  double cell_median = 0, reference_median = 0;  ///< steps; infinite if half of the runs never got there
+  int sooner = 0, later = 0, tied = 0;           ///< pairs by who was first; tied: both at once, or neither
+  double p = 1;                                  ///< two-sided sign test of sooner against later
+};
+
+/// One look of a sequential comparison.
+struct Look {
+  int n = 0;
+  double information = 0;  ///< n over the most seeds, in (0, 1]
+  double alpha_spent = 0;  ///< of each one-sided test, up to this look
+  double alpha_here = 0;   ///< nominal level of this look
+  VerdictKind verdict = VerdictKind::inconclusive;
+};
+
+struct Sequential {
+  int most = 0;
+  std::vector<Look> looks;
+  std::string ended;  ///< "decided", "most seeds", "budget"
+};
+
 struct Outcome {
   VerdictKind verdict = VerdictKind::inconclusive;
   std::string metric;
@@ -80,11 +122,20 @@ struct Outcome {
   int n = 0;
   MetricDifference primary;
   Interval equivalence;  ///< 1 - 2 alpha: inside +- margin means equivalent; infinite if n < 2
-  double power = 0;      ///< to be found equivalent if the true difference is 0, at this sd and n
-  /// To decide with probability 0.8 at this sd, if the true difference is 0; where n seeds were that many and
-  /// did not decide, if it is the one measured. 0: decided already; 2: one seed shows no spread; 10,000: that
+  double sd_upper = 0;   ///< upper bound of the differences' true sd at level 0.8; infinite if n < 2
+  /// To be found equivalent with n seeds if the true difference is 0, or half the margin, at sd_upper. Never
+  /// of the difference that was measured.
+  double power = 0, power_half = 0;
+  /// Seeds with which those powers reach 0.8. 0: decided already; 2: one seed shows no spread; 10,000: that
   /// many or more.
-  int seeds_needed = 0;
+  int seeds_needed = 0, seeds_needed_half = 0;
+  double p_equivalent = 1;  ///< the larger of the two one-sided tests'
+  double p_different = 1;   ///< two-sided, of a difference of 0
+  double p_holm = 1;        ///< p_different, adjusted over the cells of the matrix
+  std::vector<Estimate> estimates;
+  std::vector<CurveDifference> curves;
+  std::optional<TargetReach> target;
+  std::optional<Sequential> sequential;
   std::vector<int64_t> seeds;
   std::vector<double> differences;       ///< by seed
   std::vector<MetricDifference> others;  ///< the other metrics, primary left out
@@ -127,6 +178,63 @@ struct StepCosts {
   double seconds = 0;   ///< of the slowest rank
 };
 
+/// Simple gradient noise scale from the ranks' own gradients against the reduced one (McCandlish et al.
+/// 2018).
+struct NoiseScale {
+  int small_batch = 0, big_batch = 0;
+  int64_t steps = 0;             ///< over which numerator and denominator are averaged
+  double gradient_squared = 0;   ///< |G|^2, unbiased
+  double noise = 0;              ///< S, trace of the covariance of one row's gradient, unbiased
+  double batch = 0;              ///< S / |G|^2, rows; infinite where |G|^2 is not above 0
+  Interval interval;             ///< of batch, by blocks of steps
+  std::vector<int64_t> at;       ///< middles of the blocks of steps
+  std::vector<double> batch_at;  ///< by block
+  std::string caveat;            ///< why the theory does not apply here; empty: it does
+};
+
+/// What a growing batch asks of the learning rate: predicted from the noise scale, and measured.
+struct Growth {
+  struct Rule {
+    std::string cell;
+    std::string rule;
+    double exponent = 0;  ///< of the number of ranks, in the learning rate
+    VerdictKind verdict = VerdictKind::inconclusive;
+    MetricDifference difference;
+  };
+  std::string reference;
+  int from_batch = 0, to_batch = 0;
+  std::vector<Rule> rules;
+  std::string best;                    ///< rule with the best mean of the primary metric
+  std::vector<std::string> not_worse;  ///< rules that are not shown to be worse than the best
+  double predicted_exponent = 0;       ///< NaN where there is no noise scale
+  double measured_exponent = 0;  ///< where a parabola through the rules has its best; NaN if it has none
+  Interval measured_interval;    ///< over resampled seeds
+  std::string caveat;
+};
+
+/// One timed layout.
+struct TimingRow {
+  std::string group;  ///< "equal global batch", "equal rows a rank"
+  Layout layout;
+  int runs = 0;
+  double step_seconds = 0;  ///< median over runs
+  Interval interval;        ///< smallest and largest run
+  double rows_per_second = 0;
+  double speed_up = 1,
+         efficiency = 1;           ///< of rows_per_second, against one rank of the group; that over the ranks
+  double communication_share = 0;  ///< of a step, in [0, 1], on the rank that waits most
+  double bytes = 0;                ///< that a rank receives from others in a step; NaN if nobody counted
+  double activation_bytes = 0, weight_bytes = 0;  ///< a rank
+  bool crowded = false;                           ///< more ranks than cores
+};
+
+struct Timing {
+  int cores = 0;
+  std::string processor;
+  std::vector<TimingRow> rows;
+  std::string sentence;
+};
+
 struct CellResult {
   std::string scenario;   ///< the cell's name
   std::string reference;  ///< the reference's name
@@ -136,6 +244,9 @@ struct CellResult {
   std::vector<VerdictKind> expected;
   bool as_expected = true;
   bool power_control = false;
+  bool noise = false;   ///< an A/A pair
+  bool anchor = false;  ///< its own reference: nothing is compared
+  std::optional<NoiseScale> noise_scale;
   std::optional<Mechanism> mechanism;
   std::optional<Outcome> outcome;
   Certification certification;
@@ -176,7 +287,8 @@ struct Certificate {
   std::vector<CertificateRow> rows;
 };
 
-enum class ClaimState { holds, does_not_hold, undecided, not_testable };
+/// waiting: for a part of the program that is not there yet.
+enum class ClaimState { holds, does_not_hold, undecided, not_testable, waiting };
 
 /// One condition of a claim, with its figures.
 struct ConditionResult {
@@ -234,6 +346,23 @@ struct Detection {
   bool passed = true;         ///< every rate is enough
 };
 
+/// Power of the equivalence test at one design, simulated and by the formula.
+struct PowerPoint {
+  int n = 0;
+  double sd = 0, true_difference = 0;  ///< in margins
+  double measured = 0;
+  Interval interval;  ///< Clopper-Pearson
+  double theory = 0;
+};
+
+/// Do the tests keep their promises: error rates and coverage with a difference planted.
+struct Calibration {
+  std::vector<DetectionRate> rates;
+  std::vector<PowerPoint> power;
+  int pool_runs = 0;
+  bool passed = true;
+};
+
 struct Summary {
   int cells = 0, as_expected = 0, failed = 0, undecided = 0, power_controls = 0, power_controls_caught = 0;
   int runs = 0, runs_reused = 0;
@@ -258,7 +387,10 @@ struct Results {
   /// Build, versions, host, threads, data, environment; what differs between runs first.
   std::vector<std::pair<std::string, std::string>> provenance;
   std::string rerun;
-  std::optional<Detection> detection;  ///< of the question of detection alone
+  std::optional<Detection> detection;      ///< of the question of detection alone
+  std::optional<Calibration> calibration;  ///< of the question of calibration alone
+  std::vector<Growth> growth;
+  std::optional<Timing> timing;
   Summary summary;
 };
 

@@ -67,7 +67,7 @@ inline VerdictKind read_verdict(const Json& json) {
 inline Question read_question(const Json& json) {
   const std::string name = json.get<std::string>();
   for (Question question : {Question::mechanism, Question::outcome, Question::certificate,
-                            Question::detection, Question::claims}) {
+                            Question::detection, Question::claims, Question::calibration}) {
     if (name == name_of(question)) return question;
   }
   throw std::runtime_error("unknown question \"" + name + "\"");

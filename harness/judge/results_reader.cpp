@@ -175,8 +175,8 @@ Certificate read_certificate(const Json& j) {
 
 ClaimState read_claim_state(const Json& json) {
   const std::string name = json.get<std::string>();
-  for (const ClaimState state :
-       {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided, ClaimState::not_testable}) {
+  for (const ClaimState state : {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided,
+                                 ClaimState::not_testable, ClaimState::waiting}) {
     if (name == name_of(state)) return state;
   }
   throw std::runtime_error("unknown state of a claim \"" + name + "\"");
@@ -219,6 +219,8 @@ CellResult read_cell(const Json& j) {
   c.expected = read_list(j.at("expected"), read_verdict);
   c.as_expected = flag(j, "as_expected");
   c.power_control = flag(j, "power_control");
+  c.noise = flag(j, "noise");
+  c.anchor = flag(j, "anchor");
   c.mechanism = read_optional(j.at("mechanism"), read_mechanism);
   if (c.mechanism) {
     c.mechanism->first_divergence = read_optional(j.at("first_divergence"), read_divergence);
@@ -329,7 +331,8 @@ Results read_document(const Json& j) {
   r.question = read_question(j.at("question"));
   r.question_text = text(j, "question_text");
   const Json& primary = j.at("primary");
-  r.primary = {text(primary, "metric"), read_exact(primary.at("margin")), read_exact(primary.at("alpha"))};
+  r.primary = {text(primary, "metric"), read_exact(primary.at("margin")), read_exact(primary.at("alpha")),
+               read_exact(primary.at("target"))};
   r.steps = integer(j, "steps");
   r.seeds = read_list(j.at("seeds"), read_integer);
   r.summary = read_summary(j.at("summary"));

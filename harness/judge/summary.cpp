@@ -169,7 +169,7 @@ Sorted sort_cells(const Results& results) {
       sorted.uncertified.push_back(&cell);
     } else if (cell.verdict == VerdictKind::failed) {
       sorted.failed.push_back(&cell);
-    } else if (!cell.power_control) {
+    } else if (!cell.power_control && !cell.noise && !cell.anchor) {
       switch (cell.verdict) {
         case VerdictKind::identical:
           sorted.identical.push_back(&cell);

@@ -43,11 +43,12 @@ class Expansion {
     for (std::size_t i = 0; i < source_.exclude.size(); ++i) {
       if (!excluded_[i]) report_no_match(source_.exclude[i], "exclude");
     }
-    for (const std::vector<Setting>& extra : source_.include) add_included_cell(extra);
+    for (const Included& extra : source_.include) add_included_cell(extra);
     for (std::size_t i = 0; i < cells_.size(); ++i) name_cell(i);
     for (Cell& cell : cells_) add_reference(cell);
     mark_power_controls();
     set_expectations();
+    add_noise();
     return std::move(cells_);
   }
 
@@ -70,15 +71,14 @@ class Expansion {
     if (keep) add_cell(std::move(config), axis_fields_, source_.place_of("axes"));
   }
 
-  void add_included_cell(const std::vector<Setting>& extra) {
+  void add_included_cell(const Included& extra) {
     RunConfig config = cell_base();
     // An included cell names what is special about it; of the other axes it has the first value.
     for (const Choice& axis : source_.axes) store(axis.field->of(config), axis.values.front());
-    apply(extra, config);
+    apply(extra.settings, config);
     Fields fields = axis_fields_;
-    for (const Setting& setting : extra) add_field(fields, setting.field);
-    add_cell(std::move(config), std::move(fields),
-             extra.empty() ? source_.place_of("include") : extra.front().place);
+    for (const Setting& setting : extra.settings) add_field(fields, setting.field);
+    add_cell(std::move(config), std::move(fields), extra.place, extra.reference);
   }
 
   RunConfig cell_base() const {
@@ -87,7 +87,7 @@ class Expansion {
     return config;
   }
 
-  void add_cell(RunConfig config, Fields fields, const Place& place) {
+  void add_cell(RunConfig config, Fields fields, const Place& place, std::vector<Setting> reference = {}) {
     if (config.layout.world_size == 1) config.ranks = RankKind::emulated;
     Cell cell;
     for (const RunField* field : fields) {
@@ -97,6 +97,7 @@ class Expansion {
     cells_.push_back(std::move(cell));
     fields_.push_back(std::move(fields));
     places_.push_back(place);
+    own_references_.push_back(std::move(reference));
   }
 
   // Layout and negatives first, then what is neither the default nor the matrix's base value.
@@ -119,12 +120,29 @@ class Expansion {
     return name;
   }
 
+  // " against 1x3": what a cell's own reference block says, but for its length, which follows from the batch.
+  static std::string against(const std::vector<Setting>& settings) {
+    static const RunField* const layout = find_run_field("layout");
+    std::string text;
+    for (const Setting& setting : settings) {
+      RunConfig config;
+      store(setting.field->of(config), setting.value);
+      if (setting.field == layout) text = " " + text_of(layout->of(config)) + text;
+      if (setting.field == layout || setting.field->spec.key == "steps" ||
+          setting.field->spec.key == "eval_every") {
+        continue;
+      }
+      text += setting_text(*setting.field, config);
+    }
+    return text.empty() ? "" : " against" + text;
+  }
+
   void name_cell(std::size_t index) {
     Cell& cell = cells_[index];
-    cell.name = name_of_config(cell.config, fields_[index]);
+    cell.name = name_of_config(cell.config, fields_[index]) + against(own_references_[index]);
     const auto [at, is_new] = by_name_.emplace(cell.name, index);
     if (is_new) return;
-    if (same_config(cells_[at->second].config, cell.config)) {
+    if (same_config(cells_[at->second].config, cell.config) && own_references_[index].empty()) {
       problems_.add(places_[index], fmt::format("cell {} stands twice in the matrix", in_quotes(cell.name)));
       return;
     }
@@ -163,12 +181,19 @@ class Expansion {
     if (derived) add_field(fields, find_run_field("oracle_world"));
     // A planted fault is a planted difference: the reference has one only if its own block names it.
     cell.reference.mutant = cell.reference.second_mutant = MutantConfig{};
-    apply(source_.reference, cell.reference);
+    const std::vector<Setting>& own = own_references_[index];
+    for (const std::vector<Setting>* settings : {&source_.reference, &own}) {
+      apply(*settings, cell.reference);
+      for (const Setting& setting : *settings) add_field(fields, setting.field);
+    }
     if (cell.reference.layout.world_size == 1) cell.reference.ranks = RankKind::emulated;
-    for (const Setting& setting : source_.reference) add_field(fields, setting.field);
     cell.reference_name = reference_name(cell.reference, fields);
-    if (cell.reference_name == cell.name) cell.reference_name = "reference of " + cell.name;
-    if (same_config(cell.config, cell.reference)) {
+    if (cell.reference_name == cell.name && !same_config(cell.config, cell.reference))
+      cell.reference_name = "reference of " + cell.name;
+    cell.anchor = same_config(cell.config, cell.reference);
+    // A product of axes contains what each cell is held against; a cell of one's own that compares nothing is
+    // a mistake.
+    if (cell.anchor && !(source_.same_as_cell && asks_outcome(source_.matrix.question))) {
       problems_.add(places_[index],
                     fmt::format("cell {} is its own reference: nothing would be compared; exclude it",
                                 in_quotes(cell.name)));
@@ -191,6 +216,23 @@ class Expansion {
         cell.expected = {VerdictKind::divergent};
       }
       if (!any) report_no_match(rule, "power control");
+    }
+  }
+
+  // The first cell's reference against itself with one thing changed that ought not to matter.
+  void add_noise() {
+    if (cells_.empty()) return;
+    static const RunField* const perturb = find_run_field("perturb");
+    const Cell first = cells_.front();
+    for (const Perturbation kind : source_.matrix.noise) {
+      Cell noise;
+      noise.config = noise.reference = first.reference;
+      noise.config.perturb = kind;
+      noise.reference_name = first.reference_name;
+      noise.name = "A/A " + first.reference_name + setting_text(*perturb, noise.config);
+      noise.settings.emplace_back("perturb", text_of(perturb->of(noise.config)));
+      noise.noise = true;
+      cells_.push_back(std::move(noise));
     }
   }
 
@@ -221,8 +263,9 @@ class Expansion {
   Fields axis_fields_;
   std::vector<bool> excluded_;
   std::vector<Cell> cells_;
-  std::vector<Fields> fields_;  // the keys that each cell was given, by cell
-  std::vector<Place> places_;   // by cell
+  std::vector<Fields> fields_;                        // the keys that each cell was given, by cell
+  std::vector<Place> places_;                         // by cell
+  std::vector<std::vector<Setting>> own_references_;  // what a cell's own reference block says, by cell
   std::unordered_map<std::string, std::size_t> by_name_;
   std::unordered_map<std::string, RunConfig> references_;
 };

@@ -21,10 +21,7 @@ class Checker {
   void check_cell(const Cell& cell) {
     cell_ = &cell;
     check_batch(cell);
-    if (cell.config.steps != cell.reference.steps) {
-      add("steps",
-          fmt::format("{} steps against the reference's {}", cell.config.steps, cell.reference.steps));
-    }
+    check_length(cell);
     for (const RunConfig* config : {&cell.config, &cell.reference}) {
       in_reference_ = config == &cell.reference;
       check_data(*config);
@@ -55,9 +52,6 @@ class Checker {
           fmt::format("power controls are judged by their outcome; the question is {}", name_of(question)));
     }
     check_question(question);
-    if (outcome && source_.matrix.seeds.size() < 2 && !source_.set_keys.contains("seeds")) {
-      problems_.add(source_.place_of("seeds"), "an outcome needs at least 2 seeds, better 10");
-    }
     check_idle_fault(cells);
   }
 
@@ -123,6 +117,20 @@ class Checker {
                               other.rows_per_rank, other.global_batch()));
   }
 
+  // Batches of different size are compared at equal samples, as they are at equal epochs.
+  void check_length(const Cell& cell) {
+    const RunConfig &own = cell.config, &other = cell.reference;
+    const int64_t samples = own.steps * own.layout.global_batch();
+    const int64_t other_samples = other.steps * other.layout.global_batch();
+    const bool growing = own.layout.global_batch() != other.layout.global_batch();
+    if (own.steps == other.steps || (growing && samples == other_samples)) return;
+    add("steps", growing ? fmt::format("{} steps of {} rows are {} samples, the reference's {} of {} are {}; "
+                                       "both must have as many steps or as many samples",
+                                       own.steps, own.layout.global_batch(), samples, other.steps,
+                                       other.layout.global_batch(), other_samples)
+                         : fmt::format("{} steps against the reference's {}", own.steps, other.steps));
+  }
+
   void check_data(const RunConfig& config) {
     const DataConfig& data = config.data;
     if (data.min_context > data.context_steps) {
@@ -177,10 +185,14 @@ class Checker {
 
   void check_loss(const RunConfig& config) {
     const Layout layout = meant_layout(config);
-    if (layout.global_batch() < 2) {
+    if (source_.matrix.allow_no_negatives) {
+      // Then it is the point.
+    } else if (layout.global_batch() < 2) {
       add("layout", "a batch of one row has no negatives: its loss is 0");
     } else if (resolved_negatives(config) == Negatives::local && layout.rows_per_rank < 2) {
-      add("negatives", "local negatives need at least 2 rows a rank: with one the loss is 0");
+      add("negatives",
+          "local negatives need at least 2 rows a rank: with one the loss is 0; say allow_no_negatives: true "
+          "if that is meant");
     }
     if (source_.matrix.question == Question::certificate && config.rank_seed != RankSeed::keyed) {
       add("rank_seed",

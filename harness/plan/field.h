@@ -22,9 +22,10 @@ struct FieldTypes {
   using Ref = std::variant<T*...>;
   using Value = std::variant<T...>;
 };
-using AllFieldTypes = FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>,
-                                 RankKind, Negatives, OptimizerKind, LrRule, Schedule, RankSeed, TraceLevel,
-                                 DataSource, Question, RanksPolicy, RowDeal, Precision>;
+using AllFieldTypes =
+    FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>, RankKind, Negatives,
+               OptimizerKind, LrRule, Schedule, RankSeed, TraceLevel, DataSource, Question, RanksPolicy,
+               RowDeal, Precision, ProcessStart, Perturbation>;
 
 /// Where a field of one object lies.
 using FieldRef = AllFieldTypes::Ref;

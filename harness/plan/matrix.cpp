@@ -88,7 +88,8 @@ bool derives_reference(Question question) {
 }
 
 std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell) {
-  return matrix.question == Question::detection ? std::vector<int64_t>{cell.config.seed} : matrix.seeds;
+  if (matrix.question == Question::detection) return {cell.config.seed};
+  return cell.seeds.empty() ? matrix.seeds : cell.seeds;
 }
 
 const char* name_of(VerdictKind kind) {
@@ -121,6 +122,8 @@ const char* name_of(Question question) {
       return "detection";
     case Question::claims:
       return "claims";
+    case Question::calibration:
+      return "calibration";
   }
   return "?";
 }

@@ -11,14 +11,40 @@
 namespace lockstep {
 
 /// Are the same numbers computed | does it learn the same | does a loss give the gradient of its plain
-/// float64 reference | which planted faults are found and named | does what people were told hold?
-enum class Question { mechanism, outcome, certificate, detection, claims };
+/// float64 reference | which planted faults are found and named | does what people were told hold | do the
+/// tests keep their promises?
+enum class Question { mechanism, outcome, certificate, detection, claims, calibration };
 enum class VerdictKind { identical, within_envelope, equivalent, divergent, inconclusive, failed };
 
 struct Primary {
   std::string metric = "accuracy_24";
   double margin = 0.03;  ///< in units of the metric, > 0
   double alpha = 0.05;   ///< in (0, 0.5)
+  double target = 0;     ///< value of the metric that runs are timed to, in steps; 0: none
+};
+
+/// `seeds: auto`: seeds 0, 1, 2, ... are added to the cells that are undecided, look by look.
+struct SeedsAuto {
+  bool on = false;
+  int first = 5;        ///< seeds at the first look
+  int step = 5;         ///< added from look to look
+  int most = 40;        ///< seeds at the last look
+  double budget_s = 0;  ///< no look is begun after so long; 0: no limit
+};
+
+/// Layouts that are timed: real ranks, each run alone on the machine, never reused.
+struct TimingConfig {
+  std::vector<Layout> layouts;  ///< empty: nothing is timed
+  int64_t steps = 100;
+  int repeats = 3;
+};
+
+/// What `question: calibration` draws.
+struct CalibrationConfig {
+  int64_t draws = 20000;      ///< synthetic comparisons of each kind
+  int64_t comparisons = 200;  ///< drawn from the pool of real runs
+  int pairs = 10;             ///< of each comparison
+  int64_t draw_seed = 1;
 };
 
 /// How the forced comparison's floating-point band is measured.
@@ -52,6 +78,9 @@ struct Cell {
   bool paired = false;         ///< `same_as: cell`: the reference is this config but for the keys it names
   std::vector<std::pair<std::string, std::string>> settings;  ///< axis -> value, in the axes' order
   bool power_control = false;
+  bool noise = false;   ///< the reference but for one named perturbation: an A/A pair, shown and never judged
+  bool anchor = false;  ///< equals its reference: shown as what the others are held against
+  std::vector<int64_t> seeds;         ///< of `seeds: auto`: those that it has so far; empty: the matrix's
   std::vector<VerdictKind> expected;  ///< empty: any verdict but `failed` will do
 };
 
@@ -65,11 +94,17 @@ struct Matrix {
   RanksPolicy ranks = RanksPolicy::automatic;
   int64_t certify_steps = 50;         ///< length of the real prefix of each cell, one seed a cell; 0: none
   std::vector<int64_t> forced_steps;  ///< clipped to < steps; empty: no forced comparison
-  std::vector<int64_t> seeds;
-  DetectionConfig detection;         ///< of the question of detection alone
-  std::string replay;                ///< a kept step's trace that stands in for training; empty: train
-  bool allow_unequal_batch = false;  ///< a cell may have another global batch than its reference
-  std::vector<Claim> claims;         ///< of the question of claims alone
+  std::vector<int64_t> seeds;         ///< of `seeds: auto`: all that any cell has so far
+  SeedsAuto seeds_auto;
+  std::vector<Perturbation> noise;  ///< A/A pairs of the first cell's reference
+  TimingConfig timing;
+  CalibrationConfig calibration;  ///< of the question of calibration alone
+  DetectionConfig detection;      ///< of the question of detection alone
+  std::string replay;             ///< a kept step's trace that stands in for training; empty: train
+  /// A cell may have another global batch than its reference; their lengths then give both as many samples.
+  bool allow_unequal_batch = false;
+  bool allow_no_negatives = false;  ///< a cell may have no negatives: its loss is 0
+  std::vector<Claim> claims;        ///< of the question of claims alone
   std::vector<Cell> cells;
 };
 

@@ -13,9 +13,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 10> kSections{
-    "seeds",          "reference", "axes",   "exclude",           "include",
-    "power_controls", "expect",    "claims", "detection.mutants", "detection.seeds"};
+constexpr std::array<std::string_view, 12> kSections{
+    "seeds",  "reference", "axes",  "exclude",        "include",           "power_controls",
+    "expect", "claims",    "noise", "timing.layouts", "detection.mutants", "detection.seeds"};
 constexpr std::array<VerdictKind, 6> kVerdicts{VerdictKind::identical,    VerdictKind::within_envelope,
                                                VerdictKind::equivalent,   VerdictKind::divergent,
                                                VerdictKind::inconclusive, VerdictKind::failed};
@@ -190,8 +190,14 @@ class SourceReader {
   void read_top() {
     for (const Entry& entry : top_) {
       if (entry.key != "axes") source_.places[entry.key] = entry.place;
-      if (entry.key == "seeds") {
+      if (entry.key == "seeds" && entry.value.is_scalar() && entry.value.text == "auto") {
+        source_.matrix.seeds_auto.on = true;
+      } else if (entry.key == "seeds") {
         watch([&] { read_seeds(entry.value, source_.matrix.seeds, problems_); });
+      } else if (entry.key == "noise") {
+        watch([&] { read_noise(entry); });
+      } else if (entry.key == "timing.layouts") {
+        watch([&] { read_timed_layouts(entry); });
       } else if (entry.key == "detection.seeds") {
         watch([&] { read_seeds(entry.value, source_.matrix.detection.seeds, problems_); });
       } else if (entry.key == "detection.mutants") {
@@ -228,6 +234,29 @@ class SourceReader {
       add_unsound({0, 1, 1}, "reference is missing: what every cell should equal, such as {layout: 1x24}");
     }
     if (!is_map_) source_.sound = false;
+  }
+
+  // One choice of a RunConfig field, as a list of its values.
+  template <class T>
+  std::vector<T> values_of(const Entry& entry, std::string_view key) {
+    Entry named = entry;
+    named.key = key;
+    std::vector<T> values;
+    if (const std::optional<Choice> choice = settings_.choice(named)) {
+      for (const FieldValue& value : choice->values) values.push_back(std::get<T>(value));
+    }
+    return values;
+  }
+
+  void read_noise(const Entry& entry) {
+    source_.matrix.noise = values_of<Perturbation>(entry, "perturb");
+    if (std::erase(source_.matrix.noise, Perturbation::none) > 0) {
+      problems_.add(entry.place, "an A/A pair differs in something: none is no noise");
+    }
+  }
+
+  void read_timed_layouts(const Entry& entry) {
+    source_.matrix.timing.layouts = values_of<Layout>(entry, "layout");
   }
 
   void read_setting(const Entry& entry) {
@@ -293,10 +322,29 @@ class SourceReader {
   void read_include(const Entry& entry) {
     watch([&] {
       for (const YamlNode* map : maps_of(entry)) {
-        source_.include.push_back(settings_.settings(*map));
+        source_.include.push_back(read_included(*map));
         source_.places["include"] = map->place;
       }
     });
+  }
+
+  // A cell's settings; its `reference:` changes the matrix's reference for it alone.
+  Included read_included(YamlNode map) {
+    Included included;
+    for (std::size_t i = 0; i < map.keys.size(); ++i) {
+      if (map.keys[i].text != "reference") continue;
+      if (map.items[i].is_map() && !map.items[i].keys.empty()) {
+        included.reference = settings_.settings(map.items[i]);
+      } else {
+        problems_.add(map.keys[i].place, fmt::format("reference must be a map, not {}", got(map.items[i])));
+      }
+      map.keys.erase(map.keys.begin() + static_cast<std::ptrdiff_t>(i));
+      map.items.erase(map.items.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+    included.settings = settings_.settings(map);
+    included.place = map.place;
+    return included;
   }
 
   void read_expect(const Entry& entry) {

@@ -15,12 +15,19 @@ struct ExpectRule {
   std::vector<VerdictKind> verdicts;
 };
 
+/// A cell beside the product of the axes.
+struct Included {
+  std::vector<Setting> settings;
+  std::vector<Setting> reference;  ///< what its reference has besides the matrix's
+  Place place;
+};
+
 struct MatrixSource {
   Matrix matrix;                ///< all but its cells
   RunConfig base;               ///< of cells and references, without planted faults
   std::vector<Setting> faults;  ///< top-level mutant.*: of cells alone
   std::vector<Choice> axes;
-  std::vector<std::vector<Setting>> include;
+  std::vector<Included> include;
   std::vector<Setting> reference;  ///< keys of the reference's block
   bool same_as_cell = false;
   std::vector<Rule> exclude;

@@ -36,6 +36,8 @@ std::string role_suffix(RunRole role, const RunConfig& config) {
       return fmt::format("-repeat{}", config.forced.repeat);
     case RunRole::forced_cell:
       return "-forced";
+    case RunRole::timing:
+      return "-timing";
   }
   return "";
 }
@@ -54,7 +56,8 @@ std::vector<int64_t> below(std::vector<int64_t> steps, int64_t end) {
 
 // A reference with the same bits, or another layout: the first needs no band, the second cannot do without.
 bool wants_forced(const Matrix& matrix, const Cell& cell) {
-  if (matrix.forced_steps.empty()) return false;
+  // An A/A pair shows how outcomes scatter and nothing else.
+  if (matrix.forced_steps.empty() || cell.noise) return false;
   // A run that must fail has no step that could be compared.
   if (cell.expected == std::vector{VerdictKind::failed}) return false;
   // The reference's batch does not fit into a step of another size.
@@ -159,8 +162,9 @@ class Planner {
       config.seed = seed;
       add(RunRole::cell, cell.name, std::move(config));
     }
-    if (trains && matrix_.ranks == RanksPolicy::automatic && cell.config.ranks == RankKind::emulated &&
-        cell.config.layout.world_size > 1 && matrix_.certify_steps > 0) {
+    if (trains && !cell.noise && matrix_.ranks == RanksPolicy::automatic &&
+        cell.config.ranks == RankKind::emulated && cell.config.layout.world_size > 1 &&
+        matrix_.certify_steps > 0) {
       RunConfig config = cell.config;
       config.seed = first_seed(cell);
       config.ranks = RankKind::real;
@@ -243,6 +247,8 @@ const char* name_of(RunRole role) {
       return "forced_repeat";
     case RunRole::forced_cell:
       return "forced_cell";
+    case RunRole::timing:
+      return "timing";
   }
   return "?";
 }

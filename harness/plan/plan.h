@@ -15,6 +15,7 @@ enum class RunRole {
   forced_reference,  ///< gradients of the reference at its own snapshots, with the sums of |terms|
   forced_repeat,     ///< the same, rows or ranks permuted: measures the band
   forced_cell,       ///< gradients of the cell at the reference's snapshots
+  timing,            ///< real ranks, alone on the machine, for its speed
 };
 
 struct PlannedRun {
@@ -25,6 +26,7 @@ struct PlannedRun {
   std::string hash;                ///< config_hash(config)
   std::vector<std::string> needs;  ///< ids that must have finished before (snapshots)
   double estimate_s = 0;           ///< expected duration, alone on this machine
+  bool exclusive = false;          ///< runs alone, and is never reused
   bool reused = false;
   std::string why;  ///< why it is or is not reused, in words
 };

@@ -23,9 +23,12 @@ enum class RankKind { emulated, real };  ///< threads of one process | one proce
 enum class Negatives { local, global, layer, mixed, adaptive, adaptive_as_written };
 /// How a step's rows are dealt to ranks: B each | unequal counts | the last rank gets none.
 enum class RowDeal { equal, unequal, one_empty };
-enum class Precision { float32, float64 };
+/// bfloat16: energies and gradients in bfloat16 from weights whose master copy is float32.
+enum class Precision { float32, float64, bfloat16 };
 enum class OptimizerKind { sgd, adam, adamw };
-enum class LrRule { none, linear, sqrt };  ///< learning rate times 1 | world size | its square root
+/// With k ranks: learning rate times 1 | k | sqrt k | sqrt k with 1 - beta1 and 1 - beta2 times k and eps
+/// over sqrt k (Malladi et al. 2022, the square-root rule of Adam).
+enum class LrRule { none, linear, sqrt, adam_sqrt };
 enum class Schedule { constant, warmup, cosine };
 enum class RankSeed {
   keyed,
@@ -33,6 +36,12 @@ enum class RankSeed {
   same
 };  ///< draws keyed by sample | seed + rank | one stream on all ranks
 enum class TraceLevel { off, hash, stats, full };
+/// How a run's processes come to be: forked from one that has loaded LibTorch | started anew, one program
+/// each.
+enum class ProcessStart { forked, executed };
+/// What an A/A pair differs in: nothing | the order of rows within a step | the draws of dropout and noise |
+/// initial weights by one unit in the last place.
+enum class Perturbation { none, row_order, random_draws, epsilon };
 enum class DataSource { basic_motions, synthetic, ts_files };
 
 struct DataConfig {
@@ -46,6 +55,8 @@ struct DataConfig {
   int min_context = 16;    ///< contexts are cut (padded at the front) to a keyed length in [min_context, S]
   bool shuffle = true;
   bool drop_last = true;  ///< PyTorch's DistributedSampler and DataLoader, both with drop_last
+  bool cache = true;      ///< pairs are cut and standardised once; else anew at each step
+  int prefetch = 0;       ///< steps whose rows a thread prepares ahead
   // The synthetic generator alone:
   int series = 40;
   int series_steps = 100;
@@ -105,7 +116,8 @@ struct RunConfig {
   bool mask_duplicates = false;    ///< candidates with the row's own sample id are no negatives
   double invalid_rows = 0;         ///< fraction of rows, keyed by sample, that do not count in the loss
   RowDeal rows = RowDeal::equal;
-  int64_t accumulation = 1;  ///< micro-steps that each rank's rows of a step are taken in
+  bool activation_checkpointing = false;  ///< activations are computed again in the backward pass, not kept
+  int64_t accumulation = 1;               ///< micro-steps that each rank's rows of a step are taken in
   Precision precision = Precision::float32;
   bool running_stats = false;  ///< keep a running mean of energies: summed over ranks, broadcast by rank 0
   int oracle_world =
@@ -114,6 +126,7 @@ struct RunConfig {
   double dropout = 0.1;         ///< in the energy head
   double context_noise = 0.05;  ///< standard deviation, in units of the standardised channels
   RankSeed rank_seed = RankSeed::keyed;
+  Perturbation perturb = Perturbation::none;
 
   OptimizerKind optimizer = OptimizerKind::adam;
   double lr = 1e-3;
@@ -129,6 +142,7 @@ struct RunConfig {
   bool gradient_as_bucket_view = false;
   bool find_unused_parameters = false;
 
+  ProcessStart process_start = ProcessStart::forked;
   TraceLevel trace = TraceLevel::hash;
   std::vector<int64_t> snapshot_steps;  ///< steps before which the parameters are kept whole in the trace
   int64_t eval_every = 25;              ///< steps between evaluations at N = 24; 0: only at the end

@@ -108,8 +108,8 @@ Json condition_schema() {
 Json claims_schema() {
   Json claim = object_schema();
   for (const char* key : {"id", "told", "not_testable"}) claim["properties"][key] = {{"type", "string"}};
-  claim["properties"]["expect"] = {{"type", "string"},
-                                   {"enum", {"holds", "does not hold", "undecided", "not testable here"}}};
+  claim["properties"]["expect"] = {
+      {"type", "string"}, {"enum", {"holds", "does not hold", "undecided", "not testable here", "waiting"}}};
   claim["properties"]["shows"] = {{"type", "array"}, {"items", {{"type", "string"}}}};
   claim["properties"]["conditions"] = {{"type", "array"}, {"items", condition_schema()}, {"minItems", 1}};
   claim["required"] = {"id", "told"};
@@ -127,7 +127,7 @@ Json mutants_schema() {
 Json sections() {
   const Json seed{{"type", "integer"}, {"minimum", 0}};
   const Json seed_list{{"type", "array"}, {"items", seed}, {"minItems", 1}, {"uniqueItems", true}};
-  const Json seed_text{{"type", "string"}, {"pattern", "^ *[0-9]+ *(\\.\\.[0-9]+|( *, *[0-9]+)*) *$"}};
+  const Json seed_text{{"type", "string"}, {"pattern", "^( *[0-9]+ *(\\.\\.[0-9]+|( *, *[0-9]+)*) *|auto)$"}};
   Json verdict{{"type", "string"}};
   for (const VerdictKind kind :
        {VerdictKind::identical, VerdictKind::within_envelope, VerdictKind::equivalent, VerdictKind::divergent,
@@ -150,14 +150,20 @@ Json sections() {
   expectation["required"] = {"verdict"};
   Json out;
   out["seeds"] = {{"anyOf", {seed, seed_list, seed_text}},
-                  {"description", "0..9 (both included), a list, or one seed"}};
+                  {"description", "0..9 (both included), a list, one seed, or auto"}};
   out["reference"] = std::move(reference);
   out["axes"] = std::move(axes);
   out["exclude"] = list_of(rule, "combinations that are left out");
-  out["include"] = list_of({{"$ref", "#/definitions/settings"}},
-                           "further cells; of axes that one does not name it has the first value");
+  Json included = settings_schema(Many::one);
+  included["minProperties"] = 1;
+  included["properties"]["reference"] = {{"$ref", "#/definitions/settings"}};
+  included["properties"]["reference"]["description"] = "what this cell's reference has besides the matrix's";
+  out["include"] =
+      list_of(std::move(included), "further cells; of axes that one does not name it has the first value");
   out["power_controls"] = list_of(rule, "cells that learn so differently that they must come out divergent");
   out["claims"] = claims_schema();
+  Json perturbation{{"$ref", "#/definitions/perturb"}};
+  out["noise"] = list_of(std::move(perturbation), "A/A pairs of the first reference: what they differ in");
   out["expect"] =
       list_of(std::move(expectation), "expected verdicts; the first rule that matches a cell holds");
   return out;
@@ -180,12 +186,15 @@ std::string config_schema() {
   // Some questions derive every cell's reference; the others need it given.
   Json derived = Json::array();
   for (const Question question : {Question::mechanism, Question::outcome, Question::certificate,
-                                  Question::detection, Question::claims}) {
+                                  Question::detection, Question::claims, Question::calibration}) {
     if (derives_reference(question)) derived.push_back(name_of(question));
   }
   schema["anyOf"] = {{{"required", {"reference"}}},
                      {{"required", {"question"}}, {"properties", {{"question", {{"enum", derived}}}}}}};
   add_property(schema, "detection.mutants", mutants_schema());
+  add_property(
+      schema, "timing.layouts",
+      list_of({{"$ref", "#/definitions/layout"}}, "layouts that are timed, each alone on the machine"));
   const Json parts = sections();
   add_property(schema, "detection.seeds", parts["seeds"]);
   for (const auto& [key, part] : parts.items()) schema["properties"][key] = part;

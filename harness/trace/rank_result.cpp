@@ -158,6 +158,10 @@ void write_rank_result(const std::string& path, const RankResult& result) {
       {"steps_done", result.steps_done},
       {"train_seconds", number_to_json(result.train_seconds)},
       {"first_step_seconds", number_to_json(result.first_step_seconds)},
+      {"communication_seconds", number_to_json(result.communication_seconds)},
+      {"activation_bytes", number_to_json(result.activation_bytes)},
+      {"resident_first_bytes", number_to_json(result.resident_first_bytes)},
+      {"resident_last_bytes", number_to_json(result.resident_last_bytes)},
       {"metrics", Json::object()},
       {"curves", Json::object()},
   };
@@ -191,6 +195,11 @@ RankResult read_rank_result(const std::string& path) {
   result.steps_done = reader.integer(json, "steps_done");
   result.train_seconds = reader.number(reader.at(json, "train_seconds"), "train_seconds");
   result.first_step_seconds = reader.number(reader.at(json, "first_step_seconds"), "first_step_seconds");
+  const auto read = [&](const char* key) { return reader.number(reader.at(json, key), key); };
+  result.communication_seconds = read("communication_seconds");
+  result.activation_bytes = read("activation_bytes");
+  result.resident_first_bytes = read("resident_first_bytes");
+  result.resident_last_bytes = read("resident_last_bytes");
   for (const auto& [name, value] : reader.at(json, "metrics").items())
     result.metrics[name] = reader.metric(value, name);
   for (const auto& [name, value] : reader.at(json, "curves").items())

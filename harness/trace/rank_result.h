@@ -23,6 +23,11 @@ struct RankResult {
   int64_t steps_done = 0;
   double train_seconds = 0;       ///< wall time of the training loop without evaluation
   double first_step_seconds = 0;  ///< from the command's start to the end of the first step; 0: unknown
+  /// Seconds in which the rank did nothing but communicate: collectives and waits for gradients' reductions.
+  double communication_seconds = 0;
+  double activation_bytes = 0;  ///< most that a step kept from its forward for its backward pass
+  double resident_first_bytes = 0,
+         resident_last_bytes = 0;         ///< of the process, after the first tenth and at the end
   std::map<std::string, double> metrics;  ///< final: accuracy_24, cross_entropy_24, …; rank 0 alone
   std::map<std::string, Series> curves;   ///< by step: loss, loss_over_log_n, energy_positive, …
 };
