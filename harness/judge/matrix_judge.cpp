@@ -54,7 +54,7 @@ class MatrixJudge {
   }
 
   CellResult judge_cell(const Cell& cell) const;
-  std::vector<ClaimResult> judge_claims(const std::vector<CellResult>& cells) const;
+  std::vector<ClaimResult> judge_claims(const Results& results) const;
   ReferenceResult judge_reference(const Cell& cell) const;
   /// The largest relative difference of the training loss to the reference's at any step; infinite if the
   /// cell's run left no finite curve.
@@ -240,6 +240,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
 void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs,
                                       CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
+  if (cell.noise) return;
   const PlannedRun* real = single_run(cell, RunRole::certify);
   const PlannedRun* first = pairs.empty() ? nullptr : pairs.front().cell;
   const bool stands_in =
@@ -374,16 +375,23 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   return result;
 }
 
-std::vector<ClaimResult> MatrixJudge::judge_claims(const std::vector<CellResult>& cells) const {
+std::vector<ClaimResult> MatrixJudge::judge_claims(const Results& results) const {
+  const std::vector<CellResult>& cells = results.cells;
   ClaimEvidence evidence;
+  evidence.timing = results.timing ? &*results.timing : nullptr;
   evidence.primary = plan_.matrix.primary;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = plan_.matrix.cells[i];
-    ArmEvidence own{&cells[i], cell.reference_name, cells[i].run, {}};
-    ArmEvidence reference{nullptr, "", cells[i].reference_run, {}};
+    ArmEvidence own{&cells[i], cell.reference_name, cells[i].run, {}, {}, cell.config.layout.world_size};
+    ArmEvidence reference{nullptr, "", cells[i].reference_run, {}, {}, cell.reference.layout.world_size};
+    const auto add = [this](ArmEvidence& arm, int64_t seed, const PlannedRun* run) {
+      if (!run) return;
+      arm.seeds.emplace(seed, &evidence_of(*run));
+      arm.dirs.emplace(seed, dir_of(*run));
+    };
     for (const SeedPair& pair : pair_seeds(cell)) {
-      if (pair.cell) own.seeds.emplace(pair.seed, &evidence_of(*pair.cell));
-      if (pair.reference) reference.seeds.emplace(pair.seed, &evidence_of(*pair.reference));
+      add(own, pair.seed, pair.cell);
+      add(reference, pair.seed, pair.reference);
     }
     evidence.arms.insert_or_assign(cell.name, std::move(own));
     evidence.arms.emplace(cell.reference_name, std::move(reference));
@@ -427,7 +435,7 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   if (matrix.question == Question::certificate) {
     results.certificate = certificate_of(results.cells, matrix.band.exact);
   }
-  results.claims = judge.judge_claims(results.cells);
+  results.claims = judge.judge_claims(results);
   if (matrix.question == Question::detection) {
     std::vector<double> gaps;
     for (const Cell& cell : matrix.cells) gaps.push_back(judge.loss_gap(cell));

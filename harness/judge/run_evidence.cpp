@@ -124,7 +124,13 @@ double mean_of_last(const Series& series) {
 }
 
 void take_curves(const std::vector<RankFile>& files, RunEvidence& evidence) {
-  for (const RankFile& file : files) evidence.seconds = std::max(evidence.seconds, file.result.train_seconds);
+  for (const RankFile& file : files) {
+    evidence.seconds = std::max(evidence.seconds, file.result.train_seconds);
+    evidence.activation_bytes = std::max(evidence.activation_bytes, file.result.activation_bytes);
+  }
+  if (const RankResult& first = files.front().result; first.resident_first_bytes > 0) {
+    evidence.resident_growth = first.resident_last_bytes / first.resident_first_bytes;
+  }
   evidence.metrics = files.front().result.metrics;
   evidence.curves = files.front().result.curves;
   for (const auto& [curve, metric] :

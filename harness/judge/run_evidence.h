@@ -16,6 +16,8 @@ struct RunEvidence {
   std::optional<Failure> failure;
   std::map<std::string, double> metrics;  ///< of rank 0, and the training metrics made from the curves
   double seconds = 0;                     ///< of training, on the slowest rank
+  double activation_bytes = 0;            ///< most that a step kept, on the rank that kept most
+  double resident_growth = 1;  ///< memory at the end over that after the first tenth, rank 0's process
   std::map<std::string, Series>
       curves;  ///< loss, loss_over_log_n: mean over ranks; the others as rank 0 wrote them
 };
