@@ -129,6 +129,28 @@ int sense_of(const Arm& arm) {
   return !d.has_direction ? 0 : d.higher_is_better ? 1 : -1;
 }
 
+std::vector<int64_t> common_seeds(const std::vector<const Arm*>& arms) {
+  std::vector<int64_t> seeds;
+  for (const auto& [seed, value] : arms.front()->difference) {
+    if (std::ranges::all_of(arms, [&](const Arm* arm) { return arm->difference.contains(seed); }))
+      seeds.push_back(seed);
+  }
+  return seeds;
+}
+
+/// The arm with the best mean over the seeds that all have (else over its own). All differ from the same runs
+/// of the reference, so the best difference is the best mean.
+const Arm* best_arm(const std::vector<const Arm*>& judged) {
+  const std::vector<int64_t> seeds = common_seeds(judged);
+  return *std::ranges::max_element(judged, {}, [&](const Arm* arm) {
+    double sum = 0;
+    for (int64_t seed : seeds) sum += arm->difference.at(seed);
+    const double mean =
+        seeds.empty() ? arm->result->outcome->primary.mean : sum / static_cast<double>(seeds.size());
+    return sense_of(*arm) * mean;
+  });
+}
+
 /// P(T > t) of the mean of `values` being above 0; 1 if one value shows no spread.
 double p_above(const std::vector<double>& values) {
   if (values.size() < 2) return 1;
@@ -186,15 +208,6 @@ std::vector<const Arm*> plain_arms(const std::vector<const Arm*>& judged) {
       plain[1]->exponent == plain[2]->exponent)
     plain.clear();
   return plain;
-}
-
-std::vector<int64_t> common_seeds(const std::vector<const Arm*>& arms) {
-  std::vector<int64_t> seeds;
-  for (const auto& [seed, value] : arms.front()->difference) {
-    if (std::ranges::all_of(arms, [&](const Arm* arm) { return arm->difference.contains(seed); }))
-      seeds.push_back(seed);
-  }
-  return seeds;
 }
 
 /// Why there is no measured exponent, in words; empty if there is one.
@@ -320,9 +333,7 @@ Growth judge_group(const std::vector<Arm>& arms, const Primary& primary) {
   predict_exponent(arms, growth);
   const std::string unmeasured = measure_exponent(judged, growth);
   if (!judged.empty() && sense_of(*judged.front()) != 0) {
-    // All differ from the same runs of the reference, so the best difference is the best mean.
-    const Arm* best = *std::ranges::max_element(
-        judged, {}, [](const Arm* arm) { return sense_of(*arm) * arm->result->outcome->primary.mean; });
+    const Arm* best = best_arm(judged);
     growth.best = best->rule;
     growth.not_worse = rules_not_worse(judged, *best, primary.alpha);
   }
