@@ -96,9 +96,9 @@ TEST(PredictedExponent, GoesFromNoneToA) {
   EXPECT_EQ(predicted_exponent(0, 3, 24, 1), 0);
   EXPECT_EQ(predicted_exponent(kInfinity, 3, 24, 0.5), 0.5);
   EXPECT_NEAR(predicted_exponent(1e12, 3, 24, 0.5), 0.5, 1e-6);
-  // (1 + 35/3) / (1 + 35/24) = 152/3 / (59/6) = 5.1525; log 5.1525 / log 8 = 0.78844.
-  EXPECT_NEAR(predicted_exponent(35, 3, 24, 1), 0.78844, 1e-5);
-  EXPECT_NEAR(predicted_exponent(35, 3, 24, 0.5), 0.39422, 1e-5);
+  // (1 + 35/3) / (1 + 35/24) = 304/59; log(304/59) / log 8 = 0.788428.
+  EXPECT_NEAR(predicted_exponent(35, 3, 24, 1), 0.788428, 1e-6);
+  EXPECT_NEAR(predicted_exponent(35, 3, 24, 0.5), 0.394214, 1e-6);
 }
 
 TEST(ParabolaMaximum, IsTheVertexOfOneThatBendsDown) {
