@@ -6,6 +6,7 @@
 
 #include "reports/answers.h"
 #include "reports/detection.h"
+#include "reports/growth.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"
@@ -108,6 +109,7 @@ std::string markdown_summary(const Results& results) {
                     level_words(level)));
     while (rows < results.cells.size() && out.add(row(results.cells[rows], decimals))) ++rows;
   }
+  if (const std::string grown = growth_markdown(results); !grown.empty()) out.add(grown);
   if (const std::string certified = certification_words(results); !certified.empty()) {
     out.add("\n" + cell_text(certified, kLongestNote) + "\n");
   }

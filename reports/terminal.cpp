@@ -7,6 +7,7 @@
 
 #include "reports/answers.h"
 #include "reports/detection.h"
+#include "reports/growth.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"
@@ -121,6 +122,11 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     out += head + paint(end.empty() ? row.verdict : shown, row.css) +
            (row.is_expected ? end : paint(end, "bold")) + "\n";
   }
+  for (const Growth& growth : results.growth) {
+    out += growth_text(growth, decimals_for(results.primary.margin), columns) +
+           wrapped(clean_line(growth.sentence), columns);
+  }
+  out += noise_scale_text(results, columns);
   if (const std::string certified = certification_words(results); !certified.empty())
     out += wrapped(certified, columns);
   if (!status.detail.empty()) {

@@ -15,6 +15,7 @@
 #include "harness/judge/claims.h"
 #include "harness/judge/config_table.h"
 #include "harness/judge/detection.h"
+#include "harness/judge/growth.h"
 #include "harness/judge/outcome.h"
 #include "harness/judge/parallel.h"
 #include "harness/judge/stats.h"
@@ -72,6 +73,7 @@ class MatrixJudge {
   Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
   void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
+  void judge_noise_scale(const SeedPair& first, CellResult& result) const;
   std::vector<CurveBand> bands_of(const std::vector<const PlannedRun*>& runs) const;
 
   const Plan& plan_;
@@ -287,6 +289,19 @@ void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
   }
 }
 
+void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) const {
+  const Question question = plan_.matrix.question;
+  // Hundreds of short trials and forced steps tell nothing of a noise scale.
+  if (question == Question::detection || question == Question::certificate || result.failure || !first.cell ||
+      !sources_.read_noise_scale)
+    return;
+  try {
+    result.noise_scale = sources_.read_noise_scale(first.cell->config, dir_of(*first.cell));
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
 std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*>& runs) const {
   std::vector<std::string> metrics{"loss_over_log_n", "accuracy_24"};
   const std::string& primary = plan_.matrix.primary.metric;
@@ -335,6 +350,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     judge_computing(cell, pairs.front(), result);
     judge_certification(cell, pairs, result);
     judge_costs(pairs.front(), result);
+    judge_noise_scale(pairs.front(), result);
   }
   std::vector<const PlannedRun*> runs;
   for (const SeedPair& pair : pairs) runs.push_back(pair.cell);
@@ -435,6 +451,7 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   if (matrix.question == Question::certificate) {
     results.certificate = certificate_of(results.cells, matrix.band.exact);
   }
+  results.growth = judge_growth(matrix, results.cells);
   results.claims = judge.judge_claims(results);
   if (matrix.question == Question::detection) {
     std::vector<double> gaps;

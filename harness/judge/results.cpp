@@ -3,6 +3,7 @@
 #include "harness/judge/results.h"
 
 #include "harness/judge/results_fields.h"
+#include "harness/judge/results_growth.h"
 
 namespace lockstep {
 namespace {
@@ -263,6 +264,11 @@ std::string results_to_json(const Results& r) {
                    {"claims", list(r.claims, claim)},
                    {"provenance", rows(r.provenance)},
                    {"rerun", r.rerun}};
+  for (std::size_t i = 0; i < r.cells.size(); ++i) {
+    const std::optional<NoiseScale>& scale = r.cells[i].noise_scale;
+    if (scale) document["verdicts"][i]["noise_scale"] = noise_scale_to_json(*scale);
+  }
+  if (!r.growth.empty()) document["growth"] = list(r.growth, growth_to_json);
   if (r.detection) document["detection"] = detection(*r.detection);
   // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -197,7 +197,7 @@ struct Growth {
   struct Rule {
     std::string cell;
     std::string rule;
-    double exponent = 0;  ///< of the number of ranks, in the learning rate
+    double exponent = 0;  ///< of the batch's growth, in the learning rate; NaN where it does not grow
     VerdictKind verdict = VerdictKind::inconclusive;
     MetricDifference difference;
   };
@@ -205,11 +205,16 @@ struct Growth {
   int from_batch = 0, to_batch = 0;
   std::vector<Rule> rules;
   std::string best;                    ///< rule with the best mean of the primary metric
-  std::vector<std::string> not_worse;  ///< rules that are not shown to be worse than the best
+  std::vector<std::string> not_worse;  ///< other rules that are not shown to be worse than the best
   double predicted_exponent = 0;       ///< NaN where there is no noise scale
   double measured_exponent = 0;  ///< where a parabola through the rules has its best; NaN if it has none
-  Interval measured_interval;    ///< over resampled seeds
+  Interval measured_interval;    ///< over resampled seeds, of the best exponent from none to linear
   std::string caveat;
+  Layout from, to;
+  /// Rows, by the noise scale of the cell whose rate is not scaled; NaN where there is none.
+  double noise_batch = 0;
+  Interval predicted_interval;  ///< over the noise scale's interval, and of Adam over a from 0.5 to 1
+  std::string sentence;
 };
 
 /// One timed layout.

@@ -4,6 +4,7 @@
 
 #include "harness/judge/results.h"
 #include "harness/judge/results_fields.h"
+#include "harness/judge/results_growth.h"
 
 namespace lockstep {
 namespace {
@@ -241,6 +242,7 @@ CellResult read_cell(const Json& j) {
   c.settings = read_rows(j.at("settings"));
   c.config = read_rows(j.at("config"));
   c.curves = read_list(j.at("curves"), read_curve);
+  if (j.contains("noise_scale")) c.noise_scale = noise_scale_from_json(j.at("noise_scale"));
   return c;
 }
 
@@ -342,6 +344,7 @@ Results read_document(const Json& j) {
   r.claims = read_list(j.at("claims"), read_claim);
   r.provenance = read_rows(j.at("provenance"));
   r.rerun = text(j, "rerun");
+  if (j.contains("growth")) r.growth = read_list(j.at("growth"), growth_from_json);
   if (j.contains("detection")) r.detection = read_detection(j.at("detection"));
   return r;
 }

@@ -196,7 +196,7 @@ void add(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-std::vector<std::string> outcome_sentences(const Sorted& sorted) {
+std::vector<std::string> outcome_sentences(const Results& results, const Sorted& sorted) {
   std::vector<std::string> all;
   if (!sorted.equivalent.empty()) all.push_back(equivalent_in_words(sorted.equivalent));
   const bool said =
@@ -207,6 +207,7 @@ std::vector<std::string> outcome_sentences(const Sorted& sorted) {
                            difference_in_words(*cell.outcome, metric_label(cell.outcome->metric)));
       }));
   add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
+  for (const Growth& growth : results.growth) all.push_back(growth.sentence);
   return all;
 }
 
@@ -298,7 +299,7 @@ std::string sentence_of(const Results& results, const Summary& summary) {
   else if (results.certificate)
     add(all, certificate_sentences(results, sorted));
   else if (asks_outcome(results.question))
-    add(all, outcome_sentences(sorted));
+    add(all, outcome_sentences(results, sorted));
   else
     add(all, mechanism_sentences(sorted));
   if (summary.can_tell) add(all, controls);
