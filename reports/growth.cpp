@@ -54,7 +54,8 @@ std::string line(const std::string& text, int width) {
 }
 
 bool has_noise_scales(const Results& results) {
-  return std::ranges::any_of(results.cells, [](const CellResult& cell) { return cell.noise_scale; });
+  return std::ranges::any_of(results.cells,
+                             [](const CellResult& cell) { return cell.noise_scale.has_value(); });
 }
 
 std::string md(std::string_view text) { return escape_markdown(short_line(text, kLongestText)); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 #include <vector>
 
 #include "harness/plan/adaptive.h"
@@ -31,11 +32,12 @@ struct Parts {
   }
 };
 
-/// The two forms with x = 1 / B: S is the slope of squared length over x, |G|^2 what is left at x = 0.
+/// The two forms with x = 1 / B: S is the slope of squared length over x, |G|^2 what is left where a batch
+/// holds all rows there are.
 Parts parts_of(const NoiseStep& s) {
-  const double gap = s.per_small - s.per_big;
-  return {(s.per_small * s.big_squared - s.per_big * s.small_squared) / gap,
-          (s.small_squared - s.big_squared) / gap};
+  const double gap = s.per_small - s.per_big, noise = (s.small_squared - s.big_squared) / gap;
+  const double without_end = (s.per_small * s.big_squared - s.per_big * s.small_squared) / gap;
+  return {without_end + noise * s.per_all, noise};
 }
 
 double batch_of(const Parts& parts) {
@@ -141,11 +143,11 @@ namespace {
 
 /// One step of all ranks, or nothing if a length is missing or left values out.
 std::optional<NoiseStep> join_ranks(const std::vector<GradientNorms>& ranks) {
-  int64_t all_rows = 0;
+  std::size_t all_rows = 0;
   for (const GradientNorms& rank : ranks) {
-    if (!rank.has_local && rank.rows > 0) return std::nullopt;
+    if (!rank.has_local && !rank.ids.empty()) return std::nullopt;
     if (rank.nonfinite > 0) return std::nullopt;
-    all_rows += rank.rows;
+    all_rows += rank.ids.size();
   }
   if (!ranks.front().has_reduced || all_rows == 0) return std::nullopt;
   NoiseStep step;
@@ -154,9 +156,9 @@ std::optional<NoiseStep> join_ranks(const std::vector<GradientNorms>& ranks) {
   step.per_big = 1.0 / static_cast<double>(all_rows);
   int with_rows = 0;
   for (const GradientNorms& rank : ranks) {
-    if (rank.rows == 0) continue;
+    if (rank.ids.empty()) continue;
     // A rank's loss is its rows' sum times ranks / all rows, so that the mean over ranks is that of all rows.
-    const auto rows = static_cast<double>(rank.rows);
+    const auto rows = static_cast<double>(rank.ids.size());
     const double to_own_mean = static_cast<double>(all_rows) / (static_cast<double>(ranks.size()) * rows);
     step.small_squared += rank.local_squared * to_own_mean * to_own_mean;
     step.per_small += 1.0 / rows;
@@ -166,6 +168,23 @@ std::optional<NoiseStep> join_ranks(const std::vector<GradientNorms>& ranks) {
   step.per_small /= with_rows;
   return step;
 }
+
+/// Which samples a run has drawn. Once some came again an epoch is over, and all have been seen but for fewer
+/// than a batch that did not fit.
+class DataSeen {
+ public:
+  void add(const std::vector<GradientNorms>& ranks) {
+    for (const GradientNorms& rank : ranks) {
+      drawn_ += rank.ids.size();
+      ids_.insert(rank.ids.begin(), rank.ids.end());
+    }
+  }
+  double per_all() const { return drawn_ > ids_.size() ? 1.0 / static_cast<double>(ids_.size()) : 0.0; }
+
+ private:
+  std::unordered_set<int64_t> ids_;
+  std::size_t drawn_ = 0;
+};
 
 }  // namespace
 
@@ -179,6 +198,7 @@ std::optional<NoiseScale> read_noise_scale(const RunConfig& config, const std::s
   for (int rank = 0; rank < world_size; ++rank)
     readers.emplace_back(fmt::format("{}/rank-{}.trace", run_dir, rank));
   std::vector<NoiseStep> steps;
+  DataSeen seen;
   for (;;) {
     std::vector<GradientNorms> ranks;
     for (TraceReader& reader : readers) {
@@ -187,8 +207,10 @@ std::optional<NoiseScale> read_noise_scale(const RunConfig& config, const std::s
     }
     // Traces of ranks that stopped at different steps say as much as the shortest.
     if (ranks.size() != readers.size()) break;
+    seen.add(ranks);
     if (const std::optional<NoiseStep> step = join_ranks(ranks)) steps.push_back(*step);
   }
+  for (NoiseStep& step : steps) step.per_all = seen.per_all();
   std::optional<NoiseScale> scale = estimate_noise_scale(steps);
   if (!scale) return scale;
   scale->small_batch = config.layout.rows_per_rank;

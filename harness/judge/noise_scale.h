@@ -11,18 +11,21 @@
 
 namespace lockstep {
 
-/// What one step says. A gradient over n rows has |G|^2 + S / n as the mean of its squared length.
+/// What one step says. A gradient over n of P rows has |G|^2 + S (1 / n - 1 / P) as the mean of its squared
+/// length, where G is the gradient over all P.
 struct NoiseStep {
   int64_t step = 0;
   double small_squared = 0;  ///< squared length of a rank's gradient of its own rows, mean over ranks
   double big_squared = 0;    ///< that of the reduced gradient
   double per_small = 0;      ///< 1 / rows, mean over ranks: 1 / B_small where ranks have as many
   double per_big = 0;        ///< 1 / B_big, rows of all ranks
+  double per_all = 0;        ///< 1 / rows of the data that steps draw from without replacement; 0: unknown
 };
 
 /// Averages numerator and denominator of the unbiased forms over the steps, and only then divides:
 /// |G|^2 = (B_big |G_big|^2 - B_small |G_small|^2) / (B_big - B_small),
-/// S = (|G_small|^2 - |G_big|^2) / (1 / B_small - 1 / B_big) (McCandlish et al. 2018, appendix A.1).
+/// S = (|G_small|^2 - |G_big|^2) / (1 / B_small - 1 / B_big) (McCandlish et al. 2018, appendix A.1), and
+/// |G|^2 plus S / P, which they have no need of: their data have no end.
 /// The 95 % interval resamples blocks of consecutive steps; it reaches to infinity where |G|^2 may be 0.
 /// Batches, curve and caveat are left to the caller, but for `at` and `batch_at`. Nothing if there is no step
 /// with a gradient.

@@ -37,11 +37,10 @@ std::vector<int64_t> ByteCursor::ids() {
   return ids;
 }
 
-uint64_t ByteCursor::skip_ids() {
+void ByteCursor::skip_ids() {
   const uint64_t count = varint();
   if (count > left()) fail("more ids than its frame has bytes");
   for (uint64_t i = 0; i < count; ++i) varint();
-  return count;
 }
 
 StepDecoder::Known StepDecoder::decode_definition(ByteCursor& in) {
@@ -185,7 +184,7 @@ StepRecords StepDecoder::decode(ByteCursor& in) {
 void StepDecoder::add_record(ByteCursor& in, const Known& known, GradientNorms& to) {
   switch (known.kind) {
     case RecordKind::samples:
-      to.rows += static_cast<int64_t>(in.skip_ids());
+      to.ids = in.ids();
       return;
     case RecordKind::random:
       in.take(sizeof(uint64_t));

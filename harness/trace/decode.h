@@ -26,8 +26,7 @@ class ByteCursor {
   uint64_t varint();
   std::string_view text();
   std::vector<int64_t> ids();
-  /// Passes over a list of ids; how many there were.
-  uint64_t skip_ids();
+  void skip_ids();
 
  private:
   std::string_view bytes_;

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -133,6 +133,13 @@ TEST(NoiseScale, SaysLittleOfFewStepsAndNothingOfNone) {
   EXPECT_FALSE(estimate_noise_scale(zero));
 }
 
+/// No sample comes twice: the data have no end.
+std::vector<int64_t> ids_of(int step, int rank, int rows) {
+  std::vector<int64_t> ids(static_cast<std::size_t>(rows));
+  std::iota(ids.begin(), ids.end(), 1000 * step + 100 * rank);
+  return ids;
+}
+
 /// Traces of a run whose rank r has rows[r] rows, written as training writes them.
 void write_run(const TempFolder& folder, const Planted& planted, const std::vector<int>& rows, int steps,
                uint64_t seed, std::size_t cut_rank = 1000) {
@@ -159,7 +166,8 @@ void write_run(const TempFolder& folder, const Planted& planted, const std::vect
       for (const auto& local : locals) {
         for (std::size_t i = 0; i < reduced.size(); ++i) reduced[i] += local[i] / world;
       }
-      const std::vector<int64_t> first = {2}, second = {3}, ids(static_cast<std::size_t>(rows[rank]), step);
+      const std::vector<int64_t> first = {2}, second = {3},
+                                 ids = ids_of(step, static_cast<int>(rank), rows[rank]);
       const auto write = [&](Phase phase, const std::vector<double>& values, Sharing sharing) {
         writer.tensor(phase, "head.weight", {values.data(), DType::float64, first, {}}, sharing);
         writer.tensor(phase, "head.bias", {values.data() + 2, DType::float64, second, {}}, sharing);
@@ -204,6 +212,62 @@ TEST(NoiseScale, WeighsRanksByTheirRows) {
   EXPECT_NEAR(scale.noise, planted.noise(), 0.1 * planted.noise());
   EXPECT_LT(scale.interval.low, planted.batch());
   EXPECT_GT(scale.interval.high, planted.batch());
+}
+
+/// A run of 4 ranks of 3 rows that goes again and again over samples that each have a gradient of one number.
+void write_epochs(const TempFolder& folder, const std::vector<double>& gradient_of, int epochs) {
+  constexpr std::size_t kRanks = 4, kRows = 3, kBatch = kRanks * kRows;
+  std::mt19937_64 engine(21);
+  std::vector<std::size_t> order(gradient_of.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::unique_ptr<TraceWriter>> writers;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    writers.push_back(std::make_unique<TraceWriter>(
+        folder / ("rank-" + std::to_string(rank) + ".trace"),
+        TraceHeader{"hash", static_cast<int>(rank), kRanks, "energy", TraceLevel::hash, "emulated"}));
+  }
+  int64_t step = 0;
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[engine() % i]);
+    for (std::size_t first = 0; first + kBatch <= order.size(); first += kBatch, ++step) {
+      double reduced = 0;
+      for (std::size_t i = first; i < first + kBatch; ++i) reduced += gradient_of[order[i]] / kBatch;
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        std::vector<int64_t> ids;
+        double local = 0;
+        for (std::size_t k = 0; k < kRows; ++k) {
+          const std::size_t id = order[first + k * kRanks + rank];
+          ids.push_back(static_cast<int64_t>(id));
+          local += gradient_of[id] / kRows;
+        }
+        const std::vector<int64_t> shape = {1};
+        TraceWriter& writer = *writers[rank];
+        writer.begin_step(step);
+        writer.samples(ids);
+        writer.tensor(Phase::local_gradients, "w", {&local, DType::float64, shape, {}}, Sharing::own);
+        writer.tensor(Phase::reduced_gradients, "w", {&reduced, DType::float64, shape, {}},
+                      Sharing::replicated);
+        writer.end_step();
+      }
+    }
+  }
+  for (const auto& writer : writers) writer->finish();
+}
+
+TEST(NoiseScale, AllowsForDataThatComeToAnEnd) {
+  // 60 samples, a noise scale of 40: taken as if they had no end it would be 40 / (1 - 40 / 60) = 120.
+  std::vector<double> gradient_of(60);
+  for (std::size_t i = 0; i < gradient_of.size(); ++i) gradient_of[i] = i % 2 == 0 ? 1.0 : -1.0;
+  const double noise = 60.0 / 59.0, gradient = std::sqrt(noise / 40);
+  for (double& g : gradient_of) g += gradient;
+  const TempFolder folder;
+  write_epochs(folder, gradient_of, 800);
+  const NoiseScale scale = read_noise_scale(config_of(4, 3), folder.path()).value();
+  EXPECT_EQ(scale.steps, 4000);
+  EXPECT_NEAR(scale.noise, noise, 0.05);
+  EXPECT_NEAR(scale.batch, 40, 15);
+  EXPECT_LT(scale.interval.low, 40);
+  EXPECT_GT(scale.interval.high, 40);
 }
 
 TEST(NoiseScale, TakesTheStepsThatAllRanksHave) {

@@ -226,7 +226,7 @@ TEST(TraceReader, TakesLengthsOfGradientsWithoutRecords) {
       const std::optional<GradientNorms> norms = reader.next_gradient_norms();
       ASSERT_TRUE(norms);
       EXPECT_EQ(norms->step, step);
-      EXPECT_EQ(norms->rows, 3);
+      EXPECT_EQ(norms->ids, (std::vector<int64_t>{4, 500, 6}));
       EXPECT_TRUE(norms->has_local && norms->has_reduced);
       EXPECT_DOUBLE_EQ(norms->local_squared, 25 + 144);
       EXPECT_DOUBLE_EQ(norms->reduced_squared, 5);
