@@ -193,7 +193,7 @@ class EnergyTask : public Task {
         negatives_(resolved_negatives(config)),
         data_(std::move(data)),
         comm_(comm),
-        streams_(config.rank_seed, config.seed, comm.rank()),
+        streams_(config.rank_seed, stream_seed(config), comm.rank()),
         model_(shape_of(config, has_explicit(), *data_), config.temperature, config.seed, dtype_of(config)),
         loss_(make_loss(config.loss)),
         fault_(dynamic_cast<EnergyFault*>(mutant)) {}

@@ -40,7 +40,7 @@ std::vector<int64_t> negative_layers(const LayerNegativesConfig& config, int64_t
 ExplicitNegatives::ExplicitNegatives(const RunConfig& config, const NegativesInput& input)
     : config_(config.layer),
       layers_(config.model.action_layers),
-      as_written_(RankSeed::same, config.seed, 0),
+      as_written_(RankSeed::same, stream_seed(config), 0),
       input_(input) {}
 
 std::vector<uint64_t> ExplicitNegatives::keys(Purpose purpose, bool one_for_all) const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "harness/train/perturb.h"
 #include "harness/train/step.h"
 #include "harness/train/update.h"
 
@@ -67,6 +68,9 @@ void add_to_curves(RankResult& result, int64_t step, const TracedStep::Outcome& 
 void train(const RankContext& context, RankResult& result) {
   const RunConfig& config = *context.config;
   const int64_t end = config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
+  if (config.perturb == Perturbation::epsilon) {
+    move_by_one_unit(context.task->parameters(), config.seed);
+  }
   broadcast_parameters(context);
   TracedStep traced(context);
   Update update(context);
