@@ -75,7 +75,7 @@ at::Tensor ExplicitNegatives::candidates(const at::Tensor& own_BA,
   const auto wanted = static_cast<std::size_t>(config_.count);
   std::vector<at::Tensor> all;
   for (const int64_t layer : negative_layers(config_, layers_)) {
-    const at::Tensor& predicted = predictions.at(static_cast<std::size_t>(layer));
+    const at::Tensor predicted = predictions.at(static_cast<std::size_t>(layer)).to(own_BA.scalar_type());
     all.push_back(config_.as_written ? predicted : predicted.detach());
   }
   // What comes behind the predictions, by kind: a standard deviation, or a shuffle (an action of one step has
