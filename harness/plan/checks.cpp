@@ -6,6 +6,7 @@
 
 #include "harness/plan/adaptive.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/training_checks.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +33,9 @@ class Checker {
       check_schedule(*config);
       check_trace(*config);
       check_faults(*config);
+      for (auto& [key, message] : training_problems(*config, source_.matrix.question)) {
+        add(std::move(key), std::move(message));
+      }
     }
     in_reference_ = false;
     check_expectation(cell);
