@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <stdexcept>
@@ -17,6 +17,7 @@
 #include "harness/judge/detection.h"
 #include "harness/judge/growth.h"
 #include "harness/judge/outcome.h"
+#include "harness/judge/paired_curves.h"
 #include "harness/judge/parallel.h"
 #include "harness/judge/stats.h"
 #include "harness/judge/summary.h"
@@ -50,7 +51,7 @@ class MatrixJudge {
       const auto launched = options_.failures.find(run.id);
       evidence_[i] =
           gather_run(run, dir_of(run), launched == options_.failures.end() ? nullptr : &launched->second,
-                     sources_.read_rank_result);
+                     sources_.read_rank_result, plan_.matrix.primary.metric);
     });
   }
 
@@ -171,13 +172,25 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
   const bool asked = asks_outcome(matrix.question) || cell.power_control;
   if (result.failure || (!asked && pairs.size() < 2)) return;
   MetricsBySeed cell_metrics, reference_metrics;
+  PairedRuns runs{cell.name,
+                  cell.reference_name,
+                  cell.config.layout.global_batch(),
+                  cell.reference.layout.global_batch(),
+                  {},
+                  {},
+                  {}};
   for (const SeedPair& pair : pairs) {
     cell_metrics[pair.seed] = evidence_of(*pair.cell).metrics;
     reference_metrics[pair.seed] = evidence_of(*pair.reference).metrics;
+    runs.seeds.push_back(pair.seed);
+    runs.cell_runs.push_back(&evidence_of(*pair.cell));
+    runs.reference_runs.push_back(&evidence_of(*pair.reference));
   }
+  align_areas(runs, cell_metrics, reference_metrics);
   try {
     result.outcome =
         judge_outcome({cell.name, cell.reference_name, cell_metrics, reference_metrics, matrix.primary});
+    judge_curves(runs, matrix.primary, *result.outcome);
   } catch (const OutcomeError& error) {
     // A matrix that asks for the mechanism need not measure what an outcome takes.
     if (!asked && error.kind() == "unmeasured") return;
@@ -365,7 +378,10 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     result.verdict = result.mechanism ? result.mechanism->verdict : VerdictKind::inconclusive;
   }
   const auto& expected = result.expected;
-  result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed
+  // One seed answers no question of an outcome, unless that is all that was expected.
+  const bool too_few = plan_.matrix.question == Question::outcome && !cell.noise && !cell.anchor &&
+                       result.outcome && result.outcome->n < 2;
+  result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed && !too_few
                                         : std::ranges::find(expected, result.verdict) != expected.end();
   if (cell.power_control && result.verdict != VerdictKind::divergent) result.as_expected = false;
   if (result.certification.divergence) apply_certification_divergence(result);
@@ -382,7 +398,9 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   for (const SeedPair& pair : pair_seeds(cell)) {
     if (!pair.reference || evidence_of(*pair.reference).failure) continue;
     runs.push_back(pair.reference);
-    for (const auto& [metric, value] : evidence_of(*pair.reference).metrics) values[metric].push_back(value);
+    for (const auto& [metric, value] : evidence_of(*pair.reference).metrics) {
+      if (std::isfinite(value)) values[metric].push_back(value);
+    }
   }
   result.curves = bands_of(runs);
   for (const auto& [metric, numbers] : values) {
@@ -448,6 +466,7 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   results.cells.resize(matrix.cells.size());
   parallel_for(matrix.cells.size(), options.jobs,
                [&](std::size_t i) { results.cells[i] = judge.judge_cell(matrix.cells[i]); });
+  adjust_for_family(results.cells);
   if (matrix.question == Question::certificate) {
     results.certificate = certificate_of(results.cells, matrix.band.exact);
   }

@@ -4,6 +4,7 @@
 
 #include "harness/judge/results_fields.h"
 #include "harness/judge/results_growth.h"
+#include "harness/judge/results_learning.h"
 
 namespace lockstep {
 namespace {
@@ -74,14 +75,16 @@ Json statistics(const Outcome& o) {
   for (std::size_t i = 0; i < o.seeds.size(); ++i) {
     pairs.push_back({{"seed", o.seeds[i]}, {"difference", exact(o.differences.at(i))}});
   }
-  return {{"margin", exact(o.margin)},
-          {"alpha", exact(o.alpha)},
-          {"n", o.n},
-          {"primary", metric_difference(o.primary)},
-          {"equivalence", interval(o.equivalence)},
-          {"power", exact(o.power)},
-          {"seeds_needed", o.seeds_needed},
-          {"pairs", std::move(pairs)}};
+  Json statistics = {{"margin", exact(o.margin)},
+                     {"alpha", exact(o.alpha)},
+                     {"n", o.n},
+                     {"primary", metric_difference(o.primary)},
+                     {"equivalence", interval(o.equivalence)},
+                     {"power", exact(o.power)},
+                     {"seeds_needed", o.seeds_needed},
+                     {"pairs", std::move(pairs)}};
+  write_learning(o, statistics);
+  return statistics;
 }
 
 Json certification(const Certification& c) {

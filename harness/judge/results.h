@@ -84,19 +84,21 @@ struct Estimate {
 /// Paired differences of one metric over the steps, with a band that holds at all steps at once.
 struct CurveDifference {
   std::string metric;
-  double margin = 0;
-  std::vector<int64_t> steps;
+  double margin = 0;                    ///< 0: none is declared for this metric, so nothing leaves it
+  std::vector<int64_t> steps;           ///< of the cell
   std::vector<double> mean, low, high;  ///< simultaneous, at level 1 - alpha
   int64_t first_leaves = -1;  ///< first step at which the band is not wholly inside the margin; -1: none
   int64_t first_beyond = -1;  ///< first step at which it lies wholly beyond
+  std::string note;           ///< how steps of unequal batches were matched; empty: step by step
 };
 
 /// Steps until the primary metric reached its target. A run that never did has no value, and none is made up.
 struct TargetReach {
   double target = 0;
   int n = 0, cell_reached = 0, reference_reached = 0;
-  double cell_median = 0, reference_median = 0;  ///< steps; infinite if half of the runs never got there
-  int sooner = 0, later = 0, tied = 0;           ///< pairs by who was first; tied: both at once, or neither
+  double cell_median = 0, reference_median = 0;  ///< own steps; infinite if half of the runs never got there
+  /// Pairs by who was first, by samples seen where the batches differ; tied: both at once, or neither.
+  int sooner = 0, later = 0, tied = 0;
   double p = 1;                                  ///< two-sided sign test of sooner against later
 };
 
@@ -140,6 +142,7 @@ struct Outcome {
   std::vector<double> differences;       ///< by seed
   std::vector<MetricDifference> others;  ///< the other metrics, primary left out
   std::string sentence;                  ///< says where metrics disagree in sign
+  std::vector<std::string> notes;        ///< what could not be compared and why: a metric that is NaN
 };
 
 /// Bitwise agreement of the emulated run and a prefix on real ranks.

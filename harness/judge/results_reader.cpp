@@ -5,6 +5,7 @@
 #include "harness/judge/results.h"
 #include "harness/judge/results_fields.h"
 #include "harness/judge/results_growth.h"
+#include "harness/judge/results_learning.h"
 
 namespace lockstep {
 namespace {
@@ -110,6 +111,7 @@ Outcome read_outcome(const Json& words, const Json& numbers) {
     o.seeds.push_back(integer(pair, "seed"));
     o.differences.push_back(read_exact(pair.at("difference")));
   }
+  read_learning(numbers, o);
   return o;
 }
 
