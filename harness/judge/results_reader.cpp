@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "harness/judge/results.h"
+#include "harness/judge/results_calibration.h"
 #include "harness/judge/results_fields.h"
 
 namespace lockstep {
@@ -105,6 +106,7 @@ Outcome read_outcome(const Json& words, const Json& numbers) {
   o.equivalence = read_interval(numbers.at("equivalence"));
   o.power = read_exact(numbers.at("power"));
   o.seeds_needed = small(numbers, "seeds_needed");
+  o.sequential = read_optional(numbers.at("sequential"), sequential_from_json);
   for (const Json& pair : numbers.at("pairs")) {
     o.seeds.push_back(integer(pair, "seed"));
     o.differences.push_back(read_exact(pair.at("difference")));
@@ -343,6 +345,7 @@ Results read_document(const Json& j) {
   r.provenance = read_rows(j.at("provenance"));
   r.rerun = text(j, "rerun");
   if (j.contains("detection")) r.detection = read_detection(j.at("detection"));
+  if (j.contains("calibration")) r.calibration = calibration_from_json(j.at("calibration"));
   return r;
 }
 
