@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "reports/answers.h"
+#include "reports/calibration.h"
 #include "reports/detection.h"
 #include "reports/growth.h"
 #include "reports/numbers.h"
@@ -98,8 +99,9 @@ std::string markdown_summary(const Results& results) {
   out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
   out.add(markdown_answers(results));
   std::size_t rows = 0;
-  const bool by_trial = results.detection.has_value();
-  if (by_trial) out.add(detection_markdown(*results.detection));
+  const bool by_trial = results.detection || results.calibration;
+  if (results.detection) out.add(detection_markdown(*results.detection));
+  if (results.calibration) out.add(calibration_markdown(*results.calibration));
   // The table of losses speaks for the cases that are certified; the others follow one by one.
   if (!results.cells.empty() && !by_trial && !results.certificate) {
     const double level = 1 - results.primary.alpha;

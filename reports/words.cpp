@@ -195,6 +195,10 @@ std::string question_words(const Results& results) {
                        counted(static_cast<int64_t>(results.cells.size()), "trial"),
                        counted(results.steps, "step"));
   }
+  if (results.question == Question::calibration) {
+    return fmt::format("calibration: do the tests keep their promises, margin ± {:g}, alpha {:g}, {}",
+                       results.primary.margin, results.primary.alpha, counted(results.summary.runs, "run"));
+  }
   if (results.certificate) {
     return fmt::format("certificate: are gradients those of the plain reference to {:g}, {}",
                        results.certificate->exact,

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "harness/judge/calibration.h"
 #include "harness/judge/cause.h"
 #include "harness/judge/certificate.h"
 #include "harness/judge/claims.h"
@@ -19,6 +20,7 @@
 #include "harness/judge/outcome.h"
 #include "harness/judge/paired_curves.h"
 #include "harness/judge/parallel.h"
+#include "harness/judge/sequential.h"
 #include "harness/judge/stats.h"
 #include "harness/judge/summary.h"
 
@@ -58,6 +60,8 @@ class MatrixJudge {
   CellResult judge_cell(const Cell& cell) const;
   std::vector<ClaimResult> judge_claims(const Results& results) const;
   ReferenceResult judge_reference(const Cell& cell) const;
+  /// What the cell's runs left, by seed; null where the plan has no such run.
+  std::vector<const RunEvidence*> runs_of(const Cell& cell) const;
   /// The largest relative difference of the training loss to the reference's at any step; infinite if the
   /// cell's run left no finite curve.
   double loss_gap(const Cell& cell) const;
@@ -170,7 +174,7 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
                                  CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
   const bool asked = asks_outcome(matrix.question) || cell.power_control;
-  if (result.failure || (!asked && pairs.size() < 2)) return;
+  if (result.failure || (!asked && pairs.size() < 2) || matrix.question == Question::calibration) return;
   MetricsBySeed cell_metrics, reference_metrics;
   PairedRuns runs{cell.name,
                   cell.reference_name,
@@ -188,8 +192,10 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
   }
   align_areas(runs, cell_metrics, reference_metrics);
   try {
-    result.outcome =
-        judge_outcome({cell.name, cell.reference_name, cell_metrics, reference_metrics, matrix.primary});
+    const OutcomeInputs inputs{cell.name, cell.reference_name, cell_metrics, reference_metrics,
+                               matrix.primary};
+    const bool looks = matrix.seeds_auto.on && !cell.noise && !cell.anchor;
+    result.outcome = looks ? judge_sequentially(inputs, matrix.seeds_auto) : judge_outcome(inputs);
     judge_curves(runs, matrix.primary, *result.outcome);
   } catch (const OutcomeError& error) {
     // A matrix that asks for the mechanism need not measure what an outcome takes.
@@ -360,20 +366,24 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     if (pairs.front().cell) result.run = pairs.front().cell->id;
     if (pairs.front().reference) result.reference_run = pairs.front().reference->id;
     judge_learning(cell, pairs, result);
-    judge_computing(cell, pairs.front(), result);
-    judge_certification(cell, pairs, result);
-    judge_costs(pairs.front(), result);
-    judge_noise_scale(pairs.front(), result);
+    if (!options_.outcomes_only && plan_.matrix.question != Question::calibration) {
+      judge_computing(cell, pairs.front(), result);
+      judge_certification(cell, pairs, result);
+      judge_costs(pairs.front(), result);
+      judge_noise_scale(pairs.front(), result);
+    }
   }
   std::vector<const PlannedRun*> runs;
   for (const SeedPair& pair : pairs) runs.push_back(pair.cell);
-  result.curves = bands_of(runs);
+  if (!options_.outcomes_only) result.curves = bands_of(runs);
 
   const bool by_outcome = asks_outcome(plan_.matrix.question) || cell.power_control;
   if (result.failure) {
     result.verdict = VerdictKind::failed;
   } else if (by_outcome) {
     result.verdict = result.outcome ? result.outcome->verdict : VerdictKind::inconclusive;
+  } else if (plan_.matrix.question == Question::calibration) {
+    result.verdict = VerdictKind::identical;  // its own reference
   } else {
     result.verdict = result.mechanism ? result.mechanism->verdict : VerdictKind::inconclusive;
   }
@@ -433,6 +443,13 @@ std::vector<ClaimResult> MatrixJudge::judge_claims(const Results& results) const
   return lockstep::judge_claims(plan_.matrix.claims, evidence);
 }
 
+std::vector<const RunEvidence*> MatrixJudge::runs_of(const Cell& cell) const {
+  std::vector<const RunEvidence*> runs;
+  for (const SeedPair& pair : pair_seeds(cell))
+    runs.push_back(pair.cell ? &evidence_of(*pair.cell) : nullptr);
+  return runs;
+}
+
 double MatrixJudge::loss_gap(const Cell& cell) const {
   const SeedPair pair = pair_seeds(cell).front();
   if (!pair.cell || !pair.reference) return std::numeric_limits<double>::infinity();
@@ -477,13 +494,17 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
     for (const Cell& cell : matrix.cells) gaps.push_back(judge.loss_gap(cell));
     results.detection = score_detection(matrix, results.cells, gaps);
   }
+  if (matrix.question == Question::calibration && !matrix.cells.empty()) {
+    results.calibration =
+        calibrate_runs(matrix, judge.runs_of(matrix.cells.front()), options.jobs, results.cells.front());
+  }
   std::set<std::string> seen;
   for (const Cell& cell : matrix.cells) {
     // Hundreds of references that only serve a trial each say nothing by themselves.
-    if (results.detection) break;
+    if (results.detection || results.calibration || options.outcomes_only) break;
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
   }
-  results.provenance = gather_provenance(plan, options.out_dir);
+  if (!options.outcomes_only) results.provenance = gather_provenance(plan, options.out_dir);
   results.summary = summarize_results(results);
   results.summary.runs = static_cast<int>(plan.runs.size());
   results.summary.runs_reused = static_cast<int>(std::ranges::count_if(plan.runs, &PlannedRun::reused));

@@ -2,6 +2,7 @@
 
 #include "harness/judge/results.h"
 
+#include "harness/judge/results_calibration.h"
 #include "harness/judge/results_fields.h"
 #include "harness/judge/results_growth.h"
 #include "harness/judge/results_learning.h"
@@ -82,6 +83,7 @@ Json statistics(const Outcome& o) {
                      {"equivalence", interval(o.equivalence)},
                      {"power", exact(o.power)},
                      {"seeds_needed", o.seeds_needed},
+                     {"sequential", optional(o.sequential, sequential_to_json)},
                      {"pairs", std::move(pairs)}};
   write_learning(o, statistics);
   return statistics;
@@ -273,6 +275,7 @@ std::string results_to_json(const Results& r) {
   }
   if (!r.growth.empty()) document["growth"] = list(r.growth, growth_to_json);
   if (r.detection) document["detection"] = detection(*r.detection);
+  if (r.calibration) document["calibration"] = calibration_to_json(*r.calibration);
   // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -369,6 +369,7 @@ struct Calibration {
   std::vector<PowerPoint> power;
   int pool_runs = 0;
   bool passed = true;
+  double pool_mean = 0, pool_sd = 0;  ///< of the primary metric over the pool
 };
 
 struct Summary {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "harness/judge/results.h"
+#include "harness/judge/results_calibration.h"
 #include "harness/judge/results_fields.h"
 #include "harness/judge/results_growth.h"
 #include "harness/judge/results_learning.h"
@@ -107,6 +108,7 @@ Outcome read_outcome(const Json& words, const Json& numbers) {
   o.equivalence = read_interval(numbers.at("equivalence"));
   o.power = read_exact(numbers.at("power"));
   o.seeds_needed = small(numbers, "seeds_needed");
+  o.sequential = read_optional(numbers.at("sequential"), sequential_from_json);
   for (const Json& pair : numbers.at("pairs")) {
     o.seeds.push_back(integer(pair, "seed"));
     o.differences.push_back(read_exact(pair.at("difference")));
@@ -348,6 +350,7 @@ Results read_document(const Json& j) {
   r.rerun = text(j, "rerun");
   if (j.contains("growth")) r.growth = read_list(j.at("growth"), growth_from_json);
   if (j.contains("detection")) r.detection = read_detection(j.at("detection"));
+  if (j.contains("calibration")) r.calibration = calibration_from_json(j.at("calibration"));
   return r;
 }
 

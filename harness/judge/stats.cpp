@@ -11,13 +11,18 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <map>
 #include <stdexcept>
 
 namespace lockstep {
 namespace {
 
 double student_quantile(double probability, int n) {
-  return boost::math::quantile(boost::math::students_t(n - 1), probability);
+  // A calibration asks for the same few a million times.
+  thread_local std::map<std::pair<int, double>, double> known;
+  const auto [at, is_new] = known.try_emplace({n, probability}, 0.0);
+  if (is_new) at->second = boost::math::quantile(boost::math::students_t(n - 1), probability);
+  return at->second;
 }
 
 double normal_cdf(double z) { return boost::math::cdf(boost::math::normal(), z); }

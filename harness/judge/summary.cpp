@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "harness/judge/calibration.h"
 #include "harness/judge/detection.h"
 #include "harness/judge/judge.h"
 #include "harness/judge/metric_names.h"
@@ -98,17 +99,23 @@ std::string equivalent_in_words(const Cells& cells) {
   const Outcome& first = *cells.front()->outcome;
   const std::string metric = metric_label(first.metric);
   if (cells.size() == 1) {
-    return fmt::format("{} trains the same as {}: {} differs by {} ({} to {}), margin {}, {} paired seeds.",
+    return fmt::format("{} trains the same as {}: {} differs by {} ({} to {}), margin {}, {}.",
                        names_of(cells), references_of(cells), metric,
                        format_signed_difference(first.primary.mean, first.margin),
                        format_signed_difference(first.equivalence.low, first.margin),
-                       format_signed_difference(first.equivalence.high, first.margin), first.margin, first.n);
+                       format_signed_difference(first.equivalence.high, first.margin), first.margin,
+                       pairs_in_words(first.n, first.n));
   }
   double most = 0;
-  for (const CellResult* cell : cells) most = std::max(most, std::abs(cell->outcome->primary.mean));
-  return fmt::format("{} train the same as {}: {} differs by at most {}, margin {}, {} paired seeds.",
-                     names_of(cells), references_of(cells), metric, format_difference(most, first.margin),
-                     first.margin, first.n);
+  int fewest_pairs = first.n, most_pairs = first.n;
+  for (const CellResult* cell : cells) {
+    most = std::max(most, std::abs(cell->outcome->primary.mean));
+    fewest_pairs = std::min(fewest_pairs, cell->outcome->n);
+    most_pairs = std::max(most_pairs, cell->outcome->n);
+  }
+  return fmt::format("{} train the same as {}: {} differs by at most {}, margin {}, {}.", names_of(cells),
+                     references_of(cells), metric, format_difference(most, first.margin), first.margin,
+                     pairs_in_words(fewest_pairs, most_pairs));
 }
 
 std::string undecided_in_words(const CellResult& cell) {
@@ -314,6 +321,7 @@ std::vector<std::string> claim_sentences(const Results& results) {
 std::string sentence_of(const Results& results, const Summary& summary) {
   if (results.cells.empty()) return "Nothing was selected.";
   if (results.detection) return detection_sentence(*results.detection);
+  if (results.calibration) return calibration_sentence(*results.calibration);
   const Sorted sorted = sort_cells(results);
   std::vector<std::string> all, controls = control_sentences(results);
   if (summary.margin_refused) all.push_back(summary.margin_text);
@@ -371,6 +379,7 @@ int exit_code(const Results& results, bool margin_refused) {
 int exit_code_of(const Results& results) {
   // Rates decide there, not each trial.
   if (results.detection && !results.cells.empty()) return results.detection->passed ? 0 : 1;
+  if (results.calibration) return results.calibration->passed ? 0 : 1;
   return exit_code(results, results.summary.margin_refused);
 }
 
@@ -389,7 +398,8 @@ Summary summarize_results(const Results& results) {
       summary.can_tell = false;
   }
   check_margin(results, summary);
-  summary.exit_code = results.detection ? exit_code_of(results) : exit_code(results, summary.margin_refused);
+  summary.exit_code = results.detection || results.calibration ? exit_code_of(results)
+                                                               : exit_code(results, summary.margin_refused);
   summary.sentence = sentence_of(results, summary);
   return summary;
 }

@@ -195,7 +195,9 @@ class Expansion {
     cell.anchor = same_config(cell.config, cell.reference);
     // A product of axes contains what each cell is held against; a cell of one's own that compares nothing is
     // a mistake.
-    if (cell.anchor && !(source_.same_as_cell && asks_outcome(source_.matrix.question))) {
+    const bool may_anchor =
+        asks_outcome(source_.matrix.question) || source_.matrix.question == Question::calibration;
+    if (cell.anchor && !(source_.same_as_cell && may_anchor)) {
       problems_.add(places_[index],
                     fmt::format("cell {} is its own reference: nothing would be compared; exclude it",
                                 in_quotes(cell.name)));

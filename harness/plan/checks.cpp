@@ -262,7 +262,8 @@ class Checker {
   void check_trace(const RunConfig& config) {
     if (config.trace != TraceLevel::off) return;
     const bool certifies = source_.matrix.ranks == RanksPolicy::automatic && source_.matrix.certify_steps > 0;
-    if (!asks_outcome(source_.matrix.question)) {
+    const Question question = source_.matrix.question;
+    if (!asks_outcome(question) && question != Question::calibration) {
       add("trace", "trace: off leaves nothing to compare");
     } else if (!source_.matrix.forced_steps.empty() || certifies) {
       add("trace",
