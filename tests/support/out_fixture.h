@@ -99,7 +99,10 @@ inline void write_out(const std::string& out, const std::vector<OutCell>& cells,
     result.run = run_id(cell, cell.seeds.front().seed);
     result.reference_run = run_id(reference, reference.seeds.front().seed);
     result.outcome.emplace();
-    for (const OutSeed& seed : cell.seeds) result.outcome->seeds.push_back(seed.seed);
+    for (const OutSeed& seed : cell.seeds) {
+      result.outcome->seeds.push_back(seed.seed);
+      result.outcome->differences.push_back(0);
+    }
     results.cells.push_back(result);
     for (const OutSeed& seed : cell.seeds) write_out_run(out, cell, seed);
   }

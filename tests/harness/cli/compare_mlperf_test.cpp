@@ -41,7 +41,7 @@ class CompareMlperf : public testing::Test {
     return cell;
   }
   void write(const std::string& name, const std::vector<int>& cell_reaches) {
-    OutCell cell{"8x3 global", out_config(8, 3), reaching_at(cell_reaches, kEvaluations), false};
+    OutCell cell{"2x12 global", out_config(2, 12), reaching_at(cell_reaches, kEvaluations), false};
     cell.config.steps = 25 * kEvaluations;
     write_out(folder_ / name, {cell}, reference());
   }
@@ -83,13 +83,13 @@ TEST_F(CompareMlperf, PassesASlowerCellThatTheTwoSidedTestDoesNot) {
   std::vector<int> slow = kReference;
   for (int& evaluation : slow) evaluation *= 2;
   write("a", slow);
-  const auto [code, out] = call(options("a:1x24 global", "a:8x3 global"));
+  const auto [code, out] = call(options("a:1x24 global", "a:2x12 global"));
   EXPECT_EQ(code, 0);
-  EXPECT_THAT(out, AllOf(HasSubstr("RCP found, RCP test PASSED: 8x3 global"), HasSubstr("100.0 % slower"),
+  EXPECT_THAT(out, AllOf(HasSubstr("RCP found, RCP test PASSED: 2x12 global"), HasSubstr("100.0 % slower"),
                          HasSubstr("one-sided")));
   // The same runs as logs, with a margin in samples: 600 samples lie between two evaluations.
   report("a");
-  CompareCommandOptions logs = options("a/mllog/1x24-global", "a/mllog/8x3-global");
+  CompareCommandOptions logs = options("a/mllog/1x24-global", "a/mllog/2x12-global");
   logs.margin = 1200;
   logs.json = true;
   const auto json = nlohmann::json::parse(call(logs).second).at("comparisons").at(0);
@@ -100,21 +100,21 @@ TEST_F(CompareMlperf, PassesASlowerCellThatTheTwoSidedTestDoesNot) {
 
 TEST_F(CompareMlperf, RefusesACellThatIsFasterThanMaxSpeedup) {
   write("a", {3, 3, 4, 3, 3, 3, 4, 3, 3, 3});
-  const auto [code, out] = call(options("a:1x24 global", "a:8x3 global"));
+  const auto [code, out] = call(options("a:1x24 global", "a:2x12 global"));
   EXPECT_EQ(code, 1);
   EXPECT_THAT(out, AllOf(HasSubstr("RCP found, RCP test FAILED"), HasSubstr("Max Speedup is")));
 }
 
 TEST_F(CompareMlperf, RefusesACellOfWhichTwoRunsNeverGetThere) {
   write("a", {6, 7, 6, 0, 7, 6, 0, 7, 6, 7});
-  const auto [code, out] = call(options("a:1x24 global", "a:8x3 global"));
+  const auto [code, out] = call(options("a:1x24 global", "a:2x12 global"));
   EXPECT_EQ(code, 1);
   EXPECT_THAT(out, AllOf(HasSubstr("Insufficient convergence, RCP test FAILED"), HasSubstr("2 of 10 runs")));
 }
 
 TEST_F(CompareMlperf, PassesACellThatIsTheSame) {
   write("a", kReference);
-  const auto [code, out] = call(options("a:1x24 global", "a:8x3 global"));
+  const auto [code, out] = call(options("a:1x24 global", "a:2x12 global"));
   EXPECT_EQ(code, 0);
   EXPECT_THAT(out, AllOf(HasSubstr("RCP test PASSED"), HasSubstr("as fast as the reference"),
                          HasSubstr("two-sided   equivalent")));
@@ -122,13 +122,13 @@ TEST_F(CompareMlperf, PassesACellThatIsTheSame) {
 
 TEST_F(CompareMlperf, WritesLogsThatItReadsBack) {
   write("a", {6, 7, 6, 0, 7, 6, 9, 7, 6, 7});
-  EXPECT_THAT(report("a"), AllOf(HasSubstr("a/mllog/8x3-global/result_3.txt"),
+  EXPECT_THAT(report("a"), AllOf(HasSubstr("a/mllog/2x12-global/result_3.txt"),
                                  HasSubstr("a/mllog/1x24-global/rcps_lockstep_energy.json")));
   // No reference point is made of runs that did not converge.
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "a/mllog/8x3-global/rcps_lockstep_energy.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a/mllog/2x12-global/rcps_lockstep_energy.json"));
   for (const Arm& arm : read_all_arms(folder_ / "a")) {
     const std::string place =
-        folder_ / (arm.name == "8x3 global" ? "a/mllog/8x3-global" : "a/mllog/1x24-global");
+        folder_ / (arm.name == "2x12 global" ? "a/mllog/2x12-global" : "a/mllog/1x24-global");
     const std::vector<RunGroup> groups = read_mlperf_files(place);
     ASSERT_EQ(groups.size(), 1U);
     EXPECT_EQ(groups.front().batch, 24);
@@ -145,34 +145,34 @@ TEST_F(CompareMlperf, WritesLogsThatItReadsBack) {
     const auto json = nlohmann::json::parse(call(o).second).at("comparisons").at(0);
     return json.at("verdict").dump() + json.at("mean").dump() + json.at("point").at("least_mean").dump();
   };
-  const std::string cells = verdict("a:1x24 global", "a:8x3 global");
-  EXPECT_EQ(verdict("a/mllog/1x24-global", "a/mllog/8x3-global"), cells);
-  EXPECT_EQ(verdict("a/mllog/1x24-global/rcps_lockstep_energy.json", "a:8x3 global"), cells);
-  EXPECT_EQ(verdict("a:1x24 global", "a/mllog/8x3-global"), cells);
+  const std::string cells = verdict("a:1x24 global", "a:2x12 global");
+  EXPECT_EQ(verdict("a/mllog/1x24-global", "a/mllog/2x12-global"), cells);
+  EXPECT_EQ(verdict("a/mllog/1x24-global/rcps_lockstep_energy.json", "a:2x12 global"), cells);
+  EXPECT_EQ(verdict("a:1x24 global", "a/mllog/2x12-global"), cells);
 }
 
 TEST_F(CompareMlperf, NeedsATarget) {
-  OutCell cell{"8x3 global", out_config(8, 3), reaching_at(kReference, 4), false};
+  OutCell cell{"2x12 global", out_config(2, 12), reaching_at(kReference, 4), false};
   write_out(folder_ / "a", {cell}, OutCell{"1x24 global", out_config(1, 24), cell.seeds, true},
             {"accuracy_24", 0.03, 0.05, 0});
-  CompareCommandOptions o = options("a:1x24 global", "a:8x3 global");
+  CompareCommandOptions o = options("a:1x24 global", "a:2x12 global");
   EXPECT_THAT(refusal(o), HasSubstr("--target"));
 }
 
 TEST_F(CompareMlperf, NamesLinesThatAreCutAndBatchesThatDiffer) {
   write("a", kReference);
   report("a");
-  const std::string log = folder_ / "a/mllog/8x3-global/result_2.txt";
+  const std::string log = folder_ / "a/mllog/2x12-global/result_2.txt";
   const std::string whole = read_text(log);
   write_text(log, whole.substr(0, whole.size() - 20));
-  EXPECT_THAT(refusal(options("a/mllog/1x24-global", "a/mllog/8x3-global")),
+  EXPECT_THAT(refusal(options("a/mllog/1x24-global", "a/mllog/2x12-global")),
               AllOf(HasSubstr("result_2.txt:"), HasSubstr("the line is cut")));
   std::string other = whole;
   const std::string batch = "\"global_batch_size\",\"value\":24";
   ASSERT_NE(other.find(batch), std::string::npos);
   other.replace(other.find(batch), batch.size(), "\"global_batch_size\",\"value\":48");
   write_text(log, other);
-  EXPECT_THAT(refusal(options("a/mllog/1x24-global", "a/mllog/8x3-global")),
+  EXPECT_THAT(refusal(options("a/mllog/1x24-global", "a/mllog/2x12-global")),
               HasSubstr("several batch sizes"));
 }
 
@@ -180,18 +180,18 @@ TEST_F(CompareMlperf, RefusesAnotherBenchmarkAndAnotherQuestion) {
   write("a", kReference);
   write_text(folder_ / "rcps_resnet.json",
              R"({"r": {"Benchmark": "resnet", "BS": 24, "Epochs to converge": [3, 4, 5, 4]}})");
-  EXPECT_THAT(refusal(options("rcps_resnet.json", "a:8x3 global")), HasSubstr("nothing to compare"));
+  EXPECT_THAT(refusal(options("rcps_resnet.json", "a:2x12 global")), HasSubstr("nothing to compare"));
   EXPECT_THAT(refusal(options("a:1x24 global", "rcps_resnet.json")), HasSubstr("are runs"));
-  OutCell cell{"8x3 global", out_config(8, 3), reaching_at(kReference, kEvaluations), false};
+  OutCell cell{"2x12 global", out_config(2, 12), reaching_at(kReference, kEvaluations), false};
   cell.config.steps = 25 * kEvaluations;
   cell.config.data.stride = 4;
   write_out(folder_ / "b", {cell}, reference());
-  EXPECT_THAT(refusal(options("a:1x24 global", "b:8x3 global")), HasSubstr("data.stride is 4 against 2"));
+  EXPECT_THAT(refusal(options("a:1x24 global", "b:2x12 global")), HasSubstr("data.stride is 4 against 2"));
 }
 
 TEST_F(CompareMlperf, IsUndecidedForSingleRuns) {
   write("a", kReference);
-  const auto [code, out] = call(options("a/runs/1x24-global-s0", "a/runs/8x3-global-s0"));
+  const auto [code, out] = call(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0"));
   EXPECT_EQ(code, 5);
   EXPECT_THAT(out, AllOf(HasSubstr("RCP test undecided"), HasSubstr("at least 3")));
 }

@@ -36,10 +36,10 @@ struct End {
 
 class CompareOutcome : public testing::Test {
  protected:
-  /// A folder with the reference 1x24 and the cell 8x3, which ends `by` lower or higher.
+  /// A folder with the reference 1x24 and the cell 2x12, which ends `by` lower or higher.
   void write(const std::string& name, double by, const Primary& primary = {"accuracy_24", 0.03, 0.05, 0.4}) {
     OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
-    OutCell cell{"8x3 global", out_config(8, 3), ending_at(shifted(by)), false};
+    OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(by)), false};
     write_out(folder_ / name, {cell}, reference, primary);
   }
   CompareCommandOptions options(const std::string& a, const std::string& b) const {
@@ -73,7 +73,7 @@ TEST_F(CompareOutcome, FindsTwoFoldersEquivalent) {
   write("b", 0.002);
   const End end = call(options("a", "b"));
   EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, HasSubstr("equivalent: 8x3 global"));
+  EXPECT_THAT(end.out, HasSubstr("equivalent: 2x12 global"));
   EXPECT_THAT(end.out, HasSubstr("learns the same"));
 }
 
@@ -82,7 +82,7 @@ TEST_F(CompareOutcome, FindsAPlantedLossOfAccuracy) {
   write("b", -0.1);
   const End end = call(options("a", "b"));
   EXPECT_EQ(end.code, 1);
-  EXPECT_THAT(end.out, HasSubstr("divergent: 8x3 global"));
+  EXPECT_THAT(end.out, HasSubstr("divergent: 2x12 global"));
   EXPECT_THAT(end.out, HasSubstr("learns worse"));
   CompareCommandOptions expected = options("a", "b");
   expected.expect = {"divergent"};
@@ -91,7 +91,7 @@ TEST_F(CompareOutcome, FindsAPlantedLossOfAccuracy) {
 
 TEST_F(CompareOutcome, ComparesOneCellWithAReferenceByName) {
   write("a", -0.1);
-  CompareCommandOptions o = options("a:1x24 global", "a:8x3 global");
+  CompareCommandOptions o = options("a:1x24 global", "a:2x12 global");
   o.json = true;
   const End end = call(o);
   EXPECT_EQ(end.code, 1);
@@ -107,8 +107,8 @@ TEST_F(CompareOutcome, ComparesOneCellWithAReferenceByName) {
 TEST_F(CompareOutcome, ListsTheCellsThatThereAre) {
   write("a", 0);
   write("b", 0);
-  EXPECT_THAT(refusal(options("a:8x3 local", "b")),
-              AllOf(HasSubstr("there is no cell '8x3 local'"), HasSubstr("8x3 global, 1x24 global")));
+  EXPECT_THAT(refusal(options("a:2x12 local", "b")),
+              AllOf(HasSubstr("there is no cell '2x12 local'"), HasSubstr("2x12 global, 1x24 global")));
   EXPECT_THAT(refusal(options("none", "b")), HasSubstr("none: there is no such folder"));
   EXPECT_THAT(refusal(options("a", "a")), HasSubstr("both sides are the same runs"));
 }
@@ -116,7 +116,7 @@ TEST_F(CompareOutcome, ListsTheCellsThatThereAre) {
 TEST_F(CompareOutcome, RefusesAnotherQuestionUnlessAskedTo) {
   write("a", 0);
   OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
-  OutCell cell{"8x3 global", out_config(8, 3), ending_at(shifted(0)), false};
+  OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
   cell.config.data.stride = 4;
   cell.config.steps = 200;
   cell.config.eval_every = 50;
@@ -139,36 +139,36 @@ TEST_F(CompareOutcome, CountsSamplesWhereTheBatchGrows) {
   OutCell small{"1x3", out_config(1, 3), ending_at(kScatter), true};
   small.config.steps = 800;
   small.config.eval_every = 200;
-  OutCell big{"8x3", out_config(8, 3), ending_at(shifted(0)), false};
+  OutCell big{"2x12", out_config(2, 12), ending_at(shifted(0)), false};
   write_out(folder_ / "a", {big}, small);
-  EXPECT_EQ(call(options("a:1x3", "a:8x3")).code, 0);
+  EXPECT_EQ(call(options("a:1x3", "a:2x12")).code, 0);
   big.config.steps = 200;
   write_out(folder_ / "b", {big}, small);
-  EXPECT_THAT(refusal(options("b:1x3", "b:8x3")), HasSubstr("steps is 4800 samples against 2400 samples"));
+  EXPECT_THAT(refusal(options("b:1x3", "b:2x12")), HasSubstr("steps is 4800 samples against 2400 samples"));
 }
 
 TEST_F(CompareOutcome, RefusesSeedsWithoutAPartner) {
   write("a", 0);
   OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
-  OutCell cell{"8x3 global", out_config(8, 3), ending_at(shifted(0)), false};
+  OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
   cell.seeds.pop_back();
   cell.seeds.back().seed = 17;
   write_out(folder_ / "b", {cell}, reference);
   EXPECT_THAT(refusal(options("a", "b")),
-              AllOf(HasSubstr("seeds without a partner: 8, 9 (8x3 global"), HasSubstr("17 (8x3 global")));
+              AllOf(HasSubstr("seeds without a partner: 8, 9 (2x12 global"), HasSubstr("17 (2x12 global")));
 }
 
 TEST_F(CompareOutcome, NamesRunsThatAreGone) {
   write("a", 0);
   write("b", 0);
-  std::filesystem::remove_all(folder_ / "b/runs/8x3-global-s4");
+  std::filesystem::remove_all(folder_ / "b/runs/2x12-global-s4");
   EXPECT_THAT(refusal(options("a", "b")), HasSubstr("the runs of seeds 4 are not there any more"));
 }
 
 TEST_F(CompareOutcome, FailsOnAMetricThatIsNotANumber) {
   write("a", 0);
   OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
-  OutCell cell{"8x3 global", out_config(8, 3), ending_at(shifted(0)), false};
+  OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
   cell.seeds[3].accuracy.back() = std::nan("");
   write_out(folder_ / "b", {cell}, reference);
   const End end = call(options("a", "b"));
@@ -178,12 +178,12 @@ TEST_F(CompareOutcome, FailsOnAMetricThatIsNotANumber) {
 
 TEST_F(CompareOutcome, LeavesSingleRunsUndecidedWithTheSeedsNeeded) {
   write("a", 0);
-  const End end = call(options("a/runs/1x24-global-s0", "a/runs/8x3-global-s0"));
+  const End end = call(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0"));
   EXPECT_EQ(end.code, 5);
   EXPECT_THAT(end.out, AllOf(HasSubstr("inconclusive"), HasSubstr("seeds needed: 2 or more")));
   // Without a matrix around them nothing declares a margin.
   std::filesystem::rename(folder_ / "a/results.json", folder_ / "a/gone.json");
-  EXPECT_THAT(refusal(options("a/runs/1x24-global-s0", "a/runs/8x3-global-s0")), HasSubstr("--margin"));
+  EXPECT_THAT(refusal(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0")), HasSubstr("--margin"));
 }
 
 TEST_F(CompareOutcome, RefusesMarginsAndAlphasOutOfRange) {
@@ -206,16 +206,16 @@ TEST_F(CompareOutcome, RefusesMarginsAndAlphasOutOfRange) {
 
 TEST_F(CompareOutcome, NamesCellsWithoutAPartner) {
   OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
-  const OutCell one{"8x3 global", out_config(8, 3), ending_at(shifted(0)), false};
+  const OutCell one{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
   const OutCell two{"3x8 global", out_config(3, 8), ending_at(shifted(0)), false};
-  const OutCell three{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
+  const OutCell three{"4x6 global", out_config(4, 6), ending_at(shifted(0)), false};
   write_out(folder_ / "a", {one, two}, reference);
   write_out(folder_ / "b", {one, three}, reference);
-  EXPECT_THAT(refusal(options("a", "b")), AllOf(HasSubstr("3x8 global"), HasSubstr("2x12 global")));
+  EXPECT_THAT(refusal(options("a", "b")), AllOf(HasSubstr("3x8 global"), HasSubstr("4x6 global")));
   CompareCommandOptions across = options("a", "b");
   across.across = true;
   EXPECT_THAT(call(across).out,
-              AllOf(HasSubstr("equivalent: 8x3 global"), HasSubstr("not compared: the cell 3x8")));
+              AllOf(HasSubstr("equivalent: 2x12 global"), HasSubstr("not compared: the cell 3x8")));
 }
 
 /// Two traced runs whose run.json says what they are.
