@@ -18,6 +18,7 @@ std::vector<Tick> numbered(const Ticks& ticks) {
     std::string text = std::abs(value) >= 1e5 || ticks.decimals > 5
                            ? fmt::format("{:g}", value)
                            : fmt::format("{:.{}f}", value, ticks.decimals);
+    if (value == 0) text = "0";
     if (text.starts_with('-')) text = "−" + text.substr(1);
     out.push_back({value, std::move(text)});
   }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "reports/grid.h"
+#include "reports/row_plot.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -81,7 +82,7 @@ std::vector<Curve> curves_of(const Results& results, std::string_view metric, co
   }
   const std::vector<std::string> anchors = cell_anchors(results);
   std::size_t colour = 0;
-  for (std::size_t i = 0; i < results.cells.size(); ++i) {
+  for (const std::size_t i : row_order(results)) {
     const CellResult& cell = results.cells[i];
     if (!belongs(cell)) continue;
     const bool parted = cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&

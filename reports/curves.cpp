@@ -162,7 +162,9 @@ bool ends_early(const Curve& curve, double common_end) {
 
 std::vector<std::string> label_lines(const Curve& curve, double width, double common_end) {
   std::vector<std::string> lines{""};
-  const std::string name = name_words(curve.name);
+  std::string name = name_words(curve.name);
+  // What all curves of the panel are held against stands above it.
+  if (curve.rows_a_step != 1) name = name.substr(0, name.find(" against "));
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t space = std::min(name.find(' ', begin), name.size());
     const std::string word = name.substr(begin, space - begin);

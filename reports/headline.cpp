@@ -51,7 +51,7 @@ std::string rows_of(const AnswerGrid& grid, const std::vector<const CellResult*>
   return listed(names);
 }
 
-/// "2x12 trains the same as 1x24 and 4x6 and 8x3 do not; 3x8 is undecided".
+/// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided".
 std::string column_words(const AnswerGrid& grid, const Column& c, const std::string& against) {
   const std::string every = grid.row_axis == "layout" ? "layout" : "value of " + clean_line(grid.row_axis);
   const std::size_t all = c.same.size() + c.other.size() + c.open.size() + c.failed.size();
@@ -71,7 +71,7 @@ std::string column_words(const AnswerGrid& grid, const Column& c, const std::str
     parts.push_back(fmt::format("{} {} undecided", rows_of(grid, c.open), c.open.size() == 1 ? "is" : "are"));
   if (!c.failed.empty()) parts.push_back(rows_of(grid, c.failed) + " failed");
   std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? "" : ", ") + parts[i];
+  for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? "" : "; ") + parts[i];
   return text;
 }
 
@@ -128,9 +128,9 @@ std::string growth_words(const Growth& g, int decimals) {
   };
   const Growth::Rule* best = named(g.best);
   if (!best) return "";
-  text = fmt::format("From {} to {} rows the rule {} comes nearest to {} or above it: {}", g.from_batch,
-                     g.to_batch, clean_line(best->rule), name_words(g.reference),
-                     difference_and_half(best->difference, decimals));
+  text = fmt::format("From {} to {} rows, at as many samples, {} fits best: {} against {}", g.from_batch,
+                     g.to_batch, clean_line(best->rule), difference_and_half(best->difference, decimals),
+                     name_words(g.reference));
   std::vector<std::string> others;
   for (const std::string& name : g.not_worse) {
     const Growth::Rule* rule = named(name);

@@ -56,6 +56,12 @@ void fact(Markup& out, std::string_view term, std::string_view value) {
 void write_facts(Markup& out, const Results& results) {
   const Summary& s = results.summary;
   out.open("dl", {{"class", "facts"}});
+  if (results.calibration) {
+    const auto& rates = results.calibration->rates;
+    const auto kept = std::count_if(rates.begin(), rates.end(), [](const auto& rate) { return rate.enough; });
+    fact(out, "promises kept",
+         fmt::format("{} of {}", kept, counted(static_cast<int64_t>(rates.size()), "rate")));
+  }
   fact(out, results.detection ? "right in all" : "as expected",
        fmt::format("{} of {}", s.as_expected, counted(s.cells, results.detection ? "trial" : "cell")));
   if (s.power_controls > 0) {

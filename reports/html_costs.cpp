@@ -102,7 +102,7 @@ void write_key(Markup& out, const Timing& timing) {
   if (std::any_of(timing.rows.begin(), timing.rows.end(), crowded)) {
     out.open("span").open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
     mark(out, 0, "ref", 17, 7, true);
-    out.close().text("more ranks than cores").close();
+    out.close().text("crowded: more ranks than cores").close();
   }
   out.close();
 }
@@ -127,7 +127,7 @@ void write_rows(Markup& out, const Timing& timing, const std::string& group) {
   for (const TimingRow& row : timing.rows) {
     if (row.group != group) continue;
     out.open("tr").open("th", {{"scope", "row"}}).text(layout_words(row.layout));
-    if (row.crowded) out.element("span", {{"class", "sub"}}, "more ranks than cores");
+    if (row.crowded) out.element("span", {{"class", "sub"}}, "crowded");
     out.close();
     out.element("td", {{"class", "n"}}, compact_number(1000 * row.step_seconds));
     out.element("td", {{"class", "n"}},

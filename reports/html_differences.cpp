@@ -69,6 +69,8 @@ double reach_of(const std::vector<Drawn>& all) {
 std::string marks_words(const CurveDifference& curve) {
   std::string text;
   if (curve.first_leaves < 0) return "stays inside the margin";
+  if (curve.first_beyond == curve.first_leaves)
+    return fmt::format("wholly beyond from step {}", curve.first_beyond);
   text = fmt::format("not wholly inside from step {}", curve.first_leaves);
   if (curve.first_beyond >= 0) text += fmt::format(", wholly beyond from {}", curve.first_beyond);
   return text;
@@ -102,6 +104,15 @@ void draw_marks(Markup& out, const Chart& chart, const CurveDifference& curve, c
   if (curve.first_beyond >= 0) mark(out, 0, css, chart.x(static_cast<double>(curve.first_beyond)), y);
 }
 
+/// Zero and the margin: what a difference is measured by.
+std::vector<Tick> margin_ticks(const CurveDifference& curve, double reach) {
+  if (curve.margin <= 0) return numbered(nice_ticks(-reach, reach, 4));
+  std::vector<Tick> ticks{{0, "0"}};
+  for (const double at : {-curve.margin, curve.margin})
+    ticks.push_back({at, signed_number(at, decimals_for(curve.margin) - 1)});
+  return ticks;
+}
+
 void write_panel(Markup& out, const Drawn& d, double reach) {
   const CurveDifference& curve = *d.curve;
   const std::string css = row_css(*d.cell, d.cell->verdict);
@@ -120,7 +131,7 @@ void write_panel(Markup& out, const Drawn& d, double reach) {
                        {"y", px(chart.y(curve.margin))},
                        {"height", px(chart.y(-curve.margin) - chart.y(curve.margin))}});
   }
-  draw_y_axis(out, chart, numbered(nice_ticks(-reach, reach, 4)));
+  draw_y_axis(out, chart, margin_ticks(curve, reach));
   line(out, "zero", chart.left, chart.y(0), chart.edge(), chart.y(0));
   draw_band(out, chart, curve, css);
   std::vector<Tick> ticks;

@@ -107,9 +107,10 @@ void write_grid(Markup& out, const Page& page) {
                                  : "Which cells train the same as " + against + "?",
       fmt::format(
           "Difference of {} after {}, mean of paired seeds ± half of the {} interval. The bar shows that "
-          "interval; green is the margin of ± {:g}, and the drawing ends at {:g} margins. Several references "
-          "or one, each cell is held against its own: same seeds, same samples, same objective but for what "
-          "the table turns.",
+          "interval against the margin of ± {:g}, the band in the middle; the drawing ends at {:g} margins. "
+          "Each cell is "
+          "held "
+          "against its own reference: same seeds, same samples.",
           metric_words(results.primary.metric), counted(results.steps, "step"), level, results.primary.margin,
           kReach));
   out.open("div", {{"class", "scroll"}}).open("table", {{"class", "answer"}}).open("thead").open("tr");

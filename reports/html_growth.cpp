@@ -97,8 +97,11 @@ void draw_rules(Markup& out, const Chart& chart, const Growth& g) {
     }
     if (!std::isfinite(rule.difference.mean)) continue;
     mark(out, 0, css, x, chart.y(rule.difference.mean));
-    text(out, rule.cell == g.best || rule.rule == g.best ? "lab strong" : "lab", x + 9,
-         chart.y(rule.difference.mean) + 4, clean_line(rule.rule));
+    // Of two rules side by side the left one has its name at the left.
+    const bool left = places[i] < rule.exponent;
+    const std::string weight = rule.cell == g.best || rule.rule == g.best ? " strong" : "";
+    text(out, (left ? "lab end" : "lab") + weight, left ? x - 9 : x + 9, chart.y(rule.difference.mean) + 4,
+         clean_line(rule.rule));
   }
 }
 
@@ -160,7 +163,7 @@ std::string growth_caption(const Growth& g) {
                           g.measured_interval.high);
     }
     text += ". ";
-  } else {
+  } else if (std::isfinite(parabola_of(g).a)) {
     text += "A parabola through the means has no best exponent between 0 and 1. ";
   }
   text += std::isfinite(g.predicted_exponent)
@@ -190,15 +193,11 @@ void write_growth(Markup& out, const Page& page) {
             ? fmt::format("{}: the batch stays at {} rows", name_words(g.reference), g.to_batch)
             : fmt::format("{}: from {} to {} rows", name_words(g.reference), g.from_batch, g.to_batch));
     out.open("div", {{"class", "two"}}).open("figure", {{"class", "panel"}});
-    out.raw(rules_plot(page.results, g))
-        .open("figcaption")
-        .element("span", {}, growth_caption(g))
-        .close()
-        .close();
-    out.open("div");
-    write_rule_table(out, page, g);
-    if (!g.caveat.empty()) out.element("p", {{"class", "why"}}, clean_line(g.caveat));
+    out.raw(rules_plot(page.results, g)).close();
+    out.open("div").element("p", {{"class", "why"}}, growth_caption(g));
+    if (!g.caveat.empty()) out.element("p", {}, clean_line(g.caveat));
     out.close().close();
+    write_rule_table(out, page, g);
   }
   if (opened) out.close();
 }

@@ -98,7 +98,7 @@ std::string family_plot(const Family& family, std::pair<double, double> range, d
   if (const int batch = family.cells.front()->noise_scale->big_batch; batch > 0) {
     const double y = chart.y(std::log10(batch));
     line(out, "edge", chart.left, y, chart.edge(), y);
-    text(out, "tick", chart.left + 4, y - 5, fmt::format("global batch {}", batch));
+    text(out, "tick end", chart.edge() - 4, y + 14, fmt::format("global batch {}", batch));
   }
   std::vector<std::pair<double, std::pair<std::string, std::string>>> ends;
   for (std::size_t i = 0; i < std::min(family.cells.size(), kMostCurves); ++i) {

@@ -1,4 +1,4 @@
-// How sure the answers are: spread, power, the seeds that would decide; other estimates; steps to a target.
+// How sure the answers are: spread, power, the seeds that would decide; other estimates.
 
 #include <fmt/format.h>
 
@@ -57,8 +57,8 @@ void draw_power(Markup& out, const CellResult& cell) {
 
 void write_power_rows(Markup& out, const Page& page, const std::vector<std::size_t>& cells) {
   open_table(out, "rows power",
-             {"cell", "power: ● no difference, ○ half the margin", ">n", ">sd", ">upper bound", ">power",
-              ">half margin", ">seeds needed", ">half margin"});
+             {"cell", "● no difference, ○ half the margin", ">n", ">sd", ">upper bound", ">power, 0",
+              ">½ margin", ">seeds, 0", ">½ margin"});
   for (const std::size_t i : cells) {
     const CellResult& cell = page.results.cells[i];
     const Outcome& o = *cell.outcome;
@@ -73,10 +73,10 @@ void write_power_rows(Markup& out, const Page& page, const std::vector<std::size
     figure("n", std::to_string(o.n));
     figure("sd", spread(o.primary.sd, o.margin));
     figure("upper bound", spread(o.sd_upper, o.margin));
-    figure("power", probability_words(o.power));
-    figure("half margin", probability_words(o.power_half));
-    figure("seeds", seeds_needed_words(o.seeds_needed));
-    figure("half margin", seeds_needed_words(o.seeds_needed_half));
+    figure("power, 0", probability_words(o.power));
+    figure("½ margin", probability_words(o.power_half));
+    figure("seeds, 0", seeds_needed_words(o.seeds_needed));
+    figure("½ margin", seeds_needed_words(o.seeds_needed_half));
     out.close();
   }
   close_table(out);
@@ -129,10 +129,6 @@ void write_estimates(Markup& out, const Page& page, const std::vector<std::size_
   out.close();
 }
 
-std::string steps_words(double steps) {
-  return std::isfinite(steps) ? fmt::format("{:.0f}", steps) : "not reached";
-}
-
 }  // namespace
 
 void write_power(Markup& out, const Page& page) {
@@ -147,40 +143,6 @@ void write_power(Markup& out, const Page& page) {
   write_power_rows(out, page, cells);
   write_p_values(out, page, cells);
   write_estimates(out, page, cells);
-  out.close();
-}
-
-void write_targets(Markup& out, const Page& page) {
-  std::vector<std::size_t> cells;
-  for (const std::size_t i : row_order(page.results)) {
-    if (page.results.cells[i].outcome && page.results.cells[i].outcome->target) cells.push_back(i);
-  }
-  if (cells.empty()) return;
-  const TargetReach& first = *page.results.cells[cells.front()].outcome->target;
-  open_section(
-      out, "target", "How soon do they get there?",
-      fmt::format(
-          "Steps until {} reached {:g}. A run that never did has no value, and none is made up: where "
-          "half of the runs did not, the median is not reached. Sooner and later count pairs of one "
-          "seed; p is of the sign test.",
-          metric_words(page.results.primary.metric), first.target));
-  open_table(out, "plain targets",
-             {"cell", ">reached", ">reference", ">median step", ">reference", ">sooner", ">later",
-              ">tied or neither", ">p"});
-  for (const std::size_t i : cells) {
-    const CellResult& cell = page.results.cells[i];
-    const TargetReach& t = *cell.outcome->target;
-    out.open("tr").open("th", {{"scope", "row"}});
-    out.element("a", {{"href", "#" + page.anchors[i]}}, name_words(cell.scenario)).close();
-    for (const std::string& text :
-         {fmt::format("{} of {}", t.cell_reached, t.n), fmt::format("{} of {}", t.reference_reached, t.n),
-          steps_words(t.cell_median), steps_words(t.reference_median), std::to_string(t.sooner),
-          std::to_string(t.later), std::to_string(t.tied), probability_words(t.p)}) {
-      out.element("td", {{"class", "n"}}, text);
-    }
-    out.close();
-  }
-  close_table(out);
   out.close();
 }
 

@@ -1,5 +1,7 @@
 #include "reports/row_plot.h"
 
+#include <algorithm>
+
 #include "reports/grid.h"
 
 namespace lockstep {
@@ -9,11 +11,23 @@ std::vector<std::size_t> row_order(const Results& results) {
   const auto kind_of = [&results](const CellResult& cell) {
     return cell.noise ? 3 : cell.power_control ? 2 : is_of_grown_batch(results, cell) ? 1 : 0;
   };
-  for (const int kind : {0, 1, 2, 3}) {
-    for (std::size_t i = 0; i < results.cells.size(); ++i) {
-      if (!results.cells[i].anchor && kind_of(results.cells[i]) == kind) order.push_back(i);
-    }
+  for (std::size_t i = 0; i < results.cells.size(); ++i) {
+    if (!results.cells[i].anchor) order.push_back(i);
   }
+  // A column of the grid is one objective: read down, its rows show what the layout does.
+  const std::optional<AnswerGrid> grid = grid_of(results);
+  const auto column_of = [&](const CellResult& cell) {
+    if (!grid) return std::size_t{0};
+    for (const auto& row : grid->cells) {
+      const auto found = std::find(row.begin(), row.end(), &cell);
+      if (found != row.end()) return static_cast<std::size_t>(found - row.begin());
+    }
+    return grid->columns.size();
+  };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const CellResult &x = results.cells[a], &y = results.cells[b];
+    return std::pair(kind_of(x), column_of(x)) < std::pair(kind_of(y), column_of(y));
+  });
   return order;
 }
 

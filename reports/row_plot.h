@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// Cells in the order of the row plots: as configured, then those whose batch grew, power controls and A/A
-/// pairs; those that are their own reference stand in no row.
+/// Cells in the order of the row plots: as configured, but by the columns of the grid if there is one; then
+/// those whose batch grew, power controls and A/A pairs; those that are their own reference stand in no row.
 std::vector<std::size_t> row_order(const Results& results);
 
 /// First column: the cell's name, linked to its row in the table of mechanisms, and a mark if it is a power

@@ -80,10 +80,15 @@ namespace {
 std::string noise_lines(const Results& results, int columns) {
   const int decimals = decimals_for(results.primary.margin);
   std::string out;
+  int name = 0;
+  for (const CellResult& cell : results.cells) {
+    if (cell.noise) name = std::max(name, std::min(columns / 2, display_width(name_words(cell.scenario))));
+  }
   for (const CellResult& cell : results.cells) {
     if (!cell.noise || !cell.outcome) continue;
     if (out.empty()) out = shorten("A/A pairs: what noise alone does, not judged", columns) + "\n";
-    out += shorten(fmt::format("  {}  {}", name_words(cell.scenario), difference_words(cell, decimals)),
+    out += shorten(fmt::format("  {}  {}", pad_right(shorten(name_words(cell.scenario), name), name),
+                               difference_words(cell, decimals)),
                    columns) +
            "\n";
   }

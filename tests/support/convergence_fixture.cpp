@@ -230,6 +230,7 @@ void add_growth(Results& r) {
     CellResult c = made("8x3 local" + said + " against 1x3", {"8x3", "local", rule.rule}, rule.l);
     c.reference = "1x3 local";
     c.settings.emplace_back("lr_rule", rule.rule);
+    c.outcome->target->reference_median = 2100;
     part(c,
          {0, "batch", -1, "samples", "shape", "3 rows", "24 rows",
           "step 0: 24 rows where the reference has 3"},
