@@ -119,6 +119,15 @@ std::string why_words(const AnswerGrid& grid) {
   return text;
 }
 
+template <typename Prediction>
+std::string predicted_words(const Prediction& g) {
+  if constexpr (requires { g.predicted_interval; }) {
+    if (std::isfinite(g.predicted_interval.low) && std::isfinite(g.predicted_interval.high))
+      return fmt::format("{:.2f} to {:.2f}", g.predicted_interval.low, g.predicted_interval.high);
+  }
+  return fmt::format("{:.2f}", g.predicted_exponent);
+}
+
 std::string growth_words(const Growth& g, int decimals) {
   std::string text;
   const auto named = [&g](const std::string& name) {
@@ -144,7 +153,7 @@ std::string growth_words(const Growth& g, int decimals) {
     if (std::isfinite(g.measured_interval.low) && std::isfinite(g.measured_interval.high))
       text += fmt::format(" [{:.2f}, {:.2f}]", g.measured_interval.low, g.measured_interval.high);
     if (std::isfinite(g.predicted_exponent))
-      text += fmt::format(", predicted from the gradient noise {:.2f}", g.predicted_exponent);
+      text += fmt::format(", predicted from the gradient noise {}", predicted_words(g));
     text += ".";
   }
   return text;

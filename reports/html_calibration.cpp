@@ -100,6 +100,18 @@ void write_rates(Markup& out, const std::vector<const DetectionRate*>& rates, st
   out.close().close().element("td", {{"class", "gap"}, {"colspan", "3"}}, "").close().close().close();
 }
 
+/// "a pool of 100 real runs (mean 0.41, standard deviation 0.03)".
+template <typename Calibrated>
+std::string pool_words(const Calibrated& c) {
+  if (c.pool_runs <= 0) return "no real runs";
+  std::string text = "a pool of " + counted(c.pool_runs, "real run");
+  if constexpr (requires { c.pool_sd; }) {
+    text += fmt::format(" (mean {}, standard deviation {})", compact_number(c.pool_mean),
+                        compact_number(c.pool_sd));
+  }
+  return text;
+}
+
 struct Design {
   double sd, difference;
   std::vector<const PowerPoint*> points;
@@ -202,7 +214,7 @@ void write_calibration(Markup& out, const Page& page) {
           "Comparisons whose truth is known, drawn from a normal distribution and from {}: how often "
           "each rule says what it must not. Green is allowed; a rate is not kept if its interval lies "
           "wholly on the other side.",
-          c.pool_runs > 0 ? "a pool of " + counted(c.pool_runs, "real run") : "no real runs"));
+          pool_words(c)));
   write_rates(out, most, "At most");
   write_rates(out, least, "At least");
   if (const std::vector<Design> designs = designs_of(c); !designs.empty()) {

@@ -15,7 +15,21 @@
 namespace lockstep {
 namespace {
 
-std::string exponent_words(double exponent) { return exponent == 0.5 ? "½" : fmt::format("{:g}", exponent); }
+/// Results that say between which exponents the prediction lies are believed; else it is the one.
+template <typename Prediction>
+Interval predicted_of(const Prediction& g) {
+  Interval predicted{g.predicted_exponent, g.predicted_exponent, 0.95};
+  if constexpr (requires { g.predicted_interval; }) {
+    if (std::isfinite(g.predicted_interval.low) && std::isfinite(g.predicted_interval.high))
+      predicted = g.predicted_interval;
+  }
+  return predicted;
+}
+
+std::string exponent_words(double exponent) {
+  if (!std::isfinite(exponent)) return "—";
+  return exponent == 0.5 ? "½" : fmt::format("{:g}", exponent);
+}
 
 /// Where each rule stands on the axis of exponents: those of one exponent side by side.
 std::vector<double> places_of(const Growth& g) {
@@ -65,10 +79,13 @@ void draw_exponents(Markup& out, const Chart& chart, const Growth& g) {
     return chart.x(std::clamp(exponent, chart.x.low, chart.x.high));
   };
   if (std::isfinite(g.predicted_exponent)) {
-    // A prediction of one digit at best is drawn as broad as that.
+    // A prediction of one digit at best is drawn at least as broad as that.
+    const Interval predicted = predicted_of(g);
+    const double low = std::min(predicted.low, g.predicted_exponent - 0.02),
+                 high = std::max(predicted.high, g.predicted_exponent + 0.02);
     out.empty("rect", {{"class", "predicted"},
-                       {"x", px(at(g.predicted_exponent - 0.05))},
-                       {"width", px(at(g.predicted_exponent + 0.05) - at(g.predicted_exponent - 0.05))},
+                       {"x", px(at(low))},
+                       {"width", px(at(high) - at(low))},
                        {"y", px(chart.top)},
                        {"height", px(chart.floor() - chart.top)}});
   }
@@ -89,13 +106,13 @@ void draw_rules(Markup& out, const Chart& chart, const Growth& g) {
   }
   for (std::size_t i = 0; i < g.rules.size(); ++i) {
     const Growth::Rule& rule = g.rules[i];
+    if (!std::isfinite(rule.difference.mean) || !std::isfinite(rule.exponent)) continue;
     const double x = chart.x(places[i]);
     const std::string css = css_of(rule);
     if (std::isfinite(rule.difference.interval.low) && std::isfinite(rule.difference.interval.high)) {
       line(out, "ci " + css, x, chart.y(rule.difference.interval.low), x,
            chart.y(rule.difference.interval.high));
     }
-    if (!std::isfinite(rule.difference.mean)) continue;
     mark(out, 0, css, x, chart.y(rule.difference.mean));
     // Of two rules side by side the left one has its name at the left.
     const bool left = places[i] < rule.exponent;
@@ -126,7 +143,7 @@ std::string rules_plot(const Results& results, const Growth& g) {
   line(out, "zero", chart.left, chart.y(0), chart.edge(), chart.y(0));
   draw_rules(out, chart, g);
   draw_x_axis(out, chart, {{0, "0 (none)"}, {0.5, "½ (square root)"}, {1, "1 (linear)"}},
-              "exponent of the number of ranks in the learning rate");
+              "exponent of the learning rate in the batch");
   return out.take();
 }
 
@@ -146,9 +163,19 @@ void write_rule_table(Markup& out, const Page& page, const Growth& g) {
         .element("b", {{"class", std::string("t-") + style.css}},
                  fmt::format("{} {}", style.symbol, style.words))
         .close();
-    out.element("td", {}, best ? "best mean" : not_worse ? "not shown to be worse" : "worse").close();
+    const bool judged = std::isfinite(rule.difference.mean) && !g.best.empty();
+    out.element("td", {},
+                !judged     ? "not judged"
+                : best      ? "best mean"
+                : not_worse ? "not shown to be worse"
+                            : "worse")
+        .close();
   }
   close_table(out);
+}
+
+std::string range_words(const Interval& i) {
+  return i.low < i.high ? fmt::format("{:.2f} to {:.2f}", i.low, i.high) : fmt::format("{:.2f}", i.low);
 }
 
 std::string growth_caption(const Growth& g) {
@@ -167,7 +194,7 @@ std::string growth_caption(const Growth& g) {
     text += "A parabola through the means has no best exponent between 0 and 1. ";
   }
   text += std::isfinite(g.predicted_exponent)
-              ? fmt::format("Broad stripe: the gradient noise scale predicts {:.2f}.", g.predicted_exponent)
+              ? fmt::format("Stripe: the gradient noise scale predicts {}.", range_words(predicted_of(g)))
               : "No noise scale is known, so nothing is predicted.";
   return text;
 }
@@ -192,11 +219,15 @@ void write_growth(Markup& out, const Page& page) {
         g.from_batch == g.to_batch
             ? fmt::format("{}: the batch stays at {} rows", name_words(g.reference), g.to_batch)
             : fmt::format("{}: from {} to {} rows", name_words(g.reference), g.from_batch, g.to_batch));
-    out.open("div", {{"class", "two"}}).open("figure", {{"class", "panel"}});
-    out.raw(rules_plot(page.results, g)).close();
-    out.open("div").element("p", {{"class", "why"}}, growth_caption(g));
-    if (!g.caveat.empty()) out.element("p", {}, clean_line(g.caveat));
-    out.close().close();
+    if (g.from_batch == g.to_batch) {
+      if (!g.caveat.empty()) out.element("p", {{"class", "why"}}, clean_line(g.caveat));
+    } else {
+      out.open("div", {{"class", "two"}}).open("figure", {{"class", "panel"}});
+      out.raw(rules_plot(page.results, g)).close();
+      out.open("div").element("p", {{"class", "why"}}, growth_caption(g));
+      if (!g.caveat.empty()) out.element("p", {}, clean_line(g.caveat));
+      out.close().close();
+    }
     write_rule_table(out, page, g);
   }
   if (opened) out.close();

@@ -1,4 +1,4 @@
-// The gradient noise scale by step, cells whose caveat is the same in one drawing.
+// The gradient noise scale by step, a drawing for each kind of negatives.
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 
 #include "reports/chart.h"
 #include "reports/curve_data.h"
+#include "reports/grid.h"
 #include "reports/html_parts.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -18,21 +19,41 @@ constexpr std::size_t kMostCurves = 6;
 constexpr double kLinePx = 14, kLabelPx = 12;
 
 struct Family {
-  std::string caveat;
+  std::string heading;
   std::vector<const CellResult*> cells;
 };
+
+std::string heading_of(const Results& results, const CellResult& cell) {
+  std::string heading = "all cells";
+  for (const auto& [key, value] : cell.config) {
+    if (key == "negatives") heading = setting_words(key, value);
+  }
+  return heading + (is_of_grown_batch(results, cell) ? ", the batch grows" : "");
+}
 
 std::vector<Family> families_of(const Results& results) {
   std::vector<Family> families;
   for (const CellResult& cell : results.cells) {
-    if (!cell.noise_scale || cell.noise || cell.power_control) continue;
-    const std::string& caveat = cell.noise_scale->caveat;
+    if (!cell.noise_scale || !is_judged(cell) || cell.power_control) continue;
+    const std::string heading = heading_of(results, cell);
     auto found =
-        std::find_if(families.begin(), families.end(), [&](const Family& f) { return f.caveat == caveat; });
-    if (found == families.end()) found = families.insert(families.end(), {caveat, {}});
+        std::find_if(families.begin(), families.end(), [&](const Family& f) { return f.heading == heading; });
+    if (found == families.end()) found = families.insert(families.end(), {heading, {}});
     found->cells.push_back(&cell);
   }
   return families;
+}
+
+/// The caveat of the first cell, and whose it is if others have another.
+std::string caveat_of(const Family& family) {
+  const CellResult& first = *family.cells.front();
+  const std::string caveat = clean_line(first.noise_scale->caveat);
+  const auto same = [&first](const CellResult* cell) {
+    return cell->noise_scale->caveat == first.noise_scale->caveat;
+  };
+  if (std::all_of(family.cells.begin(), family.cells.end(), same))
+    return caveat.empty() ? "Rows are independent examples of one objective: the theory applies." : caveat;
+  return name_words(first.scenario) + ": " + caveat;
 }
 
 /// Smallest and largest of what is drawn, as powers of ten.
@@ -118,7 +139,8 @@ std::string family_plot(const Family& family, std::pair<double, double> range, d
 void write_table(Markup& out, const std::vector<Family>& families) {
   out.open("details").element("summary", {}, "Noise scales in numbers");
   open_table(out, "plain",
-             {"cell", ">rows of a rank, of all", ">noise scale, rows", ">interval", ">|G|²", ">S", ">steps"});
+             {"cell", ">rows of a rank, of all", ">noise scale, rows", ">interval", ">|G|²", ">S", ">steps",
+              "caveat"});
   for (const Family& family : families) {
     for (const CellResult* cell : family.cells) {
       const NoiseScale& n = *cell->noise_scale;
@@ -129,7 +151,8 @@ void write_table(Markup& out, const std::vector<Family>& families) {
                   fmt::format("[{}, {}]", compact_number(n.interval.low), compact_number(n.interval.high)));
       out.element("td", {{"class", "n"}}, compact_number(n.gradient_squared));
       out.element("td", {{"class", "n"}}, compact_number(n.noise));
-      out.element("td", {{"class", "n"}}, std::to_string(n.steps)).close();
+      out.element("td", {{"class", "n"}}, std::to_string(n.steps));
+      out.element("td", {}, clean_line(n.caveat)).close();
     }
   }
   close_table(out);
@@ -158,12 +181,9 @@ void write_noise_scale(Markup& out, const Page& page) {
   for (const Family& family : families) {
     const std::size_t more = family.cells.size() - std::min(family.cells.size(), kMostCurves);
     out.open("figure", {{"class", "panel"}}).open("figcaption");
-    out.element("b", {},
-                family.caveat.empty() ? "The theory applies" : "The theory does not apply as it stands");
+    out.element("b", {}, family.heading);
     out.element("span", {},
-                (family.caveat.empty() ? "rows are independent examples of one objective"
-                                       : clean_line(family.caveat)) +
-                    (more > 0 ? fmt::format("; {} more in the table", more) : ""));
+                caveat_of(family) + (more > 0 ? fmt::format(" {} more in the table.", more) : ""));
     out.close().raw(family_plot(family, range, last)).close();
   }
   out.close();

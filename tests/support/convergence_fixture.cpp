@@ -149,9 +149,11 @@ NoiseScale noise_scale(const Place& p) {
     n.at.push_back(25 + 50 * i);
     n.batch_at.push_back(n.batch * (0.15 + 0.3 * i) * (1 + 0.03 * rank_count(p.layout)));
   }
-  if (p.negatives == "global")
-    n.caveat = "With global negatives a rank's gradient is no estimate of the same objective at fewer rows.";
-  if (p.negatives == "layer") n.caveat = "With layer negatives a rank's rows share their candidates.";
+  const std::string rows = std::to_string(n.small_batch);
+  n.caveat = p.negatives == "global" ? "The theory does not apply: a rank's gradient of its " + rows +
+                                           " rows is no estimate of what 24 rows would give."
+                                     : "Holds for more or fewer times " + rows +
+                                           " rows alone: these rows are each other's negatives.";
   return n;
 }
 
