@@ -124,7 +124,7 @@ void write_legend(Markup& out) {
 }  // namespace
 
 void write_signatures(Markup& out, const Page& page) {
-  constexpr std::size_t kShownOpen = 6;
+  constexpr std::size_t kShownOpen = 6, kFoldAll = 12;
   std::vector<std::size_t> shown;
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
     const CellResult& cell = page.results.cells[i];
@@ -140,7 +140,8 @@ void write_signatures(Markup& out, const Page& page) {
   write_legend(out);
   for (const std::size_t i : shown) {
     const CellResult& cell = page.results.cells[i];
-    const bool folded = shown.size() > kShownOpen && cell.mechanism->verdict != VerdictKind::divergent;
+    const bool folded = shown.size() > kFoldAll ||
+                        (shown.size() > kShownOpen && cell.mechanism->verdict != VerdictKind::divergent);
     const std::string id = "gradients-" + page.anchors[i];
     if (folded) {
       out.open("details", {{"id", id}}).open("summary");
