@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "reports/answers.h"
+#include "reports/calibration.h"
 #include "reports/detection.h"
+#include "reports/growth.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"
@@ -97,8 +99,9 @@ std::string markdown_summary(const Results& results) {
   out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
   out.add(markdown_answers(results));
   std::size_t rows = 0;
-  const bool by_trial = results.detection.has_value();
-  if (by_trial) out.add(detection_markdown(*results.detection));
+  const bool by_trial = results.detection || results.calibration;
+  if (results.detection) out.add(detection_markdown(*results.detection));
+  if (results.calibration) out.add(calibration_markdown(*results.calibration));
   // The table of losses speaks for the cases that are certified; the others follow one by one.
   if (!results.cells.empty() && !by_trial && !results.certificate) {
     const double level = 1 - results.primary.alpha;
@@ -108,6 +111,7 @@ std::string markdown_summary(const Results& results) {
                     level_words(level)));
     while (rows < results.cells.size() && out.add(row(results.cells[rows], decimals))) ++rows;
   }
+  if (const std::string grown = growth_markdown(results); !grown.empty()) out.add(grown);
   if (const std::string certified = certification_words(results); !certified.empty()) {
     out.add("\n" + cell_text(certified, kLongestNote) + "\n");
   }

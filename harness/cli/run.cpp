@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "harness/cli/commands.h"
+#include "harness/cli/looks.h"
 #include "harness/cli/out_folder.h"
 #include "harness/cli/prepare.h"
 #include "harness/cli/progress.h"
@@ -61,8 +62,8 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   return launch(prepared.plan, options, prepared.identity);
 }
 
-int judge_and_report(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
-                     const RunOptions& options, const Console& console) {
+JudgeOptions judge_options(const Prepared& prepared, const LaunchReport& launched,
+                           const RunOptions& options) {
   JudgeOptions judge;
   judge.out_dir = prepared.out_dir;
   judge.command = command_text(options.selection);
@@ -70,6 +71,12 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   judge.jobs = options.selection.jobs > 0
                    ? options.selection.jobs
                    : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return judge;
+}
+
+int judge_and_report(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
+                     const RunOptions& options, const Console& console) {
+  const JudgeOptions judge = judge_options(prepared, launched, options);
   Results results = judge_matrix(prepared.plan, judge);
   folder.write_replays(prepared.plan, results);
   folder.write_reports(results);
@@ -87,6 +94,21 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   return exit_code_of(results);
 }
 
+LookSteps look_steps(const RunOptions& options, const Console& console, double command_started) {
+  LookSteps steps;
+  steps.launch = [&options, &console, command_started](const Prepared& prepared) {
+    return launch_with_progress(prepared, options.selection.jobs, console, command_started);
+  };
+  steps.judge = [&options](const Prepared& prepared, const LaunchReport& launched) {
+    JudgeOptions judge = judge_options(prepared, launched, options);
+    judge.outcomes_only = true;
+    return judge_matrix(prepared.plan, judge);
+  };
+  steps.say = [&console](const std::string& line) { console.err << line << "\n" << std::flush; };
+  steps.clock = monotonic_s;
+  return steps;
+}
+
 }  // namespace
 
 int run_command(const RunOptions& options, const Console& console, double command_started) {
@@ -102,11 +124,12 @@ int run_command(const RunOptions& options, const Console& console, double comman
   }
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
   if (options.fresh) {
-    folder.remove_runs(prepared.plan);
+    folder.remove_runs(plan_of_all_looks(prepared));
+    forget_looks(prepared.out_dir);
     prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
   }
   console.err << opening_text(prepared, jobs) << std::flush;
-  const LaunchReport launched = launch_with_progress(prepared, jobs, console, command_started);
+  const LaunchReport launched = launch_looks(prepared, look_steps(options, console, command_started));
   if (launched.interrupted) {
     console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
                                launched.finished + launched.reused, prepared.plan.runs.size(),

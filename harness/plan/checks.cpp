@@ -6,6 +6,7 @@
 
 #include "harness/plan/adaptive.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/training_checks.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +33,9 @@ class Checker {
       check_schedule(*config);
       check_trace(*config);
       check_faults(*config);
+      for (auto& [key, message] : training_problems(*config, source_.matrix.question)) {
+        add(std::move(key), std::move(message));
+      }
     }
     in_reference_ = false;
     check_expectation(cell);
@@ -258,7 +262,8 @@ class Checker {
   void check_trace(const RunConfig& config) {
     if (config.trace != TraceLevel::off) return;
     const bool certifies = source_.matrix.ranks == RanksPolicy::automatic && source_.matrix.certify_steps > 0;
-    if (!asks_outcome(source_.matrix.question)) {
+    const Question question = source_.matrix.question;
+    if (!asks_outcome(question) && question != Question::calibration) {
       add("trace", "trace: off leaves nothing to compare");
     } else if (!source_.matrix.forced_steps.empty() || certifies) {
       add("trace",

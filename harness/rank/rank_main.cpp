@@ -22,6 +22,7 @@
 #include "harness/launch/beat.h"
 #include "harness/plan/errors.h"
 #include "harness/train/loop.h"
+#include "harness/train/perturb.h"
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/scenario.h"
 
@@ -122,8 +123,15 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     comm = mutant == nullptr ? std::move(comm) : mutant->above_ledger(std::move(comm));
     result.phase = "train";
     const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm, mutant.get());
-    const RankContext context{&config,          rank, comm.get(),  &trace, task.get(), mutant.get(),
-                              rows_of(process), beat, &monotonic_s};
+    const RankContext context{&config,
+                              rank,
+                              comm.get(),
+                              &trace,
+                              task.get(),
+                              mutant.get(),
+                              perturbed(rows_of(process), config),
+                              beat,
+                              &monotonic_s};
     if (config.forced.from.empty()) {
       train(context, result);
     } else {

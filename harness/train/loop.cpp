@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "harness/train/kept.h"
+#include "harness/train/perturb.h"
 #include "harness/train/step.h"
 #include "harness/train/update.h"
 
@@ -62,11 +64,31 @@ void add_to_curves(RankResult& result, int64_t step, const TracedStep::Outcome& 
   }
 }
 
+/// The process's resident memory after the first tenth of the steps and at the end; of emulated ranks, which
+/// share a process, rank 0 says it.
+void note_resident(const RankContext& context, int64_t done, int64_t end, RankResult& result) {
+  const bool shared = context.config->ranks == RankKind::emulated && context.rank != 0;
+  const bool first = done == std::max<int64_t>(1, end / 10);
+  if (shared || (!first && done != end)) {
+    return;
+  }
+  const auto bytes = static_cast<double>(resident_bytes());
+  if (first) {
+    result.resident_first_bytes = bytes;
+  }
+  if (done == end) {
+    result.resident_last_bytes = bytes;
+  }
+}
+
 }  // namespace
 
 void train(const RankContext& context, RankResult& result) {
   const RunConfig& config = *context.config;
   const int64_t end = config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
+  if (config.perturb == Perturbation::epsilon) {
+    move_by_one_unit(context.task->parameters(), config.seed);
+  }
   broadcast_parameters(context);
   TracedStep traced(context);
   Update update(context);
@@ -88,6 +110,8 @@ void train(const RankContext& context, RankResult& result) {
                  Keep::by_level);
     result.train_seconds += context.now_s() - began;
     result.steps_done = step + 1;
+    result.activation_bytes = std::max(result.activation_bytes, static_cast<double>(outcome.kept_bytes));
+    note_resident(context, step + 1, end, result);
     add_to_curves(result, step, outcome, options.learning_rate);
     if (step + 1 == end) {
       evaluate(context, Evaluation::last, step + 1, result);

@@ -29,6 +29,8 @@ class TracedStep {
     at::Tensor gradient_norm_tensor;
     double energy_positive = 0;  ///< mean over this rank's rows
     std::vector<std::pair<std::string, double>> scalars;
+    int64_t kept_bytes =
+        0;  ///< most that a pass kept for its backward; of the first step alone, the others' too
   };
 
   /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values,
@@ -64,6 +66,7 @@ class TracedStep {
   int64_t step_ = 0;
   Keep keep_ = Keep::by_level;
   bool last_pass_ = true;
+  bool kept_counted_ = false;
   bool listening_ = true;
 };
 
