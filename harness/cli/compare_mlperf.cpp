@@ -259,12 +259,13 @@ RunGroup group_of_arm(const Arm& arm, const Given& given) {
 std::vector<RunGroup> groups_of(const std::string& word, const Given& given) {
   if (is_mlperf_files(word) && !is_output_folder(word)) return read_mlperf_files(word);
   std::vector<RunGroup> groups;
-  for (const Arm& arm : read_arms(word)) groups.push_back(group_of_arm(arm, given));
+  for (const Arm& arm : read_arms(word, given.metric)) groups.push_back(group_of_arm(arm, given));
   return groups;
 }
 
 std::vector<MlperfComparison> compare_cells(const CompareCommandOptions& options, const Given& given) {
-  MatchedArms matched = match_arms(read_arms(options.run_a), read_arms(options.run_b));
+  MatchedArms matched =
+      match_arms(read_arms(options.run_a, given.metric), read_arms(options.run_b, given.metric));
   require_same_question(matched, given, options.across);
   std::vector<MlperfComparison> comparisons;
   for (const ArmPair& pair : matched.pairs) {

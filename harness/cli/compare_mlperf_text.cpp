@@ -43,6 +43,11 @@ std::string comparison_text(const MlperfComparison& c) {
   }
   if (!j.sentence.empty()) text += "  " + j.sentence + "\n";
   text += fmt::format("  two-sided   {}: {}\n", name_of(c.own.verdict), c.own.sentence);
+  if (c.own.outcome && c.own.difference) {
+    const UnpairedDifference& d = *c.own.difference;
+    text += fmt::format("  to converge {:+.6g} {} ({:+.6g} to {:+.6g}, unpaired)\n", d.mean, unit_of(c.rules),
+                        d.interval.low, d.interval.high);
+  }
   for (const QuestionDifference& difference : c.differences)
     text += "  across questions: " + difference_text(difference) + "\n";
   for (const std::string& note : c.notes) text += "  note: " + note + "\n";

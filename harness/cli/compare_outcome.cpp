@@ -32,7 +32,12 @@ json to_json(const Outcome& o) {
           {"interval", interval_json(o.primary.interval)},
           {"equivalence", interval_json(o.equivalence)},
           {"power", json_number(o.power)},
+          {"power_half", json_number(o.power_half)},
           {"seeds_needed", o.seeds_needed},
+          {"seeds_needed_half", o.seeds_needed_half},
+          {"p_equivalent", json_number(o.p_equivalent)},
+          {"p_different", json_number(o.p_different)},
+          {"notes", o.notes},
           {"differences", differences}};
 }
 
@@ -89,6 +94,9 @@ std::string outcomes_text(const std::vector<OutcomeComparison>& comparisons,
       text += fmt::format("  seeds needed: {}{}\n", c.outcome->seeds_needed,
                           c.outcome->n < 2 ? " or more; one shows no spread" : "");
     }
+    if (c.outcome) {
+      for (const std::string& note : c.outcome->notes) text += "  not compared: " + note + "\n";
+    }
     for (const QuestionDifference& difference : c.differences)
       text += "  across questions: " + difference_text(difference) + "\n";
   }
@@ -106,7 +114,8 @@ std::string outcomes_json(const std::vector<OutcomeComparison>& comparisons,
 
 int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
                              const Console& console) {
-  MatchedArms matched = match_arms(read_arms(options.run_a), read_arms(options.run_b));
+  MatchedArms matched =
+      match_arms(read_arms(options.run_a, options.metric), read_arms(options.run_b, options.metric));
   require_same_question(matched, given_of(options), options.across);
   require_paired_seeds(matched.pairs);
   std::vector<OutcomeComparison> comparisons;

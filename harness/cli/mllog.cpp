@@ -178,7 +178,7 @@ std::vector<std::string> write_mllog(const std::string& out_dir, const Given& gi
   std::vector<std::string> written;
   std::set<std::string> folders;
   std::map<std::string, DataSizes> sizes;  // Cells of a matrix mostly share their data.
-  for (const Arm& arm : read_all_arms(out_dir)) {
+  for (const Arm& arm : read_all_arms(out_dir, given.metric)) {
     const TimedMetric timed = timed_metric(arm, given);
     const std::vector<double> samples = samples_to_target(arm, timed);
     const std::string data = data_key(arm.config);

@@ -45,13 +45,17 @@ std::string seedless(RunConfig config) {
 
 bool trains_freely(const RunRecord& record) { return record.role == "reference" || record.role == "cell"; }
 
-RunEvidence evidence_at(const RunRecord& record, const std::string& dir) {
+RunEvidence evidence_at(const RunRecord& record, const std::string& dir, const std::string& metric) {
   PlannedRun run;
   run.id = record.id;
   run.role = record.role == "reference" ? RunRole::reference : RunRole::cell;
   run.cell = record.cell;
   run.config = record.config;
-  return gather_run(run, dir, nullptr, read_rank_result);
+  return gather_run(run, dir, nullptr, read_rank_result, metric);
+}
+
+std::string judged_metric(const Arm& arm, const std::string& metric) {
+  return metric.empty() ? arm.primary.value_or(Primary{}).metric : metric;
 }
 
 /// All run.json files under OUT/runs, read once; ranks' results of an arm's runs only when it is asked for.
@@ -67,7 +71,8 @@ class RunIndex {
   }
 
   /// `first_run`: the id of one of its runs, which says what the others are like.
-  void take_runs(const std::string& first_run, const std::vector<int64_t>& seeds, Arm& arm) const {
+  void take_runs(const std::string& first_run, const std::vector<int64_t>& seeds, const std::string& metric,
+                 Arm& arm) const {
     const std::string first_dir = out_dir_ + "/runs/" + first_run;
     const auto first = first_run.empty() ? std::nullopt : read_run_record(first_dir);
     if (!first) {
@@ -88,7 +93,7 @@ class RunIndex {
         continue;
       }
       const std::string dir = out_dir_ + "/runs/" + found->id;
-      arm.runs.emplace(seed, ArmRun{dir, *found, evidence_at(*found, dir)});
+      arm.runs.emplace(seed, ArmRun{dir, *found, evidence_at(*found, dir, metric)});
     }
   }
 
@@ -133,7 +138,7 @@ std::vector<NamedArm> named_arms(const std::string& out_dir, const Results& resu
   return arms;
 }
 
-Arm single_run(const std::string& dir) {
+Arm single_run(const std::string& dir, const std::string& metric) {
   const auto record = read_run_record(dir);
   if (!record) throw ConfigError(dir + ": has no run.json, which says what it ran");
   if (!trains_freely(*record))
@@ -150,11 +155,12 @@ Arm single_run(const std::string& dir) {
     arm.question = results.question;
     arm.primary = results.primary;
   }
-  arm.runs.emplace(record->config.seed, ArmRun{dir, *record, evidence_at(*record, dir)});
+  arm.runs.emplace(record->config.seed,
+                   ArmRun{dir, *record, evidence_at(*record, dir, judged_metric(arm, metric))});
   return arm;
 }
 
-std::vector<Arm> read_some(const std::string& out_dir, const std::string& wanted) {
+std::vector<Arm> read_some(const std::string& out_dir, const std::string& wanted, const std::string& metric) {
   const std::vector<NamedArm> named = named_arms(out_dir, read_results_of(out_dir));
   const RunIndex index(out_dir);
   std::vector<Arm> arms;
@@ -163,7 +169,7 @@ std::vector<Arm> read_some(const std::string& out_dir, const std::string& wanted
     names.push_back(each.arm.name);
     if (!wanted.empty() && each.arm.name != wanted) continue;
     arms.push_back(each.arm);
-    index.take_runs(each.first_run, each.seeds, arms.back());
+    index.take_runs(each.first_run, each.seeds, judged_metric(each.arm, metric), arms.back());
   }
   if (arms.empty()) {
     throw ConfigError(wanted.empty() ? out_dir + ": its results have no cell"
@@ -204,17 +210,19 @@ bool is_run_folder(const std::string& path) {
 
 bool is_output_folder(const std::string& path) { return fs::exists(path + "/results.json"); }
 
-std::vector<Arm> read_all_arms(const std::string& out_dir) { return read_some(out_dir, ""); }
+std::vector<Arm> read_all_arms(const std::string& out_dir, const std::string& metric) {
+  return read_some(out_dir, "", metric);
+}
 
-std::vector<Arm> read_arms(const std::string& word) {
+std::vector<Arm> read_arms(const std::string& word, const std::string& metric) {
   if (fs::is_directory(word)) {
     if (is_output_folder(word)) {
-      std::vector<Arm> arms = read_all_arms(word);
+      std::vector<Arm> arms = read_all_arms(word, metric);
       // What is compared by name are cells; a reference is named where it is meant.
       std::erase_if(arms, [](const Arm& arm) { return arm.is_reference; });
       return arms;
     }
-    if (is_run_folder(word)) return {single_run(word)};
+    if (is_run_folder(word)) return {single_run(word, metric)};
     throw ConfigError(
         word +
         ": has neither results.json, which `lockstep run` writes when a matrix has finished, nor "
@@ -226,7 +234,7 @@ std::vector<Arm> read_arms(const std::string& word) {
     if (!fs::is_directory(folder)) continue;
     if (!is_output_folder(folder))
       throw ConfigError(folder + ": has no results.json; no cell can be named in it");
-    return read_some(folder, word.substr(at + 1));
+    return read_some(folder, word.substr(at + 1), metric);
   }
   throw ConfigError(word + ": there is no such folder");
 }

@@ -46,10 +46,11 @@ std::string title_of(const Arm& arm);
 
 /// `word`: an output folder (all its cells), OUT:NAME (one cell or reference), or a run folder. Throws
 /// ConfigError: what is not there, cells that the folder does not have (with those that it has).
-std::vector<Arm> read_arms(const std::string& word);
+/// `metric`: a run in which it is not finite has failed; empty: the one that the matrix declares.
+std::vector<Arm> read_arms(const std::string& word, const std::string& metric = "");
 
 /// Every cell of an output folder, then every reference that is none of them.
-std::vector<Arm> read_all_arms(const std::string& out_dir);
+std::vector<Arm> read_all_arms(const std::string& out_dir, const std::string& metric = "");
 
 /// Is there a run.json or a trace: a single run?
 bool is_run_folder(const std::string& path);

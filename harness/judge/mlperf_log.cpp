@@ -19,6 +19,12 @@ using nlohmann::ordered_json;
 constexpr std::string_view kToken = ":::MLLOG ";
 constexpr std::size_t kMostProblems = 20;
 
+/// Above 0 and within what a double counts exactly.
+bool is_batch_size(const json& value) {
+  constexpr double kMost = 9007199254740992.0;
+  return value.is_number() && value.get<double>() >= 1 && value.get<double>() <= kMost;
+}
+
 /// Logs are mostly ASCII, and their readers take them for Latin-1.
 std::string from_latin1(std::string_view text) {
   std::string utf8;
@@ -80,7 +86,7 @@ class LogReader {
       if (!value.is_string()) return complain("submission_benchmark is not a string");
       run_.benchmark = value.get<std::string>();
     } else if (key == "global_batch_size") {
-      if (!value.is_number() || value.get<double>() < 1) return complain("global_batch_size is not a count");
+      if (!is_batch_size(value)) return complain("global_batch_size is not a count");
       run_.batch = value.get<int64_t>();
     } else if (key == "seed") {
       if (value.is_number_integer()) run_.seed = value.get<int64_t>();
@@ -150,7 +156,9 @@ std::vector<double> numbers_of(const json& record, const char* key, const std::s
   if (!record.contains(key)) return numbers;
   if (!record[key].is_array()) throw ConfigError(fmt::format("{}: \"{}\" is not a list", where, key));
   for (const json& value : record[key]) {
-    if (!value.is_number()) throw ConfigError(fmt::format("{}: \"{}\" holds {}", where, key, value.dump()));
+    if (!value.is_number() || !(value.get<double>() > 0))
+      throw ConfigError(
+          fmt::format("{}: \"{}\" holds {}, after which no run converged", where, key, value.dump()));
     numbers.push_back(value.get<double>());
   }
   return numbers;
@@ -163,8 +171,7 @@ ReferenceRecord record_of(const std::string& name, const json& json, const std::
     if (!json.contains(key)) throw ConfigError(fmt::format("{}: the key \"{}\" is missing", where, key));
   }
   if (!json["Benchmark"].is_string()) throw ConfigError(where + ": \"Benchmark\" is not a string");
-  if (!json["BS"].is_number() || json["BS"].get<double>() < 1)
-    throw ConfigError(where + ": \"BS\" is not a batch size");
+  if (!is_batch_size(json["BS"])) throw ConfigError(where + ": \"BS\" is not a batch size");
   ReferenceRecord record;
   record.name = name;
   record.benchmark = json["Benchmark"].get<std::string>();

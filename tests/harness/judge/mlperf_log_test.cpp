@@ -186,6 +186,12 @@ TEST(ReferencePoints, AreRefusedWithWhatIsMissing) {
               HasSubstr("\"BS\" is missing"));
   EXPECT_THAT(refused(R"({"a": {"Benchmark": "x", "BS": 3}})"), HasSubstr("\"Epochs to converge\""));
   EXPECT_THAT(refused("{}"), HasSubstr("no reference points"));
+  EXPECT_THAT(refused(R"({"a": {"Benchmark": "x", "BS": 0, "Epochs to converge": [1]}})"),
+              HasSubstr("batch size"));
+  EXPECT_THAT(refused(R"({"a": {"Benchmark": "x", "BS": 1e300, "Epochs to converge": [1]}})"),
+              HasSubstr("batch size"));
+  EXPECT_THAT(refused(R"({"a": {"Benchmark": "x", "BS": 3, "Epochs to converge": [1, 0]}})"),
+              HasSubstr("holds 0"));
 }
 
 }  // namespace
