@@ -38,21 +38,18 @@ std::optional<RunConfig> config_in(const fs::path& run_json) {
 /// "steps was 100, is 101", one a key.
 std::vector<std::string> differing_keys(const RunConfig& was, const RunConfig& is) {
   const auto before = config_fields(was), now = config_fields(is);
-  std::vector<std::string> keys;
-  std::string source;
+  std::vector<std::string> keys, following;
   for (std::size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
     if (before[i] == now[i]) continue;
     const auto shown = [](const std::string& text) { return text.empty() ? "''" : text; };
     std::string words =
         fmt::format("{} was {}, is {}", now[i].first, shown(before[i].second), shown(now[i].second));
-    // What it reads has another name if that one's config changed: the rest says more.
-    if (now[i].first == "forced.from") {
-      source = std::move(words);
-    } else {
-      keys.push_back(std::move(words));
-    }
+    // These follow from other keys: the rest says more.
+    const std::string& key = now[i].first;
+    const bool follows = key == "snapshot_steps" || key.starts_with("forced.");
+    (follows ? following : keys).push_back(std::move(words));
   }
-  if (keys.empty() && !source.empty()) keys.push_back(std::move(source));
+  if (keys.empty()) keys = std::move(following);
   return keys;
 }
 
