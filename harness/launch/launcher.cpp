@@ -280,7 +280,8 @@ void Launch::conclude(Going& going) {
     tell({RunEvent::Kind::finished, ended->run->id, steps, steps, seconds});
     return;
   }
-  if (disk_was_full(*failure)) {
+  const bool interrupted = failure->kind == "interrupted";
+  if (disk_was_full(*failure) || (!interrupted && disk_is_full(ended->facts.dir))) {
     throw MachineError(
         fmt::format("{}: rank {} found the disk full: {}; free some space and run again to resume",
                     ended->facts.dir, failure->rank, failure->message));
