@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "harness/launch/identity.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/earlier_runs.h"
 #include "harness/trace/rank_result.h"
@@ -52,8 +53,10 @@ std::string evidence_stamps(const std::string& dir) {
 std::string key_of(const Prepared& prepared, const MatrixSelection& selection) {
   const BuildIdentity& identity = prepared.identity;
   // Whatever else the matrix says (expectations, margins, claims) stands in the config's own text.
-  json parts = {identity.build, identity.libtorch,       identity.isa,
-                identity.data,  command_text(selection), text_in(selection.config)};
+  json parts = {identity.build, identity.libtorch, identity.isa, identity.data, command_text(selection),
+                text_in(selection.config),
+                // The runs know nothing of the program that judges them.
+                hash_of_file("/proc/self/exe")};
   const std::string& replay = prepared.plan.matrix.replay;
   if (!replay.empty()) parts.push_back(stamp_of(replay));
   for (const PlannedRun& run : prepared.plan.runs) {
