@@ -107,7 +107,8 @@ Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdenti
     runs_.push_back(&run);
     // Threads of emulated ranks wait for each other as processes do: two such runs side by side take longer
     // than one after the other.
-    jobs.push_back({run.id, run.needs, run.estimate_s, run.config.layout.world_size});
+    const int slots = run.exclusive ? std::numeric_limits<int>::max() : run.config.layout.world_size;
+    jobs.push_back({run.id, run.needs, run.estimate_s, slots});
   }
   queue_.emplace(std::move(jobs), slots_for(options));
 }
@@ -148,6 +149,7 @@ void Launch::start(std::size_t job) {
   command.world_size = run.config.layout.world_size;
   command.processes = processes_of(run.config);
   command.command_started = options_.command_started;
+  command.executed = run.config.process_start == ProcessStart::executed;
   parent_->send(command);
 }
 
