@@ -8,6 +8,7 @@
 #include "reports/detection.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
+#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -108,6 +109,7 @@ std::string markdown_summary(const Results& results) {
                     level_words(level)));
     while (rows < results.cells.size() && out.add(row(results.cells[rows], decimals))) ++rows;
   }
+  if (results.timing) out.add("\n" + timing_markdown(*results.timing));
   if (const std::string certified = certification_words(results); !certified.empty()) {
     out.add("\n" + cell_text(certified, kLongestNote) + "\n");
   }

@@ -9,6 +9,7 @@
 #include "reports/detection.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
+#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -120,6 +121,10 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     end.erase(end.find_last_not_of(' ') + 1);
     out += head + paint(end.empty() ? row.verdict : shown, row.css) +
            (row.is_expected ? end : paint(end, "bold")) + "\n";
+  }
+  if (results.timing) {
+    out +=
+        timing_table(*results.timing) + wrapped(clean_line(results.timing->sentence), std::min(columns, 118));
   }
   if (const std::string certified = certification_words(results); !certified.empty())
     out += wrapped(certified, columns);

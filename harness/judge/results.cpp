@@ -3,6 +3,7 @@
 #include "harness/judge/results.h"
 
 #include "harness/judge/results_fields.h"
+#include "harness/judge/results_timing.h"
 
 namespace lockstep {
 namespace {
@@ -263,6 +264,7 @@ std::string results_to_json(const Results& r) {
                    {"claims", list(r.claims, claim)},
                    {"provenance", rows(r.provenance)},
                    {"rerun", r.rerun}};
+  if (r.timing) document["timing"] = timing_to_json(*r.timing);
   if (r.detection) document["detection"] = detection(*r.detection);
   // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

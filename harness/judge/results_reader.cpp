@@ -4,6 +4,7 @@
 
 #include "harness/judge/results.h"
 #include "harness/judge/results_fields.h"
+#include "harness/judge/results_timing.h"
 
 namespace lockstep {
 namespace {
@@ -342,6 +343,7 @@ Results read_document(const Json& j) {
   r.claims = read_list(j.at("claims"), read_claim);
   r.provenance = read_rows(j.at("provenance"));
   r.rerun = text(j, "rerun");
+  if (j.contains("timing")) r.timing = timing_from_json(j.at("timing"));
   if (j.contains("detection")) r.detection = read_detection(j.at("detection"));
   return r;
 }
