@@ -12,6 +12,7 @@
 #include "reports/growth.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
+#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -132,6 +133,7 @@ std::string markdown_summary(const Results& results) {
     out.add(noise_table(results, decimals));
   }
   if (const std::string grown = growth_markdown(results); !grown.empty()) out.add(grown);
+  if (results.timing) out.add("\n" + timing_markdown(*results.timing));
   if (const std::string certified = certification_words(results); !certified.empty()) {
     out.add("\n" + cell_text(certified, kLongestNote) + "\n");
   }

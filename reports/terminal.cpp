@@ -13,6 +13,7 @@
 #include "reports/growth.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
+#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -133,6 +134,10 @@ std::string terminal_table(const Results& results, bool colour, int width) {
            wrapped(clean_line(growth.sentence), columns);
   }
   out += noise_scale_text(results, columns);
+  if (results.timing) {
+    out +=
+        timing_table(*results.timing) + wrapped(clean_line(results.timing->sentence), std::min(columns, 118));
+  }
   if (const std::string certified = certification_words(results); !certified.empty())
     out += wrapped(certified, columns);
   if (!status.detail.empty()) {

@@ -24,23 +24,25 @@
 namespace lockstep {
 namespace {
 
-/// Samples whose content the rows of a micro-step have: their own, but for a fault.
-at::Tensor content_index(const StepInput& input, EnergyFault* fault) {
-  if (fault == nullptr) {
-    return at::tensor(at::ArrayRef<int64_t>(input.ids), at::kLong);
+/// The content of the rows of a micro-step: that of their samples, but for a fault.
+PairTensors content_of(const StepInput& input, const TrainingPairs& pairs, EnergyFault* fault) {
+  const std::vector<int64_t> ids = fault == nullptr ? input.ids : fault->content(input.step, input.ids);
+  const auto* prepared = dynamic_cast<const PreparedPairs*>(input.prepared.get());
+  PairTensors rows;
+  if (prepared != nullptr && prepared->rows(ids, rows)) {
+    return rows;
   }
-  const std::vector<int64_t> content = fault->content(input.step, input.ids);
-  return at::tensor(at::ArrayRef<int64_t>(content), at::kLong);
+  return pairs.rows(ids);
 }
 
 /// The model at one step of one rank: what a loss may ask of it, with the step's noise and dropout.
 class EnergyStep : public EnergyFunction {
  public:
-  EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& pairs,
+  EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& rows,
              const RandomStreams& streams, const StepInput& input, EnergyFault* fault)
       : config_(config),
         model_(config, model),
-        pairs_(pairs),
+        rows_(rows),
         streams_(fault == nullptr ? streams : fault->streams(input.step, streams)),
         input_(input),
         fault_(fault),
@@ -67,15 +69,16 @@ class EnergyStep : public EnergyFunction {
     if (encoded_) {
       return *encoded_;
     }
-    const at::Tensor index = content_index(input_, fault_);
-    const at::Tensor rows = index.narrow(0, input_.first_row, input_.end_row - input_.first_row);
-    at::Tensor context = pairs_.context_PSC.index_select(0, rows);
+    const auto part = [&](const at::Tensor& all) {
+      return all.narrow(0, input_.first_row, input_.end_row - input_.first_row);
+    };
+    at::Tensor context = part(rows_.context_PSC);
     if (config_.context_noise > 0) {
       const auto each = shape().context_steps * shape().channels;
       context = context + config_.context_noise *
                               normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
     }
-    const at::Tensor mask = pairs_.mask_PS.index_select(0, rows);
+    const at::Tensor mask = part(rows_.mask_PS);
     encoded_ =
         model_.encode_context(context, fault_ == nullptr ? mask : fault_->context_mask(input_.step, mask));
     return *encoded_;
@@ -191,7 +194,7 @@ class EnergyStep : public EnergyFunction {
 
   const RunConfig& config_;
   StepModel model_;
-  const PairTensors& pairs_;
+  const PairTensors rows_;  ///< of the micro-step
   const RandomStreams& streams_;
   const StepInput input_;  // its own: a second pass comes after the caller's is gone
   EnergyFault* fault_;     ///< or none
@@ -214,12 +217,16 @@ class EnergyTask : public Task {
 
   ParameterList& parameters() override { return model_.parameters(); }
 
+  std::shared_ptr<const PreparedRows> prepare_rows(const std::vector<int64_t>& ids) const override {
+    return std::make_shared<const PreparedPairs>(data_->train, ids);
+  }
+
   bool takes_parts() const override { return config_.oracle_world == 0 && loss_->takes_parts(); }
 
   StepOutput forward(const StepInput& input) override {
-    const at::Tensor index = content_index(input, fault_);
-    const auto step = std::make_shared<EnergyStep>(config_, model_, data_->train, streams_, input, fault_);
-    const at::Tensor action_BA = data_->train.action_PA.index_select(0, index).to(model_.dtype());
+    const PairTensors content = content_of(input, data_->train, fault_);
+    const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
+    const at::Tensor action_BA = content.action_PA.to(model_.dtype());
     const int64_t rows = input.end_row - input.first_row;
     const at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
     std::vector<at::Tensor> predictions;
@@ -273,12 +280,8 @@ class EnergyTask : public Task {
 
  private:
   static EnergyShape shape_of(const RunConfig& config, bool has_explicit, const EnergyData& data) {
-    return {data.train.context_PSC.size(1),
-            data.train.context_PSC.size(2),
-            config.data.action_steps,
-            config.model.width,
-            config.model.hidden,
-            has_explicit ? config.model.action_layers : 0};
+    return {data.train.context_steps(), data.train.channels(), config.data.action_steps,
+            config.model.width,         config.model.hidden,   has_explicit ? config.model.action_layers : 0};
   }
   static at::ScalarType dtype_of(const RunConfig& config) {
     return config.precision == Precision::float64 ? at::kDouble : at::kFloat;
@@ -421,8 +424,8 @@ class EnergyScenario : public Scenario {
  public:
   void prepare(const RunConfig& config) override {
     const Dataset dataset = load_dataset(config.data);
-    samples_ = static_cast<int64_t>(dataset.train.size());
-    data_ = std::make_shared<const EnergyData>(make_energy_data(dataset));
+    data_ = std::make_shared<const EnergyData>(make_energy_data(dataset, config.data));
+    samples_ = data_->train.size();
   }
   int64_t samples() const override { return samples_; }
   std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) override {

@@ -14,6 +14,7 @@
 #include "harness/judge/cause.h"
 #include "harness/judge/certificate.h"
 #include "harness/judge/claims.h"
+#include "harness/judge/compare_results.h"
 #include "harness/judge/config_table.h"
 #include "harness/judge/detection.h"
 #include "harness/judge/growth.h"
@@ -23,6 +24,7 @@
 #include "harness/judge/sequential.h"
 #include "harness/judge/stats.h"
 #include "harness/judge/summary.h"
+#include "harness/judge/timing.h"
 
 namespace lockstep {
 namespace {
@@ -75,6 +77,7 @@ class MatrixJudge {
   std::optional<Failure> find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const;
   void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
+  void judge_untraced(const SeedPair& first, CellResult& result) const;
   Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
   void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
@@ -228,11 +231,27 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
   return certificate ? sources_.judge_certificate(inputs) : sources_.judge_forced(inputs);
 }
 
+/// Without a trace equal layouts can still be told to have ended with the same bits; others cannot.
+void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) const {
+  const Layout& layout = first.cell->config.layout;
+  if (plan_.matrix.question != Question::mechanism || layout != first.reference->config.layout) {
+    result.mechanism.emplace();
+    result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
+    return;
+  }
+  if (result.failure) return;
+  try {
+    result.mechanism = compare_results(dir_of(*first.reference), dir_of(*first.cell), layout.world_size,
+                                       sources_.read_rank_result);
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
   if (!first.cell || !first.reference) return;
   if (first.cell->config.trace == TraceLevel::off || first.reference->config.trace == TraceLevel::off) {
-    result.mechanism.emplace();
-    result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
+    judge_untraced(first, result);
     return;
   }
   const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
@@ -504,7 +523,10 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
     if (results.detection || results.calibration || options.outcomes_only) break;
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
   }
-  if (!options.outcomes_only) results.provenance = gather_provenance(plan, options.out_dir);
+  if (!options.outcomes_only) {
+    results.provenance = gather_provenance(plan, options.out_dir);
+    results.timing = judge_timing(plan, options, sources.read_rank_result, results.provenance);
+  }
   results.summary = summarize_results(results);
   results.summary.runs = static_cast<int>(plan.runs.size());
   results.summary.runs_reused = static_cast<int>(std::ranges::count_if(plan.runs, &PlannedRun::reused));

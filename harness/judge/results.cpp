@@ -6,6 +6,7 @@
 #include "harness/judge/results_fields.h"
 #include "harness/judge/results_growth.h"
 #include "harness/judge/results_learning.h"
+#include "harness/judge/results_timing.h"
 
 namespace lockstep {
 namespace {
@@ -274,6 +275,7 @@ std::string results_to_json(const Results& r) {
     if (scale) document["verdicts"][i]["noise_scale"] = noise_scale_to_json(*scale);
   }
   if (!r.growth.empty()) document["growth"] = list(r.growth, growth_to_json);
+  if (r.timing) document["timing"] = timing_to_json(*r.timing);
   if (r.detection) document["detection"] = detection(*r.detection);
   if (r.calibration) document["calibration"] = calibration_to_json(*r.calibration);
   // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.

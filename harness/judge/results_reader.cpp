@@ -7,6 +7,7 @@
 #include "harness/judge/results_fields.h"
 #include "harness/judge/results_growth.h"
 #include "harness/judge/results_learning.h"
+#include "harness/judge/results_timing.h"
 
 namespace lockstep {
 namespace {
@@ -349,6 +350,7 @@ Results read_document(const Json& j) {
   r.provenance = read_rows(j.at("provenance"));
   r.rerun = text(j, "rerun");
   if (j.contains("growth")) r.growth = read_list(j.at("growth"), growth_from_json);
+  if (j.contains("timing")) r.timing = timing_from_json(j.at("timing"));
   if (j.contains("detection")) r.detection = read_detection(j.at("detection"));
   if (j.contains("calibration")) r.calibration = calibration_from_json(j.at("calibration"));
   return r;

@@ -360,6 +360,13 @@ int code_of(const CellResult& cell) {
   return 3;
 }
 
+/// Every layout is timed equally often: where one has fewer runs than another, some have failed.
+bool lacks_timed_runs(const Timing& timing) {
+  if (timing.rows.empty()) return false;
+  const auto [fewest, most] = std::ranges::minmax(timing.rows, {}, &TimingRow::runs);
+  return fewest.runs == 0 || fewest.runs < most.runs;
+}
+
 int exit_code(const Results& results, bool margin_refused) {
   if (results.cells.empty()) return 6;
   std::vector<int> occurred;
@@ -367,6 +374,7 @@ int exit_code(const Results& results, bool margin_refused) {
   for (const ClaimResult& claim : results.claims) {
     if (!claim.as_expected) occurred.push_back(claim.state == ClaimState::undecided ? 5 : 1);
   }
+  if (results.timing && lacks_timed_runs(*results.timing)) occurred.push_back(3);
   if (margin_refused) occurred.push_back(2);
   for (int code : std::array{7, 2, 3, 4, 1, 5}) {
     if (std::ranges::find(occurred, code) != occurred.end()) return code;

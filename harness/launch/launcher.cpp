@@ -148,6 +148,7 @@ void Launch::start(std::size_t job) {
   command.world_size = run.config.layout.world_size;
   command.processes = processes_of(run.config);
   command.command_started = options_.command_started;
+  command.executed = run.config.process_start == ProcessStart::executed;
   parent_->send(command);
 }
 

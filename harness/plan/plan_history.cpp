@@ -161,6 +161,11 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
       }
     }
   }
+  for (PlannedRun& run : runs) {
+    if (!run.exclusive) continue;
+    run.reused = false;
+    run.why = "is timed: what another day gave is never reused";
+  }
   for (std::size_t i = 0; i < runs.size(); ++i) {
     runs[i].estimate_s = known[i];
     if (known[i] > 0) continue;

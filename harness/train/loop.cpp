@@ -4,10 +4,17 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <utility>
 
+#include "harness/comm/tensor_view.h"
+#include "harness/data/hashing.h"
 #include "harness/train/kept.h"
 #include "harness/train/perturb.h"
+#include "harness/train/prefetch.h"
 #include "harness/train/step.h"
+#include "harness/train/step_meter.h"
 #include "harness/train/update.h"
 
 namespace lockstep {
@@ -51,6 +58,32 @@ void evaluate(const RankContext& context, Evaluation kind, int64_t step, RankRes
   }
 }
 
+/// A thread that deals the coming steps' rows, or none.
+std::unique_ptr<Prefetcher> make_prefetcher(const RankContext& context, int64_t end) {
+  const RunConfig& config = *context.config;
+  if (config.data.prefetch <= 0) {
+    return nullptr;
+  }
+  const auto deal = [&context](int64_t step) {
+    DealtRows rows;
+    rows.ids = context.rows_ahead(step, context.rank);
+    rows.prepared = context.task->prepare_rows(rows.ids);
+    return rows;
+  };
+  return std::make_unique<Prefetcher>(Prefetcher::Options{config.data.prefetch, end, config.timeout_s}, deal);
+}
+
+/// Fingerprints of all parameters, folded in their order.
+std::string hash_of(const ParameterList& parameters) {
+  uint64_t hash = 0;
+  for (const at::Tensor& parameter : parameters.tensors) {
+    hash = keyed(hash, tensor_stats(view_of(parameter)).hash);
+  }
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
+
 void add_to_curves(RankResult& result, int64_t step, const TracedStep::Outcome& outcome, double rate) {
   const auto add = [&](const std::string& name, double value) {
     result.curves[name].steps.push_back(step);
@@ -92,8 +125,10 @@ void train(const RankContext& context, RankResult& result) {
   broadcast_parameters(context);
   TracedStep traced(context);
   Update update(context);
+  StepMeter meter(context.meter);
+  const std::unique_ptr<Prefetcher> prefetcher = make_prefetcher(context, end);
   for (int64_t step = 0; step < end; ++step) {
-    const double began = context.now_s();
+    meter.begin(context.now_s());
     if (context.mutant != nullptr) {
       context.mutant->before_step(step);
     }
@@ -103,12 +138,18 @@ void train(const RankContext& context, RankResult& result) {
       update.snapshot();
     }
     TracedStep::Options options;
-    options.ids = context.rows(step);
+    if (prefetcher != nullptr) {
+      DealtRows dealt = prefetcher->next();
+      options.ids = context.rows(step, std::move(dealt.ids));
+      options.prepared = std::move(dealt.prepared);
+    } else {
+      options.ids = context.rows(step);
+    }
     options.learning_rate = update.learning_rate(step);
     const TracedStep::Outcome outcome = traced.run(step, options);
     update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()),
                  Keep::by_level);
-    result.train_seconds += context.now_s() - began;
+    meter.end(context.now_s(), result);
     result.steps_done = step + 1;
     result.activation_bytes = std::max(result.activation_bytes, static_cast<double>(outcome.kept_bytes));
     note_resident(context, step + 1, end, result);
@@ -120,6 +161,11 @@ void train(const RankContext& context, RankResult& result) {
     }
     context.trace->end_step();
     context.beat(step + 1, "train");
+  }
+  meter.fill(result);
+  result.parameters_hash = hash_of(context.task->parameters());
+  for (const at::Tensor& parameter : context.task->parameters().tensors) {
+    result.weight_bytes += static_cast<double>(parameter.nbytes());
   }
 }
 

@@ -109,6 +109,7 @@ std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options&
       pass.input.ids.assign(options.ids.begin() + begin, options.ids.begin() + begin + rows);
       pass.input.step_ids = options.ids;
       pass.input.places = options.places;
+      pass.input.prepared = options.prepared;
       pass.input.micro_step = micro;
       pass.input.first_row = first;
       pass.input.end_row = std::min(rows, first + part);

@@ -22,6 +22,7 @@ class TracedStep {
     std::vector<int64_t> places = {};  ///< as StepInput's
     double learning_rate = 0;
     int64_t rows_a_part = 0;  ///< > 0: forward and backward over so many rows at a time (one process alone)
+    std::shared_ptr<const PreparedRows> prepared = {};  ///< as StepInput's
   };
   struct Outcome {
     double loss = 0;
