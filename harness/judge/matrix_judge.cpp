@@ -21,6 +21,7 @@
 #include "harness/judge/outcome.h"
 #include "harness/judge/paired_curves.h"
 #include "harness/judge/parallel.h"
+#include "harness/judge/planned_arms.h"
 #include "harness/judge/sequential.h"
 #include "harness/judge/stats.h"
 #include "harness/judge/summary.h"
@@ -37,18 +38,10 @@ Failure judge_failure(std::string kind, const std::string& run, std::string mess
   return failure;
 }
 
-/// One seed of a cell and of its reference; null where the plan has no such run.
-struct SeedPair {
-  int64_t seed = 0;
-  const PlannedRun* cell = nullptr;
-  const PlannedRun* reference = nullptr;
-};
-
 class MatrixJudge {
  public:
   MatrixJudge(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources)
-      : plan_(plan), options_(options), sources_(sources), evidence_(plan.runs.size()) {
-    for (const Cell& cell : plan.matrix.cells) cell_hashes_.emplace(cell.name, config_hash(cell.config));
+      : plan_(plan), arms_(plan), options_(options), sources_(sources), evidence_(plan.runs.size()) {
     for (std::size_t i = 0; i < plan.runs.size(); ++i) index_.emplace(plan.runs[i].id, i);
     parallel_for(plan.runs.size(), options.jobs, [&](std::size_t i) {
       const PlannedRun& run = plan_.runs[i];
@@ -71,9 +64,6 @@ class MatrixJudge {
  private:
   std::string dir_of(const PlannedRun& run) const { return options_.out_dir + "/runs/" + run.id; }
   const RunEvidence& evidence_of(const PlannedRun& run) const { return evidence_[index_.at(run.id)]; }
-  std::vector<SeedPair> pair_seeds(const Cell& cell) const;
-  const PlannedRun* single_run(const Cell& cell, RunRole role) const;
-  std::vector<const PlannedRun*> forced_runs(const Cell& cell) const;
   std::optional<Failure> find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const;
   void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
@@ -85,78 +75,20 @@ class MatrixJudge {
   std::vector<CurveBand> bands_of(const std::vector<const PlannedRun*>& runs) const;
 
   const Plan& plan_;
+  const PlannedArms arms_;
   const JudgeOptions& options_;
   const EvidenceSources& sources_;
   std::vector<RunEvidence> evidence_;  ///< of plan_.runs
   std::unordered_map<std::string, std::size_t> index_;
-  std::unordered_map<std::string, std::string> cell_hashes_;  ///< by name
 };
-
-std::vector<SeedPair> MatrixJudge::pair_seeds(const Cell& cell) const {
-  // A plan holds each distinct run once: a seed of a cell that equals its reference's is found by its hash.
-  auto by_hash = [&](RunConfig config, int64_t seed) -> const PlannedRun* {
-    config.seed = seed;
-    const std::string hash = config_hash(config);
-    const auto found = std::ranges::find_if(plan_.runs, [&](const PlannedRun& run) {
-      return run.hash == hash && (run.role == RunRole::cell || run.role == RunRole::reference);
-    });
-    return found == plan_.runs.end() ? nullptr : &*found;
-  };
-  std::vector<SeedPair> pairs;
-  for (int64_t seed : seeds_of(plan_.matrix, cell)) {
-    SeedPair pair{seed, find_run(plan_, cell.name, RunRole::cell, seed),
-                  find_run(plan_, cell.reference_name, RunRole::reference, seed)};
-    // The gradients at the reference's weights are all that a certificate needs of a cell.
-    if (plan_.matrix.question == Question::certificate || !plan_.matrix.replay.empty()) {
-      pair.cell = single_run(cell, RunRole::forced_cell);
-    } else if (!pair.cell) {
-      pair.cell = by_hash(cell.config, seed);
-    }
-    if (!plan_.matrix.replay.empty()) {
-      pair.reference = find_run(plan_, cell.reference_name, RunRole::forced_reference, seed);
-    } else if (!pair.reference) {
-      pair.reference = by_hash(cell.reference, seed);
-    }
-    pairs.push_back(pair);
-  }
-  return pairs;
-}
-
-/// The certifying or forced run of a cell, or of another cell of equal config in whose name it is planned;
-/// null if none.
-const PlannedRun* MatrixJudge::single_run(const Cell& cell, RunRole role) const {
-  if (const PlannedRun* run = find_run(plan_, cell.name, role, cell.config.seed)) return run;
-  for (const Cell& other : plan_.matrix.cells) {
-    if (other.name == cell.name || cell_hashes_.at(other.name) != cell_hashes_.at(cell.name)) continue;
-    if (const PlannedRun* run = find_run(plan_, other.name, role, cell.config.seed)) return run;
-  }
-  return nullptr;
-}
-
-/// The forced run of the cell, then those of the reference at whose snapshots it was taken; empty if none is
-/// planned.
-std::vector<const PlannedRun*> MatrixJudge::forced_runs(const Cell& cell) const {
-  std::vector<const PlannedRun*> runs;
-  const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
-  if (!forced_cell) return runs;
-  runs.push_back(forced_cell);
-  for (const PlannedRun& run : plan_.runs) {
-    const bool of_reference = run.role == RunRole::forced_reference || run.role == RunRole::forced_repeat;
-    if (of_reference && run.config.forced.from == forced_cell->config.forced.from &&
-        run.config.layout == cell.reference.layout) {
-      runs.push_back(&run);
-    }
-  }
-  return runs;
-}
 
 std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const {
   std::vector<const PlannedRun*> needed;
   for (const SeedPair& pair : pairs) needed.push_back(pair.cell);
   for (const SeedPair& pair : pairs) needed.push_back(pair.reference);
-  const std::vector<const PlannedRun*> forced = forced_runs(cell);
+  const std::vector<const PlannedRun*> forced = arms_.forced_runs(cell);
   needed.insert(needed.end(), forced.begin(), forced.end());
-  if (const PlannedRun* real = single_run(cell, RunRole::certify)) needed.push_back(real);
+  if (const PlannedRun* real = arms_.single_run(cell, RunRole::certify)) needed.push_back(real);
   if (pairs.empty()) return judge_failure("lost", "", cell.name + ": the matrix has no seed");
   // An interruption says least: what else went wrong comes before it.
   const Failure* first = nullptr;
@@ -254,7 +186,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
     judge_untraced(first, result);
     return;
   }
-  const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
+  const PlannedRun* forced_cell = arms_.single_run(cell, RunRole::forced_cell);
   if (forced_cell) {
     try {
       result.mechanism = judge_forced_runs(*forced_cell, first);
@@ -281,7 +213,7 @@ void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPa
                                       CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
   if (cell.noise) return;
-  const PlannedRun* real = single_run(cell, RunRole::certify);
+  const PlannedRun* real = arms_.single_run(cell, RunRole::certify);
   const PlannedRun* first = pairs.empty() ? nullptr : pairs.front().cell;
   const bool stands_in =
       first && first->config.ranks == RankKind::emulated && first->config.layout.world_size > 1;
@@ -368,7 +300,7 @@ void apply_certification_divergence(CellResult& result) {
 }
 
 CellResult MatrixJudge::judge_cell(const Cell& cell) const {
-  const std::vector<SeedPair> pairs = pair_seeds(cell);
+  const std::vector<SeedPair> pairs = arms_.pair_seeds(cell);
   CellResult result;
   result.scenario = cell.name;
   result.reference = cell.reference_name;
@@ -424,7 +356,7 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   result.config = config_rows(cell.reference);
   std::vector<const PlannedRun*> runs;
   std::map<std::string, std::vector<double>> values;
-  for (const SeedPair& pair : pair_seeds(cell)) {
+  for (const SeedPair& pair : arms_.pair_seeds(cell)) {
     if (!pair.reference || evidence_of(*pair.reference).failure) continue;
     runs.push_back(pair.reference);
     for (const auto& [metric, value] : evidence_of(*pair.reference).metrics) {
@@ -452,7 +384,7 @@ std::vector<ClaimResult> MatrixJudge::judge_claims(const Results& results) const
       arm.seeds.emplace(seed, &evidence_of(*run));
       arm.dirs.emplace(seed, dir_of(*run));
     };
-    for (const SeedPair& pair : pair_seeds(cell)) {
+    for (const SeedPair& pair : arms_.pair_seeds(cell)) {
       add(own, pair.seed, pair.cell);
       add(reference, pair.seed, pair.reference);
     }
@@ -464,13 +396,13 @@ std::vector<ClaimResult> MatrixJudge::judge_claims(const Results& results) const
 
 std::vector<const RunEvidence*> MatrixJudge::runs_of(const Cell& cell) const {
   std::vector<const RunEvidence*> runs;
-  for (const SeedPair& pair : pair_seeds(cell))
+  for (const SeedPair& pair : arms_.pair_seeds(cell))
     runs.push_back(pair.cell ? &evidence_of(*pair.cell) : nullptr);
   return runs;
 }
 
 double MatrixJudge::loss_gap(const Cell& cell) const {
-  const SeedPair pair = pair_seeds(cell).front();
+  const SeedPair pair = arms_.pair_seeds(cell).front();
   if (!pair.cell || !pair.reference) return std::numeric_limits<double>::infinity();
   const RunEvidence &own = evidence_of(*pair.cell), &reference = evidence_of(*pair.reference);
   const auto a = reference.curves.find("loss"), b = own.curves.find("loss");
