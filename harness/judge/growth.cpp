@@ -376,7 +376,8 @@ std::vector<Growth> judge_growth(const Matrix& matrix, const std::vector<CellRes
     const bool grows = first.reference.layout.global_batch() < first.config.layout.global_batch();
     const bool scaled =
         std::ranges::any_of(arms, [](const Arm& arm) { return arm.cell->config.lr_rule != LrRule::none; });
-    if (grows || scaled) all.push_back(judge_group(arms, matrix.primary));
+    const bool judged = std::ranges::any_of(arms, [](const Arm& arm) { return !arm.difference.empty(); });
+    if ((grows || scaled) && judged) all.push_back(judge_group(arms, matrix.primary));
   }
   return all;
 }

@@ -225,6 +225,8 @@ TEST(Growth, ACellThatFailedIsListedAndTakesNoPart) {
   EXPECT_EQ(g.best, "sqrt");
   EXPECT_EQ(g.rules[3].verdict, VerdictKind::failed);
   EXPECT_TRUE(std::isnan(g.rules[3].difference.mean));
+  for (CellResult& cell : rules.cells) cell.failure.emplace();
+  EXPECT_THAT(rules.judge(), IsEmpty());
 }
 
 TEST(Growth, PredictsNothingWhereTheObjectiveGrowsWithTheBatch) {
