@@ -230,8 +230,8 @@ TEST(ConvergencePage, MarksARateThatIsNotKept) {
 
 TEST(ConvergenceTerminal, ShowsTheGridFirstWithinAHundredColumns) {
   const std::string text = terminal_table(convergence_results(), false, 0);
-  EXPECT_LT(text.find("With global negatives"), text.find("8x3     = +0.000"));
-  EXPECT_LT(text.find("8x3     = +0.000"), text.find("8x3 local against 1x3"));
+  EXPECT_LT(text.find("With global negatives"), text.find("8x3      = +0.000"));
+  EXPECT_LT(text.find("8x3      = +0.000"), text.find("8x3 local against 1x3"));
   EXPECT_LT(text.find("control 8x3 global"), text.find("A/A pairs"));
   std::istringstream in(text.substr(0, text.find("  8x3 local against 1x3")));
   for (std::string line; std::getline(in, line);) EXPECT_LE(display_width(line), 100) << line;
