@@ -175,7 +175,6 @@ void write_axis(Markup& out, const Forest& forest) {
 }
 
 void write_key(Markup& out, const Forest& forest) {
-  const double level = forest.first ? forest.first->primary.interval.level : 1 - forest.results.primary.alpha;
   const double inner = forest.first ? forest.first->equivalence.level : 1 - 2 * forest.results.primary.alpha;
   const auto glyph = [&](const char* drawing, const std::string& words) {
     out.open("span").open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
@@ -185,11 +184,13 @@ void write_key(Markup& out, const Forest& forest) {
   glyph(
       "<line x1=\"1\" x2=\"33\" y1=\"7\" y2=\"7\" class=\"ci ok\"/><path d=\"M1 2.5v9M33 2.5v9\" class=\"cap "
       "ok\"/>",
-      level_words(level) + " interval");
+      interval_name(forest.results));
   glyph(
       "<line x1=\"4\" x2=\"30\" y1=\"7\" y2=\"7\" class=\"eq ok\"/><circle cx=\"17\" cy=\"7\" r=\"4.3\" "
       "class=\"m ok\"/>",
-      level_words(inner) + " interval: inside the margin is equivalent");
+      interval_name(forest.results) == "interval"
+          ? "the narrower one: inside the margin is equivalent"
+          : level_words(inner) + " interval: inside the margin is equivalent");
   glyph(
       "<circle cx=\"8\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/><circle cx=\"15\" cy=\"7\" r=\"2.6\" "
       "class=\"seed ok\"/>"
@@ -253,8 +254,7 @@ std::string forest_plot(const Results& results) {
   out.element("th", {{"scope", "col"}}, "cell")
       .element("th", {{"scope", "col"}}, "difference, cell − reference");
   out.element("th", {{"scope", "col"}, {"class", "n"}}, "mean");
-  const double level = forest.first ? forest.first->primary.interval.level : 1 - results.primary.alpha;
-  out.element("th", {{"scope", "col"}, {"class", "n"}}, level_words(level) + " interval");
+  out.element("th", {{"scope", "col"}, {"class", "n"}}, interval_name(results));
   out.element("th", {{"scope", "col"}}, "verdict").close().close();
   out.open("tbody");
   const bool groups = has_groups(results);

@@ -148,6 +148,19 @@ std::string difference_and_half(const MetricDifference& difference, int decimals
   return text;
 }
 
+std::string interval_name(const Results& results) {
+  double level = 1 - results.primary.alpha;
+  bool first = true;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.outcome || cell.anchor) continue;
+    const double own = cell.outcome->primary.interval.level;
+    if (!first && std::abs(own - level) > 1e-9) return "interval";
+    level = own;
+    first = false;
+  }
+  return level_words(level) + " interval";
+}
+
 std::string setting_words(const std::string& key, const std::string& value) {
   if (key == "negatives") return name_words(value) + " negatives";
   return clean_line(key) + " " + name_words(value);

@@ -37,6 +37,9 @@ bool is_judged(const CellResult& cell);
 /// "24-way accuracy" values in the digits that the margin needs: "−0.094 ± 0.020".
 std::string difference_and_half(const MetricDifference& difference, int decimals);
 
+/// "95 % interval"; "interval" where cells have levels of their own, as looks have.
+std::string interval_name(const Results& results);
+
 /// "global negatives" of negatives and global, "lr_rule sqrt" of other keys.
 std::string setting_words(const std::string& key, const std::string& value);
 

@@ -30,9 +30,9 @@ std::string place_words(const CellResult* cell, int decimals) {
 
 std::string caption(const Results& results, const AnswerGrid& grid) {
   return fmt::format(
-      "{}, difference to {} ± half of the {} interval; margin ± {:g}; = equivalent, ≠ divergent, ? undecided",
-      metric_words(results.primary.metric), held_against(results, grid),
-      level_words(1 - results.primary.alpha), results.primary.margin);
+      "{}, difference to {} ± half of the {}; margin ± {:g}; = equivalent, ≠ divergent, ? undecided",
+      metric_words(results.primary.metric), held_against(results, grid), interval_name(results),
+      results.primary.margin);
 }
 
 std::string table_of(const AnswerGrid& grid, int decimals, int width) {

@@ -170,6 +170,7 @@ std::string cost_words(const Timing& timing) {
     for (const TimingRow& row : timing.rows) {
       if (row.group == group && (!widest || row.layout.world_size > widest->layout.world_size)) widest = &row;
     }
+    if (!std::isfinite(widest->speed_up) || !std::isfinite(widest->communication_share)) continue;
     text += fmt::format(
         "{}At {}, {} ranks give {:.2f} times the rows a second of one, {:.0f} % of a step is "
         "communication.",

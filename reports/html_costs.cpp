@@ -28,6 +28,10 @@ std::string size_words(double bytes) {
   return fmt::format("{:.1f} MiB", bytes / 1024 / 1024);
 }
 
+std::string figure(double value, int decimals, std::string_view unit = "") {
+  return std::isfinite(value) ? fmt::format("{:.{}f}{}", value, decimals, unit) : "—";
+}
+
 std::string layout_words(const Layout& layout) {
   return fmt::format("{}x{}", layout.world_size, layout.rows_per_rank);
 }
@@ -58,7 +62,7 @@ std::string speed_plot(const Timing& timing) {
   Markup out;
   std::string description;
   for (const TimingRow& row : timing.rows)
-    description += fmt::format("{} {}: {:.2f}. ", row.group, layout_words(row.layout), row.speed_up);
+    description += fmt::format("{} {}: {}. ", row.group, layout_words(row.layout), figure(row.speed_up, 2));
   open_chart(out, chart, "Speed-up by the number of ranks", description);
   draw_y_axis(out, chart, numbered(nice_ticks(0, chart.y.high, 6)));
   draw_bounds(out, chart, timing, most);
@@ -133,9 +137,9 @@ void write_rows(Markup& out, const Timing& timing, const std::string& group) {
     out.element("td", {{"class", "n"}},
                 fmt::format("{}, {}", compact_number(1000 * row.interval.low),
                             compact_number(1000 * row.interval.high)));
-    out.element("td", {{"class", "n"}}, fmt::format("{:.0f}", row.rows_per_second));
-    out.element("td", {{"class", "n"}}, fmt::format("{:.2f}", row.speed_up));
-    out.element("td", {{"class", "n"}}, fmt::format("{:.0f} %", 100 * row.efficiency));
+    out.element("td", {{"class", "n"}}, figure(row.rows_per_second, 0));
+    out.element("td", {{"class", "n"}}, figure(row.speed_up, 2));
+    out.element("td", {{"class", "n"}}, figure(100 * row.efficiency, 0, " %"));
     write_share(out, row.communication_share);
     for (const double bytes : {row.bytes, row.activation_bytes, row.weight_bytes})
       out.element("td", {{"class", "n"}}, size_words(bytes));

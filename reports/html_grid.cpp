@@ -100,19 +100,18 @@ void write_grid(Markup& out, const Page& page) {
   const Results& results = page.results;
   const int decimals = decimals_for(results.primary.margin);
   const std::string against = held_against(results, *grid);
-  const auto level = level_words(1 - results.primary.alpha);
   open_section(
       out, "grid",
       grid->row_axis == "layout" ? "Which layouts train the same as " + against + "?"
                                  : "Which cells train the same as " + against + "?",
       fmt::format(
-          "Difference of {} after {}, mean of paired seeds ± half of the {} interval. The bar shows that "
+          "Difference of {} after {}, mean of paired seeds ± half of the {}. The bar shows that "
           "interval against the margin of ± {:g}, the band in the middle; the drawing ends at {:g} margins. "
           "Each cell is "
           "held "
           "against its own reference: same seeds, same samples.",
-          metric_words(results.primary.metric), counted(results.steps, "step"), level, results.primary.margin,
-          kReach));
+          metric_words(results.primary.metric), counted(results.steps, "step"), interval_name(results),
+          results.primary.margin, kReach));
   out.open("div", {{"class", "scroll"}}).open("table", {{"class", "answer"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, clean_line(grid->row_axis));
   for (const std::string& column : grid->columns)

@@ -117,7 +117,7 @@ void draw_rules(Markup& out, const Chart& chart, const Growth& g) {
     // Of two rules side by side the left one has its name at the left.
     const bool left = places[i] < rule.exponent;
     const std::string weight = rule.cell == g.best || rule.rule == g.best ? " strong" : "";
-    text(out, (left ? "lab end" : "lab") + weight, left ? x - 9 : x + 9, chart.y(rule.difference.mean) + 4,
+    text(out, (left ? "lab end" : "lab") + weight, left ? x - 9 : x + 9, chart.y(rule.difference.mean) - 8,
          clean_line(rule.rule));
   }
 }
