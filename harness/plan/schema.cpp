@@ -193,7 +193,7 @@ std::string config_schema() {
   Json derived = Json::array();
   for (const Question question : {Question::mechanism, Question::outcome, Question::certificate,
                                   Question::detection, Question::claims, Question::calibration}) {
-    if (derives_reference(question)) derived.push_back(name_of(question));
+    if (derives_reference(question) || question == Question::calibration) derived.push_back(name_of(question));
   }
   schema["anyOf"] = {{{"required", {"reference"}}},
                      {{"required", {"question"}}, {"properties", {{"question", {{"enum", derived}}}}}}};
