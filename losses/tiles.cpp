@@ -149,7 +149,8 @@ at::Tensor block_energies(const LossInput& input, const EncodedRows& rows, const
   variable_list inputs = rows.tensors;
   inputs.push_back(action_ND);
   for (const at::Tensor& parameter : input.model.head_parameters()) {
-    inputs.push_back(parameter);
+    // One node a parameter keeps the order in which gradients become ready: see losses/recomputed.h.
+    inputs.push_back(parameter.view_as(parameter));
   }
   return in_loss_precision(TiledEnergies::apply(holder_of(std::move(job)), at::TensorList(inputs)));
 }

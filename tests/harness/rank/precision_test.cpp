@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Kept{"float64", [](RunConfig& c) { c.precision = Precision::float64; }}),
     [](const testing::TestParamInfo<Kept>& info) { return std::string(info.param.name); });
 
-TEST(ActivationBytes, AreExactAndCheckpointingKeepsAThirdOrLess) {
+TEST(ActivationBytes, AreExactAndCheckpointingKeepsATenthOrLess) {
   const support::TempFolder folder;
   RunConfig config = several_buckets({1, 24}, Negatives::global);
   config.steps = 2;
@@ -82,7 +82,7 @@ TEST(ActivationBytes, AreExactAndCheckpointingKeepsAThirdOrLess) {
   EXPECT_EQ(result_of(mini_run(folder.path(), "twice", config)).activation_bytes, kept);
   config.activation_checkpointing = true;
   const double again = result_of(mini_run(folder.path(), "again", config)).activation_bytes;
-  EXPECT_LT(3 * again, kept) << again << " of " << kept << " bytes";
+  EXPECT_LT(10 * again, kept) << again << " of " << kept << " bytes";
 }
 
 TEST(ResidentBytes, AreSaidAtTheFirstTenthAndAtTheEnd) {
@@ -219,12 +219,16 @@ TEST(AdamSqrt, RealRanksEqualEmulatedOnesAndTheRuleActs) {
 
 TEST(Checkpointing, MutantsOfThePiecesActAndEnd) {
   const support::TempFolder folder;
-  for (const char* name : {"context_detached", "candidates_detached", "dropout_not_replayed", "dropout_off",
-                           "head_counted_twice", "padding_unmasked", "temperature_detached"}) {
+  for (const std::string name :
+       {"context_detached", "candidates_detached", "dropout_not_replayed", "dropout_off",
+        "head_counted_twice", "gather_without_gradient", "temperature_detached"}) {
     RunConfig config = several_buckets({3, 4}, Negatives::global);
     config.steps = 3;
     config.activation_checkpointing = true;
-    const std::string clean = mini_run(folder.path(), std::string(name) + "-clean", config);
+    if (name == "head_counted_twice" || name == "gather_without_gradient") {
+      config.dropout = 0;  // they take energies of all ranks' rows, for which a rank has no streams
+    }
+    const std::string clean = mini_run(folder.path(), name + "-clean", config);
     config.mutant.name = name;
     config.mutant.step = 1;
     const std::string run = mini_run(folder.path(), name, config);
