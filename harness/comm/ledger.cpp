@@ -110,7 +110,7 @@ class ReductionWait {
     });
   }
 
-  const std::shared_ptr<State> state_;                                ///< hooks may outlive this object
+  const std::shared_ptr<State> state_;                                   ///< hooks may outlive this object
   std::vector<c10::intrusive_ptr<torch::autograd::Node>> accumulators_;  ///< that nothing else may keep alive
 };
 

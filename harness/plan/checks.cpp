@@ -362,7 +362,7 @@ void check_matrix(const MatrixSource& source, const std::vector<Cell>& cells, Pr
   if (!cells.empty()) {
     Matrix matrix = source.matrix;
     matrix.cells = {cells.front()};
-    for (const Layout& layout : timed_layouts(matrix)) {
+    for (const Layout& layout : matrix.timing.layouts) {
       timed.emplace_back();
       timed.back().name = timing_name(layout);
       timed.back().config = timing_config(matrix, layout);

@@ -2,17 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace lockstep {
-
-std::vector<Layout> timed_layouts(const Matrix& matrix) {
-  std::vector<Layout> layouts;
-  for (const Layout& layout : matrix.timing.layouts) {
-    if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) layouts.push_back(layout);
-  }
-  return layouts;
-}
 
 RunConfig timing_config(const Matrix& matrix, const Layout& layout) {
   RunConfig config = matrix.cells.empty() ? RunConfig{} : matrix.cells.front().reference;
@@ -40,7 +30,7 @@ std::string timing_name(const Layout& layout) {
 std::vector<PlannedRun> timing_runs(const Matrix& matrix) {
   std::vector<PlannedRun> runs;
   for (int repeat = 0; repeat < matrix.timing.repeats; ++repeat) {
-    for (const Layout& layout : timed_layouts(matrix)) {
+    for (const Layout& layout : matrix.timing.layouts) {
       PlannedRun run;
       run.role = RunRole::timing;
       run.cell = timing_name(layout);

@@ -8,9 +8,6 @@
 
 namespace lockstep {
 
-/// The matrix's timed layouts, each once, in their order.
-std::vector<Layout> timed_layouts(const Matrix& matrix);
-
 /// The config of a timed run: the first cell's reference at this layout, on real ranks, with no trace, no
 /// fault, no schedule and no evaluation but the last.
 RunConfig timing_config(const Matrix& matrix, const Layout& layout);
