@@ -149,7 +149,6 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
     rate.seconds += done->seconds;
     rate.steps += static_cast<double>(steps_to_run(run.config));
     run.why = difference(*done, run, (folder / run.id).string(), identity);
-    if (run.exclusive && run.why.empty()) run.why = "it measures time, which is never reused";
     run.reused = run.why.empty();
     if (run.reused) run.why = "finished with the same config, build, LibTorch, instruction set and data";
     // References stand before what needs them, so one pass carries a rerun on.
@@ -164,7 +163,7 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
   for (PlannedRun& run : runs) {
     if (!run.exclusive) continue;
     run.reused = false;
-    run.why = "is timed: what another day gave is never reused";
+    run.why = "it measures time, which is never reused";
   }
   for (std::size_t i = 0; i < runs.size(); ++i) {
     runs[i].estimate_s = known[i];
