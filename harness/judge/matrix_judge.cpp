@@ -68,6 +68,7 @@ class MatrixJudge {
   void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
   void judge_untraced(const SeedPair& first, CellResult& result) const;
+  Mechanism compare_free(const SeedPair& pair) const;
   Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
   void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
@@ -180,6 +181,16 @@ void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) cons
   }
 }
 
+/// Of the runs that trained freely.
+Mechanism MatrixJudge::compare_free(const SeedPair& pair) const {
+  return sources_.compare_runs({dir_of(*pair.reference),
+                                dir_of(*pair.cell),
+                                {},
+                                plan_.matrix.band,
+                                &pair.reference->config,
+                                &pair.cell->config});
+}
+
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
   if (!first.cell || !first.reference) return;
   if (first.cell->config.trace == TraceLevel::off || first.reference->config.trace == TraceLevel::off) {
@@ -189,6 +200,12 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   const PlannedRun* forced_cell = arms_.single_run(cell, RunRole::forced_cell);
   if (forced_cell) {
     try {
+      // One layout may give one's very bits: only where it does not is there need of a band.
+      const bool trained = plan_.matrix.question != Question::certificate && plan_.matrix.replay.empty();
+      if (trained && cell.config.layout == cell.reference.layout) {
+        result.mechanism = compare_free(first);
+        if (result.mechanism->verdict == VerdictKind::identical) return;
+      }
       result.mechanism = judge_forced_runs(*forced_cell, first);
       return;
     } catch (const std::runtime_error& error) {
@@ -198,12 +215,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   if (plan_.matrix.question == Question::certificate) return;
   // Also of a run that failed: its trace up to there may say why.
   try {
-    result.mechanism = sources_.compare_runs({dir_of(*first.reference),
-                                              dir_of(*first.cell),
-                                              {},
-                                              plan_.matrix.band,
-                                              &first.reference->config,
-                                              &first.cell->config});
+    result.mechanism = compare_free(first);
   } catch (const std::runtime_error& error) {
     if (!result.failure) result.failure = judge_failure("unreadable", first.cell->id, error.what());
   }
