@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace lockstep {
@@ -81,13 +82,22 @@ Outcome judge_sequentially(const OutcomeInputs& inputs, const SeedsAuto& seeds) 
   OutcomeInputs at_look{inputs.cell, inputs.reference, cell, reference, inputs.primary};
   at_look.primary.alpha = last.alpha_here;
   Outcome outcome = judge_outcome(at_look);
+  // So that p <= alpha says what the look says at its nominal level.
   outcome.alpha = inputs.primary.alpha;
+  for (double* p : {&outcome.p_equivalent, &outcome.p_different, &outcome.p_holm})
+    *p = std::min(1.0, *p * outcome.alpha / last.alpha_here);
   sequential.ended = last.verdict != VerdictKind::inconclusive ? "decided"
                      : last.n == seeds.most                    ? "most seeds"
                                                                : "budget";
   outcome.sentence += looks_sentence(sequential, outcome, planned.size());
   outcome.sequential = std::move(sequential);
   return outcome;
+}
+
+Primary at_last_look(Primary primary, const Outcome& outcome) {
+  if (outcome.sequential && !outcome.sequential->looks.empty())
+    primary.alpha = outcome.sequential->looks.back().alpha_here;
+  return primary;
 }
 
 bool wants_more_seeds(const CellResult& cell, const SeedsAuto& seeds) {

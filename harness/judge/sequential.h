@@ -22,6 +22,10 @@ std::vector<Look> take_looks(std::span<const double> differences, const std::vec
 /// decide are at that look's nominal level, which the sentence says. Throws OutcomeError.
 Outcome judge_sequentially(const OutcomeInputs& inputs, const SeedsAuto& seeds);
 
+/// With the nominal level of the outcome's last look in place of alpha; unchanged where nothing was looked at
+/// often.
+Primary at_last_look(Primary primary, const Outcome& outcome);
+
 /// Is the cell undecided, so that more seeds would be looked at?
 bool wants_more_seeds(const CellResult& cell, const SeedsAuto& seeds);
 

@@ -36,6 +36,7 @@ TEST(Sequential, StopsAtTheFirstLookThatDecides) {
   EXPECT_EQ(outcome.sequential->ended, "decided");
   ASSERT_EQ(outcome.sequential->looks.size(), 1u);
   EXPECT_EQ(outcome.alpha, 0.05);
+  EXPECT_LE(outcome.p_equivalent, outcome.alpha);
   EXPECT_NEAR(outcome.equivalence.level, 1 - 2 * outcome.sequential->looks[0].alpha_here, 1e-12);
   EXPECT_NEAR(outcome.primary.interval.level, 1 - outcome.sequential->looks[0].alpha_here, 1e-12);
   EXPECT_THAT(outcome.sentence, HasSubstr("Look 1 of 8 at the nominal level"));
@@ -53,6 +54,7 @@ TEST(Sequential, AVerdictAtTheFullLevelIsNoneAtALook) {
   ASSERT_EQ(judge_outcome(five.inputs()).verdict, VerdictKind::equivalent);
   const Outcome outcome = judge_sequentially(five.inputs(), kTo40);
   EXPECT_EQ(outcome.verdict, VerdictKind::inconclusive);
+  EXPECT_GT(outcome.p_equivalent, outcome.alpha) << "the level of the look is in p as well";
   EXPECT_EQ(outcome.sequential->ended, "budget");
   EXPECT_THAT(outcome.sentence, HasSubstr("the budget ended before 40 seeds"));
   EXPECT_GT(outcome.seeds_needed, 5);
