@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "reports/grid.h"
+#include "reports/row_plot.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -33,6 +35,7 @@ bool add_curve(std::vector<Curve>& curves, const std::vector<CurveBand>& bands, 
   if (band == bands.end()) return false;
   curve.points = points_of(*band);
   if (curve.points.empty()) return false;
+  for (CurvePoint& point : curve.points) point.step *= curve.rows_a_step;
   curve.last_step = static_cast<int64_t>(curve.points.back().step);
   curves.push_back(std::move(curve));
   return true;
@@ -45,24 +48,54 @@ struct Block {
 
 }  // namespace
 
-std::vector<Curve> curves_of(const Results& results, std::string_view metric) {
+std::vector<CurveGroup> curve_groups(const Results& results) {
+  std::vector<CurveGroup> groups{CurveGroup{}};
+  for (const CellResult& cell : results.cells) {
+    if (!is_judged(cell) || !is_of_grown_batch(results, cell)) continue;
+    const auto same = [&cell](const CurveGroup& group) { return group.reference == cell.reference; };
+    if (std::none_of(groups.begin(), groups.end(), same)) groups.push_back({cell.reference});
+  }
+  return groups;
+}
+
+std::vector<Curve> curves_of(const Results& results, std::string_view metric, const CurveGroup& group) {
   std::vector<Curve> curves;
+  const auto belongs = [&](const CellResult& cell) {
+    return is_judged(cell) && (is_of_grown_batch(results, cell) ? cell.reference : "") == group.reference;
+  };
+  const auto rows = [&group](const auto& config) {
+    return group.by_samples() ? static_cast<double>(global_batch_of(config)) : 1.0;
+  };
   for (const ReferenceResult& reference : results.references) {
-    add_curve(curves, reference.curves, metric, {reference.name, "", "ref", {}, 0, nullptr, ""});
+    const auto only_grown = [&] {
+      bool used = false;
+      for (const CellResult& cell : results.cells) {
+        if (cell.reference != reference.name || !is_judged(cell)) continue;
+        if (!is_of_grown_batch(results, cell)) return false;
+        used = true;
+      }
+      return used;
+    };
+    if (group.by_samples() ? reference.name != group.reference : only_grown()) continue;
+    add_curve(curves, reference.curves, metric,
+              {reference.name, "", "ref", {}, 0, nullptr, "", rows(reference.config)});
   }
   const std::vector<std::string> anchors = cell_anchors(results);
-  for (std::size_t i = 0; i < results.cells.size(); ++i) {
+  std::size_t colour = 0;
+  for (const std::size_t i : row_order(results)) {
     const CellResult& cell = results.cells[i];
+    if (!belongs(cell)) continue;
     const bool parted = cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
                         cell.mechanism->first_divergence;
     add_curve(curves, cell.curves, metric,
               {cell.scenario,
                anchors[i],
-               "c" + std::to_string(i % kColours),
+               "c" + std::to_string(colour++ % kColours),
                {},
                0,
                parted ? &*cell.mechanism->first_divergence : nullptr,
-               cell.reference});
+               cell.reference,
+               rows(cell.config)});
   }
   return curves;
 }

@@ -23,11 +23,22 @@ struct Curve {
   int64_t last_step = 0;
   const Divergence* divergence = nullptr;  ///< of a cell whose mechanism diverged
   std::string reference;                   ///< name of the cell's reference
+  double rows_a_step = 1;                  ///< where the axis counts samples: steps stand times this
   bool is_reference() const { return anchor.empty(); }
 };
 
-/// Curves of one metric: references that have one first, then the cells.
-std::vector<Curve> curves_of(const Results& results, std::string_view metric);
+/// Cells that share an axis: those whose batch grew over one reference are drawn by samples, because their
+/// steps are not its.
+struct CurveGroup {
+  std::string reference;  ///< empty: all cells of their reference's batch, by steps
+  bool by_samples() const { return !reference.empty(); }
+};
+/// The groups that have cells; by steps first.
+std::vector<CurveGroup> curve_groups(const Results& results);
+
+/// Curves of one metric: references that have one first, then the cells. A/A pairs and cells that are their
+/// own reference have none.
+std::vector<Curve> curves_of(const Results& results, std::string_view metric, const CurveGroup& group = {});
 
 /// At most about 3 * `columns` points: of each column the first, smallest, largest and last median, and the
 /// whole band.

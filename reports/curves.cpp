@@ -91,7 +91,8 @@ void make_room(Panel& panel, const CurveFrame& frame, bool small) {
   }
 }
 
-void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes, bool small) {
+void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes, bool small,
+               bool by_samples) {
   const Ticks ys = value_ticks(frame, small);
   const double right = panel.width - panel.right, floor = panel.height - panel.bottom;
   for (const double value : ys.values) {
@@ -118,7 +119,7 @@ void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const A
                 {{"class", "tick mid"},
                  {"x", tenth(panel.left + panel.plot_width() / 2)},
                  {"y", tenth(panel.height - 3)}},
-                "step");
+                by_samples ? "samples" : "step");
   }
   if (frame.chance >= 0 && frame.chance <= frame.high && frame.chance >= frame.low) {
     const std::string y = tenth(panel.top + axes.y(frame.chance));
@@ -137,7 +138,8 @@ void draw_flags(Markup& out, const Panel& panel, const Axes& axes, const std::ve
   const double floor = panel.height - panel.bottom;
   double taken = -1e9;
   for (const auto& [step, parted] : by_step) {
-    const double at = panel.left + axes.x(std::min(static_cast<double>(step), axes.x.high));
+    const double place = static_cast<double>(step) * parted.front()->rows_a_step;
+    const double at = panel.left + axes.x(std::min(place, axes.x.high));
     std::string title = fmt::format("first differ at step {}:", step);
     for (const Curve* curve : parted) title += " " + name_words(curve->name) + ";";
     title.pop_back();
@@ -160,7 +162,9 @@ bool ends_early(const Curve& curve, double common_end) {
 
 std::vector<std::string> label_lines(const Curve& curve, double width, double common_end) {
   std::vector<std::string> lines{""};
-  const std::string name = name_words(curve.name);
+  std::string name = name_words(curve.name);
+  // What all curves of the panel are held against stands above it.
+  if (curve.rows_a_step != 1) name = name.substr(0, name.find(" against "));
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t space = std::min(name.find(' ', begin), name.size());
     const std::string word = name.substr(begin, space - begin);
@@ -225,9 +229,12 @@ std::string chance_text(std::string_view metric) {
 }
 
 void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame, const Results& results,
-                   bool shared) {
+                   bool shared, const CurveGroup& group) {
   const std::size_t seeds = results.seeds.size();
-  out.open("figcaption").element("b", {}, metric_words(metric));
+  out.open("figcaption")
+      .element("b", {},
+               metric_words(metric) +
+                   (group.by_samples() ? ", by samples, against " + name_words(group.reference) : ""));
   std::string text = seeds > 1 ? fmt::format("median and range of {} seeds", seeds) : "one seed";
   if (!shared) text += "; black or white: the reference";
   if (const std::string chance = chance_text(metric); !chance.empty()) text += "; " + chance;
@@ -260,7 +267,8 @@ std::string description_of(const std::vector<const Curve*>& curves) {
   return text;
 }
 
-std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
+std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric,
+                         bool by_samples) {
   Panel panel{580, 320, 44, 60, 10, 46, 180};
   make_room(panel, frame, false);
   std::vector<const Curve*> all;
@@ -273,7 +281,7 @@ std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& fra
   const Axes axes = axes_of(panel, frame);
   Markup out;
   open_panel(out, panel, metric_words(metric) + " by step", description_of(all));
-  draw_axes(out, panel, frame, axes, false);
+  draw_axes(out, panel, frame, axes, false, by_samples);
   open_plot(out, panel);
   for (auto curve = all.rbegin(); curve != all.rend(); ++curve) draw_curve(out, **curve, axes, panel);
   out.close();
@@ -282,8 +290,11 @@ std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& fra
   return out.take();
 }
 
-std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
-  Panel panel{260, 168, 38, 14, 6, 34, 60};
+std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric,
+                         bool by_samples) {
+  // Of many panels each is looked at for its shape; the table behind them holds the numbers.
+  const std::size_t kFew = 12;
+  Panel panel{260, 168, 38, 14, 6, 34, curves.size() > kFew ? 28 : 60};
   make_room(panel, frame, true);
   const Axes axes = axes_of(panel, frame);
   std::map<std::string, std::pair<std::string, const Curve*>> references;
@@ -292,7 +303,8 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
   out.open("svg", {{"class", "defs"}, {"aria-hidden", "true"}}).open("defs");
   for (const Curve& curve : curves) {
     if (!curve.is_reference() || references.contains(curve.name)) continue;
-    const std::string id = fmt::format("ref-{}-{}", slug(metric), references.size());
+    const std::string id =
+        fmt::format("ref-{}{}-{}", slug(metric), by_samples ? "-" + slug(curve.name) : "", references.size());
     references[curve.name] = {id, &curve};
     out.open("g", {{"id", id}});
     draw_curve(out, curve, axes, panel);
@@ -311,7 +323,7 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
         .close();
     open_panel(out, panel, name_words(curve.name) + ": " + metric_words(metric) + " by step",
                description_of(shown));
-    draw_axes(out, panel, frame, axes, true);
+    draw_axes(out, panel, frame, axes, true, by_samples);
     open_plot(out, panel);
     if (reference != references.end()) out.empty("use", {{"href", "#" + reference->second.first}});
     draw_curve(out, curve, axes, panel);
@@ -325,17 +337,20 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
 }  // namespace
 
 std::string curve_panels(const Results& results, std::string_view metric) {
-  const std::vector<Curve> curves = curves_of(results, metric);
-  if (curves.empty()) return "";
-  const auto cells =
-      std::count_if(curves.begin(), curves.end(), [](const Curve& curve) { return !curve.is_reference(); });
-  const CurveFrame frame = frame_of(curves, metric, results.steps);
-  const bool shared = static_cast<std::size_t>(cells) <= kMostShared;
   Markup out;
-  out.open("figure", {{"class", shared ? "panel" : "panels"}});
-  write_caption(out, metric, frame, results, shared);
-  out.raw(shared ? shared_panel(curves, frame, metric) : small_panels(curves, frame, metric));
-  out.raw(curve_table(curves, frame));
+  for (const CurveGroup& group : curve_groups(results)) {
+    const std::vector<Curve> curves = curves_of(results, metric, group);
+    if (curves.empty()) continue;
+    const auto cells =
+        std::count_if(curves.begin(), curves.end(), [](const Curve& curve) { return !curve.is_reference(); });
+    const CurveFrame frame = frame_of(curves, metric, group.by_samples() ? 0 : results.steps);
+    const bool shared = static_cast<std::size_t>(cells) <= kMostShared;
+    out.open("figure", {{"class", shared ? "panel" : "panels"}});
+    write_caption(out, metric, frame, results, shared, group);
+    out.raw(shared ? shared_panel(curves, frame, metric, group.by_samples())
+                   : small_panels(curves, frame, metric, group.by_samples()));
+    out.raw(curve_table(curves, frame)).close();
+  }
   return out.take();
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reports/grid.h"
 #include "reports/numbers.h"
 #include "reports/row_plot.h"
 #include "reports/svg.h"
@@ -16,6 +17,9 @@ namespace {
 /// A difference further out than this many margins would press the margin itself into a hair: it is shown off
 /// scale.
 constexpr double kMostMargins = 16;
+/// The same where many rows are compared at a glance: intervals are to be told apart, outliers only named.
+constexpr double kMostMarginsOfMany = 6;
+constexpr std::size_t kMany = 8;
 
 struct Forest {
   const Results& results;
@@ -34,8 +38,10 @@ void widen(Scale& axis, double value) {
 Forest layout(const Results& results) {
   Forest forest{
       results, results.primary.margin, decimals_for(results.primary.margin), {0, 0, 0, 100}, nullptr};
+  std::size_t rows = 0;
   for (const CellResult& cell : results.cells) {
-    if (!cell.outcome) continue;
+    if (!cell.outcome || cell.anchor) continue;
+    ++rows;
     if (!forest.first) forest.first = &*cell.outcome;
     widen(forest.axis, cell.outcome->primary.mean);
     for (const Interval& interval : {cell.outcome->primary.interval, cell.outcome->equivalence}) {
@@ -46,8 +52,9 @@ Forest layout(const Results& results) {
   }
   Scale& axis = forest.axis;
   if (forest.margin > 0 && std::isfinite(forest.margin)) {
-    axis.low = std::clamp(axis.low, -kMostMargins * forest.margin, -1.6 * forest.margin);
-    axis.high = std::clamp(axis.high, 1.6 * forest.margin, kMostMargins * forest.margin);
+    const double most = (rows > kMany ? kMostMarginsOfMany : kMostMargins) * forest.margin;
+    axis.low = std::clamp(axis.low, -most, -1.6 * forest.margin);
+    axis.high = std::clamp(axis.high, 1.6 * forest.margin, most);
   }
   if (!(axis.high > axis.low)) axis.low = -1, axis.high = 1;
   const double room = 0.045 * (axis.high - axis.low);
@@ -168,7 +175,6 @@ void write_axis(Markup& out, const Forest& forest) {
 }
 
 void write_key(Markup& out, const Forest& forest) {
-  const double level = forest.first ? forest.first->primary.interval.level : 1 - forest.results.primary.alpha;
   const double inner = forest.first ? forest.first->equivalence.level : 1 - 2 * forest.results.primary.alpha;
   const auto glyph = [&](const char* drawing, const std::string& words) {
     out.open("span").open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
@@ -178,11 +184,13 @@ void write_key(Markup& out, const Forest& forest) {
   glyph(
       "<line x1=\"1\" x2=\"33\" y1=\"7\" y2=\"7\" class=\"ci ok\"/><path d=\"M1 2.5v9M33 2.5v9\" class=\"cap "
       "ok\"/>",
-      level_words(level) + " interval");
+      interval_name(forest.results));
   glyph(
       "<line x1=\"4\" x2=\"30\" y1=\"7\" y2=\"7\" class=\"eq ok\"/><circle cx=\"17\" cy=\"7\" r=\"4.3\" "
       "class=\"m ok\"/>",
-      level_words(inner) + " interval: inside the margin is equivalent");
+      interval_name(forest.results) == "interval"
+          ? "the narrower one: inside the margin is equivalent"
+          : level_words(inner) + " interval: inside the margin is equivalent");
   glyph(
       "<circle cx=\"8\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/><circle cx=\"15\" cy=\"7\" r=\"2.6\" "
       "class=\"seed ok\"/>"
@@ -195,22 +203,17 @@ void write_key(Markup& out, const Forest& forest) {
 }
 
 void write_seed_table(Markup& out, const Forest& forest) {
-  out.open("details").element("summary", {},
-                              "Differences of single seeds, with standard deviation and power");
+  out.open("details").element("summary", {}, "Differences of single seeds");
   out.open("div", {{"class", "scroll"}}).open("table", {{"class", "plain"}}).open("thead").open("tr");
-  for (const char* head : {"cell", "n", "sd", "power", "seeds to decide", "difference by seed"}) {
-    out.element("th", {{"scope", "col"}}, head);
-  }
+  for (const char* head : {"cell", "n", "difference by seed"}) out.element("th", {{"scope", "col"}}, head);
   out.close().close().open("tbody");
-  for (const CellResult& cell : forest.results.cells) {
+  for (const std::size_t index : row_order(forest.results)) {
+    const CellResult& cell = forest.results.cells[index];
     if (!cell.outcome) continue;
     const Outcome& o = *cell.outcome;
     out.open("tr")
         .element("th", {{"scope", "row"}}, name_words(cell.scenario))
         .element("td", {{"class", "n"}}, std::to_string(o.n));
-    out.element("td", {{"class", "n"}}, compact_number(o.primary.sd))
-        .element("td", {{"class", "n"}}, compact_number(o.power));
-    out.element("td", {{"class", "n"}}, o.seeds_needed == 0 ? "decided" : std::to_string(o.seeds_needed));
     std::string list;
     for (std::size_t i = 0; i < o.differences.size(); ++i) {
       const std::string seed = i < o.seeds.size() ? std::to_string(o.seeds[i]) : "?";
@@ -219,6 +222,25 @@ void write_seed_table(Markup& out, const Forest& forest) {
     out.element("td", {{"class", "seeds"}}, list).close();
   }
   out.close().close().close().close();
+}
+
+/// What the rows that follow have in common, where the plot has rows of several kinds.
+std::string group_of(const Results& results, const CellResult& cell) {
+  if (cell.noise) return "What noise alone does. The margin was declared, not derived from it.";
+  if (cell.power_control)
+    return "Power controls: had they not come out divergent, nothing above would mean anything.";
+  if (is_of_grown_batch(results, cell)) {
+    return fmt::format("The batch grows, against {} at as many samples.", name_words(cell.reference));
+  }
+  const std::optional<AnswerGrid> grid = grid_of(results);
+  return grid ? "Equal global batch, each against the same at " + held_against(results, *grid) + "."
+              : "Equal global batch.";
+}
+
+bool has_groups(const Results& results) {
+  return std::any_of(results.cells.begin(), results.cells.end(), [&results](const CellResult& cell) {
+    return cell.noise || (!cell.power_control && is_of_grown_batch(results, cell));
+  });
 }
 
 }  // namespace
@@ -232,11 +254,18 @@ std::string forest_plot(const Results& results) {
   out.element("th", {{"scope", "col"}}, "cell")
       .element("th", {{"scope", "col"}}, "difference, cell − reference");
   out.element("th", {{"scope", "col"}, {"class", "n"}}, "mean");
-  const double level = forest.first ? forest.first->primary.interval.level : 1 - results.primary.alpha;
-  out.element("th", {{"scope", "col"}, {"class", "n"}}, level_words(level) + " interval");
+  out.element("th", {{"scope", "col"}, {"class", "n"}}, interval_name(results));
   out.element("th", {{"scope", "col"}}, "verdict").close().close();
   out.open("tbody");
-  for (const std::size_t i : row_order(results)) write_row(out, forest, results.cells[i], anchors[i]);
+  const bool groups = has_groups(results);
+  std::string group;
+  for (const std::size_t i : row_order(results)) {
+    if (const std::string next = group_of(results, results.cells[i]); groups && next != group) {
+      out.open("tr", {{"class", "group"}}).element("td", {{"colspan", "5"}}, next).close();
+      group = next;
+    }
+    write_row(out, forest, results.cells[i], anchors[i]);
+  }
   out.close();
   write_axis(out, forest);
   out.close();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "reports/answers.h"
+#include "reports/headline.h"
 #include "reports/html_parts.h"
 #include "reports/numbers.h"
 #include "reports/svg.h"
@@ -31,6 +32,11 @@ void write_verdict_box(Markup& out, const Results& results) {
   out.open("div", {{"class", std::string("verdict ") + status.css}, {"role", "status"}});
   out.element("span", {{"class", "status"}}, std::string(status.symbol) + " " + status.word);
   out.element("span", {{"class", "detail"}}, status.detail);
+  if (const std::optional<Headline> headline = headline_of(results)) {
+    write_answers(out, *headline);
+    out.close();
+    return;
+  }
   std::vector<std::string> sentences = sentences_of(clean_line(results.summary.sentence));
   if (!sentences.empty()) {
     const bool is_long = sentences.front().size() > kLongSentence;
@@ -50,6 +56,12 @@ void fact(Markup& out, std::string_view term, std::string_view value) {
 void write_facts(Markup& out, const Results& results) {
   const Summary& s = results.summary;
   out.open("dl", {{"class", "facts"}});
+  if (results.calibration) {
+    const auto& rates = results.calibration->rates;
+    const auto kept = std::count_if(rates.begin(), rates.end(), [](const auto& rate) { return rate.enough; });
+    fact(out, "promises kept",
+         fmt::format("{} of {}", kept, counted(static_cast<int64_t>(rates.size()), "rate")));
+  }
   fact(out, results.detection ? "right in all" : "as expected",
        fmt::format("{} of {}", s.as_expected, counted(s.cells, results.detection ? "trial" : "cell")));
   if (s.power_controls > 0) {
@@ -95,12 +107,14 @@ void write_band_plot(Markup& out, const Page& page) {
   out.raw(band_plot(page.results)).close();
 }
 
+/// Where each cell has a panel of its own, all metrics but the primary one are folded.
 void write_curves(Markup& out, const Page& page) {
-  std::vector<std::string> panels;
+  constexpr std::size_t kMany = 8;
+  std::vector<std::pair<std::string, std::string>> panels;
   bool flags = false;
   for (const std::string& metric : curve_metrics(page.results)) {
     if (std::string panel = curve_panels(page.results, metric); !panel.empty())
-      panels.push_back(std::move(panel));
+      panels.emplace_back(metric, std::move(panel));
   }
   for (const CellResult& cell : page.results.cells) {
     flags = flags || (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
@@ -111,9 +125,18 @@ void write_curves(Markup& out, const Page& page) {
                flags ? "Beads under the step axis stand where a cell's numbers first leave its reference's, "
                        "in the cell's colour."
                      : "");
-  out.open("div", {{"class", "two"}});
-  for (const std::string& panel : panels) out.raw(panel);
-  out.close().close();
+  const bool many = page.results.cells.size() > kMany;
+  if (!many) out.open("div", {{"class", "two"}});
+  for (std::size_t i = 0; i < panels.size(); ++i) {
+    const bool folded = many && i > 0;
+    if (folded) out.open("details").element("summary", {}, metric_words(panels[i].first));
+    if (many) out.open("div", {{"class", "two"}});
+    out.raw(panels[i].second);
+    if (many) out.close();
+    if (folded) out.close();
+  }
+  if (!many) out.close();
+  out.close();
 }
 
 }  // namespace
@@ -169,8 +192,17 @@ std::string html_report(const Results& results) {
     if (results.question == Question::mechanism) write_band_plot(out, page);
     write_certificate(out, page);
     write_claims(out, page);
+    write_calibration(out, page);
+    write_grid(out, page);
     if (asks_outcome(results.question) || has_outcome) write_outcome_plot(out, page);
+    write_differences(out, page);
     write_curves(out, page);
+    write_growth(out, page);
+    write_noise_scale(out, page);
+    write_costs(out, page);
+    write_power(out, page);
+    write_looks(out, page);
+    write_targets(out, page);
     write_mechanism(out, page);
     write_signatures(out, page);
     write_certification(out, page);

@@ -47,6 +47,14 @@ void write_metric_row(Markup& out, const MetricDifference& d, const MetricDiffer
   out.element("td", {}, text.empty() ? "no difference shown" : text).close();
 }
 
+/// What could not be compared, where results say so.
+template <typename Judged>
+void write_notes(Markup& out, const Judged& outcome) {
+  if constexpr (requires { outcome.notes; }) {
+    for (const std::string& note : outcome.notes) out.element("p", {{"class", "why"}}, clean_line(note));
+  }
+}
+
 }  // namespace
 
 void write_metrics(Markup& out, const Page& page) {
@@ -74,6 +82,7 @@ void write_metrics(Markup& out, const Page& page) {
     write_verdict(out, cell, outcome.verdict);
     out.close();
     if (!outcome.sentence.empty()) out.element("p", {{"class", "why"}}, outcome.sentence);
+    write_notes(out, outcome);
     open_table(out, "metrics",
                {"metric", ">" + shorten(name_words(cell.reference), 24), ">cell", ">difference",
                 ">" + level_words(outcome.primary.interval.level) + " interval", "reading"});

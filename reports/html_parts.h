@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+struct Headline;
+
 struct Page {
   const Results& results;
   std::vector<std::string> anchors;  ///< of the cells
@@ -33,8 +35,19 @@ void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind);
 void write_detection(Markup& out, const Page& page);    ///< planted faults against what was found
 void write_certificate(Markup& out, const Page& page);  ///< losses by number of ranks
 void write_claims(Markup& out, const Page& page);       ///< claims with their figures
-void write_mechanism(Markup& out, const Page& page);    ///< the ladder, and where each cell first differs
-void write_signatures(Markup& out, const Page& page);   ///< gradients of each cell against its reference's
+/// The headline's sentences and answers, inside the box of the verdict.
+void write_answers(Markup& out, const Headline& headline);
+void write_grid(Markup& out, const Page& page);         ///< two axes against each other
+void write_differences(Markup& out, const Page& page);  ///< paired differences by step
+void write_growth(Markup& out, const Page& page);       ///< rules where the batch grows
+void write_noise_scale(Markup& out, const Page& page);
+void write_costs(Markup& out, const Page& page);  ///< speed-up, communication, memory
+void write_power(Markup& out, const Page& page);  ///< spread, power, seeds needed, estimates
+void write_looks(Markup& out, const Page& page);  ///< seeds added look by look
+void write_targets(Markup& out, const Page& page);
+void write_calibration(Markup& out, const Page& page);
+void write_mechanism(Markup& out, const Page& page);   ///< the ladder, and where each cell first differs
+void write_signatures(Markup& out, const Page& page);  ///< gradients of each cell against its reference's
 void write_certification(Markup& out, const Page& page);
 void write_metrics(Markup& out, const Page& page);
 void write_failures(Markup& out, const Page& page);

@@ -78,8 +78,8 @@ void write_heat_table(Markup& out, const std::vector<ForcedStep>& forced) {
   out.close().close().close();
 }
 
-/// Share of the band by group and forced step, as one map.
-void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced) {
+/// Share of the band by group and forced step, as one map; `brief`: without the signatures.
+void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced, bool brief) {
   out.open("details").element("summary", {}, fmt::format("All {} forced steps", forced.size()));
   out.open("div", {{"class", "scroll"}}).open("table", {{"class", "heat long"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, "share of the band");
@@ -96,9 +96,11 @@ void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced) {
       }
       const double share = share_of_band(*s);
       out.open("td", {{"class", "n " + shade_of(share)}}).text(band_share(share));
-      out.element(
-          "span", {{"class", "sub"}},
-          fmt::format("{} · {} · {}", fixed(s->ratio, 3), fixed(s->cosine, 3), fixed(s->residual, 3)));
+      if (!brief) {
+        out.element(
+            "span", {{"class", "sub"}},
+            fmt::format("{} · {} · {}", fixed(s->ratio, 3), fixed(s->cosine, 3), fixed(s->residual, 3)));
+      }
       out.close();
     }
     out.close();
@@ -107,7 +109,10 @@ void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced) {
   for (const ForcedStep& step : forced)
     out.element("td", {{"class", "n"}}, step.worst_tensor.empty() ? "—" : step.worst_tensor);
   out.close().close().close().close();
-  out.element("p", {{"class", "why"}}, "Below each share: ratio · cosine · residual.").close();
+  out.element("p", {{"class", "why"}},
+              brief ? "Ratio, cosine and residual of each step stand in results.json."
+                    : "Below each share: ratio · cosine · residual.")
+      .close();
 }
 
 void write_legend(Markup& out) {
@@ -124,7 +129,7 @@ void write_legend(Markup& out) {
 }  // namespace
 
 void write_signatures(Markup& out, const Page& page) {
-  constexpr std::size_t kShownOpen = 6;
+  constexpr std::size_t kShownOpen = 6, kFoldAll = 12;
   std::vector<std::size_t> shown;
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
     const CellResult& cell = page.results.cells[i];
@@ -140,7 +145,8 @@ void write_signatures(Markup& out, const Page& page) {
   write_legend(out);
   for (const std::size_t i : shown) {
     const CellResult& cell = page.results.cells[i];
-    const bool folded = shown.size() > kShownOpen && cell.mechanism->verdict != VerdictKind::divergent;
+    const bool folded = shown.size() > kFoldAll ||
+                        (shown.size() > kShownOpen && cell.mechanism->verdict != VerdictKind::divergent);
     const std::string id = "gradients-" + page.anchors[i];
     if (folded) {
       out.open("details", {{"id", id}}).open("summary");
@@ -152,7 +158,8 @@ void write_signatures(Markup& out, const Page& page) {
     out.element("b", {{"class", used <= 1 ? "t-ok" : "t-bad"}}, band_words(used));
     out.close();
     write_heat_table(out, cell.mechanism->forced);
-    if (cell.mechanism->forced.size() > 2) write_all_steps(out, cell.mechanism->forced);
+    if (cell.mechanism->forced.size() > 2)
+      write_all_steps(out, cell.mechanism->forced, shown.size() > kFoldAll);
     if (folded) out.close();
   }
   out.close();

@@ -51,11 +51,19 @@ svg .tick{fill:var(--mut);font-size:11.5px}.mid{text-anchor:middle}.end{text-anc
 .grid{stroke:var(--line)}.tk{stroke:var(--mut);stroke-width:1}.zero{stroke:var(--mut)}.edge{stroke:var(--mut);stroke-dasharray:4 3}.chance{stroke:var(--mut);stroke-dasharray:1.5 4;stroke-width:1.4}
 .margin{fill:var(--inside);shape-rendering:crispEdges}
 .ok{--k:var(--ok)}.bad{--k:var(--bad)}.und{--k:var(--und)}.fail{--k:var(--fail)}.ctl{--k:var(--ctl)}
-.ref{--k:var(--ink)}.c0{--k:var(--c0)}.c1{--k:var(--c1)}.c2{--k:var(--c2)}.c3{--k:var(--c3)}.c4{--k:var(--c4)}.c5{--k:var(--c5)}
+.aa{--k:var(--mut)}.ref{--k:var(--ink)}.c0{--k:var(--c0)}.c1{--k:var(--c1)}.c2{--k:var(--c2)}.c3{--k:var(--c3)}.c4{--k:var(--c4)}.c5{--k:var(--c5)}
 .ci,.cap{stroke:var(--k);stroke-width:1.8}.eq{stroke:var(--k);stroke-width:6.5;stroke-linecap:butt;opacity:.55}
 .m{fill:var(--k);stroke:var(--bg);stroke-width:1.4}.seed{fill:var(--k);opacity:.42}
 .line{fill:none;stroke:var(--k);stroke-width:2;stroke-linejoin:round}.ref.line{stroke-width:2.4}.band{fill:var(--k);opacity:.13}
 .c1.line{stroke-dasharray:7 3}.c2.line{stroke-dasharray:2 2.5}.c3.line{stroke-dasharray:9 3 2 3}.c4.line{stroke-dasharray:5 2 1.5 2 1.5 2}.c5.line{stroke-dasharray:12 4}
+.hollow{fill:var(--bg);stroke:var(--k);stroke-width:2}.dashed.line,.dashed.ref.line{stroke-dasharray:5 4;stroke-width:1.4}.band.strong{opacity:.22}.lab.strong{font-weight:700}.predicted{fill:var(--h2)}
+.answer{table-layout:fixed;min-width:460px;margin:10px 0 0;border-spacing:5px;border-collapse:separate}.answer th,.answer td{border:0;padding:7px 10px 8px;vertical-align:top}.answer th:first-child{width:4.6em;padding-left:0}.answer tbody th{vertical-align:middle;font-size:15px}.answer td{border-radius:7px;background:var(--card);line-height:1.35}
+.answer td a{text-decoration:none}.answer .figure{display:block;font-size:13px}.answer .none{color:var(--mut);text-align:center;vertical-align:middle}.answer .a-ok{background:var(--okbg)}.answer .a-bad{background:var(--badbg)}.answer .a-und{background:var(--undbg)}.answer .a-fail{background:var(--failbg)}
+.mini{display:block;width:100%;height:20px;margin-top:5px;overflow:hidden}.mini .zero{opacity:.7}.mini .margin{fill:var(--bg)}
+.list{list-style:none;padding:0}.list li{margin:0 0 3px}.first.list{max-width:none;font-size:19px;line-height:1.35}.answers{display:grid;grid-template-columns:minmax(9em,auto) 1fr;gap:5px 18px;margin:12px 0 0;font-size:14.5px}.answers div{display:contents}.answers dt{font-weight:700}.answers dd{margin:0;max-width:58em}
+.group td{grid-column:1/-1;color:var(--mut);font-size:13px;padding-top:16px!important;border-bottom:1px solid var(--line)!important}
+.power td.plot{width:27%;min-width:150px}.rows.power td,.rows.power th.name{height:30px}.rows.power thead th:last-child{padding-left:0}
+.bar{width:64px;height:9px;margin-right:8px;vertical-align:0}.bar-of{fill:var(--line)}.bar-in{fill:var(--c1)}.share{white-space:nowrap}.costs thead th{overflow-wrap:normal}.costs td,.costs th{padding-left:8px}.costs th:first-child{padding-left:0}
 .leader{fill:none;stroke:var(--mut);stroke-width:.7;opacity:.6}.ended{stroke:var(--k);stroke-width:2}.pole{stroke:var(--mut);stroke-width:1.4;fill:none}
 .two{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:26px 34px;margin-top:14px}
 figure{margin:0;min-width:0}figcaption{margin-bottom:6px}figcaption b{display:block;line-height:1.3}figcaption span{font-size:13px;color:var(--mut)}
@@ -78,16 +86,16 @@ pre{background:var(--card);padding:10px 14px;border-radius:7px;margin:4px 0 14px
 details{margin:8px 0}summary{cursor:pointer;color:var(--mut);font-size:14px}summary:hover{color:var(--link)}summary b{color:var(--ink)}details[open]>summary{margin-bottom:6px}
 :target{scroll-margin-top:12px}tr:target{background:var(--undbg)}
 footer{margin-top:48px;border-top:1px solid var(--line);padding-top:10px;color:var(--mut);font-size:13px}
-@media screen and (max-width:900px){.two{grid-template-columns:minmax(0,1fr)}.ladder{grid-template-columns:minmax(0,1fr)}.join{padding:8px}}
+@media screen and (max-width:900px){.two,.answers{grid-template-columns:minmax(0,1fr)}.answers{gap:0}.answers dd{margin-bottom:8px}.ladder{grid-template-columns:minmax(0,1fr)}.join{padding:8px}}
 @media screen and (max-width:760px){main{padding:18px 16px 40px}.verdict{padding:12px 14px 10px}.first{font-size:20px}
 .rows,.rows tbody,.rows tfoot{display:block}.rows thead,.rows .gap{display:none}.rows tr{display:grid;grid-template-columns:1fr auto auto;gap:0 14px;padding:8px 0;border-bottom:1px solid var(--line)}
 .rows tfoot tr{padding-top:0;border:0}.rows th,.rows td{padding:2px 0}.rows .name{width:auto;grid-column:1/3}.rows .v{width:auto;grid-column:3;grid-row:1;text-align:right;padding-left:0}
-.rows tr td.plot{width:auto;grid-column:1/-1;grid-row:2}.rows td.axis{grid-row:1}.rows td.plot+td{padding-left:0;grid-column:1}.bands td.plot{width:36%}.bands td.worst{width:17%}.rows td.n{text-align:left}.rows td.ci-text{grid-column:2/4;text-align:right}.rows td.n .sub{display:inline}.rows tr td.worst{width:auto;grid-column:2/4;text-align:right}
+.rows tr td.plot{width:auto;grid-column:1/-1;grid-row:2}.rows td.axis{grid-row:1}.rows td.plot+td{padding-left:0;grid-column:1}.bands td.plot{width:36%}.bands td.worst{width:17%}.rows td.n{text-align:left}.rows td.ci-text{grid-column:2/4;text-align:right}.rows td.n .sub{display:inline;margin-left:6px}.power td.n::before{content:attr(data-label) " ";color:var(--mut);font-size:12.5px}.power td.plot{min-width:0}.rows tr td.worst{width:auto;grid-column:2/4;text-align:right}
 .stack,.stack tbody,.stack td,.stack tbody th{display:block}.stack thead{display:none}.stack tr{display:block;border-bottom:1px solid var(--line);padding:8px 0}.stack tr th:first-child,.stack tr td{border:0;padding:1px 0;width:auto}
 .stack td[data-label]::before{content:attr(data-label) ": ";color:var(--mut)}}
 @media print{:root{color-scheme:light}@page{margin:13mm}main{max-width:none;padding:0;zoom:.66}h2{margin-top:30px}
-.verdict,.status,.h1,.h2,.h3,.h4,.h5,.h6,.rung,pre,.swatch,.clash{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-tr,figure,.ladder,.failure,pre,.verdict,.heat,.metrics{break-inside:avoid}h2,h3,summary,p.why,.keys{break-after:avoid}.scroll{overflow:visible}a{text-decoration:none}
+.verdict,.status,.h1,.h2,.h3,.h4,.h5,.h6,.rung,pre,.swatch,.clash,.answer td{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+tr,figure,.ladder,.answer,.failure,pre,.verdict,.heat,.metrics{break-inside:avoid}h2,h3,summary,p.why,.keys{break-after:avoid}.scroll{overflow:visible}a{text-decoration:none}
 details:not([open]){display:none}}
 )";
 }

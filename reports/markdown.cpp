@@ -7,8 +7,12 @@
 #include "reports/answers.h"
 #include "reports/calibration.h"
 #include "reports/detection.h"
+#include "reports/grid.h"
+#include "reports/grid_text.h"
+#include "reports/growth.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
+#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -68,6 +72,19 @@ std::string row(const CellResult& cell, int decimals) {
                      cell_text(note_words(cell), kLongestNote));
 }
 
+/// What noise alone does; nothing is judged by it.
+std::string noise_table(const Results& results, int decimals) {
+  std::string out;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.noise || !cell.outcome) continue;
+    const MetricDifference& d = cell.outcome->primary;
+    if (out.empty()) out = "\n| A/A pair, not judged | difference | interval |\n|---|--:|--:|\n";
+    out += fmt::format("| {} | {} | {} |\n", cell_text(cell.scenario, kLongestName),
+                       signed_number(d.mean, decimals), interval_words(d.interval, decimals));
+  }
+  return out;
+}
+
 std::string unexpected(const CellResult& cell) {
   std::string text =
       fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestName));
@@ -93,9 +110,11 @@ std::string markdown_summary(const Results& results) {
   Budget out;
   out.add(fmt::format("## {} {}: {}\n\n", status.symbol, status.word, cell_text(results.name, kLongestName)));
   if (!status.detail.empty()) out.add(cell_text(status.detail, kLongestSentence) + "\n\n");
-  if (!results.summary.sentence.empty())
+  const std::string grid = grid_markdown(results);
+  if (!results.summary.sentence.empty() && grid.empty())
     out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
   out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
+  out.add(grid);
   out.add(markdown_answers(results));
   std::size_t rows = 0;
   const bool by_trial = results.detection || results.calibration;
@@ -108,8 +127,13 @@ std::string markdown_summary(const Results& results) {
         fmt::format("| cell | verdict | expected | difference | {} interval | mechanism | note |\n"
                     "|---|---|:-:|--:|--:|---|---|\n",
                     level_words(level)));
-    while (rows < results.cells.size() && out.add(row(results.cells[rows], decimals))) ++rows;
+    while (rows < results.cells.size() &&
+           (!is_judged(results.cells[rows]) || out.add(row(results.cells[rows], decimals))))
+      ++rows;
+    out.add(noise_table(results, decimals));
   }
+  if (const std::string grown = growth_markdown(results); !grown.empty()) out.add(grown);
+  if (results.timing) out.add("\n" + timing_markdown(*results.timing));
   if (const std::string certified = certification_words(results); !certified.empty()) {
     out.add("\n" + cell_text(certified, kLongestNote) + "\n");
   }

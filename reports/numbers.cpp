@@ -67,6 +67,13 @@ std::string band_words(double band_used) {
   return share + (share.ends_with("%") ? " of the band" : " the band");
 }
 
+std::string probability_words(double p) {
+  if (std::isnan(p)) return "not a number";
+  if (p < 0.001) return p <= 0 ? "0" : "< 0.001";
+  if (p > 0.999) return p >= 1 ? "1" : "> 0.999";
+  return fmt::format("{:.{}f}", p, p < 0.1 || p > 0.99 ? 3 : 2);
+}
+
 std::string seeds_words(const std::vector<int64_t>& seeds) {
   std::string out;
   for (std::size_t i = 0; i < seeds.size();) {

@@ -31,6 +31,9 @@ std::string band_words(double band_used);
 /// The same for a table: "0", "19 %", "8.6e+04 ×".
 std::string band_share(double band_used);
 
+/// "0.93", "> 0.999", "< 0.001"; of power and of p.
+std::string probability_words(double p);
+
 /// "0–9", "0, 2, 5".
 std::string seeds_words(const std::vector<int64_t>& seeds);
 

@@ -8,14 +8,18 @@
 #include "reports/answers.h"
 #include "reports/calibration.h"
 #include "reports/detection.h"
+#include "reports/grid.h"
+#include "reports/grid_text.h"
+#include "reports/growth.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
+#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kNoLimit = 1 << 20, kNarrowest = 40;
+constexpr int kNoLimit = 1 << 20, kNarrowest = 40, kWidestGrid = 100;
 
 struct Paint {
   bool colour;
@@ -30,12 +34,6 @@ struct Paint {
     return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
   }
 };
-
-std::string ascii_minus(std::string text) {
-  for (std::size_t at; (at = text.find("−")) != std::string::npos;)
-    text.replace(at, std::string_view("−").size(), "-");
-  return text;
-}
 
 /// "+0.000 ± 0.006": the mean and half of its interval.
 std::string difference_words(const CellResult& cell, int decimals) {
@@ -56,11 +54,12 @@ struct Row {
 std::vector<Row> rows_of(const Results& results) {
   const int decimals = decimals_for(results.primary.margin);
   std::vector<Row> rows;
+  const std::optional<AnswerGrid> grid = grid_of(results);
   for (const bool controls : {false, true}) {
     for (const CellResult& cell : results.cells) {
-      if (cell.power_control != controls) continue;
-      // The table of losses speaks for the cases that are certified.
-      if (results.certificate && is_as_expected(cell)) continue;
+      if (cell.power_control != controls || cell.noise || cell.anchor) continue;
+      // The table of losses speaks for the cases that are certified, the grid for those that it shows.
+      if ((results.certificate || (grid && grid->holds(cell))) && is_as_expected(cell)) continue;
       const VerdictStyle& style = style_of(cell.verdict);
       rows.push_back({(controls ? "control " : "") + name_words(cell.scenario),
                       std::string(style.symbol) + " " + style.words, difference_words(cell, decimals),
@@ -76,22 +75,26 @@ int widest(const std::vector<Row>& rows, std::string Row::*column) {
   return width;
 }
 
-/// Words of a paragraph in lines of at most `width` columns.
-std::string wrapped(std::string_view text, int width) {
-  std::string out, line;
-  const auto flush = [&] {
-    if (!line.empty()) out += line + "\n";
-    line.clear();
-  };
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t space = std::min(text.find(' ', begin), text.size());
-    const std::string word = shorten(text.substr(begin, space - begin), width);
-    begin = space + 1;
-    if (word.empty()) continue;
-    if (!line.empty() && display_width(line) + 1 + display_width(word) > width) flush();
-    line += (line.empty() ? "" : " ") + word;
+}  // namespace
+
+namespace {
+
+/// What noise alone does; nothing is judged by it.
+std::string noise_lines(const Results& results, int columns) {
+  const int decimals = decimals_for(results.primary.margin);
+  std::string out;
+  int name = 0;
+  for (const CellResult& cell : results.cells) {
+    if (cell.noise) name = std::max(name, std::min(columns / 2, display_width(name_words(cell.scenario))));
   }
-  flush();
+  for (const CellResult& cell : results.cells) {
+    if (!cell.noise || !cell.outcome) continue;
+    if (out.empty()) out = shorten("A/A pairs: what noise alone does, not judged", columns) + "\n";
+    out += shorten(fmt::format("  {}  {}", pad_right(shorten(name_words(cell.scenario), name), name),
+                               difference_words(cell, decimals)),
+                   columns) +
+           "\n";
+  }
   return out;
 }
 
@@ -108,6 +111,7 @@ std::string terminal_table(const Results& results, bool colour, int width) {
            wrapped(detection_caption(*results.detection), std::min(columns, 118));
   }
   if (results.calibration) out += calibration_text(*results.calibration);
+  out += grid_text(results, std::min(columns, kWidestGrid));
   out += terminal_answers(results, columns);
   const std::vector<Row> rows =
       results.detection || results.calibration ? std::vector<Row>{} : rows_of(results);
@@ -123,6 +127,16 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     end.erase(end.find_last_not_of(' ') + 1);
     out += head + paint(end.empty() ? row.verdict : shown, row.css) +
            (row.is_expected ? end : paint(end, "bold")) + "\n";
+  }
+  out += noise_lines(results, columns);
+  for (const Growth& growth : results.growth) {
+    out += growth_text(growth, decimals_for(results.primary.margin), columns) +
+           wrapped(clean_line(growth.sentence), columns);
+  }
+  out += noise_scale_text(results, columns);
+  if (results.timing) {
+    out +=
+        timing_table(*results.timing) + wrapped(clean_line(results.timing->sentence), std::min(columns, 118));
   }
   if (const std::string certified = certification_words(results); !certified.empty())
     out += wrapped(certified, columns);

@@ -230,6 +230,30 @@ std::string short_line(std::string_view text, int width) {
   return shorten(clean_line(text.substr(0, enough)) + "…", width);
 }
 
+std::string wrapped(std::string_view text, int width) {
+  std::string out, line;
+  const auto flush = [&] {
+    if (!line.empty()) out += line + "\n";
+    line.clear();
+  };
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t space = std::min(text.find(' ', begin), text.size());
+    const std::string word = shorten(text.substr(begin, space - begin), width);
+    begin = space + 1;
+    if (word.empty()) continue;
+    if (!line.empty() && display_width(line) + 1 + display_width(word) > width) flush();
+    line += (line.empty() ? "" : " ") + word;
+  }
+  flush();
+  return out;
+}
+
+std::string ascii_minus(std::string text) {
+  for (std::size_t at; (at = text.find("−")) != std::string::npos;)
+    text.replace(at, std::string_view("−").size(), "-");
+  return text;
+}
+
 std::string pad_right(std::string_view text, int width) {
   return std::string(text) +
          std::string(static_cast<std::size_t>(std::max(0, width - display_width(text))), ' ');

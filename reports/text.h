@@ -29,6 +29,12 @@ std::string shorten(std::string_view text, int width);
 /// clean_line cut to `width` columns; looks no further into a text of any length than that needs.
 std::string short_line(std::string_view text, int width);
 
+/// Words of a paragraph in lines of at most `width` columns, each with its line feed.
+std::string wrapped(std::string_view text, int width);
+
+/// Every U+2212 made a hyphen, as terminals want it.
+std::string ascii_minus(std::string text);
+
 /// `text` followed by spaces up to `width` columns.
 std::string pad_right(std::string_view text, int width);
 

@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 
+#include "harness/judge/metric_names.h"
+#include "harness/judge/stats.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 
@@ -39,6 +41,9 @@ bool directed(const Difference& difference) {
 }  // namespace
 
 std::string metric_words(std::string_view metric) {
+  if (metric.starts_with(kAreaPrefix) && has_area(metric.substr(kAreaPrefix.size()))) {
+    return metric_words(metric.substr(kAreaPrefix.size())) + ", area under the curve";
+  }
   if (metric == "loss_over_log_n" || metric == "train_loss_over_log_n") return "training loss / log N";
   if (metric == "loss" || metric == "train_loss") return "training loss";
   if (const auto way = way_after(metric, "accuracy_")) {
@@ -117,6 +122,24 @@ std::string with_cause(std::string text, const Cause& cause) {
   return text;
 }
 
+namespace {
+
+/// seeds_in_words for a column of 50: "to decide: 34 seeds if 0, 121 if half the margin".
+std::string needed_words(const Outcome& o) {
+  const auto count = [](int seeds) {
+    return seeds >= kMostSeeds ? std::string("10,000 or more") : std::to_string(seeds);
+  };
+  if (o.n < 2) return "one seed shows no spread: 2 at least";
+  if (o.seeds_needed > o.n) {
+    return fmt::format("to decide: {} seeds if 0, {} if half the margin", count(o.seeds_needed),
+                       count(o.seeds_needed_half));
+  }
+  if (o.seeds_needed_half <= o.n) return "may lie near the margin or beyond it";
+  return fmt::format("may lie near the margin; {} seeds if half of it", count(o.seeds_needed_half));
+}
+
+}  // namespace
+
 std::string note_words(const CellResult& cell) {
   std::string text;
   if (cell.certification.divergence) {
@@ -139,8 +162,8 @@ std::string note_words(const CellResult& cell) {
     }
   }
   if (cell.outcome && cell.verdict == VerdictKind::inconclusive && cell.outcome->seeds_needed > 0) {
-    text = fmt::format("about {} would decide", counted(cell.outcome->seeds_needed, "seed")) +
-           (text.empty() ? "" : "; " + text);
+    const std::string needed = needed_words(*cell.outcome);
+    text = needed + (text.empty() ? "" : "; " + text);
   }
   std::string expectation;
   if (is_missed_control(cell)) {

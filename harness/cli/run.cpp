@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <ostream>
 #include <thread>
 
 #include "harness/cli/commands.h"
+#include "harness/cli/judged.h"
 #include "harness/cli/looks.h"
 #include "harness/cli/out_folder.h"
 #include "harness/cli/prepare.h"
@@ -50,7 +52,7 @@ class StopSignals {
 
 LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Console& console,
                                   double command_started) {
-  Progress progress(prepared.plan, console, monotonic_s);
+  Progress progress(prepared.plan, console, monotonic_s, jobs);
   LaunchOptions options;
   options.rank_program = prepared.rank_program;
   options.out_dir = prepared.out_dir;
@@ -74,17 +76,32 @@ JudgeOptions judge_options(const Prepared& prepared, const LaunchReport& launche
   return judge;
 }
 
-int judge_and_report(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
-                     const RunOptions& options, const Console& console) {
-  const JudgeOptions judge = judge_options(prepared, launched, options);
-  Results results = judge_matrix(prepared.plan, judge);
+/// What was judged before, if it was from the same evidence and stands untouched; else a new judgement, with
+/// its reports.
+Results judgement(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
+                  const RunOptions& options, const Console& console) {
+  const Judged judged(prepared, options.selection);
+  const bool whole = launched.failures.empty();
+  if (std::optional<Results> standing = whole ? judged.standing() : std::nullopt) {
+    console.err << "nothing has changed since these results were judged\n";
+    return *std::move(standing);
+  }
+  Results results = judge_matrix(prepared.plan, judge_options(prepared, launched, options));
   folder.write_replays(prepared.plan, results);
   folder.write_reports(results);
+  if (whole) judged.note(results);
+  return results;
+}
+
+int judge_and_report(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
+                     const RunOptions& options, const Console& console) {
+  const Results results = judgement(prepared, launched, folder, options, console);
   if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
     const std::string problem = append_step_summary(path, markdown_summary(results));
     if (!problem.empty()) console.err << problem << "\n";
   }
-  console.err << failure_blocks(launched, prepared.out_dir, results, judge.command) << std::flush;
+  console.err << failure_blocks(launched, prepared.out_dir, results, command_text(options.selection))
+              << std::flush;
   if (options.json) {
     console.out << results_to_json(results);
   } else {

@@ -73,8 +73,10 @@ void all_reduce(std::vector<Contribution>& ranks) {
       return sum_into_all<double>(ranks);
     case at::kLong:
       return sum_into_all<int64_t>(ranks);
+    case at::kInt:  // the Reducer's map of used parameters
+      return sum_into_all<int32_t>(ranks);
     default:
-      throw std::invalid_argument("emulated all_reduce: only float32, float64 and int64 are known");
+      throw std::invalid_argument("emulated all_reduce: only float32, float64, int64 and int32 are known");
   }
 }
 
@@ -125,7 +127,14 @@ class Group {
       ++first_;
     }
     c10::NoGradGuard no_grad;
-    run(full.ranks);
+    try {
+      run(full.ranks);
+    } catch (...) {
+      for (Contribution& contribution : full.ranks) {
+        contribution.done->setError(std::current_exception());  // else they would wait for ever
+      }
+      throw;
+    }
     for (Contribution& contribution : full.ranks) {
       contribution.done->markCompleted(
           c10::IValue(contribution.outputs.empty() ? contribution.inputs : contribution.outputs));

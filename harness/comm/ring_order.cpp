@@ -38,5 +38,6 @@ void ring_sum(const std::vector<const T*>& inputs, std::size_t elements, T* outp
 template void ring_sum(const std::vector<const float*>&, std::size_t, float*);
 template void ring_sum(const std::vector<const double*>&, std::size_t, double*);
 template void ring_sum(const std::vector<const int64_t*>&, std::size_t, int64_t*);
+template void ring_sum(const std::vector<const int32_t*>&, std::size_t, int32_t*);
 
 }  // namespace lockstep

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <stdexcept>
@@ -14,13 +14,18 @@
 #include "harness/judge/cause.h"
 #include "harness/judge/certificate.h"
 #include "harness/judge/claims.h"
+#include "harness/judge/compare_results.h"
 #include "harness/judge/config_table.h"
 #include "harness/judge/detection.h"
+#include "harness/judge/growth.h"
 #include "harness/judge/outcome.h"
+#include "harness/judge/paired_curves.h"
 #include "harness/judge/parallel.h"
+#include "harness/judge/planned_arms.h"
 #include "harness/judge/sequential.h"
 #include "harness/judge/stats.h"
 #include "harness/judge/summary.h"
+#include "harness/judge/timing.h"
 
 namespace lockstep {
 namespace {
@@ -33,30 +38,22 @@ Failure judge_failure(std::string kind, const std::string& run, std::string mess
   return failure;
 }
 
-/// One seed of a cell and of its reference; null where the plan has no such run.
-struct SeedPair {
-  int64_t seed = 0;
-  const PlannedRun* cell = nullptr;
-  const PlannedRun* reference = nullptr;
-};
-
 class MatrixJudge {
  public:
   MatrixJudge(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources)
-      : plan_(plan), options_(options), sources_(sources), evidence_(plan.runs.size()) {
-    for (const Cell& cell : plan.matrix.cells) cell_hashes_.emplace(cell.name, config_hash(cell.config));
+      : plan_(plan), arms_(plan), options_(options), sources_(sources), evidence_(plan.runs.size()) {
     for (std::size_t i = 0; i < plan.runs.size(); ++i) index_.emplace(plan.runs[i].id, i);
     parallel_for(plan.runs.size(), options.jobs, [&](std::size_t i) {
       const PlannedRun& run = plan_.runs[i];
       const auto launched = options_.failures.find(run.id);
       evidence_[i] =
           gather_run(run, dir_of(run), launched == options_.failures.end() ? nullptr : &launched->second,
-                     sources_.read_rank_result);
+                     sources_.read_rank_result, plan_.matrix.primary.metric);
     });
   }
 
   CellResult judge_cell(const Cell& cell) const;
-  std::vector<ClaimResult> judge_claims(const std::vector<CellResult>& cells) const;
+  std::vector<ClaimResult> judge_claims(const Results& results) const;
   ReferenceResult judge_reference(const Cell& cell) const;
   /// What the cell's runs left, by seed; null where the plan has no such run.
   std::vector<const RunEvidence*> runs_of(const Cell& cell) const;
@@ -67,90 +64,32 @@ class MatrixJudge {
  private:
   std::string dir_of(const PlannedRun& run) const { return options_.out_dir + "/runs/" + run.id; }
   const RunEvidence& evidence_of(const PlannedRun& run) const { return evidence_[index_.at(run.id)]; }
-  std::vector<SeedPair> pair_seeds(const Cell& cell) const;
-  const PlannedRun* single_run(const Cell& cell, RunRole role) const;
-  std::vector<const PlannedRun*> forced_runs(const Cell& cell) const;
   std::optional<Failure> find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const;
   void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
+  void judge_untraced(const SeedPair& first, CellResult& result) const;
+  Mechanism compare_free(const SeedPair& pair) const;
   Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
   void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
+  void judge_noise_scale(const SeedPair& first, CellResult& result) const;
   std::vector<CurveBand> bands_of(const std::vector<const PlannedRun*>& runs) const;
 
   const Plan& plan_;
+  const PlannedArms arms_;
   const JudgeOptions& options_;
   const EvidenceSources& sources_;
   std::vector<RunEvidence> evidence_;  ///< of plan_.runs
   std::unordered_map<std::string, std::size_t> index_;
-  std::unordered_map<std::string, std::string> cell_hashes_;  ///< by name
 };
-
-std::vector<SeedPair> MatrixJudge::pair_seeds(const Cell& cell) const {
-  // A plan holds each distinct run once: a seed of a cell that equals its reference's is found by its hash.
-  auto by_hash = [&](RunConfig config, int64_t seed) -> const PlannedRun* {
-    config.seed = seed;
-    const std::string hash = config_hash(config);
-    const auto found = std::ranges::find_if(plan_.runs, [&](const PlannedRun& run) {
-      return run.hash == hash && (run.role == RunRole::cell || run.role == RunRole::reference);
-    });
-    return found == plan_.runs.end() ? nullptr : &*found;
-  };
-  std::vector<SeedPair> pairs;
-  for (int64_t seed : seeds_of(plan_.matrix, cell)) {
-    SeedPair pair{seed, find_run(plan_, cell.name, RunRole::cell, seed),
-                  find_run(plan_, cell.reference_name, RunRole::reference, seed)};
-    // The gradients at the reference's weights are all that a certificate needs of a cell.
-    if (plan_.matrix.question == Question::certificate || !plan_.matrix.replay.empty()) {
-      pair.cell = single_run(cell, RunRole::forced_cell);
-    } else if (!pair.cell) {
-      pair.cell = by_hash(cell.config, seed);
-    }
-    if (!plan_.matrix.replay.empty()) {
-      pair.reference = find_run(plan_, cell.reference_name, RunRole::forced_reference, seed);
-    } else if (!pair.reference) {
-      pair.reference = by_hash(cell.reference, seed);
-    }
-    pairs.push_back(pair);
-  }
-  return pairs;
-}
-
-/// The certifying or forced run of a cell, or of another cell of equal config in whose name it is planned;
-/// null if none.
-const PlannedRun* MatrixJudge::single_run(const Cell& cell, RunRole role) const {
-  if (const PlannedRun* run = find_run(plan_, cell.name, role, cell.config.seed)) return run;
-  for (const Cell& other : plan_.matrix.cells) {
-    if (other.name == cell.name || cell_hashes_.at(other.name) != cell_hashes_.at(cell.name)) continue;
-    if (const PlannedRun* run = find_run(plan_, other.name, role, cell.config.seed)) return run;
-  }
-  return nullptr;
-}
-
-/// The forced run of the cell, then those of the reference at whose snapshots it was taken; empty if none is
-/// planned.
-std::vector<const PlannedRun*> MatrixJudge::forced_runs(const Cell& cell) const {
-  std::vector<const PlannedRun*> runs;
-  const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
-  if (!forced_cell) return runs;
-  runs.push_back(forced_cell);
-  for (const PlannedRun& run : plan_.runs) {
-    const bool of_reference = run.role == RunRole::forced_reference || run.role == RunRole::forced_repeat;
-    if (of_reference && run.config.forced.from == forced_cell->config.forced.from &&
-        run.config.layout == cell.reference.layout) {
-      runs.push_back(&run);
-    }
-  }
-  return runs;
-}
 
 std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const {
   std::vector<const PlannedRun*> needed;
   for (const SeedPair& pair : pairs) needed.push_back(pair.cell);
   for (const SeedPair& pair : pairs) needed.push_back(pair.reference);
-  const std::vector<const PlannedRun*> forced = forced_runs(cell);
+  const std::vector<const PlannedRun*> forced = arms_.forced_runs(cell);
   needed.insert(needed.end(), forced.begin(), forced.end());
-  if (const PlannedRun* real = single_run(cell, RunRole::certify)) needed.push_back(real);
+  if (const PlannedRun* real = arms_.single_run(cell, RunRole::certify)) needed.push_back(real);
   if (pairs.empty()) return judge_failure("lost", "", cell.name + ": the matrix has no seed");
   // An interruption says least: what else went wrong comes before it.
   const Failure* first = nullptr;
@@ -173,15 +112,27 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
   const bool asked = asks_outcome(matrix.question) || cell.power_control;
   if (result.failure || (!asked && pairs.size() < 2) || matrix.question == Question::calibration) return;
   MetricsBySeed cell_metrics, reference_metrics;
+  PairedRuns runs{cell.name,
+                  cell.reference_name,
+                  cell.config.layout.global_batch(),
+                  cell.reference.layout.global_batch(),
+                  {},
+                  {},
+                  {}};
   for (const SeedPair& pair : pairs) {
     cell_metrics[pair.seed] = evidence_of(*pair.cell).metrics;
     reference_metrics[pair.seed] = evidence_of(*pair.reference).metrics;
+    runs.seeds.push_back(pair.seed);
+    runs.cell_runs.push_back(&evidence_of(*pair.cell));
+    runs.reference_runs.push_back(&evidence_of(*pair.reference));
   }
+  align_areas(runs, cell_metrics, reference_metrics);
   try {
     const OutcomeInputs inputs{cell.name, cell.reference_name, cell_metrics, reference_metrics,
                                matrix.primary};
     const bool looks = matrix.seeds_auto.on && !cell.noise && !cell.anchor;
     result.outcome = looks ? judge_sequentially(inputs, matrix.seeds_auto) : judge_outcome(inputs);
+    judge_curves(runs, at_last_look(matrix.primary, *result.outcome), *result.outcome);
   } catch (const OutcomeError& error) {
     // A matrix that asks for the mechanism need not measure what an outcome takes.
     if (!asked && error.kind() == "unmeasured") return;
@@ -213,16 +164,48 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
   return certificate ? sources_.judge_certificate(inputs) : sources_.judge_forced(inputs);
 }
 
-void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
-  if (!first.cell || !first.reference) return;
-  if (first.cell->config.trace == TraceLevel::off || first.reference->config.trace == TraceLevel::off) {
+/// Without a trace equal layouts can still be told to have ended with the same bits; others cannot.
+void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) const {
+  const Layout& layout = first.cell->config.layout;
+  if (plan_.matrix.question != Question::mechanism || layout != first.reference->config.layout) {
     result.mechanism.emplace();
     result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
     return;
   }
-  const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
+  if (result.failure) return;
+  try {
+    result.mechanism = compare_results(dir_of(*first.reference), dir_of(*first.cell), layout.world_size,
+                                       sources_.read_rank_result);
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
+/// Of the runs that trained freely.
+Mechanism MatrixJudge::compare_free(const SeedPair& pair) const {
+  return sources_.compare_runs({dir_of(*pair.reference),
+                                dir_of(*pair.cell),
+                                {},
+                                plan_.matrix.band,
+                                &pair.reference->config,
+                                &pair.cell->config});
+}
+
+void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
+  if (!first.cell || !first.reference) return;
+  if (first.cell->config.trace == TraceLevel::off || first.reference->config.trace == TraceLevel::off) {
+    judge_untraced(first, result);
+    return;
+  }
+  const PlannedRun* forced_cell = arms_.single_run(cell, RunRole::forced_cell);
   if (forced_cell) {
     try {
+      // One layout may give one's very bits: only where it does not is there need of a band.
+      const bool trained = plan_.matrix.question != Question::certificate && plan_.matrix.replay.empty();
+      if (trained && cell.config.layout == cell.reference.layout) {
+        result.mechanism = compare_free(first);
+        if (result.mechanism->verdict == VerdictKind::identical) return;
+      }
       result.mechanism = judge_forced_runs(*forced_cell, first);
       return;
     } catch (const std::runtime_error& error) {
@@ -232,12 +215,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   if (plan_.matrix.question == Question::certificate) return;
   // Also of a run that failed: its trace up to there may say why.
   try {
-    result.mechanism = sources_.compare_runs({dir_of(*first.reference),
-                                              dir_of(*first.cell),
-                                              {},
-                                              plan_.matrix.band,
-                                              &first.reference->config,
-                                              &first.cell->config});
+    result.mechanism = compare_free(first);
   } catch (const std::runtime_error& error) {
     if (!result.failure) result.failure = judge_failure("unreadable", first.cell->id, error.what());
   }
@@ -246,7 +224,8 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
 void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs,
                                       CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
-  const PlannedRun* real = single_run(cell, RunRole::certify);
+  if (cell.noise) return;
+  const PlannedRun* real = arms_.single_run(cell, RunRole::certify);
   const PlannedRun* first = pairs.empty() ? nullptr : pairs.front().cell;
   const bool stands_in =
       first && first->config.ranks == RankKind::emulated && first->config.layout.world_size > 1;
@@ -292,6 +271,19 @@ void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
   }
 }
 
+void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) const {
+  const Question question = plan_.matrix.question;
+  // Hundreds of short trials and forced steps tell nothing of a noise scale.
+  if (question == Question::detection || question == Question::certificate || result.failure || !first.cell ||
+      !sources_.read_noise_scale)
+    return;
+  try {
+    result.noise_scale = sources_.read_noise_scale(first.cell->config, dir_of(*first.cell));
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
 std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*>& runs) const {
   std::vector<std::string> metrics{"loss_over_log_n", "accuracy_24"};
   const std::string& primary = plan_.matrix.primary.metric;
@@ -320,7 +312,7 @@ void apply_certification_divergence(CellResult& result) {
 }
 
 CellResult MatrixJudge::judge_cell(const Cell& cell) const {
-  const std::vector<SeedPair> pairs = pair_seeds(cell);
+  const std::vector<SeedPair> pairs = arms_.pair_seeds(cell);
   CellResult result;
   result.scenario = cell.name;
   result.reference = cell.reference_name;
@@ -341,6 +333,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
       judge_computing(cell, pairs.front(), result);
       judge_certification(cell, pairs, result);
       judge_costs(pairs.front(), result);
+      judge_noise_scale(pairs.front(), result);
     }
   }
   std::vector<const PlannedRun*> runs;
@@ -358,7 +351,10 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     result.verdict = result.mechanism ? result.mechanism->verdict : VerdictKind::inconclusive;
   }
   const auto& expected = result.expected;
-  result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed
+  // One seed answers no question of an outcome, unless that is all that was expected.
+  const bool too_few = plan_.matrix.question == Question::outcome && !cell.noise && !cell.anchor &&
+                       result.outcome && result.outcome->n < 2;
+  result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed && !too_few
                                         : std::ranges::find(expected, result.verdict) != expected.end();
   if (cell.power_control && result.verdict != VerdictKind::divergent) result.as_expected = false;
   if (result.certification.divergence) apply_certification_divergence(result);
@@ -372,10 +368,12 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   result.config = config_rows(cell.reference);
   std::vector<const PlannedRun*> runs;
   std::map<std::string, std::vector<double>> values;
-  for (const SeedPair& pair : pair_seeds(cell)) {
+  for (const SeedPair& pair : arms_.pair_seeds(cell)) {
     if (!pair.reference || evidence_of(*pair.reference).failure) continue;
     runs.push_back(pair.reference);
-    for (const auto& [metric, value] : evidence_of(*pair.reference).metrics) values[metric].push_back(value);
+    for (const auto& [metric, value] : evidence_of(*pair.reference).metrics) {
+      if (std::isfinite(value)) values[metric].push_back(value);
+    }
   }
   result.curves = bands_of(runs);
   for (const auto& [metric, numbers] : values) {
@@ -384,16 +382,23 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   return result;
 }
 
-std::vector<ClaimResult> MatrixJudge::judge_claims(const std::vector<CellResult>& cells) const {
+std::vector<ClaimResult> MatrixJudge::judge_claims(const Results& results) const {
+  const std::vector<CellResult>& cells = results.cells;
   ClaimEvidence evidence;
+  evidence.timing = results.timing ? &*results.timing : nullptr;
   evidence.primary = plan_.matrix.primary;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = plan_.matrix.cells[i];
-    ArmEvidence own{&cells[i], cell.reference_name, cells[i].run, {}};
-    ArmEvidence reference{nullptr, "", cells[i].reference_run, {}};
-    for (const SeedPair& pair : pair_seeds(cell)) {
-      if (pair.cell) own.seeds.emplace(pair.seed, &evidence_of(*pair.cell));
-      if (pair.reference) reference.seeds.emplace(pair.seed, &evidence_of(*pair.reference));
+    ArmEvidence own{&cells[i], cell.reference_name, cells[i].run, {}, {}, cell.config.layout.world_size};
+    ArmEvidence reference{nullptr, "", cells[i].reference_run, {}, {}, cell.reference.layout.world_size};
+    const auto add = [this](ArmEvidence& arm, int64_t seed, const PlannedRun* run) {
+      if (!run) return;
+      arm.seeds.emplace(seed, &evidence_of(*run));
+      arm.dirs.emplace(seed, dir_of(*run));
+    };
+    for (const SeedPair& pair : arms_.pair_seeds(cell)) {
+      add(own, pair.seed, pair.cell);
+      add(reference, pair.seed, pair.reference);
     }
     evidence.arms.insert_or_assign(cell.name, std::move(own));
     evidence.arms.emplace(cell.reference_name, std::move(reference));
@@ -403,13 +408,13 @@ std::vector<ClaimResult> MatrixJudge::judge_claims(const std::vector<CellResult>
 
 std::vector<const RunEvidence*> MatrixJudge::runs_of(const Cell& cell) const {
   std::vector<const RunEvidence*> runs;
-  for (const SeedPair& pair : pair_seeds(cell))
+  for (const SeedPair& pair : arms_.pair_seeds(cell))
     runs.push_back(pair.cell ? &evidence_of(*pair.cell) : nullptr);
   return runs;
 }
 
 double MatrixJudge::loss_gap(const Cell& cell) const {
-  const SeedPair pair = pair_seeds(cell).front();
+  const SeedPair pair = arms_.pair_seeds(cell).front();
   if (!pair.cell || !pair.reference) return std::numeric_limits<double>::infinity();
   const RunEvidence &own = evidence_of(*pair.cell), &reference = evidence_of(*pair.reference);
   const auto a = reference.curves.find("loss"), b = own.curves.find("loss");
@@ -441,10 +446,12 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   results.cells.resize(matrix.cells.size());
   parallel_for(matrix.cells.size(), options.jobs,
                [&](std::size_t i) { results.cells[i] = judge.judge_cell(matrix.cells[i]); });
+  adjust_for_family(results.cells);
   if (matrix.question == Question::certificate) {
     results.certificate = certificate_of(results.cells, matrix.band.exact);
   }
-  results.claims = judge.judge_claims(results.cells);
+  results.growth = judge_growth(matrix, results.cells);
+  results.claims = judge.judge_claims(results);
   if (matrix.question == Question::detection) {
     std::vector<double> gaps;
     for (const Cell& cell : matrix.cells) gaps.push_back(judge.loss_gap(cell));
@@ -460,7 +467,10 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
     if (results.detection || results.calibration || options.outcomes_only) break;
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
   }
-  if (!options.outcomes_only) results.provenance = gather_provenance(plan, options.out_dir);
+  if (!options.outcomes_only) {
+    results.provenance = gather_provenance(plan, options.out_dir);
+    results.timing = judge_timing(plan, options, sources.read_rank_result, results.provenance);
+  }
   results.summary = summarize_results(results);
   results.summary.runs = static_cast<int>(plan.runs.size());
   results.summary.runs_reused = static_cast<int>(std::ranges::count_if(plan.runs, &PlannedRun::reused));

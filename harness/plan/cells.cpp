@@ -78,7 +78,9 @@ class Expansion {
     apply(extra.settings, config);
     Fields fields = axis_fields_;
     for (const Setting& setting : extra.settings) add_field(fields, setting.field);
+    if (!extra.seeds.empty()) config.seed = extra.seeds.front();
     add_cell(std::move(config), std::move(fields), extra.place, extra.reference);
+    cells_.back().seeds = extra.seeds;
   }
 
   RunConfig cell_base() const {

@@ -336,22 +336,25 @@ class SourceReader {
     });
   }
 
-  // A cell's settings; its `reference:` changes the matrix's reference for it alone.
+  // A cell's settings; its `reference:` changes the matrix's reference for it alone, `seeds:` are its own.
   Included read_included(YamlNode map) {
     Included included;
-    for (std::size_t i = 0; i < map.keys.size(); ++i) {
-      if (map.keys[i].text != "reference") continue;
-      if (map.items[i].is_map() && !map.items[i].keys.empty()) {
-        included.reference = settings_.settings(map.items[i]);
+    for (std::size_t i = map.keys.size(); i-- > 0;) {
+      const YamlNode& value = map.items[i];
+      if (map.keys[i].text == "seeds") {
+        read_seeds(value, included.seeds, problems_);
+      } else if (map.keys[i].text != "reference") {
+        continue;
+      } else if (value.is_map() && !value.keys.empty()) {
+        included.reference = settings_.settings(value);
       } else {
-        problems_.add(map.keys[i].place, fmt::format("reference must be a map, not {}", got(map.items[i])));
+        problems_.add(map.keys[i].place, fmt::format("reference must be a map, not {}", got(value)));
       }
       map.keys.erase(map.keys.begin() + static_cast<std::ptrdiff_t>(i));
       map.items.erase(map.items.begin() + static_cast<std::ptrdiff_t>(i));
-      break;
     }
     included.settings = settings_.settings(map);
-    included.place = map.place;
+    included.place = included.settings.empty() ? map.place : included.settings.front().place;
     return included;
   }
 

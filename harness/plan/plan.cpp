@@ -8,6 +8,7 @@
 
 #include "harness/plan/adaptive.h"
 #include "harness/plan/plan_history.h"
+#include "harness/plan/timing.h"
 
 namespace lockstep {
 namespace {
@@ -85,6 +86,7 @@ class Planner {
     for (std::size_t i = 0; i < matrix_.cells.size(); ++i) {
       add_cell(matrix_.cells[i], references_[reference_of_[i]]);
     }
+    for (PlannedRun& timed : timing_runs(matrix_)) runs_.push_back(std::move(timed));
     return std::move(runs_);
   }
 

@@ -19,7 +19,9 @@ int cores_or(int jobs) {
   return jobs > 0 ? jobs : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-int cores_of(const PlannedRun& run, int jobs) { return std::min(run.config.layout.world_size, jobs); }
+int cores_of(const PlannedRun& run, int jobs) {
+  return run.exclusive ? jobs : std::min(run.config.layout.world_size, jobs);
+}
 
 std::string duration(double seconds) {
   if (seconds < 10) return fmt::format("{:.1f} s", seconds);

@@ -11,6 +11,7 @@
 #include "reports/junit.h"
 #include "reports/markdown.h"
 #include "reports/terminal.h"
+#include "tests/support/convergence_fixture.h"
 #include "tests/support/results_fixture.h"
 
 namespace lockstep {
@@ -81,7 +82,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Fixture{"outcome", outcome_results}, Fixture{"missed_control", missed_control_results},
                     Fixture{"mechanism", mechanism_results}, Fixture{"certificate", certificate_results},
                     Fixture{"claims", claims_results}, Fixture{"hostile", hostile_results},
-                    Fixture{"detection", detection_results}, Fixture{"empty", empty_results}),
+                    Fixture{"detection", detection_results}, Fixture{"empty", empty_results},
+                    Fixture{"convergence", convergence_results},
+                    Fixture{"sequential", sequential_results}, Fixture{"calibration", calibrated_results}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "reports/svg.h"
+#include "tests/support/convergence_fixture.h"
 #include "tests/support/results_fixture.h"
 
 namespace lockstep {
@@ -42,7 +43,8 @@ std::string attribute(const ptree& element, const std::string& name) {
 
 const std::vector<Results (*)()> kFixtures{outcome_results,     missed_control_results, mechanism_results,
                                            certificate_results, claims_results,         hostile_results,
-                                           empty_results};
+                                           empty_results,       convergence_results,    sequential_results,
+                                           calibrated_results};
 
 TEST(HtmlReport, IsWellFormedWhateverTheResultsHold) {
   for (const auto& fixture : kFixtures) EXPECT_NO_THROW(parse(html_report(fixture())));

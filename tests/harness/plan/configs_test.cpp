@@ -36,7 +36,9 @@ TEST(Configs, AllReadAndAskAQuestion) {
     EXPECT_EQ(matrix.name, entry.path().stem().string());
     EXPECT_TRUE(matrix.question_text.ends_with("?")) << matrix.question_text;
     const bool judged = matrix.question != Question::calibration;
-    for (const Cell& cell : matrix.cells) EXPECT_TRUE(!cell.expected.empty() || cell.noise || !judged) << cell.name;
+    for (const Cell& cell : matrix.cells) {
+      EXPECT_TRUE(!cell.expected.empty() || cell.noise || !judged) << cell.name;
+    }
   }
   EXPECT_GE(count, 3);
 }

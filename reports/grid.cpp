@@ -1,0 +1,195 @@
+#include "reports/grid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "reports/numbers.h"
+#include "reports/text.h"
+#include "reports/words.h"
+
+namespace lockstep {
+namespace {
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+constexpr std::size_t kLeastPlaces = 6, kMostColumns = 8, kMostRows = 24;
+
+const std::string* value_of(const Pairs& pairs, std::string_view key) {
+  for (const auto& [name, value] : pairs) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+/// V and B of "VxB".
+std::pair<int, int> layout_of(const Pairs& config) {
+  const std::string* layout = value_of(config, "layout");
+  int ranks = 0, rows = 0;
+  if (!layout) return {0, 0};
+  const char* const end = layout->data() + layout->size();
+  const auto [rest, error] = std::from_chars(layout->data(), end, ranks);
+  if (error != std::errc() || rest == end || *rest != 'x') return {0, 0};
+  if (std::from_chars(rest + 1, end, rows).ec != std::errc()) return {0, 0};
+  return {ranks, rows};
+}
+
+/// The values of all settings but two, in one text that tells two such sets apart.
+std::string rest_of(const CellResult& cell, const std::string& a, const std::string& b) {
+  std::string rest;
+  for (const auto& [key, value] : cell.settings) {
+    if (key != a && key != b) rest += key + '\n' + value + '\n';
+  }
+  return rest;
+}
+
+void add_value(std::vector<std::string>& values, const std::string& value) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+}
+
+AnswerGrid laid_out(const std::vector<const CellResult*>& cells, const std::string& a, const std::string& b) {
+  AnswerGrid grid;
+  std::vector<std::string> first, second;
+  for (const CellResult* cell : cells) {
+    add_value(first, *value_of(cell->settings, a));
+    add_value(second, *value_of(cell->settings, b));
+  }
+  const bool swap = second.size() > first.size();
+  grid.row_axis = swap ? b : a;
+  grid.column_axis = swap ? a : b;
+  grid.rows = swap ? second : first;
+  grid.columns = swap ? first : second;
+  grid.cells.assign(grid.rows.size(), std::vector<const CellResult*>(grid.columns.size(), nullptr));
+  for (const CellResult* cell : cells) {
+    const auto at = [](const std::vector<std::string>& values, const std::string& value) {
+      return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) - values.begin());
+    };
+    const CellResult*& place = grid.cells[at(grid.rows, *value_of(cell->settings, grid.row_axis))]
+                                         [at(grid.columns, *value_of(cell->settings, grid.column_axis))];
+    if (!place) place = cell;
+  }
+  return grid;
+}
+
+std::size_t filled(const AnswerGrid& grid) {
+  std::size_t count = 0;
+  for (const auto& row : grid.cells) count += row.size() - std::count(row.begin(), row.end(), nullptr);
+  return count;
+}
+
+bool is_product(const AnswerGrid& grid) {
+  const std::size_t places = grid.rows.size() * grid.columns.size();
+  return grid.columns.size() >= 2 && grid.columns.size() <= kMostColumns && grid.rows.size() <= kMostRows &&
+         places >= kLeastPlaces && 8 * filled(grid) >= 7 * places;
+}
+
+}  // namespace
+
+bool AnswerGrid::holds(const CellResult& cell) const {
+  return std::any_of(cells.begin(), cells.end(),
+                     [&](const auto& row) { return std::find(row.begin(), row.end(), &cell) != row.end(); });
+}
+
+bool is_judged(const CellResult& cell) { return !cell.noise && !cell.anchor; }
+
+std::optional<AnswerGrid> grid_of(const Results& results) {
+  if (results.question != Question::outcome) return std::nullopt;
+  std::vector<const CellResult*> cells;
+  std::vector<std::string> keys;
+  for (const CellResult& cell : results.cells) {
+    if (cell.power_control || cell.noise || is_of_grown_batch(results, cell)) continue;
+    cells.push_back(&cell);
+    for (const auto& setting : cell.settings) add_value(keys, setting.first);
+  }
+  std::optional<AnswerGrid> best;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    for (std::size_t j = i + 1; j < keys.size(); ++j) {
+      std::map<std::string, std::vector<const CellResult*>> groups;
+      for (const CellResult* cell : cells) {
+        if (value_of(cell->settings, keys[i]) && value_of(cell->settings, keys[j]))
+          groups[rest_of(*cell, keys[i], keys[j])].push_back(cell);
+      }
+      for (const auto& group : groups) {
+        AnswerGrid grid = laid_out(group.second, keys[i], keys[j]);
+        if (is_product(grid) && (!best || filled(grid) > filled(*best))) best = std::move(grid);
+      }
+    }
+  }
+  return best;
+}
+
+bool has_no_negatives(const CellResult& cell) {
+  const auto [ranks, rows] = layout_of(cell.config);
+  const std::string* negatives = value_of(cell.config, "negatives");
+  if (!negatives || rows == 0) return false;
+  return (*negatives == "local" && rows == 1) || (*negatives == "global" && ranks * rows == 1);
+}
+
+int global_batch_of(const Pairs& config) {
+  const auto [ranks, rows] = layout_of(config);
+  return ranks * rows;
+}
+
+bool is_of_grown_batch(const Results& results, const CellResult& cell) {
+  const ReferenceResult* reference = reference_of(results, cell);
+  if (!reference) return false;
+  const int own = global_batch_of(cell.config), other = global_batch_of(reference->config);
+  return own > 0 && other > 0 && own != other;
+}
+
+std::string difference_and_half(const MetricDifference& difference, int decimals) {
+  std::string text = signed_number(difference.mean, decimals);
+  const double half = (difference.interval.high - difference.interval.low) / 2;
+  if (std::isfinite(half)) text += fmt::format(" ± {:.{}f}", half, decimals);
+  return text;
+}
+
+std::string interval_name(const Results& results) {
+  double level = 1 - results.primary.alpha;
+  bool first = true;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.outcome || cell.anchor) continue;
+    const double own = cell.outcome->primary.interval.level;
+    if (!first && std::abs(own - level) > 1e-9) return "interval";
+    level = own;
+    first = false;
+  }
+  return level_words(level) + " interval";
+}
+
+std::string setting_words(const std::string& key, const std::string& value) {
+  if (key == "negatives") return name_words(value) + " negatives";
+  return clean_line(key) + " " + name_words(value);
+}
+
+std::string held_against(const Results& results, const AnswerGrid& grid) {
+  std::set<std::string> names, values;
+  for (const auto& row : grid.cells) {
+    for (const CellResult* cell : row) {
+      if (!cell) continue;
+      names.insert(cell->reference);
+      const ReferenceResult* reference = reference_of(results, *cell);
+      const std::string* value = reference ? value_of(reference->config, grid.row_axis) : nullptr;
+      values.insert(value ? *value : "");
+    }
+  }
+  if (names.size() == 1) return name_words(*names.begin());
+  if (values.size() == 1 && !values.begin()->empty()) {
+    const std::string& value = *values.begin();
+    return grid.row_axis == "layout" ? name_words(value) : setting_words(grid.row_axis, value);
+  }
+  return "its reference";
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return text;
+}
+
+}  // namespace lockstep

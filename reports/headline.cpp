@@ -1,0 +1,262 @@
+#include "reports/headline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "reports/grid.h"
+#include "reports/numbers.h"
+#include "reports/text.h"
+#include "reports/words.h"
+
+namespace lockstep {
+namespace {
+
+struct Column {
+  std::vector<const CellResult*> same, other, open, failed;
+};
+
+Column sort_column(const AnswerGrid& grid, std::size_t column) {
+  Column sorted;
+  for (const auto& row : grid.cells) {
+    const CellResult* cell = row[column];
+    if (!cell || cell->anchor) continue;
+    switch (cell->failure ? VerdictKind::failed : cell->verdict) {
+      case VerdictKind::equivalent:
+        sorted.same.push_back(cell);
+        break;
+      case VerdictKind::divergent:
+        sorted.other.push_back(cell);
+        break;
+      case VerdictKind::failed:
+        sorted.failed.push_back(cell);
+        break;
+      default:
+        sorted.open.push_back(cell);
+        break;
+    }
+  }
+  return sorted;
+}
+
+std::string rows_of(const AnswerGrid& grid, const std::vector<const CellResult*>& cells) {
+  std::vector<std::string> names;
+  for (std::size_t row = 0; row < grid.rows.size(); ++row) {
+    const auto in_row = [&](const CellResult* cell) {
+      return std::find(grid.cells[row].begin(), grid.cells[row].end(), cell) != grid.cells[row].end();
+    };
+    if (std::any_of(cells.begin(), cells.end(), in_row)) names.push_back(name_words(grid.rows[row]));
+  }
+  return listed(names);
+}
+
+/// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided".
+std::string column_words(const AnswerGrid& grid, const Column& c, const std::string& against) {
+  const std::string every = grid.row_axis == "layout" ? "layout" : "value of " + clean_line(grid.row_axis);
+  const std::size_t all = c.same.size() + c.other.size() + c.open.size() + c.failed.size();
+  if (all == 0) return "nothing is compared";
+  if (all > 1 && c.same.size() == all) return fmt::format("every {} trains the same as {}", every, against);
+  if (all > 1 && c.other.size() == all) return fmt::format("no {} trains the same as {}", every, against);
+  std::vector<std::string> parts;
+  if (!c.same.empty()) {
+    parts.push_back(fmt::format("{} train{} the same as {}", rows_of(grid, c.same),
+                                c.same.size() == 1 ? "s" : "", against));
+  }
+  if (!c.other.empty()) {
+    parts.push_back(fmt::format("{} {} not{}", rows_of(grid, c.other), c.other.size() == 1 ? "does" : "do",
+                                c.same.empty() ? " train the same as " + against : ""));
+  }
+  if (!c.open.empty())
+    parts.push_back(fmt::format("{} {} undecided", rows_of(grid, c.open), c.open.size() == 1 ? "is" : "are"));
+  if (!c.failed.empty()) parts.push_back(rows_of(grid, c.failed) + " failed");
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? "" : "; ") + parts[i];
+  return text;
+}
+
+std::string grid_sentence(const Results& results, const AnswerGrid& grid) {
+  const std::string against = held_against(results, grid);
+  std::string text;
+  for (std::size_t i = 0; i < grid.columns.size(); ++i) {
+    text += fmt::format("{}With {}: {}.", i == 0 ? "" : " ", setting_words(grid.column_axis, grid.columns[i]),
+                        column_words(grid, sort_column(grid, i), against));
+  }
+  return text;
+}
+
+/// Why cells diverge: by cause, with the first cell's evidence.
+std::string why_words(const AnswerGrid& grid) {
+  struct Reason {
+    std::string text;
+    std::vector<std::string> cells;
+  };
+  std::vector<Reason> reasons;
+  const auto add = [&reasons](const std::string& text, const CellResult& cell) {
+    auto found =
+        std::find_if(reasons.begin(), reasons.end(), [&](const Reason& r) { return r.text == text; });
+    if (found == reasons.end()) found = reasons.insert(reasons.end(), {text, {}});
+    found->cells.push_back(name_words(cell.scenario));
+  };
+  for (std::size_t column = 0; column < grid.columns.size(); ++column) {
+    for (const CellResult* cell : sort_column(grid, column).other) {
+      const Mechanism* m = cell->mechanism ? &*cell->mechanism : nullptr;
+      if (has_no_negatives(*cell))
+        add("a row has no negatives, so the loss is 0 and nothing is learnt", *cell);
+      else if (m && m->cause && !m->cause->evidence.empty())
+        add(sentences_of(clean_line(m->cause->evidence)).front(), *cell);
+      else if (m && m->first_divergence)
+        add(divergence_words(*m->first_divergence), *cell);
+      else
+        add("no cause is named", *cell);
+    }
+  }
+  std::string text;
+  for (Reason& reason : reasons) {
+    if (reason.text.ends_with('.')) reason.text.pop_back();
+    text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", listed(reason.cells), reason.text);
+  }
+  return text;
+}
+
+template <typename Prediction>
+std::string predicted_words(const Prediction& g) {
+  if constexpr (requires { g.predicted_interval; }) {
+    if (std::isfinite(g.predicted_interval.low) && std::isfinite(g.predicted_interval.high))
+      return fmt::format("{:.2f} to {:.2f}", g.predicted_interval.low, g.predicted_interval.high);
+  }
+  return fmt::format("{:.2f}", g.predicted_exponent);
+}
+
+std::string growth_words(const Growth& g, int decimals) {
+  std::string text;
+  const auto named = [&g](const std::string& name) {
+    const auto found = std::find_if(g.rules.begin(), g.rules.end(),
+                                    [&](const auto& r) { return r.cell == name || r.rule == name; });
+    return found == g.rules.end() ? nullptr : &*found;
+  };
+  const Growth::Rule* best = named(g.best);
+  if (!best) return "";
+  text = fmt::format("From {} to {} rows, at as many samples, {} fits best: {} against {}", g.from_batch,
+                     g.to_batch, clean_line(best->rule), difference_and_half(best->difference, decimals),
+                     name_words(g.reference));
+  std::vector<std::string> others;
+  for (const std::string& name : g.not_worse) {
+    const Growth::Rule* rule = named(name);
+    if (rule && rule != best) others.push_back(clean_line(rule->rule));
+  }
+  if (!others.empty())
+    text += fmt::format("; {} {} not shown to be worse", listed(others), others.size() == 1 ? "is" : "are");
+  text += ".";
+  if (std::isfinite(g.measured_exponent)) {
+    text += fmt::format(" Exponent measured {:.2f}", g.measured_exponent);
+    if (std::isfinite(g.measured_interval.low) && std::isfinite(g.measured_interval.high))
+      text += fmt::format(" [{:.2f}, {:.2f}]", g.measured_interval.low, g.measured_interval.high);
+    if (std::isfinite(g.predicted_exponent))
+      text += fmt::format(", predicted from the gradient noise {}", predicted_words(g));
+    text += ".";
+  }
+  return text;
+}
+
+std::string cost_words(const Timing& timing) {
+  std::string text;
+  std::vector<std::string> groups;
+  for (const TimingRow& row : timing.rows) {
+    if (std::find(groups.begin(), groups.end(), row.group) == groups.end()) groups.push_back(row.group);
+  }
+  for (const std::string& group : groups) {
+    const TimingRow* widest = nullptr;
+    for (const TimingRow& row : timing.rows) {
+      if (row.group == group && (!widest || row.layout.world_size > widest->layout.world_size)) widest = &row;
+    }
+    if (!std::isfinite(widest->speed_up) || !std::isfinite(widest->communication_share)) continue;
+    text += fmt::format(
+        "{}At {}, {} ranks give {:.2f} times the rows a second of one, {:.0f} % of a step is "
+        "communication.",
+        text.empty() ? "" : " ", clean_line(group), widest->layout.world_size, widest->speed_up,
+        100 * widest->communication_share);
+  }
+  return text + (timing.sentence.empty() ? "" : (text.empty() ? "" : " ") + clean_line(timing.sentence));
+}
+
+std::string seed_counts(const Results& results) {
+  int least = 0, most = 0;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.outcome || !is_judged(cell)) continue;
+    least = least == 0 ? cell.outcome->n : std::min(least, cell.outcome->n);
+    most = std::max(most, cell.outcome->n);
+  }
+  return least == most ? counted(most, "paired seed") : fmt::format("{} to {} paired seeds", least, most);
+}
+
+Answer sure_answer(const Results& results, const AnswerGrid& grid) {
+  double least = 1;
+  bool any = false, all_same = true;
+  for (const CellResult& cell : results.cells) {
+    if (!grid.holds(cell) || cell.anchor || !cell.outcome) continue;
+    all_same = all_same && cell.verdict == VerdictKind::equivalent;
+    if (cell.verdict == VerdictKind::divergent || cell.outcome->n < 2) continue;
+    any = true;
+    least = std::min(least, cell.outcome->power);
+  }
+  std::string text =
+      fmt::format("Margin ± {:g} of {}, declared before anything ran; {}; α {:g}.", results.primary.margin,
+                  metric_words(results.primary.metric), seed_counts(results), results.primary.alpha);
+  if (any) {
+    text += fmt::format(
+        " If there were no difference, a cell that did not diverge would be found equivalent with a "
+        "probability of at least {}.",
+        // Rounded down: it is a bound.
+        fmt::format("{:.2f}", std::floor(100 * least) / 100));
+  }
+  if (all_same) text += " That all are equivalent needs no correction: each had to show it.";
+  return {"How sure is that?", text, any && least < 0.8 ? "und" : "ctl"};
+}
+
+Answer controls_answer(const Results& results, int decimals) {
+  std::vector<std::string> caught, missed;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.power_control) continue;
+    const std::string figure =
+        cell.outcome ? " (" + signed_number(cell.outcome->primary.mean, decimals) + ")" : "";
+    (is_missed_control(cell) ? missed : caught).push_back(name_words(cell.scenario) + figure);
+  }
+  if (!missed.empty())
+    return {"Can the matrix tell?", "No: " + listed(missed) + " had to be divergent.", "bad"};
+  if (caught.empty()) return {"Can the matrix tell?", "It has no power control.", "und"};
+  return {"Can the matrix tell?",
+          fmt::format("Yes: {} came out divergent, as {} must: {}.",
+                      counted(static_cast<int>(caught.size()), "power control"),
+                      caught.size() == 1 ? "it" : "they", listed(caught)),
+          "ok"};
+}
+
+}  // namespace
+
+std::optional<Headline> headline_of(const Results& results) {
+  const std::optional<AnswerGrid> grid = grid_of(results);
+  if (!grid) return std::nullopt;
+  const int decimals = decimals_for(results.primary.margin);
+  Headline headline;
+  headline.sentence = grid_sentence(results, *grid);
+  if (const std::string why = why_words(*grid); !why.empty())
+    headline.answers.push_back({"Why not?", why, "bad"});
+  std::vector<std::string> failed;
+  for (const CellResult& cell : results.cells) {
+    if (cell.failure) failed.push_back(name_words(cell.scenario));
+  }
+  if (!failed.empty()) headline.answers.push_back({"What did not finish?", listed(failed) + ".", "fail"});
+  for (const Growth& growth : results.growth) {
+    if (growth.from_batch == growth.to_batch) continue;
+    if (const std::string text = growth_words(growth, decimals); !text.empty())
+      headline.answers.push_back({"Which rule fits when the batch grows?", text, "ctl"});
+  }
+  if (results.timing && !results.timing->rows.empty())
+    headline.answers.push_back({"What does it cost?", cost_words(*results.timing), "ctl"});
+  headline.answers.push_back(sure_answer(results, *grid));
+  headline.answers.push_back(controls_answer(results, decimals));
+  return headline;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+#pragma once
+// What a matrix with a grid answers, top down: which cells train the same, which do not and why, which rule
+// fits when the batch grows, what it costs, how sure that is, whether the matrix can tell.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/judge/results.h"
+
+namespace lockstep {
+
+struct Answer {
+  std::string question, text;
+  const char* css;  ///< ok, bad, und or ctl
+};
+
+struct Headline {
+  std::string sentence;  ///< the grid in words
+  std::vector<Answer> answers;
+};
+
+/// None where the matrix has no grid: its summary's sentence answers then.
+std::optional<Headline> headline_of(const Results& results);
+
+}  // namespace lockstep

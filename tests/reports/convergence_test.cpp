@@ -1,0 +1,257 @@
+// What the report of a convergence comparison answers, and what it leaves out where there is nothing to say.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/property_tree/ptree.hpp>
+#include <boost/property_tree/xml_parser.hpp>
+#include <cmath>
+#include <sstream>
+
+#include "reports/grid.h"
+#include "reports/headline.h"
+#include "reports/html.h"
+#include "reports/markdown.h"
+#include "reports/svg.h"
+#include "reports/terminal.h"
+#include "reports/text.h"
+#include "tests/support/convergence_fixture.h"
+#include "tests/support/results_fixture.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string text_of(const Results& results, const std::string& question) {
+  const auto headline = headline_of(results);
+  if (!headline) return "";
+  for (const Answer& answer : headline->answers) {
+    if (answer.question == question) return answer.text;
+  }
+  return "";
+}
+
+TEST(AnswerGrid, SetsTheTwoAxesOfTheProductAgainstEachOther) {
+  const Results r = convergence_results();
+  const auto grid = grid_of(r);
+  ASSERT_TRUE(grid);
+  EXPECT_EQ(grid->row_axis, "layout");
+  EXPECT_THAT(grid->rows, ElementsAre("1x24", "2x12", "3x8", "4x6", "8x3", "24x1"));
+  EXPECT_THAT(grid->columns, ElementsAre("global", "local", "layer"));
+  EXPECT_EQ(grid->cells[4][1]->scenario, "8x3 local");
+  EXPECT_EQ(held_against(r, *grid), "1x24");
+}
+
+TEST(AnswerGrid, LeavesOutControlsPairsOfNoiseAndBatchesThatGrew) {
+  const Results r = convergence_results();
+  const auto grid = grid_of(r);
+  ASSERT_TRUE(grid);
+  for (const CellResult& cell : r.cells) {
+    const bool in_product = !cell.power_control && !cell.noise && cell.reference != "1x3 local";
+    EXPECT_EQ(grid->holds(cell), in_product) << cell.scenario;
+  }
+}
+
+TEST(AnswerGrid, IsNoneWhereTheMatrixHasNoProduct) {
+  EXPECT_FALSE(grid_of(outcome_results()));
+  EXPECT_FALSE(grid_of(mechanism_results()));
+  EXPECT_FALSE(grid_of(claims_results()));
+  Results holes = convergence_results();
+  std::erase_if(holes.cells, [](const CellResult& c) { return c.scenario.starts_with("3x8 l"); });
+  EXPECT_TRUE(grid_of(holes)) << "two of eighteen places may be empty";
+  std::erase_if(holes.cells, [](const CellResult& c) { return c.scenario.starts_with("4x6 l"); });
+  EXPECT_FALSE(grid_of(holes));
+  EXPECT_THAT(html_report(outcome_results()), Not(HasSubstr("id=\"grid\"")));
+}
+
+TEST(AnswerGrid, NamesAxesThatAreNoLayouts) {
+  Results r = convergence_results();
+  for (CellResult& cell : r.cells) {
+    for (auto& [key, value] : cell.settings) {
+      if (key == "layout") key = "optimizer";
+    }
+    cell.reference = "1x24 global";
+  }
+  const auto grid = grid_of(r);
+  ASSERT_TRUE(grid);
+  EXPECT_EQ(grid->row_axis, "optimizer");
+  EXPECT_EQ(held_against(r, *grid), "1x24 global");
+}
+
+TEST(Headline, SaysWhichTrainTheSameColumnByColumn) {
+  const auto headline = headline_of(convergence_results());
+  ASSERT_TRUE(headline);
+  EXPECT_EQ(headline->sentence,
+            "With global negatives: every layout trains the same as 1x24. With local negatives: 2x12 trains "
+            "the same as "
+            "1x24; 4x6, 8x3 and 24x1 do not; 3x8 is undecided. With layer negatives: 2x12, 3x8 and 4x6 train "
+            "the same as "
+            "1x24; 24x1 does not; 8x3 is undecided.");
+  EXPECT_FALSE(headline_of(outcome_results()));
+}
+
+TEST(Headline, NamesAFailedCellAsSuch) {
+  Results r = convergence_results();
+  r.cells[4].verdict = VerdictKind::failed;
+  r.cells[4].failure = Failure{"run", "died", 1, 7, "all_reduce", "killed by signal 9", {}};
+  EXPECT_THAT(headline_of(r)->sentence, HasSubstr("2x12 failed"));
+  EXPECT_EQ(text_of(r, "What did not finish?"), "2x12 local.");
+  EXPECT_EQ(text_of(convergence_results(), "What did not finish?"), "");
+}
+
+TEST(Headline, SaysWhetherTheMatrixCanTell) {
+  Results r = convergence_results();
+  EXPECT_THAT(text_of(r, "Can the matrix tell?"), HasSubstr("Yes: 2 power controls came out divergent"));
+  for (CellResult& cell : r.cells) {
+    if (cell.scenario == "8x3 global lr_scale=0.125") cell.outcome->verdict = VerdictKind::equivalent;
+  }
+  EXPECT_THAT(text_of(r, "Can the matrix tell?"), HasSubstr("No: 8x3 global lr_scale=0.125"));
+  std::erase_if(r.cells, [](const CellResult& cell) { return cell.power_control; });
+  EXPECT_EQ(text_of(r, "Can the matrix tell?"), "It has no power control.");
+}
+
+TEST(Headline, SaysWhyCellsDivergeAndWhichRuleFits) {
+  const Results r = convergence_results();
+  const std::string why = text_of(r, "Why not?");
+  EXPECT_THAT(why, HasSubstr("4x6 local, 8x3 local and 24x1 layer: Each row sees"));
+  EXPECT_THAT(why, HasSubstr("24x1 local: a row has no negatives"));
+  const std::string rule = text_of(r, "Which rule fits when the batch grows?");
+  EXPECT_THAT(rule, HasSubstr("adam_sqrt fits best"));
+  EXPECT_THAT(rule, HasSubstr("linear and sqrt are not shown to be worse"));
+  EXPECT_THAT(text_of(r, "What does it cost?"), HasSubstr("61 % of a step is communication"));
+}
+
+TEST(Headline, ClaimsAllAtOnceOnlyWhereAllAreEquivalent) {
+  Results r = convergence_results();
+  EXPECT_THAT(text_of(r, "How sure is that?"), Not(HasSubstr("needs no correction")));
+  for (CellResult& cell : r.cells) {
+    if (grid_of(r)->holds(cell)) cell.verdict = VerdictKind::equivalent;
+  }
+  EXPECT_THAT(text_of(r, "How sure is that?"), HasSubstr("needs no correction"));
+  EXPECT_EQ(text_of(r, "Why not?"), "");
+}
+
+TEST(ConvergencePage, HasASectionOnlyForWhatThereIsToShow) {
+  const char* ids[] = {"grid",  "differences", "growth", "noise-scale",
+                       "costs", "target",      "looks",  "calibration"};
+  const std::string small = html_report(outcome_results()), page = html_report(convergence_results());
+  for (const std::string id : ids) {
+    const std::string section = "<section id=\"" + id + "\"";
+    EXPECT_THAT(small, Not(HasSubstr(section)));
+    if (id != "looks" && id != "calibration") {
+      EXPECT_THAT(page, HasSubstr(section));
+    }
+  }
+  EXPECT_THAT(html_report(sequential_results()), HasSubstr("<section id=\"looks\""));
+  EXPECT_THAT(html_report(calibrated_results()), HasSubstr("<section id=\"calibration\""));
+}
+
+TEST(ConvergencePage, AnswersBeforeItExplains) {
+  const std::string page = html_report(convergence_results());
+  std::size_t last = 0;
+  for (const std::string id :
+       {"grid", "outcome", "differences", "curves", "growth", "costs", "power", "target", "gradients"}) {
+    const std::size_t at = page.find("<section id=\"" + id + "\"");
+    ASSERT_NE(at, std::string::npos) << id;
+    EXPECT_GT(at, last) << id;
+    last = at;
+  }
+  EXPECT_LT(page.find("every layout trains the same"), page.find("<section"));
+}
+
+TEST(ConvergencePage, ShowsPairsOfNoiseWithoutAVerdict) {
+  const std::string plot = forest_plot(convergence_results());
+  EXPECT_THAT(plot, HasSubstr("The margin was declared, not derived from it."));
+  EXPECT_THAT(plot, HasSubstr("A/A pair: shown, not judged"));
+  EXPECT_GT(plot.find("perturb=row_order"), plot.find("8x3 global lr_scale=0.125"));
+  EXPECT_THAT(forest_plot(outcome_results()), Not(HasSubstr("A/A")));
+  EXPECT_THAT(plot, Not(HasSubstr(">1x24 global</a>"))) << "a cell that is its own reference has no row";
+}
+
+TEST(ConvergencePage, StaysBelowItsLimitWithEveryStepDrawn) {
+  Results r = convergence_results();
+  const auto fill = [](std::vector<CurveBand>& bands) {
+    for (CurveBand& band : bands) {
+      const CurveBand model = band;
+      const auto last = model.steps.back();
+      band = {model.metric, {}, {}, {}, {}};
+      for (int i = 0; i < 400; ++i) {
+        const auto at = static_cast<std::size_t>(i) * model.steps.size() / 400;
+        band.steps.push_back(last * i / 399);
+        band.median.push_back(model.median[at] + 0.001 * (i % 7));
+        band.low.push_back(model.low[at] - 0.001 * (i % 5));
+        band.high.push_back(model.high[at] + 0.001 * (i % 3));
+      }
+    }
+  };
+  for (ReferenceResult& reference : r.references) fill(reference.curves);
+  for (CellResult& cell : r.cells) {
+    fill(cell.curves);
+    while (!cell.mechanism->forced.empty() && cell.mechanism->forced.size() < 10)
+      cell.mechanism->forced.push_back(cell.mechanism->forced.front());
+  }
+  EXPECT_LE(html_report(r).size(), 600u * 1000);
+}
+
+TEST(ConvergencePage, StaysWellFormedWhereFiguresAreNoNumbers) {
+  Results r = convergence_results();
+  for (CellResult& cell : r.cells) {
+    if (!cell.outcome) continue;
+    cell.outcome->sd_upper = INFINITY;
+    cell.outcome->power = cell.outcome->power_half = cell.outcome->p_holm = NAN;
+    cell.outcome->primary.interval = {-INFINITY, INFINITY, 0.95};
+    for (CurveDifference& curve : cell.outcome->curves)
+      curve.low[1] = -INFINITY, curve.high[1] = NAN, curve.mean[1] = NAN;
+    for (Estimate& estimate : cell.outcome->estimates) estimate.value = NAN;
+    cell.outcome->target->reference_median = INFINITY;
+    if (cell.noise_scale) cell.noise_scale->batch = INFINITY, cell.noise_scale->batch_at[2] = INFINITY;
+  }
+  r.growth[0].predicted_exponent = r.growth[0].measured_exponent = NAN;
+  r.growth[0].rules[0].difference.mean = NAN;
+  r.growth[0].rules[1].exponent = NAN;
+  r.timing->rows[1].speed_up = r.timing->rows[1].bytes = r.timing->rows[1].communication_share = NAN;
+  const std::string page = html_report(r);
+  std::istringstream in(page);
+  boost::property_tree::ptree tree;
+  EXPECT_NO_THROW(boost::property_tree::read_xml(in, tree));
+  for (const std::string wrong : {"=\"nan", "=\"inf", "=\"-inf", " nan", "-nan"})
+    EXPECT_THAT(page, Not(HasSubstr(wrong)));
+}
+
+TEST(ConvergencePage, MarksARateThatIsNotKept) {
+  EXPECT_THAT(html_report(calibrated_results()), HasSubstr("✗ not kept"));
+  Results kept = calibrated_results();
+  for (DetectionRate& rate : kept.calibration->rates) rate.enough = true;
+  EXPECT_THAT(html_report(kept), Not(HasSubstr("✗ not kept")));
+}
+
+TEST(ConvergenceTerminal, ShowsTheGridFirstWithinAHundredColumns) {
+  const std::string text = terminal_table(convergence_results(), false, 0);
+  EXPECT_LT(text.find("With global negatives"), text.find("8x3      = +0.000"));
+  EXPECT_LT(text.find("8x3      = +0.000"), text.find("8x3 local against 1x3"));
+  EXPECT_LT(text.find("control 8x3 global"), text.find("A/A pairs"));
+  std::istringstream in(text.substr(0, text.find("  8x3 local against 1x3")));
+  for (std::string line; std::getline(in, line);) EXPECT_LE(display_width(line), 100) << line;
+  EXPECT_THAT(text, Not(HasSubstr("  1x24 local  "))) << "a cell that is its own reference has no row";
+}
+
+TEST(ConvergenceTerminal, KeepsARowForCellsOfTheGridThatAreNotAsExpected) {
+  Results r = convergence_results();
+  EXPECT_THAT(terminal_table(r, false, 0), Not(HasSubstr("  2x12 global")));
+  r.cells[3].as_expected = false;
+  EXPECT_THAT(terminal_table(r, false, 0), HasSubstr("  2x12 global"));
+}
+
+TEST(ConvergenceMarkdown, AnswersInAListAndKeepsPairsOfNoiseApart) {
+  const std::string text = markdown_summary(convergence_results());
+  EXPECT_THAT(text, HasSubstr("- **With global negatives: every layout trains the same as 1x24.**"));
+  EXPECT_THAT(text, HasSubstr("| 8x3 | = +0.000 ± 0.006 | ≠ −0.094 ± 0.020 | ? −0.034 ± 0.017 |"));
+  EXPECT_GT(text.find("A/A pair, not judged"), text.find("| cell | verdict"));
+  EXPECT_THAT(markdown_summary(outcome_results()), Not(HasSubstr("A/A")));
+}
+
+}  // namespace
+}  // namespace lockstep
