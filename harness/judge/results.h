@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-inline constexpr int kResultsSchemaVersion = 1;
+inline constexpr int kResultsSchemaVersion = 2;
 
 struct Interval {
   double low = 0, high = 0;

@@ -106,7 +106,7 @@ TEST(ResultsJson, HasWhatReadersOfAVerdictRelyOn) {
   EXPECT_EQ(document["verdicts"][1]["first_divergence"]["where"], "energies");
   EXPECT_EQ(document["verdicts"][1]["certified_steps"], 20);
   EXPECT_TRUE(document["verdicts"][3]["statistics"].is_null());
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
 }
 
 TEST(ResultsJson, WritesNoNumberAsNull) {
@@ -142,7 +142,7 @@ TEST(ResultsJson, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(error_of(document.dump()), "none");
   EXPECT_THAT(error_of("{\"schema_ver"), HasSubstr("out/results.json: "));
   EXPECT_THAT(error_of("[]"), HasSubstr("out/results.json: "));
-  EXPECT_THAT(broken([](Json& j) { j["schema_version"] = 2; }), HasSubstr("schema version 2 is not known"));
+  EXPECT_THAT(broken([](Json& j) { j["schema_version"] = 3; }), HasSubstr("schema version 3 is not known"));
   EXPECT_THAT(broken([](Json& j) { j.erase("verdicts"); }), HasSubstr("verdicts"));
   EXPECT_THAT(broken([](Json& j) { j["verdicts"] = "none"; }), HasSubstr("a list was expected"));
   EXPECT_THAT(broken([](Json& j) { j["verdicts"][0]["verdict"] = "fine"; }),
@@ -181,7 +181,7 @@ TEST(ResultsSchema, RefusesWhatIsNotAResult) {
   EXPECT_THAT(problems([](Json& j) { j["verdicts"][0]["as_expected"] = "yes"; }), Not(IsEmpty()));
   EXPECT_THAT(problems([](Json& j) { j["verdicts"][0]["statistics"]["power"]["value"] = nullptr; }),
               Not(IsEmpty()));
-  EXPECT_THAT(problems([](Json& j) { j["schema_version"] = 2; }), Not(IsEmpty()));
+  EXPECT_THAT(problems([](Json& j) { j["schema_version"] = 3; }), Not(IsEmpty()));
   EXPECT_THAT(problems([](Json& j) { j["surprise"] = 1; }), Not(IsEmpty()));
 }
 
