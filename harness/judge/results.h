@@ -99,7 +99,7 @@ struct TargetReach {
   double cell_median = 0, reference_median = 0;  ///< own steps; infinite if half of the runs never got there
   /// Pairs by who was first, by samples seen where the batches differ; tied: both at once, or neither.
   int sooner = 0, later = 0, tied = 0;
-  double p = 1;                                  ///< two-sided sign test of sooner against later
+  double p = 1;  ///< two-sided sign test of sooner against later
 };
 
 /// One look of a sequential comparison.
