@@ -20,6 +20,10 @@ at::Tensor valid_candidates(const LossInput& input, const Candidates& candidates
   return (own.unsqueeze(1) != all.unsqueeze(0)).logical_or(target_B.unsqueeze(1) == column.unsqueeze(0));
 }
 
+at::Tensor in_loss_precision(const at::Tensor& energies) {
+  return energies.scalar_type() == at::kBFloat16 ? energies.to(at::kFloat) : energies;
+}
+
 Block make_block(const LossInput& input) {
   Block block;
   block.candidates = in_batch_candidates(input);

@@ -36,6 +36,8 @@ at::Tensor valid_candidates(const LossInput& input, const Candidates& candidates
 /// D). Randomness is replayed, since every pair's draws are keyed by the pair.
 at::Tensor block_energies(const LossInput& input, const EncodedRows& rows, const at::Tensor& action_ND,
                           std::span<const int64_t> ids);
+/// Energies in bfloat16 as float32, others as they are: a loss divides, sums and takes logarithms in no less.
+at::Tensor in_loss_precision(const at::Tensor& energies);
 bool takes_tiles(const LossInput& input, std::size_t candidates);
 
 /// Part of an output that every form fills alike. Rows that do not count become zeros in `row_losses_B`; the

@@ -53,8 +53,8 @@ namespace {
 at::Tensor own_energies(const LossInput& input, const EncodedRows& rows, const at::Tensor& action_BnA,
                         int64_t first_id) {
   const at::Tensor encoded = input.model.encode_action(action_BnA.flatten(0, 1));
-  return input.model.own_energies(
-      rows, encoded.reshape({action_BnA.size(0), action_BnA.size(1), encoded.size(1)}), first_id);
+  return in_loss_precision(input.model.own_energies(
+      rows, encoded.reshape({action_BnA.size(0), action_BnA.size(1), encoded.size(1)}), first_id));
 }
 
 void add_explicit_ids(int64_t count, LossOutput& output) {

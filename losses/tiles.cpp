@@ -3,7 +3,6 @@
 // is rows x candidates numbers; what is held at once of the head's activations is one tile's.
 
 #include <ATen/ATen.h>
-#include <ATen/core/ivalue.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -11,6 +10,7 @@
 #include <algorithm>
 
 #include "losses/block.h"
+#include "losses/held.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +19,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// What the backward pass needs beside tensors.
-struct TileJob : torch::CustomClassHolder {
+struct TileJob {
   std::shared_ptr<EnergyFunction> model;
   std::vector<int64_t> ids;
   int64_t tile_columns = 0;
@@ -51,9 +51,11 @@ at::Tensor leaf(const at::Tensor& tensor) {
   return copy.is_floating_point() ? copy.requires_grad_(true) : copy;
 }
 
+/// Sums over tiles of a low precision's gradients are float32 until they leave.
 void add_to(at::Tensor& sum, const at::Tensor& term) {
   if (term.defined()) {
-    sum = sum.defined() ? sum.add_(term) : term.clone();
+    const at::Tensor wide = in_loss_precision(term);
+    sum = sum.defined() ? sum.add_(wide) : wide.clone();
   }
 }
 
@@ -62,10 +64,10 @@ void add_to(at::Tensor& sum, const at::Tensor& term) {
 /// copies stand in for them.
 class TiledEnergies : public torch::autograd::Function<TiledEnergies> {
  public:
-  static at::Tensor forward(AutogradContext* context, const c10::intrusive_ptr<TileJob>& job,
-                            at::TensorList inputs) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& holder, at::TensorList inputs) {
     context->save_for_backward(inputs.vec());
-    context->saved_data["job"] = at::IValue::make_capsule(job);
+    context->saved_data["job"] = holder;
+    const TileJob* const job = &held_by<TileJob>(holder);
     const EncodedRows rows{inputs.slice(0, job->row_tensors).vec()};
     const at::Tensor& action_ND = inputs[job->row_tensors];
     at::Tensor energy_BN = at::empty({rows.tensors.front().size(0), job->columns()}, action_ND.options());
@@ -79,7 +81,8 @@ class TiledEnergies : public torch::autograd::Function<TiledEnergies> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto job = c10::static_intrusive_pointer_cast<TileJob>(context->saved_data["job"].toCapsule());
+    const at::Tensor holder = context->saved_data["job"].toTensor();
+    TileJob* const job = &held_by<TileJob>(holder);
     const variable_list inputs = context->get_saved_variables();
     const c10::AutoGradMode with_graph(true);
     variable_list leaves;
@@ -136,9 +139,9 @@ bool takes_tiles(const LossInput& input, std::size_t candidates) {
 at::Tensor block_energies(const LossInput& input, const EncodedRows& rows, const at::Tensor& action_ND,
                           std::span<const int64_t> ids) {
   if (!takes_tiles(input, ids.size())) {
-    return input.model.energies(rows, action_ND, ids, 0);
+    return in_loss_precision(input.model.energies(rows, action_ND, ids, 0));
   }
-  auto job = c10::make_intrusive<TileJob>();
+  auto job = std::make_shared<TileJob>();
   job->model = input.model.shared_from_this();
   job->ids.assign(ids.begin(), ids.end());
   job->tile_columns = input.options.tile_columns;
@@ -148,7 +151,7 @@ at::Tensor block_energies(const LossInput& input, const EncodedRows& rows, const
   for (const at::Tensor& parameter : input.model.head_parameters()) {
     inputs.push_back(parameter);
   }
-  return TiledEnergies::apply(job, at::TensorList(inputs));
+  return in_loss_precision(TiledEnergies::apply(holder_of(std::move(job)), at::TensorList(inputs)));
 }
 
 }  // namespace lockstep

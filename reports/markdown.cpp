@@ -5,11 +5,14 @@
 #include <algorithm>
 
 #include "reports/answers.h"
+#include "reports/calibration.h"
 #include "reports/detection.h"
 #include "reports/grid.h"
 #include "reports/grid_text.h"
+#include "reports/growth.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
+#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -114,8 +117,9 @@ std::string markdown_summary(const Results& results) {
   out.add(grid);
   out.add(markdown_answers(results));
   std::size_t rows = 0;
-  const bool by_trial = results.detection.has_value();
-  if (by_trial) out.add(detection_markdown(*results.detection));
+  const bool by_trial = results.detection || results.calibration;
+  if (results.detection) out.add(detection_markdown(*results.detection));
+  if (results.calibration) out.add(calibration_markdown(*results.calibration));
   // The table of losses speaks for the cases that are certified; the others follow one by one.
   if (!results.cells.empty() && !by_trial && !results.certificate) {
     const double level = 1 - results.primary.alpha;
@@ -128,6 +132,8 @@ std::string markdown_summary(const Results& results) {
       ++rows;
     out.add(noise_table(results, decimals));
   }
+  if (const std::string grown = growth_markdown(results); !grown.empty()) out.add(grown);
+  if (results.timing) out.add("\n" + timing_markdown(*results.timing));
   if (const std::string certified = certification_words(results); !certified.empty()) {
     out.add("\n" + cell_text(certified, kLongestNote) + "\n");
   }

@@ -102,7 +102,11 @@ Status status_of(const Results& results) {
   if (const std::string refusal = margin_refusal(summary); !refusal.empty())
     return {"×", "bad", "Margin refused", refusal};
   // Rates decide there, and the sentence says which fall short.
-  if (results.detection && summary.exit_code == 0) return {"✓", "ok", "As expected", "Every rate is as asked."};
+  if (results.calibration && summary.exit_code == 0)
+    return {"✓", "ok", "As expected", "Every rate and power is as promised."};
+  if (results.calibration && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};
+  if (results.detection && summary.exit_code == 0)
+    return {"✓", "ok", "As expected", "Every rate is as asked."};
   if (results.detection && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};
   const std::string unexpected = unexpected_cells(results);
   switch (summary.exit_code) {

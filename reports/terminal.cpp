@@ -6,11 +6,14 @@
 #include <cmath>
 
 #include "reports/answers.h"
+#include "reports/calibration.h"
 #include "reports/detection.h"
 #include "reports/grid.h"
 #include "reports/grid_text.h"
+#include "reports/growth.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
+#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -107,9 +110,11 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     out += detection_text(*results.detection) + "\n" +
            wrapped(detection_caption(*results.detection), std::min(columns, 118));
   }
+  if (results.calibration) out += calibration_text(*results.calibration);
   out += grid_text(results, std::min(columns, kWidestGrid));
   out += terminal_answers(results, columns);
-  const std::vector<Row> rows = results.detection ? std::vector<Row>{} : rows_of(results);
+  const std::vector<Row> rows =
+      results.detection || results.calibration ? std::vector<Row>{} : rows_of(results);
   const int name = std::min(widest(rows, &Row::name), std::max(12, columns / 3));
   const int verdict = widest(rows, &Row::verdict), difference = widest(rows, &Row::difference);
   for (const Row& row : rows) {
@@ -124,6 +129,15 @@ std::string terminal_table(const Results& results, bool colour, int width) {
            (row.is_expected ? end : paint(end, "bold")) + "\n";
   }
   out += noise_lines(results, columns);
+  for (const Growth& growth : results.growth) {
+    out += growth_text(growth, decimals_for(results.primary.margin), columns) +
+           wrapped(clean_line(growth.sentence), columns);
+  }
+  out += noise_scale_text(results, columns);
+  if (results.timing) {
+    out +=
+        timing_table(*results.timing) + wrapped(clean_line(results.timing->sentence), std::min(columns, 118));
+  }
   if (const std::string certified = certification_words(results); !certified.empty())
     out += wrapped(certified, columns);
   if (!status.detail.empty()) {

@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 
+#include "harness/judge/metric_names.h"
+#include "harness/judge/outcome.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 
@@ -39,6 +41,9 @@ bool directed(const Difference& difference) {
 }  // namespace
 
 std::string metric_words(std::string_view metric) {
+  if (metric.starts_with(kAreaPrefix) && has_area(metric.substr(kAreaPrefix.size()))) {
+    return metric_words(metric.substr(kAreaPrefix.size())) + ", area under the curve";
+  }
   if (metric == "loss_over_log_n" || metric == "train_loss_over_log_n") return "training loss / log N";
   if (metric == "loss" || metric == "train_loss") return "training loss";
   if (const auto way = way_after(metric, "accuracy_")) {
@@ -139,8 +144,9 @@ std::string note_words(const CellResult& cell) {
     }
   }
   if (cell.outcome && cell.verdict == VerdictKind::inconclusive && cell.outcome->seeds_needed > 0) {
-    text = fmt::format("about {} would decide", counted(cell.outcome->seeds_needed, "seed")) +
-           (text.empty() ? "" : "; " + text);
+    const std::string needed = cell.outcome->n < 2 ? "one seed shows no spread: at least 2 are needed"
+                                                   : seeds_in_words(*cell.outcome);
+    text = needed + (text.empty() ? "" : "; " + text);
   }
   std::string expectation;
   if (is_missed_control(cell)) {
@@ -188,6 +194,10 @@ std::string question_words(const Results& results) {
     return fmt::format("detection: which planted faults are found and named, {}, {}",
                        counted(static_cast<int64_t>(results.cells.size()), "trial"),
                        counted(results.steps, "step"));
+  }
+  if (results.question == Question::calibration) {
+    return fmt::format("calibration: do the tests keep their promises, margin ± {:g}, alpha {:g}, {}",
+                       results.primary.margin, results.primary.alpha, counted(results.summary.runs, "run"));
   }
   if (results.certificate) {
     return fmt::format("certificate: are gradients those of the plain reference to {:g}, {}",

@@ -19,27 +19,30 @@
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/noise.h"
 #include "scenarios/scenario.h"
+#include "scenarios/step_model.h"
 
 namespace lockstep {
 namespace {
 
-/// Samples whose content the rows of a micro-step have: their own, but for a fault.
-at::Tensor content_index(const StepInput& input, EnergyFault* fault) {
-  if (fault == nullptr) {
-    return at::tensor(at::ArrayRef<int64_t>(input.ids), at::kLong);
+/// The content of the rows of a micro-step: that of their samples, but for a fault.
+PairTensors content_of(const StepInput& input, const TrainingPairs& pairs, EnergyFault* fault) {
+  const std::vector<int64_t> ids = fault == nullptr ? input.ids : fault->content(input.step, input.ids);
+  const auto* prepared = dynamic_cast<const PreparedPairs*>(input.prepared.get());
+  PairTensors rows;
+  if (prepared != nullptr && prepared->rows(ids, rows)) {
+    return rows;
   }
-  const std::vector<int64_t> content = fault->content(input.step, input.ids);
-  return at::tensor(at::ArrayRef<int64_t>(content), at::kLong);
+  return pairs.rows(ids);
 }
 
 /// The model at one step of one rank: what a loss may ask of it, with the step's noise and dropout.
 class EnergyStep : public EnergyFunction {
  public:
-  EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& pairs,
+  EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& rows,
              const RandomStreams& streams, const StepInput& input, EnergyFault* fault)
       : config_(config),
-        model_(model),
-        pairs_(pairs),
+        model_(config, model),
+        rows_(rows),
         streams_(fault == nullptr ? streams : fault->streams(input.step, streams)),
         input_(input),
         fault_(fault),
@@ -66,19 +69,23 @@ class EnergyStep : public EnergyFunction {
     if (encoded_) {
       return *encoded_;
     }
-    const at::Tensor index = content_index(input_, fault_);
-    const at::Tensor rows = index.narrow(0, input_.first_row, input_.end_row - input_.first_row);
-    at::Tensor context = pairs_.context_PSC.index_select(0, rows);
+    const auto part = [&](const at::Tensor& all) {
+      return all.narrow(0, input_.first_row, input_.end_row - input_.first_row);
+    };
+    at::Tensor context = part(rows_.context_PSC);
     if (config_.context_noise > 0) {
-      const auto each = model_.shape().context_steps * model_.shape().channels;
+      const auto each = shape().context_steps * shape().channels;
       context = context + config_.context_noise *
                               normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
     }
-    const at::Tensor mask = pairs_.mask_PS.index_select(0, rows);
+    const at::Tensor mask = part(rows_.mask_PS);
     encoded_ =
         model_.encode_context(context, fault_ == nullptr ? mask : fault_->context_mask(input_.step, mask));
     return *encoded_;
   }
+
+  /// What each layer of the action head takes for the next action.
+  std::vector<at::Tensor> predict_actions() { return model_.model().predict_actions(context()); }
 
   at::Tensor encode_action(const at::Tensor& action_NA) override {
     const at::Tensor encoded = model_.encode_action(action_NA);
@@ -87,30 +94,27 @@ class EnergyStep : public EnergyFunction {
 
   at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND,
                       std::span<const int64_t> column_ids, int64_t first_column) override {
-    const EncodedContext context{rows.tensors[0], rows.tensors[1], rows.tensors[2]};
-    const EnergyModel& model = replay_ ? *replay_ : model_;
-    return model.head(context, action_ND, dropout_factors(column_ids, first_column));
+    return of_head(rows, action_ND, {{column_ids.begin(), column_ids.end()}, first_column, false});
   }
 
   at::Tensor own_energies(const EncodedRows& rows, const at::Tensor& action_BnD, int64_t first_id) override {
-    const EncodedContext context{rows.tensors[0], rows.tensors[1], rows.tensors[2]};
     std::vector<int64_t> ids;
     for (int64_t k = 0; k < action_BnD.size(1); ++k) {
       ids.push_back(first_id - k);
     }
     // Streams that are keyed by a candidate's place are apart from those of any in-batch candidate.
     constexpr int64_t kBehindAllColumns = int64_t{1} << 32;
-    return model_.own_head(context, action_BnD, dropout_factors(ids, kBehindAllColumns - first_id));
+    return of_head(rows, action_BnD, {std::move(ids), kBehindAllColumns - first_id, true});
   }
 
   void begin_replay(std::vector<at::Tensor> head_parameters) override {
-    replay_.emplace(model_.with_head_parameters(head_parameters));
+    model_.begin_replay(head_parameters);
   }
-  void end_replay() override { replay_.reset(); }
+  void end_replay() override { model_.end_replay(); }
 
-  std::vector<at::Tensor> head_parameters() override { return model_.head_parameters(); }
+  std::vector<at::Tensor> head_parameters() override { return model_.model().parameters_of(ModelPart::head); }
   at::Tensor temperature() override {
-    const at::Tensor tau = model_.temperature();
+    const at::Tensor tau = model_.model().temperature();
     return fault_ == nullptr ? tau : fault_->temperature(input_.step, tau);
   }
 
@@ -121,15 +125,14 @@ class EnergyStep : public EnergyFunction {
     std::vector<StreamUse> uses;
     const auto rows = static_cast<uint64_t>(input_.end_row - input_.first_row);
     if (config_.context_noise > 0) {
-      const auto each = static_cast<uint64_t>(model_.shape().context_steps * model_.shape().channels);
+      const auto each = static_cast<uint64_t>(shape().context_steps * shape().channels);
       uses.push_back({"context_noise", stream_fingerprint(row_keys(Purpose::context_noise)),
                       rows * 2 * each + extra_draws(Purpose::context_noise)});
     }
     if (dropout_ > 0) {
       // Position in a row's streams, one stream a candidate: how many candidates there are is the energies'
       // matter.
-      const uint64_t draws =
-          rows * static_cast<uint64_t>(model_.shape().hidden) + extra_draws(Purpose::dropout);
+      const uint64_t draws = rows * static_cast<uint64_t>(shape().hidden) + extra_draws(Purpose::dropout);
       uses.push_back({"dropout", stream_fingerprint(dropout_keys_), draws});
       if (replayed) {
         uses.push_back({"dropout replay", stream_fingerprint(replay_keys_), draws});
@@ -152,38 +155,52 @@ class EnergyStep : public EnergyFunction {
     return fault_ == nullptr ? 0 : fault_->extra_draws(input_.step, purpose);
   }
 
+  const EnergyShape& shape() const { return model_.model().shape(); }
+
+  /// Candidates of the rows, by the names of their dropout streams.
+  struct Columns {
+    std::vector<int64_t> ids;
+    int64_t first = 0;  ///< where they stand among all candidates
+    bool own = false;   ///< each row's own
+  };
+
+  at::Tensor of_head(const EncodedRows& rows, const at::Tensor& action, const Columns& columns) {
+    const auto step = std::static_pointer_cast<const EnergyStep>(shared_from_this());
+    return model_.head({rows.tensors[0], rows.tensors[1], rows.tensors[2]}, action, columns.own,
+                       [step, columns](bool again) { return step->dropout_factors(columns, again); });
+  }
+
   /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its
   /// own. Undefined without dropout.
-  at::Tensor dropout_factors(std::span<const int64_t> column_ids, int64_t first_column) const {
+  at::Tensor dropout_factors(const Columns& candidates, bool again) const {
     if (dropout_ <= 0) {
       return {};
     }
-    const std::vector<uint64_t>& keys = replay_ ? replay_keys_ : dropout_keys_;
+    const std::vector<uint64_t>& keys = again ? replay_keys_ : dropout_keys_;
     const auto rows = static_cast<int64_t>(keys.size());
-    const auto columns = static_cast<int64_t>(column_ids.size());
-    const int64_t hidden = model_.shape().hidden;
+    const auto columns = static_cast<int64_t>(candidates.ids.size());
+    const int64_t hidden = shape().hidden;
     at::Tensor factors = at::empty({rows, columns, hidden}, at::kFloat);
     float* out = factors.mutable_data_ptr<float>();
     for (const uint64_t key : keys) {
       for (int64_t column = 0; column < columns; ++column, out += hidden) {
-        fill_dropout(
-            streams_.pair_key(key, column_ids[static_cast<std::size_t>(column)], first_column + column),
-            static_cast<float>(dropout_), {out, static_cast<std::size_t>(hidden)});
+        fill_dropout(streams_.pair_key(key, candidates.ids[static_cast<std::size_t>(column)],
+                                       candidates.first + column),
+                     static_cast<float>(dropout_), {out, static_cast<std::size_t>(hidden)});
       }
     }
-    return factors.to(model_.dtype());
+    return factors.to(model_.model().dtype());
   }
 
   const RunConfig& config_;
-  const EnergyModel& model_;
-  const PairTensors& pairs_;
+  StepModel model_;
+  const PairTensors rows_;  ///< of the micro-step
   const RandomStreams& streams_;
   const StepInput input_;  // its own: a second pass comes after the caller's is gone
   EnergyFault* fault_;     ///< or none
   double dropout_;
   std::vector<uint64_t> dropout_keys_, replay_keys_;
   std::optional<EncodedContext> encoded_;
-  std::optional<EnergyModel> replay_;
 };
 
 class EnergyTask : public Task {
@@ -193,19 +210,23 @@ class EnergyTask : public Task {
         negatives_(resolved_negatives(config)),
         data_(std::move(data)),
         comm_(comm),
-        streams_(config.rank_seed, config.seed, comm.rank()),
+        streams_(config.rank_seed, stream_seed(config), comm.rank()),
         model_(shape_of(config, has_explicit(), *data_), config.temperature, config.seed, dtype_of(config)),
         loss_(make_loss(config.loss)),
         fault_(dynamic_cast<EnergyFault*>(mutant)) {}
 
   ParameterList& parameters() override { return model_.parameters(); }
 
+  std::shared_ptr<const PreparedRows> prepare_rows(const std::vector<int64_t>& ids) const override {
+    return std::make_shared<const PreparedPairs>(data_->train, ids);
+  }
+
   bool takes_parts() const override { return config_.oracle_world == 0 && loss_->takes_parts(); }
 
   StepOutput forward(const StepInput& input) override {
-    const at::Tensor index = content_index(input, fault_);
-    const auto step = std::make_shared<EnergyStep>(config_, model_, data_->train, streams_, input, fault_);
-    const at::Tensor action_BA = data_->train.action_PA.index_select(0, index).to(model_.dtype());
+    const PairTensors content = content_of(input, data_->train, fault_);
+    const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
+    const at::Tensor action_BA = content.action_PA.to(model_.dtype());
     const int64_t rows = input.end_row - input.first_row;
     const at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
     std::vector<at::Tensor> predictions;
@@ -216,7 +237,7 @@ class EnergyTask : public Task {
                   input.first_row, config_.data.action_steps});
     at::Tensor explicit_BnA;
     if (has_explicit()) {
-      predictions = model_.predict_actions(step->context());
+      predictions = step->predict_actions();
       explicit_BnA = made.candidates(own_BA, predictions);
       if (fault_ != nullptr) {
         explicit_BnA = fault_->explicit_candidates(input.step, explicit_BnA, predictions);
@@ -259,12 +280,8 @@ class EnergyTask : public Task {
 
  private:
   static EnergyShape shape_of(const RunConfig& config, bool has_explicit, const EnergyData& data) {
-    return {data.train.context_PSC.size(1),
-            data.train.context_PSC.size(2),
-            config.data.action_steps,
-            config.model.width,
-            config.model.hidden,
-            has_explicit ? config.model.action_layers : 0};
+    return {data.train.context_steps(), data.train.channels(), config.data.action_steps,
+            config.model.width,         config.model.hidden,   has_explicit ? config.model.action_layers : 0};
   }
   static at::ScalarType dtype_of(const RunConfig& config) {
     return config.precision == Precision::float64 ? at::kDouble : at::kFloat;
@@ -407,8 +424,8 @@ class EnergyScenario : public Scenario {
  public:
   void prepare(const RunConfig& config) override {
     const Dataset dataset = load_dataset(config.data);
-    samples_ = static_cast<int64_t>(dataset.train.size());
-    data_ = std::make_shared<const EnergyData>(make_energy_data(dataset));
+    data_ = std::make_shared<const EnergyData>(make_energy_data(dataset, config.data));
+    samples_ = data_->train.size();
   }
   int64_t samples() const override { return samples_; }
   std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) override {

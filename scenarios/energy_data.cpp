@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "harness/data/pair_cutter.h"
+
 namespace lockstep {
 namespace {
 
@@ -20,10 +22,45 @@ PairTensors to_tensors(const Windows& windows) {
   return tensors;
 }
 
+PairTensors select(const PairTensors& pairs, const std::vector<int64_t>& places) {
+  const at::Tensor index = at::tensor(at::ArrayRef<int64_t>(places), at::kLong);
+  return {pairs.context_PSC.index_select(0, index), pairs.mask_PS.index_select(0, index),
+          pairs.action_PA.index_select(0, index)};
+}
+
 }  // namespace
 
-EnergyData make_energy_data(const Dataset& dataset) {
-  return {to_tensors(dataset.train), to_tensors(dataset.holdout), to_tensors(dataset.test)};
+TrainingPairs::TrainingPairs(const Dataset& dataset, bool cached)
+    : cached_(to_tensors(dataset.train)), cutter_(cached ? nullptr : dataset.training_pairs) {}
+
+int64_t TrainingPairs::size() const { return cutter_ == nullptr ? cached_.size() : cutter_->size(); }
+
+PairTensors TrainingPairs::rows(const std::vector<int64_t>& ids) const {
+  return cutter_ == nullptr ? select(cached_, ids) : to_tensors(cutter_->cut(ids));
+}
+
+PreparedPairs::PreparedPairs(const TrainingPairs& pairs, const std::vector<int64_t>& ids)
+    : pairs_(pairs.rows(ids)) {
+  for (std::size_t place = 0; place < ids.size(); ++place) {
+    place_of_[ids[place]] = static_cast<int64_t>(place);
+  }
+}
+
+bool PreparedPairs::rows(const std::vector<int64_t>& ids, PairTensors& out) const {
+  std::vector<int64_t> places;
+  for (const int64_t id : ids) {
+    const auto found = place_of_.find(id);
+    if (found == place_of_.end()) {
+      return false;
+    }
+    places.push_back(found->second);
+  }
+  out = select(pairs_, places);
+  return true;
+}
+
+EnergyData make_energy_data(const Dataset& dataset, const DataConfig& config) {
+  return {TrainingPairs(dataset, config.cache), to_tensors(dataset.holdout), to_tensors(dataset.test)};
 }
 
 }  // namespace lockstep

@@ -3,7 +3,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
 #include "harness/data/dataset.h"
+#include "harness/train/task.h"
 
 namespace lockstep {
 
@@ -14,10 +19,39 @@ struct PairTensors {
   int64_t size() const { return action_PA.size(0); }
 };
 
-struct EnergyData {
-  PairTensors train, holdout, test;
+/// The training pairs: kept whole, or (data.cache false) cut from their series whenever they are asked for,
+/// with the same bits. Several threads may ask.
+class TrainingPairs {
+ public:
+  explicit TrainingPairs(const Dataset& dataset, bool cached);
+  int64_t size() const;
+  int64_t context_steps() const { return cached_.context_PSC.size(1); }
+  int64_t channels() const { return cached_.context_PSC.size(2); }
+  /// Row r is pair ids[r].
+  PairTensors rows(const std::vector<int64_t>& ids) const;
+
+ private:
+  PairTensors cached_;                        ///< without a row if pairs are cut
+  std::shared_ptr<const PairCutter> cutter_;  ///< null: cached
 };
 
-EnergyData make_energy_data(const Dataset& dataset);
+/// Some training pairs, ready before their step.
+class PreparedPairs : public PreparedRows {
+ public:
+  PreparedPairs(const TrainingPairs& pairs, const std::vector<int64_t>& ids);
+  /// False if one of the pairs is not among them.
+  bool rows(const std::vector<int64_t>& ids, PairTensors& out) const;
+
+ private:
+  PairTensors pairs_;
+  std::unordered_map<int64_t, int64_t> place_of_;
+};
+
+struct EnergyData {
+  TrainingPairs train;
+  PairTensors holdout, test;
+};
+
+EnergyData make_energy_data(const Dataset& dataset, const DataConfig& config);
 
 }  // namespace lockstep

@@ -115,18 +115,61 @@ std::vector<at::Tensor> EnergyModel::predict_actions(const EncodedContext& conte
   return predictions;
 }
 
-std::vector<at::Tensor> EnergyModel::head_parameters() const {
-  return {query_w_, key_w_, hidden_w_, hidden_b_, energy_w_, energy_b_};
+std::vector<at::Tensor*> EnergyModel::slots(ModelPart part) {
+  switch (part) {
+    case ModelPart::context_encoder:
+      return {&context_in_w_, &context_in_b_,  &context_place_, &summary_in_w_,
+              &summary_in_b_, &context_out_w_, &context_out_b_, &summary_out_w_};
+    case ModelPart::action_encoder:
+      return {&action_in_w_, &action_in_b_, &action_out_w_, &action_out_b_};
+    case ModelPart::head:
+      return {&key_w_, &query_w_, &hidden_w_, &hidden_b_, &energy_w_, &energy_b_};
+  }
+  return {};
 }
 
-EnergyModel EnergyModel::with_head_parameters(const std::vector<at::Tensor>& parameters) const {
+std::vector<at::Tensor*> EnergyModel::slots() {
+  std::vector<at::Tensor*> all;
+  for (const ModelPart part : {ModelPart::context_encoder, ModelPart::action_encoder, ModelPart::head}) {
+    for (at::Tensor* slot : slots(part)) {
+      all.push_back(slot);
+    }
+  }
+  for (std::size_t layer = 0; layer < layer_w_.size(); ++layer) {
+    all.push_back(&layer_w_[layer]);
+    all.push_back(&layer_b_[layer]);
+  }
+  if (!layer_w_.empty()) {
+    all.push_back(&readout_w_);
+    all.push_back(&readout_b_);
+  }
+  return all;
+}
+
+std::vector<at::Tensor> EnergyModel::parameters_of(ModelPart part) const {
+  EnergyModel same = *this;
+  std::vector<at::Tensor> parameters;
+  for (const at::Tensor* slot : same.slots(part)) {
+    parameters.push_back(*slot);
+  }
+  return parameters;
+}
+
+EnergyModel EnergyModel::with_parameters(ModelPart part, const std::vector<at::Tensor>& parameters) const {
   EnergyModel other = *this;
-  other.query_w_ = parameters.at(0);
-  other.key_w_ = parameters.at(1);
-  other.hidden_w_ = parameters.at(2);
-  other.hidden_b_ = parameters.at(3);
-  other.energy_w_ = parameters.at(4);
-  other.energy_b_ = parameters.at(5);
+  std::size_t next = 0;
+  for (at::Tensor* slot : other.slots(part)) {
+    *slot = parameters.at(next++);
+  }
+  return other;
+}
+
+EnergyModel EnergyModel::cast(at::ScalarType dtype) const {
+  EnergyModel other = *this;
+  other.dtype_ = dtype;
+  for (at::Tensor* slot : other.slots()) {
+    *slot = slot->to(dtype);
+  }
   return other;
 }
 

@@ -33,6 +33,9 @@ struct EncodedContext {
   EncodedContext rows(int64_t first, int64_t count) const;
 };
 
+/// What computes as one piece, and is computed again as one where activations are not kept.
+enum class ModelPart { context_encoder, action_encoder, head };
+
 /// The energy of every (context, action) pair. The head does not factorise: each action attends over the
 /// context's unmasked steps, and an MLP sees what it found beside the context's summary, the action, and
 /// their product.
@@ -46,10 +49,13 @@ class EnergyModel {
   ParameterList& parameters() { return parameters_; }
   const EnergyShape& shape() const { return shape_; }
   at::ScalarType dtype() const { return dtype_; }
-  /// Those that `head` and `own_head` read.
-  std::vector<at::Tensor> head_parameters() const;
+  /// Those that a part reads, in the order in which it first does; of each layer the weight before the bias.
+  std::vector<at::Tensor> parameters_of(ModelPart part) const;
   /// A view of this model that reads other tensors in their place.
-  EnergyModel with_head_parameters(const std::vector<at::Tensor>& parameters) const;
+  EnergyModel with_parameters(ModelPart part, const std::vector<at::Tensor>& parameters) const;
+  /// A view of this model that reads its parameters cast to `dtype` and computes in it; gradients come back
+  /// through the casts in the parameters' own type. The temperature keeps its type.
+  EnergyModel cast(at::ScalarType dtype) const;
 
   /// context_BSC [B, S, C], mask_BS [B, S] bool; masked steps count as zeros.
   EncodedContext encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const;
@@ -71,6 +77,9 @@ class EnergyModel {
   /// From attention scores to energies; action_BND: each row's candidates.
   at::Tensor energies_of(const EncodedContext& context, at::Tensor score_BSN, const at::Tensor& action_BND,
                          const at::Tensor& dropout_BNW) const;
+  /// The members that hold a part's parameters, and all that are cast.
+  std::vector<at::Tensor*> slots(ModelPart part);
+  std::vector<at::Tensor*> slots();
   at::Tensor draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in, at::Generator& generator);
 
   EnergyShape shape_;

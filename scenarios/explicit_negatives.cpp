@@ -40,7 +40,7 @@ std::vector<int64_t> negative_layers(const LayerNegativesConfig& config, int64_t
 ExplicitNegatives::ExplicitNegatives(const RunConfig& config, const NegativesInput& input)
     : config_(config.layer),
       layers_(config.model.action_layers),
-      as_written_(RankSeed::same, config.seed, 0),
+      as_written_(RankSeed::same, stream_seed(config), 0),
       input_(input) {}
 
 std::vector<uint64_t> ExplicitNegatives::keys(Purpose purpose, bool one_for_all) const {
@@ -75,7 +75,7 @@ at::Tensor ExplicitNegatives::candidates(const at::Tensor& own_BA,
   const auto wanted = static_cast<std::size_t>(config_.count);
   std::vector<at::Tensor> all;
   for (const int64_t layer : negative_layers(config_, layers_)) {
-    const at::Tensor& predicted = predictions.at(static_cast<std::size_t>(layer));
+    const at::Tensor predicted = predictions.at(static_cast<std::size_t>(layer)).to(own_BA.scalar_type());
     all.push_back(config_.as_written ? predicted : predicted.detach());
   }
   // What comes behind the predictions, by kind: a standard deviation, or a shuffle (an action of one step has

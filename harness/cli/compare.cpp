@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "harness/cli/commands.h"
+#include "harness/cli/compare_arms.h"
 #include "harness/cli/words.h"
 #include "harness/judge/judge.h"
 #include "harness/plan/errors.h"
@@ -31,6 +32,45 @@ std::vector<std::string> expected_verdicts(const CompareCommandOptions& options)
 void require_folder(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) throw ConfigError(path + ": there is no such run folder");
+  if (is_output_folder(path) && !is_run_folder(path)) {
+    throw ConfigError(path +
+                      ": is the output folder of a matrix, not a run; --rule tost compares outcomes, and "
+                      "bits are compared run by run: " +
+                      path + "/runs/<id>");
+  }
+}
+
+/// Options that another rule takes are refused rather than passed over.
+void require_own_options(const CompareCommandOptions& options) {
+  require_known(options.rule, {"bits", "tost", "mlperf"}, "--rule", "rule");
+  const bool bits = options.rule == "bits", mlperf = options.rule == "mlperf";
+  std::vector<ConfigProblem> problems;
+  const auto refuse = [&](bool given, const char* option, const char* why) {
+    if (given)
+      problems.push_back(
+          {option, 0, 0, fmt::format("goes with {}, not with --rule {}", why, options.rule), ""});
+  };
+  refuse(!options.repeats.empty() && !bits, "--repeat", "--rule bits");
+  refuse(!options.expect.empty() && mlperf, "--expect", "--rule bits or tost");
+  refuse(!options.metric.empty() && bits, "--metric", "--rule tost or mlperf");
+  refuse(options.margin && bits, "--margin", "--rule tost or mlperf");
+  refuse(options.alpha && bits, "--alpha", "--rule tost or mlperf");
+  refuse(options.target && !mlperf, "--target", "--rule mlperf");
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
+/// In what two runs are of different trainers or data. Throws ConfigError that lists it unless `across`.
+std::vector<QuestionDifference> check_data(const CompareCommandOptions& options, const RunRecord& a,
+                                           const RunRecord& b) {
+  std::vector<QuestionDifference> differences = data_differences(a.config, b.config);
+  if (differences.empty() || options.across) return differences;
+  std::vector<ConfigProblem> problems;
+  for (const QuestionDifference& d : differences)
+    problems.push_back(
+        {options.run_b + " against " + options.run_a, 0, 0, "another question: " + difference_text(d), ""});
+  problems.push_back(
+      {"compare", 0, 0, "--across compares them all the same, and says in what they differ", ""});
+  throw ConfigError(problems);
 }
 
 nlohmann::json to_json(const Divergence& d) {
@@ -59,7 +99,8 @@ std::string comparison_text(const Mechanism& mechanism) {
   return text;
 }
 
-std::string comparison_json(const Mechanism& mechanism, const std::string& run_a, const std::string& run_b) {
+std::string comparison_json(const Mechanism& mechanism, const std::string& run_a, const std::string& run_b,
+                            const std::vector<QuestionDifference>& across) {
   nlohmann::json json = {{"run_a", run_a},
                          {"run_b", run_b},
                          {"verdict", name_of(mechanism.verdict)},
@@ -68,7 +109,8 @@ std::string comparison_json(const Mechanism& mechanism, const std::string& run_a
                          {"band_used", mechanism.band_used},
                          {"band_measured", mechanism.band_measured},
                          {"first_divergence", nullptr},
-                         {"cause", nullptr}};
+                         {"cause", nullptr},
+                         {"question_differences", differences_json(across)}};
   // JSON has no numbers for these, and null would hide them.
   if (!std::isfinite(mechanism.band_used)) json["band_used"] = fmt::format("{}", mechanism.band_used);
   if (mechanism.first_divergence) json["first_divergence"] = to_json(*mechanism.first_divergence);
@@ -85,8 +127,15 @@ int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& ex
   return verdict == VerdictKind::inconclusive ? kExitUndecided : kExitUnexpected;
 }
 
+Given given_of(const CompareCommandOptions& options) {
+  return {options.metric, options.margin, options.alpha, options.target, options.rule == "mlperf"};
+}
+
 int compare_command(const CompareCommandOptions& options, const Console& console) {
   const std::vector<std::string> expected = expected_verdicts(options);
+  require_own_options(options);
+  if (options.rule == "tost") return compare_outcomes_command(options, expected, console);
+  if (options.rule == "mlperf") return compare_mlperf_command(options, console);
   CompareOptions compare;
   compare.run_a = options.run_a;
   compare.run_b = options.run_b;
@@ -94,9 +143,22 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   require_folder(compare.run_a);
   require_folder(compare.run_b);
   for (const std::string& repeat : compare.repeats) require_folder(repeat);
+  // Other trainers' traces come without run.json; then the traces alone speak.
+  const auto record_a = read_run_record(options.run_a), record_b = read_run_record(options.run_b);
+  std::vector<QuestionDifference> differences;
+  if (record_a && record_b) {
+    differences = check_data(options, *record_a, *record_b);
+    compare.reference_config = &record_a->config;
+    compare.cell_config = &record_b->config;
+  }
   const Mechanism mechanism = compare_runs(compare);
-  console.out << (options.json ? comparison_json(mechanism, options.run_a, options.run_b)
-                               : comparison_text(mechanism));
+  if (options.json) {
+    console.out << comparison_json(mechanism, options.run_a, options.run_b, differences);
+  } else {
+    console.out << comparison_text(mechanism);
+    for (const QuestionDifference& d : differences)
+      console.out << "  across questions: " << difference_text(d) << "\n";
+  }
   return comparison_exit_code(mechanism.verdict, expected);
 }
 

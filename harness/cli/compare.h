@@ -4,14 +4,27 @@
 #include <string>
 #include <vector>
 
+#include "harness/cli/console.h"
+#include "harness/cli/options.h"
+#include "harness/judge/arms.h"
 #include "harness/judge/results.h"
 
 namespace lockstep {
 
 std::string comparison_text(const Mechanism& mechanism);
-std::string comparison_json(const Mechanism& mechanism, const std::string& run_a, const std::string& run_b);
+/// `across`: in what the runs differ that is another question, told on request.
+std::string comparison_json(const Mechanism& mechanism, const std::string& run_a, const std::string& run_b,
+                            const std::vector<QuestionDifference>& across = {});
 
 /// `expected`: names of verdicts that are fine; empty: identical, within_envelope and equivalent.
 int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& expected);
+
+/// What the command line gives in place of what matrices declare.
+Given given_of(const CompareCommandOptions& options);
+
+/// The rules beside bits. `expected`: verdicts to exit 0 for. Return the exit code.
+int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
+                             const Console& console);
+int compare_mlperf_command(const CompareCommandOptions& options, const Console& console);
 
 }  // namespace lockstep

@@ -15,6 +15,11 @@ int width_of(int descriptor, int otherwise) {
   return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
 }
 
+int height_of(int descriptor) {
+  winsize size{};
+  return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
+}
+
 bool colour_of(int descriptor) {
   return colour_wanted(::isatty(descriptor) != 0, std::getenv("NO_COLOR"), std::getenv("CLICOLOR_FORCE"),
                        std::getenv("TERM"));
@@ -38,6 +43,7 @@ Console process_console() {
       ::isatty(STDERR_FILENO) != 0 && !(term != nullptr && std::string_view(term) == "dumb");
   console.out_width = ::isatty(STDOUT_FILENO) != 0 ? width_of(STDOUT_FILENO, 0) : 0;
   console.err_width = width_of(STDERR_FILENO, 80);
+  console.err_height = height_of(STDERR_FILENO);
   return console;
 }
 

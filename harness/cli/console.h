@@ -13,6 +13,7 @@ struct Console {
   bool err_terminal = false;  ///< a progress bar may be repainted
   int out_width = 0;          ///< columns; 0: no limit
   int err_width = 80;
+  int err_height = 0;  ///< lines; 0: unknown
 };
 
 /// Colour: never with NO_COLOR, always with CLICOLOR_FORCE other than 0, else on a terminal that is not dumb.

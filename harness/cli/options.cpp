@@ -73,14 +73,32 @@ CLI::App* add_plan(CLI::App& app, PlanOptions& options) {
 }
 
 CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
-  CLI::App* command = app.add_subcommand("compare", "where two runs first part, from their traces alone");
-  command->add_option("RUN_A", options.run_a, "run folder of the reference")->required();
-  command->add_option("RUN_B", options.run_b, "run folder")->required();
+  CLI::App* command = app.add_subcommand(
+      "compare", "where two runs first part, from their traces alone; or whether two cells learn the same");
+  command->add_option("RUN_A", options.run_a, "the reference: run folder, or OUT, OUT:CELL, MLPerf's files")
+      ->required();
+  command->add_option("RUN_B", options.run_b, "what is held against it")->required();
   repeated(command, "--expect", options.expect, "verdicts to exit 0 for: identical,within_envelope,divergent")
       ->type_name("LIST");
   repeated(command, "--repeat", options.repeats,
            "run folder of a permuted repeat of RUN_A, to measure the band")
       ->type_name("DIR");
+  last_wins(
+      command->add_option("--rule", options.rule,
+                          "bits: traces (default); tost: equivalence of outcomes, paired by seed; mlperf: "
+                          "reference convergence points"))
+      ->type_name("RULE");
+  last_wins(
+      command->add_option("--metric", options.metric, "of the outcome (default: what the matrices declare)"))
+      ->type_name("M");
+  last_wins(command->add_option("--margin", options.margin, "in units of the metric (default: as declared)"))
+      ->type_name("X");
+  last_wins(command->add_option("--alpha", options.alpha, "of each one-sided test (default: as declared)"))
+      ->type_name("A");
+  last_wins(command->add_option("--target", options.target,
+                                "value of the metric that runs are timed to (mlperf; default: as declared)"))
+      ->type_name("X");
+  command->add_flag("--across", options.across, "compare cells of different questions too, and say in what");
   command->add_flag("--json", options.json, "the verdict as JSON");
   return command;
 }
@@ -88,9 +106,14 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
 CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   CLI::App* command = app.add_subcommand("report", "render the results of a finished matrix");
   command->add_option("DIR", options.dir, "folder with results.json")->required();
-  repeated(command, "--format", options.formats,
-           "html, md, json, junit, text; one goes to stdout, several into DIR (default: text)")
+  repeated(
+      command, "--format", options.formats,
+      "html, md, json, junit, text, mllog; one goes to stdout, several (and mllog) into DIR (default: text)")
       ->type_name("LIST");
+  last_wins(
+      command->add_option("--target", options.target,
+                          "of mllog: value of the metric that runs are timed to (default: as declared)"))
+      ->type_name("X");
   return command;
 }
 

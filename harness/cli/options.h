@@ -31,12 +31,17 @@ struct CompareCommandOptions {
   std::string run_a, run_b;
   std::vector<std::string> expect;  ///< verdicts, as given: "identical,within_envelope"
   std::vector<std::string> repeats;
+  std::string rule = "bits";  ///< bits, tost, mlperf
+  std::string metric;         ///< of the outcome; empty: as the matrices declare, and so the next three
+  std::optional<double> margin, alpha, target;
+  bool across = false;  ///< cells of different questions too
   bool json = false;
 };
 
 struct ReportOptions {
   std::string dir;
   std::vector<std::string> formats;  ///< as given: "html,md"; empty: text
+  std::optional<double> target;      ///< of mllog; nothing: as the matrix declares
 };
 
 struct ListOptions {

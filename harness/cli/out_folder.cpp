@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "harness/judge/replay.h"
 #include "harness/launch/run_folder.h"
@@ -34,7 +35,12 @@ OutFolder::OutFolder(const std::string& path, const Matrix& matrix) : path_(path
       throw ConfigError(path + ": another lockstep writes there; wait for it, or give another --out");
     throw MachineError(lock_path + ": " + why);
   }
-  write_file_atomically(path + "/matrix.json", matrix_stamp(matrix));
+  // Syncing a file takes longer than anything else that a matrix which is finished has to do.
+  const std::string stamp = matrix_stamp(matrix), stamp_path = path + "/matrix.json";
+  std::ifstream before(stamp_path, std::ios::binary);
+  if (std::string(std::istreambuf_iterator<char>(before), {}) != stamp) {
+    write_file_atomically(stamp_path, stamp);
+  }
 }
 
 OutFolder::~OutFolder() {

@@ -3,45 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <ostream>
+#include <thread>
 
 namespace lockstep {
 namespace {
 
 constexpr double kRepaintEvery_s = 0.1;
-constexpr double kWorkBeforeForecast = 0.03;
-constexpr int kWidestBar = 30;
-
-std::string with_commas(int64_t n) {
-  std::string digits = std::to_string(n);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
-  }
-  return digits;
-}
-
-/// The words behind the bar, the dispensable ones last.
-std::vector<std::string> words_of(const ProgressState& state) {
-  std::vector<std::string> words = {fmt::format("{}/{} runs", state.runs_done, state.runs)};
-  if (state.failed > 0) words.push_back(fmt::format("{} failed", state.failed));
-  if (state.work_done >= kWorkBeforeForecast && state.work_done < 1) {
-    const double left = state.elapsed_s * (1 - state.work_done) / state.work_done;
-    words.push_back("about " + duration_text(left) + " left");
-  }
-  words.push_back(fmt::format("{}/{} steps", with_commas(state.steps_done), with_commas(state.steps)));
-  if (state.elapsed_s > 0.5) {
-    words.push_back(fmt::format(
-        "{} steps/s", with_commas(std::llround(static_cast<double>(state.steps_done) / state.elapsed_s))));
-  }
-  return words;
-}
-
-/// Columns: "·" and "█" take several bytes and one column.
-int columns_of(const std::string& text) {
-  return static_cast<int>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
 
 std::string where_text(const RankFailure& failure) {
   std::string text = failure.rank >= 0 ? fmt::format("rank {}", failure.rank) : "";
@@ -51,29 +19,28 @@ std::string where_text(const RankFailure& failure) {
   return text.empty() ? "" : " (" + text + ")";
 }
 
-}  // namespace
-
-std::string duration_text(double seconds) {
-  const auto s = std::max<int64_t>(0, std::llround(seconds));
-  if (s < 90) return fmt::format("{} s", s);
-  if (s < 5400) return fmt::format("{} min {} s", s / 60, s % 60);
-  return fmt::format("{} h {} min", s / 3600, s % 3600 / 60);
+int slots_or_cores(int slots) {
+  return slots > 0 ? slots : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
-std::string progress_line(const ProgressState& state, int width) {
-  std::string words;
-  for (const std::string& word : words_of(state)) {
-    const std::string longer = words.empty() ? word : words + " · " + word;
-    if (!words.empty() && columns_of(longer) > width) break;
-    words = longer;
+std::string ranks_of(const RunConfig& config) {
+  if (config.layout.world_size == 1) return "1 process";
+  return fmt::format("{} {}", config.layout.world_size, config.ranks == RankKind::real ? "real" : "emulated");
+}
+
+/// Forced runs of all kinds are one to whoever waits for them.
+std::string group_of(RunRole role) {
+  switch (role) {
+    case RunRole::forced_reference:
+    case RunRole::forced_repeat:
+    case RunRole::forced_cell:
+      return "forced";
+    default:
+      return name_of(role);
   }
-  const int room = std::min(kWidestBar, width - columns_of(words) - 3);  // two brackets and a space
-  if (room < 8) return words;
-  const int full = static_cast<int>(std::floor(std::clamp(state.work_done, 0.0, 1.0) * room));
-  std::string bar;
-  for (int i = 0; i < room; ++i) bar += i < full ? "█" : " ";
-  return "[" + bar + "] " + words;
 }
+
+}  // namespace
 
 std::string event_line(const RunEvent& event) {
   switch (event.kind) {
@@ -91,72 +58,113 @@ std::string event_line(const RunEvent& event) {
   }
 }
 
-Progress::Progress(const Plan& plan, const Console& console, std::function<double()> clock)
-    : console_(console), clock_(std::move(clock)), started_(clock_()), painted_at_(started_) {
-  for (const PlannedRun& run : plan.runs) {
-    if (run.reused) continue;
-    const int64_t steps = steps_to_run(run.config);
-    const double estimate_s = std::max(run.estimate_s, 1e-3);
-    runs_[run.id] = {estimate_s, steps, 0, 0};
-    work_s_ += estimate_s;
-    state_.steps += steps;
-    ++state_.runs;
+Progress::Progress(const Plan& plan, const Console& console, std::function<double()> clock, int slots)
+    : console_(console),
+      clock_(std::move(clock)),
+      started_(clock_()),
+      painted_at_(started_),
+      time_left_(plan, slots_or_cores(slots)) {
+  for (const PlannedRun& planned : plan.runs) {
+    if (planned.reused) continue;
+    const std::string role = group_of(planned.role);
+    auto& groups = view_.groups;
+    const auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.role == role; });
+    Run run;
+    run.planned = &planned;
+    run.group = static_cast<std::size_t>(group - groups.begin());
+    run.steps = steps_to_run(planned.config);
+    if (group == groups.end()) groups.push_back({role, 0, 0});
+    ++groups[run.group].runs;
+    index_.emplace(planned.id, runs_.size());
+    view_.state.steps += run.steps;
+    ++view_.state.runs;
+    runs_.push_back(run);
   }
 }
 
 Progress::~Progress() { finish(); }
 
-void Progress::advance(Run& run, int64_t steps_done, double fraction) {
+void Progress::advance(Run& run, int64_t steps_done) {
   steps_done = std::clamp<int64_t>(steps_done, run.steps_done, std::max(run.steps_done, run.steps));
-  const double work = std::max(run.work_done_s, run.estimate_s * std::clamp(fraction, 0.0, 1.0));
-  state_.steps_done += steps_done - run.steps_done;
-  work_done_s_ += work - run.work_done_s;
+  view_.state.steps_done += steps_done - run.steps_done;
   run.steps_done = steps_done;
-  run.work_done_s = work;
-  state_.work_done = work_s_ > 0 ? work_done_s_ / work_s_ : 1;
+}
+
+void Progress::end(std::size_t i, bool finished, double now) {
+  Run& run = runs_[i];
+  time_left_.ended(i, run.going ? now - run.started_at : 0, finished && run.going);
+  if (finished) advance(run, run.steps);
+  ++(finished ? view_.state.runs_done : view_.state.failed);
+  if (finished) ++view_.groups[run.group].done;
+  run.going = false;
+  std::erase(going_, i);
 }
 
 void Progress::on_event(const RunEvent& event) {
-  const auto found = runs_.find(event.run);
-  if (found == runs_.end()) return;
-  Run& run = found->second;
+  const auto found = index_.find(event.run);
+  if (found == index_.end()) return;
+  const std::size_t i = found->second;
+  Run& run = runs_[i];
+  const double now = clock_();
   const bool ended = event.kind == RunEvent::Kind::finished || event.kind == RunEvent::Kind::failed;
+  if (event.kind == RunEvent::Kind::started) {
+    run.started_at = now;
+    run.going = true;
+    going_.push_back(i);
+  }
   if (event.kind == RunEvent::Kind::progress) {
-    advance(run, event.step,
-            event.steps > 0 ? static_cast<double>(event.step) / static_cast<double>(event.steps) : 0);
+    advance(run, event.step);
+    const double steps = static_cast<double>(event.steps), step = static_cast<double>(event.step);
+    time_left_.progress(i, steps > 0 ? step / steps : 0, run.going ? now - run.started_at : 0);
   }
-  if (event.kind == RunEvent::Kind::finished) {
-    advance(run, run.steps, 1);
-    ++state_.runs_done;
-  }
-  if (event.kind == RunEvent::Kind::failed) {
-    advance(run, run.steps_done, 1);
-    ++state_.failed;
-  }
-  // On a terminal the bar tells of starts and ends; a failure is worth a line that stays.
+  if (ended) end(i, event.kind == RunEvent::Kind::finished, now);
+  view_.state.work_done = time_left_.work_done();
+  // On a terminal the table tells of starts and ends; a failure is worth a line that stays.
   const bool tell = !console_.err_terminal || event.kind == RunEvent::Kind::failed;
   const std::string line = tell ? event_line(event) : "";
   if (!line.empty()) {
     clear();
     console_.err << line << "\n" << std::flush;
   }
-  repaint(ended && state_.runs_done + state_.failed == state_.runs);
+  repaint(ended && view_.state.runs_done + view_.state.failed == view_.state.runs);
+}
+
+void Progress::fill_view(double now) {
+  view_.state.elapsed_s = now - started_;
+  view_.state.left_s = time_left_.left_s();
+  view_.running.clear();
+  for (const std::size_t i : going_) {
+    const Run& run = runs_[i];
+    view_.running.push_back({run.planned->id, ranks_of(run.planned->config), run.steps_done, run.steps,
+                             time_left_.run_left_s(i)});
+  }
 }
 
 void Progress::repaint(bool at_once) {
   if (!console_.err_terminal) return;
   const double now = clock_();
-  if (painted_ && !at_once && now - painted_at_ < kRepaintEvery_s) return;
-  state_.elapsed_s = now - started_;
-  console_.err << "\r" << progress_line(state_, console_.err_width - 1) << "\x1b[K" << std::flush;
+  if (painted_lines_ > 0 && !at_once && now - painted_at_ < kRepaintEvery_s) return;
+  fill_view(now);
+  const std::vector<std::string> lines =
+      progress_table(view_, console_.err_width - 1, console_.err_height, console_.err_colour);
+  std::string text = "\r";
+  if (painted_lines_ > 1) text += fmt::format("\x1b[{}A", painted_lines_ - 1);
+  for (std::size_t i = 0; i < lines.size(); ++i) text += (i > 0 ? "\n" : "") + lines[i] + "\x1b[K";
+  if (painted_lines_ > lines.size()) text += "\x1b[J";  // what the longer table before had below
+  console_.err << text << std::flush;
   painted_at_ = now;
-  painted_ = true;
+  painted_lines_ = lines.size();
 }
 
 void Progress::clear() {
-  if (!painted_) return;
-  console_.err << "\r\x1b[K";
-  painted_ = false;
+  if (painted_lines_ == 0) return;
+  if (painted_lines_ > 1) {
+    console_.err << fmt::format("\r\x1b[{}A\x1b[J", painted_lines_ - 1);
+  } else {
+    console_.err << "\r\x1b[K";
+  }
+  painted_lines_ = 0;
 }
 
 void Progress::finish() {

@@ -1,59 +1,54 @@
 #pragma once
-// How far a matrix is: one line that is repainted on a terminal, one line an event elsewhere.
+// How far a matrix is: a table that is repainted on a terminal, one line an event elsewhere.
 
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "harness/cli/console.h"
+#include "harness/cli/progress_table.h"
+#include "harness/cli/time_left.h"
 #include "harness/launch/launcher.h"
 
 namespace lockstep {
-
-struct ProgressState {
-  int runs_done = 0, runs = 0;  ///< reused ones left out
-  int64_t steps_done = 0, steps = 0;
-  double elapsed_s = 0;
-  double work_done = 0;  ///< fraction of the estimated work, in [0, 1]
-  int failed = 0;
-};
-
-/// "[█████     ] 31/66 runs · 12,400/39,600 steps · 850 steps/s · about 38 s left", at most `width` columns.
-std::string progress_line(const ProgressState& state, int width);
-
-/// "45 s", "3 min 20 s", "2 h 5 min".
-std::string duration_text(double seconds);
 
 /// One line of a run's event, without its end; empty for progress and for reuse, which are told in sum.
 std::string event_line(const RunEvent& event);
 
 class Progress {
  public:
-  /// `clock`: seconds; a fake one in tests.
-  Progress(const Plan& plan, const Console& console, std::function<double()> clock);
+  /// `clock`: seconds; a fake one in tests. `slots`: as the launcher has them, 0 the machine's cores.
+  Progress(const Plan& plan, const Console& console, std::function<double()> clock, int slots = 0);
   ~Progress();
   void on_event(const RunEvent& event);
-  /// Takes the bar away.
+  /// Takes the table away.
   void finish();
-  const ProgressState& state() const { return state_; }
+  const ProgressState& state() const { return view_.state; }
 
  private:
   struct Run {
-    double estimate_s = 0;
+    const PlannedRun* planned = nullptr;
+    std::size_t group = 0;
     int64_t steps = 0, steps_done = 0;
-    double work_done_s = 0;
+    double started_at = 0;
+    bool going = false;
   };
-  void advance(Run& run, int64_t steps_done, double fraction);
+  void advance(Run& run, int64_t steps_done);
+  void end(std::size_t run, bool finished, double now);
+  void fill_view(double now);
   void repaint(bool at_once);
   void clear();
 
   const Console& console_;
   std::function<double()> clock_;
   double started_, painted_at_;
-  double work_s_ = 0, work_done_s_ = 0;
-  bool painted_ = false;
-  std::unordered_map<std::string, Run> runs_;
-  ProgressState state_;
+  std::size_t painted_lines_ = 0;
+  TimeLeft time_left_;
+  std::vector<Run> runs_;  ///< that are not reused, as in time_left_
+  std::unordered_map<std::string, std::size_t> index_;
+  std::vector<std::size_t> going_;  ///< in the order of their starts
+  ProgressView view_;
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "harness/cli/commands.h"
+#include "harness/cli/mllog.h"
 #include "harness/cli/words.h"
 #include "harness/judge/results.h"
 #include "harness/plan/errors.h"
@@ -27,12 +28,16 @@ Results read_results(const std::string& dir) {
   }
 }
 
+/// Files of runs, not of results: no rendering of the others' kind.
+constexpr std::string_view kMllog = "mllog";
+
 const ReportFormat& format_named(const std::string& name) {
   std::vector<std::string_view> known;
   for (const ReportFormat& format : report_formats()) {
     if (format.name == name) return format;
     known.push_back(format.name);
   }
+  known.push_back(kMllog);
   require_known(name, known, "--format", "format");
   throw ConfigError("--format: '" + name + "' is known but cannot be rendered");
 }
@@ -41,13 +46,20 @@ const ReportFormat& format_named(const std::string& name) {
 
 int report_command(const ReportOptions& options, const Console& console) {
   std::vector<std::string> names = split_lists(options.formats);
-  for (const std::string& name : names) format_named(name);
+  for (const std::string& name : names) {
+    if (name != kMllog) format_named(name);
+  }
   const Results results = read_results(options.dir);
   if (names.empty() || (names.size() == 1 && names.front() == "text")) {
     console.out << terminal_table(results, console.out_colour, console.out_width);
     return kExitAsExpected;
   }
-  if (names.size() == 1) {
+  if (std::erase(names, kMllog) > 0) {
+    Given given;
+    given.target = options.target;
+    for (const std::string& path : write_mllog(options.dir, given)) console.out << path << "\n";
+    if (names.empty()) return kExitAsExpected;
+  } else if (names.size() == 1) {
     console.out << render(results, names.front());
     return kExitAsExpected;
   }

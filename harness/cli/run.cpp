@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <ostream>
 #include <thread>
 
 #include "harness/cli/commands.h"
+#include "harness/cli/judged.h"
+#include "harness/cli/looks.h"
 #include "harness/cli/out_folder.h"
 #include "harness/cli/prepare.h"
 #include "harness/cli/progress.h"
@@ -49,7 +52,7 @@ class StopSignals {
 
 LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Console& console,
                                   double command_started) {
-  Progress progress(prepared.plan, console, monotonic_s);
+  Progress progress(prepared.plan, console, monotonic_s, jobs);
   LaunchOptions options;
   options.rank_program = prepared.rank_program;
   options.out_dir = prepared.out_dir;
@@ -61,8 +64,8 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   return launch(prepared.plan, options, prepared.identity);
 }
 
-int judge_and_report(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
-                     const RunOptions& options, const Console& console) {
+JudgeOptions judge_options(const Prepared& prepared, const LaunchReport& launched,
+                           const RunOptions& options) {
   JudgeOptions judge;
   judge.out_dir = prepared.out_dir;
   judge.command = command_text(options.selection);
@@ -70,14 +73,35 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   judge.jobs = options.selection.jobs > 0
                    ? options.selection.jobs
                    : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  Results results = judge_matrix(prepared.plan, judge);
+  return judge;
+}
+
+/// What was judged before, if it was from the same evidence and stands untouched; else a new judgement, with
+/// its reports.
+Results judgement(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
+                  const RunOptions& options, const Console& console) {
+  const Judged judged(prepared, options.selection);
+  const bool whole = launched.failures.empty();
+  if (std::optional<Results> standing = whole ? judged.standing() : std::nullopt) {
+    console.err << "nothing has changed since these results were judged\n";
+    return *std::move(standing);
+  }
+  Results results = judge_matrix(prepared.plan, judge_options(prepared, launched, options));
   folder.write_replays(prepared.plan, results);
   folder.write_reports(results);
+  if (whole) judged.note(results);
+  return results;
+}
+
+int judge_and_report(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
+                     const RunOptions& options, const Console& console) {
+  const Results results = judgement(prepared, launched, folder, options, console);
   if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
     const std::string problem = append_step_summary(path, markdown_summary(results));
     if (!problem.empty()) console.err << problem << "\n";
   }
-  console.err << failure_blocks(launched, prepared.out_dir, results, judge.command) << std::flush;
+  console.err << failure_blocks(launched, prepared.out_dir, results, command_text(options.selection))
+              << std::flush;
   if (options.json) {
     console.out << results_to_json(results);
   } else {
@@ -85,6 +109,21 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
     console.out << "report: " << prepared.out_dir << "/report.html\n";
   }
   return exit_code_of(results);
+}
+
+LookSteps look_steps(const RunOptions& options, const Console& console, double command_started) {
+  LookSteps steps;
+  steps.launch = [&options, &console, command_started](const Prepared& prepared) {
+    return launch_with_progress(prepared, options.selection.jobs, console, command_started);
+  };
+  steps.judge = [&options](const Prepared& prepared, const LaunchReport& launched) {
+    JudgeOptions judge = judge_options(prepared, launched, options);
+    judge.outcomes_only = true;
+    return judge_matrix(prepared.plan, judge);
+  };
+  steps.say = [&console](const std::string& line) { console.err << line << "\n" << std::flush; };
+  steps.clock = monotonic_s;
+  return steps;
 }
 
 }  // namespace
@@ -102,11 +141,12 @@ int run_command(const RunOptions& options, const Console& console, double comman
   }
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
   if (options.fresh) {
-    folder.remove_runs(prepared.plan);
+    folder.remove_runs(plan_of_all_looks(prepared));
+    forget_looks(prepared.out_dir);
     prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
   }
   console.err << opening_text(prepared, jobs) << std::flush;
-  const LaunchReport launched = launch_with_progress(prepared, jobs, console, command_started);
+  const LaunchReport launched = launch_looks(prepared, look_steps(options, console, command_started));
   if (launched.interrupted) {
     console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
                                launched.finished + launched.reused, prepared.plan.runs.size(),

@@ -13,7 +13,17 @@ namespace lockstep {
 /// Told the operation ("all_gather loss.rows") before a rank waits in it.
 using Beat = std::function<void(const std::string& operation)>;
 
-/// Wraps `inner`. `trace` must outlive the result; records are written in call order.
-std::unique_ptr<Comm> make_ledger_comm(std::unique_ptr<Comm> inner, TraceWriter& trace, Beat beat);
+/// What a rank's communication has cost so far, traced or not.
+struct CommunicationMeter {
+  double seconds = 0;  ///< in which the rank did nothing but communicate: in collectives, and at the end of
+                       ///< backward passes, where it waits for reductions that those did not hide
+  double received_bytes =
+      0;  ///< from other ranks; a sum by a ring over V ranks brings 2 (V - 1) / V of itself
+};
+
+/// Wraps `inner`. `trace`, and `meter` if there is one, must outlive the result; records are written in call
+/// order.
+std::unique_ptr<Comm> make_ledger_comm(std::unique_ptr<Comm> inner, TraceWriter& trace, Beat beat,
+                                       CommunicationMeter* meter = nullptr);
 
 }  // namespace lockstep

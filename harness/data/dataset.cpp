@@ -6,12 +6,15 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <numeric>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "harness/data/pair_cutter.h"
 #include "harness/data/windows.h"
 #include "harness/plan/errors.h"
 
@@ -120,18 +123,22 @@ void require_pairs(const SeriesSet& set, std::span<const int> chosen, const Data
   }
 }
 
-/// What a block shares comes from series of its own, which no pair is made from otherwise.
-void correlate(const DataConfig& config, Dataset& dataset) {
-  DataConfig whole = config;
-  whole.min_context = config.context_steps;
-  int part = 2;
-  for (Windows* windows : {&dataset.train, &dataset.holdout, &dataset.test}) {
-    const SeriesSet series = synthetic_series(config, part++);
-    std::vector<int> all(series.series.size());
+/// Cuts the pairs of a part. Of correlated blocks: what a block shares comes from series of its own (those of
+/// `shared_part`), which no pair is made from otherwise.
+std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& set,
+                                      std::span<const int> chosen, const ChannelScale& scale,
+                                      const DataConfig& config, WindowPart part, int shared_part) {
+  auto cutter = std::make_shared<PairCutter>(set, chosen, scale, config, part);
+  if (config.source == DataSource::synthetic && config.correlation > 0) {
+    DataConfig whole = config;
+    whole.min_context = config.context_steps;
+    const auto series = std::make_shared<const SeriesSet>(synthetic_series(config, shared_part));
+    std::vector<int> all(series->series.size());
     std::iota(all.begin(), all.end(), 0);
-    correlate_blocks(*windows,
-                     make_windows(series, all, channel_scale(series, all), whole, WindowPart::train), config);
+    cutter->correlate_with(
+        std::make_shared<PairCutter>(series, all, channel_scale(*series, all), whole, WindowPart::train));
   }
+  return cutter;
 }
 
 std::string hex(const XXH128_hash_t& hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
@@ -210,16 +217,20 @@ Dataset load_dataset(const DataConfig& config) {
   require_pairs(test, tested, config, "test");
   if (!held_out.empty()) require_pairs(train, held_out, config, "held-out");
   const ChannelScale scale = channel_scale(train, kept);
+  const int channels = train.channels;
+  const auto train_set = std::make_shared<const SeriesSet>(std::move(train));
+  const auto test_set = std::make_shared<const SeriesSet>(std::move(test));
   Dataset dataset;
-  dataset.train = make_windows(train, kept, scale, config, WindowPart::train);
-  dataset.holdout = make_windows(train, held_out, scale, config, WindowPart::holdout);
-  dataset.test = make_windows(test, tested, scale, config, WindowPart::test);
-  if (config.source == DataSource::synthetic && config.correlation > 0) correlate(config, dataset);
+  const auto training = cutter_of(train_set, kept, scale, config, WindowPart::train, 2);
+  dataset.training_pairs = training;
+  dataset.train = config.cache ? training->cut_all() : training->cut({});
+  dataset.holdout = cutter_of(train_set, held_out, scale, config, WindowPart::holdout, 3)->cut_all();
+  dataset.test = cutter_of(test_set, tested, scale, config, WindowPart::test, 4)->cut_all();
   dataset.description = fmt::format(
       "{}: {} training series, {} pairs; {} held out, {} pairs; {} test series, {} pairs; {} channels, "
       "context {}, action {}",
-      title_of(config.source), kept.size(), dataset.train.size(), held_out.size(), dataset.holdout.size(),
-      tested.size(), dataset.test.size(), train.channels, config.context_steps, config.action_steps);
+      title_of(config.source), kept.size(), training->size(), held_out.size(), dataset.holdout.size(),
+      tested.size(), dataset.test.size(), channels, config.context_steps, config.action_steps);
   return dataset;
 }
 

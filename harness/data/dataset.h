@@ -2,6 +2,7 @@
 // Series, windows and batches without LibTorch: what the trainer turns into tensors.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,11 +38,15 @@ struct Windows {
   std::size_t size() const { return actions.size() / (static_cast<std::size_t>(action_steps) * channels); }
 };
 
-/// Training, held-out (same recordings' part, other series) and test pairs of a run. Sample id = index into
-/// `train`.
+class PairCutter;
+
+/// Training, held-out (same recordings' part, other series) and test pairs of a run. Sample id = index of a
+/// training pair.
 struct Dataset {
-  Windows train, holdout, test;
-  std::string description;  ///< "BasicMotions: 36 training series, 1404 pairs, …"
+  Windows train;  ///< empty, but with its shape, if data.cache is false
+  Windows holdout, test;
+  std::shared_ptr<const PairCutter> training_pairs;  ///< cuts any training pair anew, the same as in `train`
+  std::string description;                           ///< "BasicMotions: 36 training series, 1404 pairs, …"
 };
 
 /// Throws ConfigError (missing or corrupt file, too few pairs).

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "harness/data/hashing.h"
+#include "harness/data/pair_cutter.h"
 #include "harness/plan/errors.h"
 
 namespace lockstep {
@@ -70,69 +72,9 @@ int keyed_context_length(const DataConfig& config, WindowPart part, int64_t pair
 
 Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const ChannelScale& scale,
                      const DataConfig& config, WindowPart part) {
-  const auto context_steps = static_cast<std::size_t>(config.context_steps);
-  const auto action_steps = static_cast<std::size_t>(config.action_steps);
-  const auto channels = static_cast<std::size_t>(set.channels);
-  Windows windows;
-  windows.context_steps = config.context_steps;
-  windows.action_steps = config.action_steps;
-  windows.channels = set.channels;
-
-  std::size_t pairs = 0;
-  for (const int index : chosen) {
-    pairs += static_cast<std::size_t>(pairs_of(set.steps_of(static_cast<std::size_t>(index)), config));
-  }
-  windows.contexts.assign(pairs * context_steps * channels, 0.0f);
-  windows.context_mask.assign(pairs * context_steps, 0);
-  windows.actions.resize(pairs * action_steps * channels);
-
-  std::size_t pair = 0;
-  std::vector<float> standardised;
-  for (const int index : chosen) {
-    const std::vector<float>& series = set.series[static_cast<std::size_t>(index)];
-    standardised.resize(series.size());
-    for (std::size_t i = 0; i < series.size(); ++i) {
-      const std::size_t channel = i % channels;
-      standardised[i] = static_cast<float>((series[i] - scale.mean[channel]) / scale.sd[channel]);
-    }
-    const int64_t starts = pairs_of(set.steps_of(static_cast<std::size_t>(index)), config);
-    for (int64_t k = 0; k < starts; ++k, ++pair) {
-      const float* start = standardised.data() + static_cast<std::size_t>(k * config.stride) * channels;
-      const auto kept =
-          static_cast<std::size_t>(keyed_context_length(config, part, static_cast<int64_t>(pair)));
-      const std::size_t cut = context_steps - kept;
-      std::copy(
-          start + cut * channels, start + context_steps * channels,
-          windows.contexts.begin() + static_cast<std::ptrdiff_t>((pair * context_steps + cut) * channels));
-      std::fill_n(windows.context_mask.begin() + static_cast<std::ptrdiff_t>(pair * context_steps + cut),
-                  kept, uint8_t{1});
-      std::copy_n(start + context_steps * channels, action_steps * channels,
-                  windows.actions.begin() + static_cast<std::ptrdiff_t>(pair * action_steps * channels));
-    }
-  }
-  return windows;
-}
-
-void correlate_blocks(Windows& windows, const Windows& shared, const DataConfig& config) {
-  constexpr uint64_t kBlockKey = 0x626c6f636b;  // "block"
-  const auto of_block = static_cast<float>(std::sqrt(config.correlation));
-  const auto of_pair = static_cast<float>(std::sqrt(1.0 - config.correlation));
-  const auto channels = static_cast<std::size_t>(windows.channels);
-  const std::size_t context = static_cast<std::size_t>(windows.context_steps) * channels;
-  const std::size_t action = static_cast<std::size_t>(windows.action_steps) * channels;
-  for (std::size_t pair = 0; pair < windows.size(); ++pair) {
-    const std::size_t block = pair / static_cast<std::size_t>(config.block);
-    const std::size_t source = keyed(kBlockKey, block) % shared.size();
-    for (std::size_t i = 0; i < context; ++i) {
-      if (windows.context_mask[(pair * context + i) / channels] == 0) continue;
-      float& value = windows.contexts[pair * context + i];
-      value = of_block * shared.contexts[source * context + i] + of_pair * value;
-    }
-    for (std::size_t i = 0; i < action; ++i) {
-      float& value = windows.actions[pair * action + i];
-      value = of_block * shared.actions[source * action + i] + of_pair * value;
-    }
-  }
+  // Not owned: the cutter is gone before the set.
+  const std::shared_ptr<const SeriesSet> borrowed(std::shared_ptr<const SeriesSet>(), &set);
+  return PairCutter(borrowed, chosen, scale, config, part).cut_all();
 }
 
 }  // namespace lockstep

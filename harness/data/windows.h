@@ -34,11 +34,6 @@ Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const Ch
 /// In [min_context, context_steps], by a hash of the part and the pair's index.
 int keyed_context_length(const DataConfig& config, WindowPart part, int64_t pair);
 
-/// Makes the pairs of each block (config.block neighbours) alike: value = sqrt(rho) * the block's + sqrt(1 -
-/// rho) * its own, where the block's is a pair of `shared`, which has the same shape and contexts of full
-/// length. Steps that are masked stay 0.
-void correlate_blocks(Windows& windows, const Windows& shared, const DataConfig& config);
-
 /// Number of pairs that a series of `steps` steps gives.
 int64_t pairs_of(int64_t steps, const DataConfig& config);
 

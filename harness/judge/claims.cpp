@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <limits>
 #include <optional>
-#include <stdexcept>
 
 #include "harness/judge/align.h"
+#include "harness/judge/claim_audits.h"
 #include "harness/judge/metric_names.h"
 #include "harness/judge/stats.h"
 #include "harness/plan/adaptive.h"
@@ -22,12 +22,6 @@ using Kind = Condition::Kind;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// Why a condition cannot be decided.
-class Undecided : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 double mean_of(const std::vector<double>& values, std::size_t first) {
   double sum = 0;
   for (std::size_t i = first; i < values.size(); ++i) sum += values[i];
@@ -37,6 +31,8 @@ double mean_of(const std::vector<double>& values, std::size_t first) {
 /// One metric of one run, without the difference of two.
 std::optional<double> plain_metric(const RunEvidence& run, const std::string& name) {
   if (name == "seconds") return run.seconds;
+  if (name == "activation_bytes") return run.activation_bytes;
+  if (name == "resident_growth") return run.resident_growth;
   if (const auto found = run.metrics.find(name); found != run.metrics.end()) return found->second;
   for (const std::string prefix : {"train_", "first_"}) {
     if (!name.starts_with(prefix)) continue;
@@ -93,8 +89,23 @@ class ClaimJudge {
         case Kind::rule:
           rule(condition, result);
           break;
+        case Kind::certified:
+          judge_certified(condition, judged(condition, result), result);
+          break;
+        case Kind::samples:
+          judge_samples(condition, arm(condition.cell, result), arm_named(other_of(condition)), result);
+          break;
+        case Kind::draws:
+          judge_draws(condition, arm(condition.cell, result), result);
+          break;
+        case Kind::first:
+          judge_first(condition, arm_named(condition.cell), result);
+          break;
+        case Kind::timing:
+          judge_timing(condition, evidence_.timing, result);
+          break;
       }
-    } catch (const Undecided& why) {
+    } catch (const std::runtime_error& why) {
       result.state = ClaimState::undecided;
       result.figures = why.what();
     }
@@ -102,12 +113,22 @@ class ClaimJudge {
   }
 
  private:
-  const ArmEvidence& arm(const std::string& name, ConditionResult& result) const {
+  const ArmEvidence& arm_named(const std::string& name) const {
     const auto found = evidence_.arms.find(name);
     if (found == evidence_.arms.end()) throw Undecided(name + " was not run");
+    return found->second;
+  }
+
+  const ArmEvidence& judged(const Condition& condition, ConditionResult& result) const {
+    const ArmEvidence& own = arm(condition.cell, result);
+    if (!own.cell) throw Undecided(condition.cell + " is a reference: it is not judged");
+    return own;
+  }
+
+  const ArmEvidence& arm(const std::string& name, ConditionResult& result) const {
+    const ArmEvidence& arm = arm_named(name);
     result.cells.push_back(name);
-    result.runs.push_back(found->second.run);
-    const ArmEvidence& arm = found->second;
+    result.runs.push_back(arm.run);
     if (arm.cell && arm.cell->failure) throw Undecided(name + " failed");
     for (const auto& [seed, run] : arm.seeds) {
       if (run->failure) throw Undecided(fmt::format("seed {} of {} failed", seed, name));
@@ -354,8 +375,10 @@ std::vector<ClaimResult> judge_claims(const std::vector<Claim>& claims, const Cl
     result.expected = state_named(claim.expected);
     for (const Condition& condition : claim.conditions) result.conditions.push_back(judge.judge(condition));
     for (const std::string& name : cells_of(claim)) result.shows.push_back(name);
-    result.reason = claim.not_testable;
-    result.state = claim.not_testable.empty() ? state_of(result) : ClaimState::not_testable;
+    result.reason = claim.waiting_for.empty() ? claim.not_testable : "waits for " + claim.waiting_for;
+    result.state = !claim.waiting_for.empty()    ? ClaimState::waiting
+                   : !claim.not_testable.empty() ? ClaimState::not_testable
+                                                 : state_of(result);
     result.as_expected =
         result.expected ? *result.expected == result.state : result.state != ClaimState::undecided;
     results.push_back(std::move(result));

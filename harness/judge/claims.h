@@ -19,11 +19,14 @@ struct ArmEvidence {
   std::string reference;             ///< name of the cell's reference
   std::string run;                   ///< id of the run of the first seed
   std::map<int64_t, const RunEvidence*> seeds;
+  std::map<int64_t, std::string> dirs;  ///< by seed: folder of the run that trained
+  int world_size = 1;
 };
 
 struct ClaimEvidence {
   Primary primary;
   std::map<std::string, ArmEvidence> arms;  ///< by name
+  const Timing* timing = nullptr;           ///< null: nothing was timed
 };
 
 /// Each claim holds if all its conditions are true, does not hold if one is false, and is undecided else; a

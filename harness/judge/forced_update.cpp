@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/plan/learning_rate.h"
+
 namespace lockstep {
 namespace {
 
@@ -15,6 +17,7 @@ struct Arithmetic {
   const UpdateInputs& inputs;
   const UpdateVariant& variant;
   double rate = 0, factor = 1, decay = 0, count = 1, epsilon = 0;
+  AdamNumbers adam = {};
   bool adaptive = false, decoupled = false, first_moment = false;
 };
 
@@ -24,6 +27,7 @@ Arithmetic arithmetic_of(const UpdateInputs& inputs, const UpdateVariant& varian
   a.rate = variant.rate.value_or(inputs.learning_rate);
   a.factor = variant.clip.value_or(clip_factor(config, inputs.gradient_norm));
   a.decay = config.weight_decay * variant.decay;
+  a.adam = adam_numbers(config);
   a.adaptive = config.optimizer != OptimizerKind::sgd;
   a.decoupled = (config.optimizer == OptimizerKind::adamw) != variant.other_coupling;
   a.count = (variant.zero_count ? 0 : inputs.state.updates.value_or(0)) + 1;
@@ -56,13 +60,13 @@ std::pair<double, double> updated(const Arithmetic& a, const Element& it) {
     change = -a.rate * direction;
     uncertain = a.rate * size;
   } else {
-    const double first = it.first + (1 - config.beta1) * (gradient - it.first);
-    const double second = config.beta2 * it.second + (1 - config.beta2) * gradient * gradient;
-    const double root = std::sqrt(second) / std::sqrt(1 - std::pow(config.beta2, a.count));
-    const double step = a.rate / (1 - std::pow(config.beta1, a.count));
-    change = -step * first / (root + config.eps);
+    const double first = it.first + (1 - a.adam.beta1) * (gradient - it.first);
+    const double second = a.adam.beta2 * it.second + (1 - a.adam.beta2) * gradient * gradient;
+    const double root = std::sqrt(second) / std::sqrt(1 - std::pow(a.adam.beta2, a.count));
+    const double step = a.rate / (1 - std::pow(a.adam.beta1, a.count));
+    change = -step * first / (root + a.adam.eps);
     // The moment's own rounding, divided as the moment is, and that of the quotient.
-    uncertain = step * (std::abs(it.first) + size) / (root + config.eps) + std::abs(change);
+    uncertain = step * (std::abs(it.first) + size) / (root + a.adam.eps) + std::abs(change);
   }
   const double value = parameter + change;
   const double allowance = kRoundings * a.epsilon * (std::abs(it.parameter) + std::abs(value) + uncertain);

@@ -15,6 +15,8 @@ struct JudgeOptions {
   std::string command;                      ///< "lockstep run configs/x.yaml", for the rerun lines
   std::map<std::string, Failure> failures;  ///< by run id, as the launcher saw them
   int jobs = 1;                             ///< threads
+  bool outcomes_only =
+      false;  ///< verdicts by outcome and nothing else: all that a look of `seeds: auto` asks
 };
 
 /// Verdicts of every cell of the plan, from the traces and rank results under out_dir/runs.

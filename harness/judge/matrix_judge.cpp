@@ -3,22 +3,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <stdexcept>
 #include <unordered_map>
 
+#include "harness/judge/calibration.h"
 #include "harness/judge/cause.h"
 #include "harness/judge/certificate.h"
 #include "harness/judge/claims.h"
+#include "harness/judge/compare_results.h"
 #include "harness/judge/config_table.h"
 #include "harness/judge/detection.h"
+#include "harness/judge/growth.h"
 #include "harness/judge/outcome.h"
+#include "harness/judge/paired_curves.h"
 #include "harness/judge/parallel.h"
+#include "harness/judge/sequential.h"
 #include "harness/judge/stats.h"
 #include "harness/judge/summary.h"
+#include "harness/judge/timing.h"
 
 namespace lockstep {
 namespace {
@@ -49,13 +55,15 @@ class MatrixJudge {
       const auto launched = options_.failures.find(run.id);
       evidence_[i] =
           gather_run(run, dir_of(run), launched == options_.failures.end() ? nullptr : &launched->second,
-                     sources_.read_rank_result);
+                     sources_.read_rank_result, plan_.matrix.primary.metric);
     });
   }
 
   CellResult judge_cell(const Cell& cell) const;
-  std::vector<ClaimResult> judge_claims(const std::vector<CellResult>& cells) const;
+  std::vector<ClaimResult> judge_claims(const Results& results) const;
   ReferenceResult judge_reference(const Cell& cell) const;
+  /// What the cell's runs left, by seed; null where the plan has no such run.
+  std::vector<const RunEvidence*> runs_of(const Cell& cell) const;
   /// The largest relative difference of the training loss to the reference's at any step; infinite if the
   /// cell's run left no finite curve.
   double loss_gap(const Cell& cell) const;
@@ -69,9 +77,11 @@ class MatrixJudge {
   std::optional<Failure> find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const;
   void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
+  void judge_untraced(const SeedPair& first, CellResult& result) const;
   Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
   void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
+  void judge_noise_scale(const SeedPair& first, CellResult& result) const;
   std::vector<CurveBand> bands_of(const std::vector<const PlannedRun*>& runs) const;
 
   const Plan& plan_;
@@ -167,15 +177,29 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
                                  CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
   const bool asked = asks_outcome(matrix.question) || cell.power_control;
-  if (result.failure || (!asked && pairs.size() < 2)) return;
+  if (result.failure || (!asked && pairs.size() < 2) || matrix.question == Question::calibration) return;
   MetricsBySeed cell_metrics, reference_metrics;
+  PairedRuns runs{cell.name,
+                  cell.reference_name,
+                  cell.config.layout.global_batch(),
+                  cell.reference.layout.global_batch(),
+                  {},
+                  {},
+                  {}};
   for (const SeedPair& pair : pairs) {
     cell_metrics[pair.seed] = evidence_of(*pair.cell).metrics;
     reference_metrics[pair.seed] = evidence_of(*pair.reference).metrics;
+    runs.seeds.push_back(pair.seed);
+    runs.cell_runs.push_back(&evidence_of(*pair.cell));
+    runs.reference_runs.push_back(&evidence_of(*pair.reference));
   }
+  align_areas(runs, cell_metrics, reference_metrics);
   try {
-    result.outcome =
-        judge_outcome({cell.name, cell.reference_name, cell_metrics, reference_metrics, matrix.primary});
+    const OutcomeInputs inputs{cell.name, cell.reference_name, cell_metrics, reference_metrics,
+                               matrix.primary};
+    const bool looks = matrix.seeds_auto.on && !cell.noise && !cell.anchor;
+    result.outcome = looks ? judge_sequentially(inputs, matrix.seeds_auto) : judge_outcome(inputs);
+    judge_curves(runs, matrix.primary, *result.outcome);
   } catch (const OutcomeError& error) {
     // A matrix that asks for the mechanism need not measure what an outcome takes.
     if (!asked && error.kind() == "unmeasured") return;
@@ -207,11 +231,27 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
   return certificate ? sources_.judge_certificate(inputs) : sources_.judge_forced(inputs);
 }
 
+/// Without a trace equal layouts can still be told to have ended with the same bits; others cannot.
+void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) const {
+  const Layout& layout = first.cell->config.layout;
+  if (plan_.matrix.question != Question::mechanism || layout != first.reference->config.layout) {
+    result.mechanism.emplace();
+    result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
+    return;
+  }
+  if (result.failure) return;
+  try {
+    result.mechanism = compare_results(dir_of(*first.reference), dir_of(*first.cell), layout.world_size,
+                                       sources_.read_rank_result);
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
   if (!first.cell || !first.reference) return;
   if (first.cell->config.trace == TraceLevel::off || first.reference->config.trace == TraceLevel::off) {
-    result.mechanism.emplace();
-    result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
+    judge_untraced(first, result);
     return;
   }
   const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
@@ -240,6 +280,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
 void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs,
                                       CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
+  if (cell.noise) return;
   const PlannedRun* real = single_run(cell, RunRole::certify);
   const PlannedRun* first = pairs.empty() ? nullptr : pairs.front().cell;
   const bool stands_in =
@@ -281,6 +322,19 @@ void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
   if (plan_.matrix.question != Question::certificate || result.failure || !first.cell) return;
   try {
     result.costs = sources_.read_costs(dir_of(*first.cell));
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
+void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) const {
+  const Question question = plan_.matrix.question;
+  // Hundreds of short trials and forced steps tell nothing of a noise scale.
+  if (question == Question::detection || question == Question::certificate || result.failure || !first.cell ||
+      !sources_.read_noise_scale)
+    return;
+  try {
+    result.noise_scale = sources_.read_noise_scale(first.cell->config, dir_of(*first.cell));
   } catch (const std::runtime_error& error) {
     result.failure = judge_failure("unreadable", first.cell->id, error.what());
   }
@@ -331,24 +385,32 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     if (pairs.front().cell) result.run = pairs.front().cell->id;
     if (pairs.front().reference) result.reference_run = pairs.front().reference->id;
     judge_learning(cell, pairs, result);
-    judge_computing(cell, pairs.front(), result);
-    judge_certification(cell, pairs, result);
-    judge_costs(pairs.front(), result);
+    if (!options_.outcomes_only && plan_.matrix.question != Question::calibration) {
+      judge_computing(cell, pairs.front(), result);
+      judge_certification(cell, pairs, result);
+      judge_costs(pairs.front(), result);
+      judge_noise_scale(pairs.front(), result);
+    }
   }
   std::vector<const PlannedRun*> runs;
   for (const SeedPair& pair : pairs) runs.push_back(pair.cell);
-  result.curves = bands_of(runs);
+  if (!options_.outcomes_only) result.curves = bands_of(runs);
 
   const bool by_outcome = asks_outcome(plan_.matrix.question) || cell.power_control;
   if (result.failure) {
     result.verdict = VerdictKind::failed;
   } else if (by_outcome) {
     result.verdict = result.outcome ? result.outcome->verdict : VerdictKind::inconclusive;
+  } else if (plan_.matrix.question == Question::calibration) {
+    result.verdict = VerdictKind::identical;  // its own reference
   } else {
     result.verdict = result.mechanism ? result.mechanism->verdict : VerdictKind::inconclusive;
   }
   const auto& expected = result.expected;
-  result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed
+  // One seed answers no question of an outcome, unless that is all that was expected.
+  const bool too_few = plan_.matrix.question == Question::outcome && !cell.noise && !cell.anchor &&
+                       result.outcome && result.outcome->n < 2;
+  result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed && !too_few
                                         : std::ranges::find(expected, result.verdict) != expected.end();
   if (cell.power_control && result.verdict != VerdictKind::divergent) result.as_expected = false;
   if (result.certification.divergence) apply_certification_divergence(result);
@@ -365,7 +427,9 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   for (const SeedPair& pair : pair_seeds(cell)) {
     if (!pair.reference || evidence_of(*pair.reference).failure) continue;
     runs.push_back(pair.reference);
-    for (const auto& [metric, value] : evidence_of(*pair.reference).metrics) values[metric].push_back(value);
+    for (const auto& [metric, value] : evidence_of(*pair.reference).metrics) {
+      if (std::isfinite(value)) values[metric].push_back(value);
+    }
   }
   result.curves = bands_of(runs);
   for (const auto& [metric, numbers] : values) {
@@ -374,21 +438,35 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   return result;
 }
 
-std::vector<ClaimResult> MatrixJudge::judge_claims(const std::vector<CellResult>& cells) const {
+std::vector<ClaimResult> MatrixJudge::judge_claims(const Results& results) const {
+  const std::vector<CellResult>& cells = results.cells;
   ClaimEvidence evidence;
+  evidence.timing = results.timing ? &*results.timing : nullptr;
   evidence.primary = plan_.matrix.primary;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = plan_.matrix.cells[i];
-    ArmEvidence own{&cells[i], cell.reference_name, cells[i].run, {}};
-    ArmEvidence reference{nullptr, "", cells[i].reference_run, {}};
+    ArmEvidence own{&cells[i], cell.reference_name, cells[i].run, {}, {}, cell.config.layout.world_size};
+    ArmEvidence reference{nullptr, "", cells[i].reference_run, {}, {}, cell.reference.layout.world_size};
+    const auto add = [this](ArmEvidence& arm, int64_t seed, const PlannedRun* run) {
+      if (!run) return;
+      arm.seeds.emplace(seed, &evidence_of(*run));
+      arm.dirs.emplace(seed, dir_of(*run));
+    };
     for (const SeedPair& pair : pair_seeds(cell)) {
-      if (pair.cell) own.seeds.emplace(pair.seed, &evidence_of(*pair.cell));
-      if (pair.reference) reference.seeds.emplace(pair.seed, &evidence_of(*pair.reference));
+      add(own, pair.seed, pair.cell);
+      add(reference, pair.seed, pair.reference);
     }
     evidence.arms.insert_or_assign(cell.name, std::move(own));
     evidence.arms.emplace(cell.reference_name, std::move(reference));
   }
   return lockstep::judge_claims(plan_.matrix.claims, evidence);
+}
+
+std::vector<const RunEvidence*> MatrixJudge::runs_of(const Cell& cell) const {
+  std::vector<const RunEvidence*> runs;
+  for (const SeedPair& pair : pair_seeds(cell))
+    runs.push_back(pair.cell ? &evidence_of(*pair.cell) : nullptr);
+  return runs;
 }
 
 double MatrixJudge::loss_gap(const Cell& cell) const {
@@ -424,22 +502,31 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   results.cells.resize(matrix.cells.size());
   parallel_for(matrix.cells.size(), options.jobs,
                [&](std::size_t i) { results.cells[i] = judge.judge_cell(matrix.cells[i]); });
+  adjust_for_family(results.cells);
   if (matrix.question == Question::certificate) {
     results.certificate = certificate_of(results.cells, matrix.band.exact);
   }
-  results.claims = judge.judge_claims(results.cells);
+  results.growth = judge_growth(matrix, results.cells);
+  results.claims = judge.judge_claims(results);
   if (matrix.question == Question::detection) {
     std::vector<double> gaps;
     for (const Cell& cell : matrix.cells) gaps.push_back(judge.loss_gap(cell));
     results.detection = score_detection(matrix, results.cells, gaps);
   }
+  if (matrix.question == Question::calibration && !matrix.cells.empty()) {
+    results.calibration =
+        calibrate_runs(matrix, judge.runs_of(matrix.cells.front()), options.jobs, results.cells.front());
+  }
   std::set<std::string> seen;
   for (const Cell& cell : matrix.cells) {
     // Hundreds of references that only serve a trial each say nothing by themselves.
-    if (results.detection) break;
+    if (results.detection || results.calibration || options.outcomes_only) break;
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
   }
-  results.provenance = gather_provenance(plan, options.out_dir);
+  if (!options.outcomes_only) {
+    results.provenance = gather_provenance(plan, options.out_dir);
+    results.timing = judge_timing(plan, options, sources.read_rank_result, results.provenance);
+  }
   results.summary = summarize_results(results);
   results.summary.runs = static_cast<int>(plan.runs.size());
   results.summary.runs_reused = static_cast<int>(std::ranges::count_if(plan.runs, &PlannedRun::reused));

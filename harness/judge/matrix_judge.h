@@ -21,6 +21,9 @@ struct EvidenceSources {
       certify;
   std::function<Mechanism(const ForcedInputs&)> judge_certificate;
   std::function<StepCosts(const std::string& run_dir)> read_costs;
+  /// Of a free run; empty: no noise scale is asked for.
+  std::function<std::optional<NoiseScale>(const RunConfig& config, const std::string& run_dir)>
+      read_noise_scale = {};
 };
 
 /// judge_matrix with these sources. The result does not depend on options.jobs.

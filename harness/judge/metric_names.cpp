@@ -17,6 +17,10 @@ struct MetricParts {
 MetricParts parts_of(std::string_view metric) {
   if (metric == kTrainLossOverLogN) return {"training loss / log N", ""};
   if (metric == kTrainLoss) return {"training loss", ""};
+  if (metric.starts_with(kAreaPrefix)) {
+    MetricParts parts = parts_of(metric.substr(kAreaPrefix.size()));
+    if (!parts.way.empty()) return {fmt::format("area under the {} curve", parts.family), parts.way};
+  }
   for (const auto& [prefix, words] : {std::pair<std::string_view, std::string_view>{"accuracy_", "accuracy"},
                                       {"cross_entropy_", "cross-entropy"}}) {
     if (!metric.starts_with(prefix)) continue;
@@ -41,7 +45,13 @@ std::string join_words(const std::vector<std::string>& words) {
 
 }  // namespace
 
+bool has_area(std::string_view metric) {
+  const MetricParts parts = parts_of(metric);
+  return !parts.way.empty() && !metric.starts_with(kAreaPrefix) && !metric.ends_with("_fitted");
+}
+
 std::optional<bool> higher_is_better(std::string_view metric) {
+  if (metric.starts_with(kAreaPrefix)) return higher_is_better(metric.substr(kAreaPrefix.size()));
   if (metric.starts_with("accuracy")) return true;
   for (std::string_view prefix : {"cross_entropy", "loss", "train_loss"}) {
     if (metric.starts_with(prefix)) return false;

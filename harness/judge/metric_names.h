@@ -11,8 +11,17 @@ namespace lockstep {
 /// Curves and metrics that the judge makes itself, from ranks' curves.
 inline constexpr std::string_view kTrainLoss = "train_loss";
 inline constexpr std::string_view kTrainLossOverLogN = "train_loss_over_log_n";
+/// auc_X: area under the curve of X over its evaluated steps, divided by their length.
+inline constexpr std::string_view kAreaPrefix = "auc_";
+/// The accuracy whose curve every trainer leaves and every comparison shows.
+inline constexpr std::string_view kShownAccuracy = "accuracy_24";
 
-/// accuracy*: true; cross_entropy*, loss*, train_loss*: false; others have no direction that a name tells.
+/// Is the area under this metric's curve taken? accuracy_N and cross_entropy_N, as they are read during a
+/// run.
+bool has_area(std::string_view metric);
+
+/// accuracy*: true; cross_entropy*, loss*, train_loss*: false; auc_X: as X; others have no direction that a
+/// name tells.
 std::optional<bool> higher_is_better(std::string_view metric);
 
 /// In words: "24-way accuracy", "training loss / log N", "raw cross-entropy (24-way)".

@@ -8,6 +8,7 @@
 #include <limits>
 #include <set>
 
+#include "harness/judge/estimates.h"
 #include "harness/judge/metric_names.h"
 #include "harness/judge/stats.h"
 
@@ -32,6 +33,20 @@ void refuse_unpaired(const OutcomeInputs& inputs) {
   if (inputs.cell_metrics.empty()) throw OutcomeError("lost", inputs.cell + ": no seed has run");
 }
 
+/// "8x3 local, seed 6: train_loss is nan": the first value of the metric that is not finite; empty if all
+/// are.
+std::string nonfinite_value(const OutcomeInputs& inputs, const std::string& metric) {
+  for (const auto& [arm, seeds] : {std::pair(inputs.cell, &inputs.cell_metrics),
+                                   std::pair(inputs.reference, &inputs.reference_metrics)}) {
+    for (const auto& [seed, metrics] : *seeds) {
+      const auto found = metrics.find(metric);
+      if (found == metrics.end() || std::isfinite(found->second)) continue;
+      return fmt::format("{}, seed {}: {} is {}", arm, seed, metric, found->second);
+    }
+  }
+  return "";
+}
+
 /// The metric of every seed of one arm; nothing if no seed has it.
 std::optional<std::vector<double>> values_of(const std::string& arm, const MetricsBySeed& seeds,
                                              const std::string& metric) {
@@ -42,9 +57,6 @@ std::optional<std::vector<double>> values_of(const std::string& arm, const Metri
     if (found == metrics.end()) {
       missing.push_back(std::to_string(seed));
       continue;
-    }
-    if (!std::isfinite(found->second)) {
-      throw OutcomeError("nonfinite", fmt::format("{}, seed {}: {} is {}", arm, seed, metric, found->second));
     }
     values.push_back(found->second);
   }
@@ -84,16 +96,21 @@ std::optional<PairedMetric> pair_metric(const OutcomeInputs& inputs, const std::
   return paired;
 }
 
-int seeds_that_decide(const Outcome& outcome) {
-  if (outcome.verdict != VerdictKind::inconclusive) return 0;
-  if (outcome.n < 2) return 2;
-  PowerQuestion question{2, outcome.primary.sd, outcome.margin, outcome.alpha, 0.0};
-  const int if_equal = seeds_needed(question);
-  if (if_equal > outcome.n) return if_equal;
-  // That many seeds have run and did not decide: the difference is hardly 0, so ask for the one that was
-  // measured.
-  question.true_difference = outcome.primary.mean;
-  return std::max(outcome.n + 1, seeds_needed(question));
+/// Bound of the sd, power and seeds needed: what a design can show, whatever difference was measured.
+void plan_design(const PairedSummary& summary, Outcome& outcome) {
+  outcome.sd_upper = sd_upper_bound(summary);
+  if (outcome.n < 2) {
+    outcome.seeds_needed = outcome.seeds_needed_half = 2;
+    return;
+  }
+  const PowerQuestion equal{outcome.n, outcome.sd_upper, outcome.margin, outcome.alpha, 0.0};
+  PowerQuestion half = equal;
+  half.true_difference = outcome.margin / 2.0;
+  outcome.power = equivalence_power(equal);
+  outcome.power_half = equivalence_power(half);
+  if (outcome.verdict != VerdictKind::inconclusive) return;
+  outcome.seeds_needed = seeds_needed(equal);
+  outcome.seeds_needed_half = seeds_needed(half);
 }
 
 /// +1: the interval lies wholly on the better side of 0, -1: on the worse side, 0: neither, or no direction.
@@ -124,6 +141,11 @@ std::string disagreement(const Outcome& o) {
     if (sense_of(other) == -sense) against.push_back(other.metric);
   }
   all.push_back(o.metric);
+  // Where a curve's end speaks, its area says nothing more.
+  std::erase_if(against, [&](const std::string& metric) {
+    return metric.starts_with(kAreaPrefix) &&
+           std::ranges::find(all, metric.substr(kAreaPrefix.size())) != all.end();
+  });
   if (against.empty()) return "";
   // The training loss first: it is the one that people watch.
   std::ranges::stable_partition(against,
@@ -133,9 +155,7 @@ std::string disagreement(const Outcome& o) {
                      sense < 0 ? "better" : "worse");
 }
 
-std::string seeds_in_words(int seeds) {
-  return seeds >= kMostSeeds ? "10,000 seeds or more" : fmt::format("about {} seeds", seeds);
-}
+std::string count_of(int seeds) { return seeds >= kMostSeeds ? "10,000 or more" : std::to_string(seeds); }
 
 std::string sentence_of(const OutcomeInputs& inputs, const Outcome& o) {
   const std::string pairs = fmt::format("{} paired seed{}", o.n, o.n == 1 ? "" : "s");
@@ -160,11 +180,11 @@ std::string sentence_of(const OutcomeInputs& inputs, const Outcome& o) {
                          difference_in_words(o, o.metric));
     }
     default:
-      return fmt::format(
-          "{} is undecided: {} differs by {} ({} to {}) against a margin of {} ({}){}; {} would decide.",
-          inputs.cell, o.metric, mean, format_signed_difference(o.primary.interval.low, o.margin),
-          format_signed_difference(o.primary.interval.high, o.margin), o.margin, pairs, disagreement(o),
-          seeds_in_words(o.seeds_needed));
+      return fmt::format("{} is undecided: {} differs by {} ({} to {}) against a margin of {} ({}){}; {}.",
+                         inputs.cell, o.metric, mean,
+                         format_signed_difference(o.primary.interval.low, o.margin),
+                         format_signed_difference(o.primary.interval.high, o.margin), o.margin, pairs,
+                         disagreement(o), seeds_in_words(o));
   }
 }
 
@@ -186,6 +206,49 @@ std::string format_signed_difference(double value, double margin) {
   return text.starts_with('-') ? text : "+" + text;
 }
 
+std::string seeds_in_words(const Outcome& o) {
+  const std::string half = count_of(o.seeds_needed_half);
+  if (o.seeds_needed > o.n) {
+    return fmt::format("{} seeds would decide this if the true difference is 0, {} if it is half the margin",
+                       count_of(o.seeds_needed), half);
+  }
+  const std::string near = "so the true difference may lie near the margin or beyond it";
+  if (o.seeds_needed_half > o.n) {
+    return fmt::format(
+        "{} seeds would do if the true difference were 0, {}: {} would decide this if it is half the "
+        "margin",
+        count_of(o.seeds_needed), near, half);
+  }
+  return fmt::format(
+      "{} seeds would do if the true difference were half the margin, {}, where no number of seeds is "
+      "sure to decide",
+      half, near);
+}
+
+std::string family_in_words(const Outcome& outcome) {
+  if (outcome.n < 2 || outcome.p_holm <= outcome.alpha) return "";
+  return fmt::format("; among the matrix's cells it may be chance (Holm's p {:.2g})", outcome.p_holm);
+}
+
+void adjust_for_family(std::vector<CellResult>& cells) {
+  std::vector<Outcome*> family;
+  std::vector<double> p;
+  for (CellResult& cell : cells) {
+    if (!cell.outcome) continue;
+    cell.outcome->p_holm = cell.outcome->p_different;
+    if (cell.power_control || cell.noise || cell.anchor || cell.failure || cell.outcome->n < 2) continue;
+    family.push_back(&*cell.outcome);
+    p.push_back(cell.outcome->p_different);
+  }
+  const std::vector<double> adjusted = holm_adjusted(p);
+  for (std::size_t i = 0; i < family.size(); ++i) {
+    Outcome& outcome = *family[i];
+    outcome.p_holm = adjusted[i];
+    if (outcome.verdict != VerdictKind::divergent || !outcome.sentence.ends_with('.')) continue;
+    outcome.sentence.insert(outcome.sentence.size() - 1, family_in_words(outcome));
+  }
+}
+
 std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words) {
   return fmt::format("{} {}{}", metric_in_words, size_in_words(outcome), disagreement(outcome));
 }
@@ -193,6 +256,8 @@ std::string difference_in_words(const Outcome& outcome, const std::string& metri
 Outcome judge_outcome(const OutcomeInputs& inputs) {
   refuse_unpaired(inputs);
   const Primary& primary = inputs.primary;
+  const std::string bad = nonfinite_value(inputs, primary.metric);
+  if (!bad.empty()) throw OutcomeError("nonfinite", bad);
   const auto paired = pair_metric(inputs, primary.metric);
   if (!paired) {
     throw OutcomeError("unmeasured", fmt::format("{} against {}: no run has the primary metric {}",
@@ -211,8 +276,11 @@ Outcome judge_outcome(const OutcomeInputs& inputs) {
   const double level = 1.0 - 2.0 * primary.alpha;
   outcome.equivalence =
       student_interval(paired->summary, level).value_or(Interval{-kInfinity, kInfinity, level});
-  outcome.power = equivalence_power({outcome.n, outcome.primary.sd, primary.margin, primary.alpha, 0.0});
-  outcome.seeds_needed = seeds_that_decide(outcome);
+  plan_design(paired->summary, outcome);
+  const PValues p = p_values_of(paired->summary, primary.margin);
+  outcome.p_equivalent = p.equivalent;
+  outcome.p_different = outcome.p_holm = p.different;
+  outcome.estimates = estimate_middle(paired->differences, primary.alpha);
 
   std::set<std::string> names;
   for (const auto& [seed, metrics] : inputs.cell_metrics) {
@@ -223,6 +291,11 @@ Outcome judge_outcome(const OutcomeInputs& inputs) {
   }
   names.erase(primary.metric);
   for (const std::string& name : names) {
+    const std::string unusable = nonfinite_value(inputs, name);
+    if (!unusable.empty()) {
+      outcome.notes.push_back(unusable);
+      continue;
+    }
     if (const auto other = pair_metric(inputs, name)) outcome.others.push_back(other->difference);
   }
   outcome.sentence = sentence_of(inputs, outcome);

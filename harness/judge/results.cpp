@@ -2,7 +2,11 @@
 
 #include "harness/judge/results.h"
 
+#include "harness/judge/results_calibration.h"
 #include "harness/judge/results_fields.h"
+#include "harness/judge/results_growth.h"
+#include "harness/judge/results_learning.h"
+#include "harness/judge/results_timing.h"
 
 namespace lockstep {
 namespace {
@@ -73,14 +77,17 @@ Json statistics(const Outcome& o) {
   for (std::size_t i = 0; i < o.seeds.size(); ++i) {
     pairs.push_back({{"seed", o.seeds[i]}, {"difference", exact(o.differences.at(i))}});
   }
-  return {{"margin", exact(o.margin)},
-          {"alpha", exact(o.alpha)},
-          {"n", o.n},
-          {"primary", metric_difference(o.primary)},
-          {"equivalence", interval(o.equivalence)},
-          {"power", exact(o.power)},
-          {"seeds_needed", o.seeds_needed},
-          {"pairs", std::move(pairs)}};
+  Json statistics = {{"margin", exact(o.margin)},
+                     {"alpha", exact(o.alpha)},
+                     {"n", o.n},
+                     {"primary", metric_difference(o.primary)},
+                     {"equivalence", interval(o.equivalence)},
+                     {"power", exact(o.power)},
+                     {"seeds_needed", o.seeds_needed},
+                     {"sequential", optional(o.sequential, sequential_to_json)},
+                     {"pairs", std::move(pairs)}};
+  write_learning(o, statistics);
+  return statistics;
 }
 
 Json certification(const Certification& c) {
@@ -263,7 +270,14 @@ std::string results_to_json(const Results& r) {
                    {"claims", list(r.claims, claim)},
                    {"provenance", rows(r.provenance)},
                    {"rerun", r.rerun}};
+  for (std::size_t i = 0; i < r.cells.size(); ++i) {
+    const std::optional<NoiseScale>& scale = r.cells[i].noise_scale;
+    if (scale) document["verdicts"][i]["noise_scale"] = noise_scale_to_json(*scale);
+  }
+  if (!r.growth.empty()) document["growth"] = list(r.growth, growth_to_json);
+  if (r.timing) document["timing"] = timing_to_json(*r.timing);
   if (r.detection) document["detection"] = detection(*r.detection);
+  if (r.calibration) document["calibration"] = calibration_to_json(*r.calibration);
   // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

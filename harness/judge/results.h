@@ -84,20 +84,22 @@ struct Estimate {
 /// Paired differences of one metric over the steps, with a band that holds at all steps at once.
 struct CurveDifference {
   std::string metric;
-  double margin = 0;
-  std::vector<int64_t> steps;
+  double margin = 0;                    ///< 0: none is declared for this metric, so nothing leaves it
+  std::vector<int64_t> steps;           ///< of the cell
   std::vector<double> mean, low, high;  ///< simultaneous, at level 1 - alpha
   int64_t first_leaves = -1;  ///< first step at which the band is not wholly inside the margin; -1: none
   int64_t first_beyond = -1;  ///< first step at which it lies wholly beyond
+  std::string note;           ///< how steps of unequal batches were matched; empty: step by step
 };
 
 /// Steps until the primary metric reached its target. A run that never did has no value, and none is made up.
 struct TargetReach {
   double target = 0;
   int n = 0, cell_reached = 0, reference_reached = 0;
-  double cell_median = 0, reference_median = 0;  ///< steps; infinite if half of the runs never got there
-  int sooner = 0, later = 0, tied = 0;           ///< pairs by who was first; tied: both at once, or neither
-  double p = 1;                                  ///< two-sided sign test of sooner against later
+  double cell_median = 0, reference_median = 0;  ///< own steps; infinite if half of the runs never got there
+  /// Pairs by who was first, by samples seen where the batches differ; tied: both at once, or neither.
+  int sooner = 0, later = 0, tied = 0;
+  double p = 1;  ///< two-sided sign test of sooner against later
 };
 
 /// One look of a sequential comparison.
@@ -140,6 +142,7 @@ struct Outcome {
   std::vector<double> differences;       ///< by seed
   std::vector<MetricDifference> others;  ///< the other metrics, primary left out
   std::string sentence;                  ///< says where metrics disagree in sign
+  std::vector<std::string> notes;        ///< what could not be compared and why: a metric that is NaN
 };
 
 /// Bitwise agreement of the emulated run and a prefix on real ranks.
@@ -197,7 +200,7 @@ struct Growth {
   struct Rule {
     std::string cell;
     std::string rule;
-    double exponent = 0;  ///< of the number of ranks, in the learning rate
+    double exponent = 0;  ///< of the batch's growth, in the learning rate; NaN where it does not grow
     VerdictKind verdict = VerdictKind::inconclusive;
     MetricDifference difference;
   };
@@ -205,11 +208,16 @@ struct Growth {
   int from_batch = 0, to_batch = 0;
   std::vector<Rule> rules;
   std::string best;                    ///< rule with the best mean of the primary metric
-  std::vector<std::string> not_worse;  ///< rules that are not shown to be worse than the best
+  std::vector<std::string> not_worse;  ///< other rules that are not shown to be worse than the best
   double predicted_exponent = 0;       ///< NaN where there is no noise scale
   double measured_exponent = 0;  ///< where a parabola through the rules has its best; NaN if it has none
-  Interval measured_interval;    ///< over resampled seeds
+  Interval measured_interval;    ///< over resampled seeds, of the best exponent from none to linear
   std::string caveat;
+  Layout from, to;
+  /// Rows, by the noise scale of the cell whose rate is not scaled; NaN where there is none.
+  double noise_batch = 0;
+  Interval predicted_interval;  ///< over the noise scale's interval, and of Adam over a from 0.5 to 1
+  std::string sentence;
 };
 
 /// One timed layout.
@@ -361,6 +369,7 @@ struct Calibration {
   std::vector<PowerPoint> power;
   int pool_runs = 0;
   bool passed = true;
+  double pool_mean = 0, pool_sd = 0;  ///< of the primary metric over the pool
 };
 
 struct Summary {

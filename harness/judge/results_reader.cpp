@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include "harness/judge/results.h"
+#include "harness/judge/results_calibration.h"
 #include "harness/judge/results_fields.h"
+#include "harness/judge/results_growth.h"
+#include "harness/judge/results_learning.h"
+#include "harness/judge/results_timing.h"
 
 namespace lockstep {
 namespace {
@@ -105,10 +109,12 @@ Outcome read_outcome(const Json& words, const Json& numbers) {
   o.equivalence = read_interval(numbers.at("equivalence"));
   o.power = read_exact(numbers.at("power"));
   o.seeds_needed = small(numbers, "seeds_needed");
+  o.sequential = read_optional(numbers.at("sequential"), sequential_from_json);
   for (const Json& pair : numbers.at("pairs")) {
     o.seeds.push_back(integer(pair, "seed"));
     o.differences.push_back(read_exact(pair.at("difference")));
   }
+  read_learning(numbers, o);
   return o;
 }
 
@@ -241,6 +247,7 @@ CellResult read_cell(const Json& j) {
   c.settings = read_rows(j.at("settings"));
   c.config = read_rows(j.at("config"));
   c.curves = read_list(j.at("curves"), read_curve);
+  if (j.contains("noise_scale")) c.noise_scale = noise_scale_from_json(j.at("noise_scale"));
   return c;
 }
 
@@ -342,7 +349,10 @@ Results read_document(const Json& j) {
   r.claims = read_list(j.at("claims"), read_claim);
   r.provenance = read_rows(j.at("provenance"));
   r.rerun = text(j, "rerun");
+  if (j.contains("growth")) r.growth = read_list(j.at("growth"), growth_from_json);
+  if (j.contains("timing")) r.timing = timing_from_json(j.at("timing"));
   if (j.contains("detection")) r.detection = read_detection(j.at("detection"));
+  if (j.contains("calibration")) r.calibration = calibration_from_json(j.at("calibration"));
   return r;
 }
 

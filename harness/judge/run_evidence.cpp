@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "harness/judge/metric_names.h"
+#include "harness/judge/paired_curves.h"
 
 namespace lockstep {
 namespace {
@@ -87,33 +88,39 @@ Series mean_over_ranks(const std::vector<RankFile>& files, const std::string& na
   return mean;
 }
 
+/// Must every value of this curve be finite? Energies and the like may have no value (no negatives in a batch
+/// of one row), and a metric that does not decide is only left out.
+bool must_be_finite(std::string_view curve, std::string_view primary_metric) {
+  if (curve.starts_with("loss") || curve == primary_metric) return true;
+  return primary_metric.starts_with(kAreaPrefix) && curve == primary_metric.substr(kAreaPrefix.size());
+}
+
 /// Names the first value that is not finite among what is judged.
-std::optional<Failure> find_nonfinite(const PlannedRun& run, const std::vector<RankFile>& files) {
+std::optional<Failure> find_nonfinite(const PlannedRun& run, const std::vector<RankFile>& files,
+                                      std::string_view primary_metric) {
   std::optional<Failure> first;
   for (std::size_t rank = 0; rank < files.size(); ++rank) {
     for (const auto& [name, series] : files[rank].result.curves) {
-      // Energies and the like may have no value (no negatives in a batch of one row); losses and accuracies
-      // must have one.
-      if (!higher_is_better(name)) continue;
+      if (!must_be_finite(name, primary_metric)) continue;
       for (std::size_t i = 0; i < series.values.size(); ++i) {
         if (std::isfinite(series.values[i]) || (first && first->step <= series.steps[i])) continue;
-        first = failure_of(
-            run, "nonfinite", static_cast<int>(rank),
-            fmt::format("{} is {} on rank {} at step {}", name, series.values[i], rank, series.steps[i]));
+        first = failure_of(run, "nonfinite", static_cast<int>(rank),
+                           fmt::format("{} is {} on rank {} at step {}, seed {}", name, series.values[i],
+                                       rank, series.steps[i], run.config.seed));
         first->step = series.steps[i];
         break;
       }
     }
   }
   if (first) return first;
-  for (const auto& [name, value] : files.front().result.metrics) {
-    if (!std::isfinite(value)) {
-      first = failure_of(run, "nonfinite", 0, fmt::format("{} is {} at the end of the run", name, value));
-      first->step = steps_to_run(run.config);
-      return first;
-    }
-  }
-  return std::nullopt;
+  const auto& metrics = files.front().result.metrics;
+  const auto primary = metrics.find(std::string(primary_metric));
+  if (primary == metrics.end() || std::isfinite(primary->second)) return std::nullopt;
+  first = failure_of(run, "nonfinite", 0,
+                     fmt::format("{} is {} at the end of the run, seed {}", primary_metric, primary->second,
+                                 run.config.seed));
+  first->step = steps_to_run(run.config);
+  return first;
 }
 
 double mean_of_last(const Series& series) {
@@ -124,7 +131,13 @@ double mean_of_last(const Series& series) {
 }
 
 void take_curves(const std::vector<RankFile>& files, RunEvidence& evidence) {
-  for (const RankFile& file : files) evidence.seconds = std::max(evidence.seconds, file.result.train_seconds);
+  for (const RankFile& file : files) {
+    evidence.seconds = std::max(evidence.seconds, file.result.train_seconds);
+    evidence.activation_bytes = std::max(evidence.activation_bytes, file.result.activation_bytes);
+  }
+  if (const RankResult& first = files.front().result; first.resident_first_bytes > 0) {
+    evidence.resident_growth = first.resident_last_bytes / first.resident_first_bytes;
+  }
   evidence.metrics = files.front().result.metrics;
   evidence.curves = files.front().result.curves;
   for (const auto& [curve, metric] :
@@ -134,12 +147,16 @@ void take_curves(const std::vector<RankFile>& files, RunEvidence& evidence) {
     found->second = mean_over_ranks(files, curve);
     evidence.metrics.emplace(metric, mean_of_last(found->second));
   }
+  for (const auto& [name, series] : evidence.curves) {
+    if (!has_area(name) || series.steps.size() < 2 || series.steps.front() == series.steps.back()) continue;
+    evidence.metrics.emplace(std::string(kAreaPrefix) + name, area_under(series.steps, series.values));
+  }
 }
 
 }  // namespace
 
 RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const Failure* launched,
-                       const RankResultReader& read) {
+                       const RankResultReader& read, std::string_view primary_metric) {
   RunEvidence evidence;
   if (launched) {
     evidence.failure = *launched;
@@ -170,7 +187,7 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
       return evidence;
     }
   }
-  evidence.failure = find_nonfinite(run, files);
+  evidence.failure = find_nonfinite(run, files, primary_metric);
   if (evidence.failure) return evidence;
   try {
     take_curves(files, evidence);

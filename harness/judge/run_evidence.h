@@ -5,7 +5,9 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "harness/judge/metric_names.h"
 #include "harness/judge/results.h"
 #include "harness/plan/plan.h"
 #include "harness/trace/rank_result.h"
@@ -14,8 +16,10 @@ namespace lockstep {
 
 struct RunEvidence {
   std::optional<Failure> failure;
-  std::map<std::string, double> metrics;  ///< of rank 0, and the training metrics made from the curves
+  std::map<std::string, double> metrics;  ///< of rank 0; training metrics and areas made from the curves
   double seconds = 0;                     ///< of training, on the slowest rank
+  double activation_bytes = 0;            ///< most that a step kept, on the rank that kept most
+  double resident_growth = 1;  ///< memory at the end over that after the first tenth, rank 0's process
   std::map<std::string, Series>
       curves;  ///< loss, loss_over_log_n: mean over ranks; the others as rank 0 wrote them
 };
@@ -26,9 +30,11 @@ using RankResultReader = std::function<RankResult(const std::string& path)>;
 inline constexpr std::size_t kTrainMetricSteps = 50;
 
 /// Reads every rank's result under `run_dir`. What is wrong with them is the evidence's failure; never throws
-/// for it. `launched` is the failure that the launcher saw, or null; it comes first.
+/// for it. `launched` is the failure that the launcher saw, or null; it comes first. A training loss that is
+/// NaN or infinite at any step fails the run, and so does the primary metric, at its end or along its curve;
+/// of other metrics such values are handed on.
 RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const Failure* launched,
-                       const RankResultReader& read);
+                       const RankResultReader& read, std::string_view primary_metric = kShownAccuracy);
 
 /// Bands over the seeds of one arm: median, smallest, largest at the steps that all have, at most
 /// `most_points` of them. A metric without a curve in every run is left out.

@@ -3,18 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/math/distributions/chi_squared.hpp>
 #include <boost/math/distributions/normal.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <boost/math/quadrature/gauss_kronrod.hpp>
 #include <boost/math/special_functions/gamma.hpp>
 #include <cmath>
+#include <limits>
+#include <numeric>
+#include <map>
 #include <stdexcept>
 
 namespace lockstep {
 namespace {
 
 double student_quantile(double probability, int n) {
-  return boost::math::quantile(boost::math::students_t(n - 1), probability);
+  // A calibration asks for the same few a million times.
+  thread_local std::map<std::pair<int, double>, double> known;
+  const auto [at, is_new] = known.try_emplace({n, probability}, 0.0);
+  if (is_new) at->second = boost::math::quantile(boost::math::students_t(n - 1), probability);
+  return at->second;
 }
 
 double normal_cdf(double z) { return boost::math::cdf(boost::math::normal(), z); }
@@ -141,6 +149,40 @@ int seeds_needed(const PowerQuestion& question) {
     (enough(middle) ? high : low) = middle;
   }
   return high;
+}
+
+double sd_upper_bound(const PairedSummary& summary, double level) {
+  if (!(level > 0 && level < 1)) throw std::invalid_argument(fmt::format("sd bound: the level is {}", level));
+  if (summary.n < 2) return std::numeric_limits<double>::infinity();
+  if (summary.sd == 0) return 0.0;
+  const double v = summary.n - 1;
+  return summary.sd * std::sqrt(v / boost::math::quantile(boost::math::chi_squared(v), 1.0 - level));
+}
+
+PValues p_values_of(const PairedSummary& summary, double margin) {
+  if (summary.n < 2) return {};
+  if (summary.sd == 0) {
+    return {std::abs(summary.mean) < margin ? 0.0 : 1.0, summary.mean == 0 ? 1.0 : 0.0};
+  }
+  const boost::math::students_t t(summary.n - 1);
+  const double se = summary.sd / std::sqrt(double(summary.n));
+  const double above_low = boost::math::cdf(boost::math::complement(t, (summary.mean + margin) / se));
+  const double below_high = boost::math::cdf(t, (summary.mean - margin) / se);
+  const double beyond = boost::math::cdf(boost::math::complement(t, std::abs(summary.mean) / se));
+  return {std::max(above_low, below_high), std::min(1.0, 2.0 * beyond)};
+}
+
+std::vector<double> holm_adjusted(std::span<const double> p) {
+  std::vector<std::size_t> order(p.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return p[i]; });
+  std::vector<double> adjusted(p.size());
+  double largest = 0;
+  for (std::size_t rank = 0; rank < order.size(); ++rank) {
+    largest = std::max(largest, p[order[rank]] * static_cast<double>(p.size() - rank));
+    adjusted[order[rank]] = std::min(1.0, largest);
+  }
+  return adjusted;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "harness/judge/results.h"
 
@@ -54,5 +55,25 @@ inline constexpr double kWantedPower = 0.8;
 /// `equivalent` inside the margin, `divergent` beyond it - is reached with probability kWantedPower;
 /// kMostSeeds if that many do not suffice.
 int seeds_needed(const PowerQuestion& question);
+
+/// Level of the upper bound of a standard deviation with which power is asked for: a design that is planned
+/// with the sd as measured has less than its power in more than half of all cases (Browne 1995).
+inline constexpr double kSdLevel = 0.8;
+
+/// Upper confidence bound of the true standard deviation of normal differences, one-sided at `level`:
+/// sqrt((n - 1) s^2 / q), q the (1 - level) quantile of chi-square with n - 1 degrees of freedom. Infinite
+/// for n < 2, 0 for sd 0.
+double sd_upper_bound(const PairedSummary& summary, double level = kSdLevel);
+
+/// p values of the two questions; 1 for n < 2. Without spread the mean decides: 0 or 1.
+struct PValues {
+  double equivalent = 1;  ///< larger p of the two one-sided t tests against +- margin (Schuirmann 1987)
+  double different = 1;   ///< two-sided t test of a difference of 0
+};
+PValues p_values_of(const PairedSummary& summary, double margin);
+
+/// Holm's adjusted p values (Holm 1979), in the order given: claims picked from among all of them whose
+/// adjusted p is at most alpha are all true with probability 1 - alpha at least, whatever their dependence.
+std::vector<double> holm_adjusted(std::span<const double> p);
 
 }  // namespace lockstep

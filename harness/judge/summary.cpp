@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "harness/judge/calibration.h"
 #include "harness/judge/detection.h"
 #include "harness/judge/judge.h"
 #include "harness/judge/metric_names.h"
@@ -98,17 +99,23 @@ std::string equivalent_in_words(const Cells& cells) {
   const Outcome& first = *cells.front()->outcome;
   const std::string metric = metric_label(first.metric);
   if (cells.size() == 1) {
-    return fmt::format("{} trains the same as {}: {} differs by {} ({} to {}), margin {}, {} paired seeds.",
+    return fmt::format("{} trains the same as {}: {} differs by {} ({} to {}), margin {}, {}.",
                        names_of(cells), references_of(cells), metric,
                        format_signed_difference(first.primary.mean, first.margin),
                        format_signed_difference(first.equivalence.low, first.margin),
-                       format_signed_difference(first.equivalence.high, first.margin), first.margin, first.n);
+                       format_signed_difference(first.equivalence.high, first.margin), first.margin,
+                       pairs_in_words(first.n, first.n));
   }
   double most = 0;
-  for (const CellResult* cell : cells) most = std::max(most, std::abs(cell->outcome->primary.mean));
-  return fmt::format("{} train the same as {}: {} differs by at most {}, margin {}, {} paired seeds.",
-                     names_of(cells), references_of(cells), metric, format_difference(most, first.margin),
-                     first.margin, first.n);
+  int fewest_pairs = first.n, most_pairs = first.n;
+  for (const CellResult* cell : cells) {
+    most = std::max(most, std::abs(cell->outcome->primary.mean));
+    fewest_pairs = std::min(fewest_pairs, cell->outcome->n);
+    most_pairs = std::max(most_pairs, cell->outcome->n);
+  }
+  return fmt::format("{} train the same as {}: {} differs by at most {}, margin {}, {}.", names_of(cells),
+                     references_of(cells), metric, format_difference(most, first.margin), first.margin,
+                     pairs_in_words(fewest_pairs, most_pairs));
 }
 
 std::string undecided_in_words(const CellResult& cell) {
@@ -196,17 +203,45 @@ void add(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-std::vector<std::string> outcome_sentences(const Sorted& sorted) {
+/// Each cell has its own test, and all must pass: the chance that a matrix with one cell beyond its margin
+/// gets this sentence is that of the one cell's test (Berger 1982), so that no level is divided.
+std::string all_at_once(const Sorted& sorted) {
+  const std::size_t count = sorted.equivalent.size();
+  if (count < 2 || !sorted.divergent.empty() || !sorted.undecided.empty() || !sorted.failed.empty() ||
+      !sorted.uncertified.empty() || !sorted.identical.empty() || !sorted.within.empty()) {
+    return "";
+  }
+  return fmt::format("That all {} are equivalent at once holds at level {} too: an intersection-union test.",
+                     count, sorted.equivalent.front()->outcome->alpha);
+}
+
+/// "Not compared in 8x3 local: 1x24 global, seed 6: cross_entropy_24 is nan."
+std::vector<std::string> left_out_sentences(const Results& results) {
+  Cells noted;
+  for (const CellResult& cell : results.cells) {
+    if (cell.outcome && !cell.outcome->notes.empty()) noted.push_back(&cell);
+  }
+  return each_of(noted, "leave out metrics", [](const CellResult& cell) {
+    const std::vector<std::string>& notes = cell.outcome->notes;
+    const std::string more = notes.size() > 1 ? fmt::format(" and {} more", notes.size() - 1) : "";
+    return fmt::format("Not compared in {}: {}{}.", cell.scenario, notes.front(), more);
+  });
+}
+
+std::vector<std::string> outcome_sentences(const Results& results, const Sorted& sorted) {
   std::vector<std::string> all;
   if (!sorted.equivalent.empty()) all.push_back(equivalent_in_words(sorted.equivalent));
+  if (const std::string at_once = all_at_once(sorted); !at_once.empty()) all.push_back(at_once);
   const bool said =
       !sorted.equivalent.empty() && references_of(sorted.equivalent) == references_of(sorted.divergent);
   add(all, each_of(sorted.divergent, "do not train the same", [&](const CellResult& cell) {
-        return fmt::format("{} does not{}: {}.", cell.scenario,
+        return fmt::format("{} does not{}: {}{}.", cell.scenario,
                            said ? "" : " train the same as " + cell.reference,
-                           difference_in_words(*cell.outcome, metric_label(cell.outcome->metric)));
+                           difference_in_words(*cell.outcome, metric_label(cell.outcome->metric)),
+                           family_in_words(*cell.outcome));
       }));
   add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
+  for (const Growth& growth : results.growth) all.push_back(growth.sentence);
   return all;
 }
 
@@ -286,6 +321,7 @@ std::vector<std::string> claim_sentences(const Results& results) {
 std::string sentence_of(const Results& results, const Summary& summary) {
   if (results.cells.empty()) return "Nothing was selected.";
   if (results.detection) return detection_sentence(*results.detection);
+  if (results.calibration) return calibration_sentence(*results.calibration);
   const Sorted sorted = sort_cells(results);
   std::vector<std::string> all, controls = control_sentences(results);
   if (summary.margin_refused) all.push_back(summary.margin_text);
@@ -298,10 +334,11 @@ std::string sentence_of(const Results& results, const Summary& summary) {
   else if (results.certificate)
     add(all, certificate_sentences(results, sorted));
   else if (asks_outcome(results.question))
-    add(all, outcome_sentences(sorted));
+    add(all, outcome_sentences(results, sorted));
   else
     add(all, mechanism_sentences(sorted));
   if (summary.can_tell) add(all, controls);
+  add(all, left_out_sentences(results));
   std::string text;
   for (const std::string& sentence : all) {
     text += (text.empty() ? "" : " ") + sentence;
@@ -323,6 +360,13 @@ int code_of(const CellResult& cell) {
   return 3;
 }
 
+/// Every layout is timed equally often: where one has fewer runs than another, some have failed.
+bool lacks_timed_runs(const Timing& timing) {
+  if (timing.rows.empty()) return false;
+  const auto [fewest, most] = std::ranges::minmax(timing.rows, {}, &TimingRow::runs);
+  return fewest.runs == 0 || fewest.runs < most.runs;
+}
+
 int exit_code(const Results& results, bool margin_refused) {
   if (results.cells.empty()) return 6;
   std::vector<int> occurred;
@@ -330,6 +374,7 @@ int exit_code(const Results& results, bool margin_refused) {
   for (const ClaimResult& claim : results.claims) {
     if (!claim.as_expected) occurred.push_back(claim.state == ClaimState::undecided ? 5 : 1);
   }
+  if (results.timing && lacks_timed_runs(*results.timing)) occurred.push_back(3);
   if (margin_refused) occurred.push_back(2);
   for (int code : std::array{7, 2, 3, 4, 1, 5}) {
     if (std::ranges::find(occurred, code) != occurred.end()) return code;
@@ -342,6 +387,7 @@ int exit_code(const Results& results, bool margin_refused) {
 int exit_code_of(const Results& results) {
   // Rates decide there, not each trial.
   if (results.detection && !results.cells.empty()) return results.detection->passed ? 0 : 1;
+  if (results.calibration) return results.calibration->passed ? 0 : 1;
   return exit_code(results, results.summary.margin_refused);
 }
 
@@ -360,7 +406,8 @@ Summary summarize_results(const Results& results) {
       summary.can_tell = false;
   }
   check_margin(results, summary);
-  summary.exit_code = results.detection ? exit_code_of(results) : exit_code(results, summary.margin_refused);
+  summary.exit_code = results.detection || results.calibration ? exit_code_of(results)
+                                                               : exit_code(results, summary.margin_refused);
   summary.sentence = sentence_of(results, summary);
   return summary;
 }

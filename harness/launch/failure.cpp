@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <string_view>
 
@@ -171,6 +172,13 @@ bool disk_was_full(const RankFailure& failure) {
   const auto says_so = [&](const std::string& text) { return text.find(sign) != std::string::npos; };
   return says_so(failure.message) ||
          std::any_of(failure.last_lines.begin(), failure.last_lines.end(), says_so);
+}
+
+bool disk_is_full(const std::string& folder) {
+  constexpr std::uintmax_t kLeastRoom_bytes = 16 * 1024;  // a rank's result, at the least
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  return !error && space.available < kLeastRoom_bytes;
 }
 
 }  // namespace lockstep

@@ -107,16 +107,20 @@ std::string instruction_sets() {
   return text;
 }
 
-BuildIdentity current_identity(const std::string& rank_program, const std::string& data_hash) {
+std::string hash_of_file(const std::string& path) {
   const HashState state(XXH3_createState());
   XXH3_64bits_reset(state.get());
-  add_file(state.get(), "/proc/self/exe");
-  std::error_code error;
-  if (fs::exists(rank_program, error)) add_file(state.get(), rank_program);
+  add_file(state.get(), path);
   std::array<char, 17> digits{};
   std::snprintf(digits.data(), digits.size(), "%016llx",
                 static_cast<unsigned long long>(XXH3_64bits_digest(state.get())));
-  return {digits.data(), libtorch_version(rank_program), instruction_sets(), data_hash};
+  return digits.data();
+}
+
+BuildIdentity current_identity(const std::string& rank_program, const std::string& data_hash) {
+  std::error_code error;
+  return {fs::exists(rank_program, error) ? hash_of_file(rank_program) : hash_of_file("/proc/self/exe"),
+          libtorch_version(rank_program), instruction_sets(), data_hash};
 }
 
 }  // namespace lockstep

@@ -21,9 +21,13 @@ std::string libtorch_version(const std::string& rank_program);
 /// environment that make ATen or MKL choose among them.
 std::string instruction_sets();
 
-/// Identity of runs started now with `rank_program`; `data_hash` as harness/data gives it. A rank program
-/// that does not exist leaves its part empty, so that `plan` works where nothing can run. Throws MachineError
-/// on unreadable programs.
+/// 16 hex digits of the file's content. Throws MachineError if it cannot be read.
+std::string hash_of_file(const std::string& path);
+
+/// Identity of runs started now with `rank_program`; `data_hash` as harness/data gives it. What plans and
+/// judges is no part of it: a run sees its config and the rank program alone. Where there is no rank program
+/// this one stands in for it, so that `plan` works where nothing can run. Throws MachineError on unreadable
+/// programs.
 BuildIdentity current_identity(const std::string& rank_program, const std::string& data_hash);
 
 }  // namespace lockstep

@@ -1,10 +1,13 @@
 #pragma once
-// Which run starts next: what others wait for and what takes longest first, small ones into the gaps.
+// Which run starts next: what makes the whole end early by the estimates, small ones into the gaps.
 
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "harness/launch/job_order.h"
+#include "harness/launch/ready_jobs.h"
 
 namespace lockstep {
 
@@ -12,11 +15,11 @@ struct Job {
   std::string id;
   std::vector<std::string> needs;  ///< ids of jobs that must have finished; ids of no job count as finished
   double estimate_s = 0;
-  int slots = 1;  ///< taken while it runs; more than there are counts as all of them
+  int slots = 1;           ///< taken while it runs; more than there are counts as all of them
+  bool exclusive = false;  ///< runs while nothing else does
 };
 
-/// Decides alone; starts nothing. A job's rank in the queue is the time from its start to the end of all that
-/// waits for it.
+/// Decides alone; starts nothing.
 class JobQueue {
  public:
   JobQueue(std::vector<Job> jobs, int slots);
@@ -32,18 +35,19 @@ class JobQueue {
   bool done() const;  ///< nothing runs and nothing will
   int running() const { return running_; }
   const Job& job(std::size_t i) const { return jobs_[i]; }
-  int slots_of(std::size_t i) const;
+  int slots_of(std::size_t i) const { return shapes_[i].slots; }
 
  private:
   enum class State { waiting, running, finished, failed };
-  double weight_of(std::size_t i, std::vector<double>& known) const;
+  void leave(std::size_t job, State state);
 
   std::vector<Job> jobs_;
-  std::vector<std::vector<std::size_t>> needed_by_;
+  std::vector<JobShape> shapes_;
   std::vector<std::size_t> open_needs_;  ///< how many needs have not finished
   std::vector<State> states_;
-  std::vector<std::size_t> order_;  ///< waiting jobs, heaviest first
+  std::optional<ReadyJobs> ready_;
   int slots_, free_slots_;
+  std::size_t waiting_;
   int running_ = 0;
   bool stopped_ = false;
 };

@@ -107,7 +107,7 @@ Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdenti
     runs_.push_back(&run);
     // Threads of emulated ranks wait for each other as processes do: two such runs side by side take longer
     // than one after the other.
-    jobs.push_back({run.id, run.needs, run.estimate_s, run.config.layout.world_size});
+    jobs.push_back({run.id, run.needs, run.estimate_s, run.config.layout.world_size, run.exclusive});
   }
   queue_.emplace(std::move(jobs), slots_for(options));
 }
@@ -148,6 +148,7 @@ void Launch::start(std::size_t job) {
   command.world_size = run.config.layout.world_size;
   command.processes = processes_of(run.config);
   command.command_started = options_.command_started;
+  command.executed = run.config.process_start == ProcessStart::executed;
   parent_->send(command);
 }
 
@@ -280,7 +281,8 @@ void Launch::conclude(Going& going) {
     tell({RunEvent::Kind::finished, ended->run->id, steps, steps, seconds});
     return;
   }
-  if (disk_was_full(*failure)) {
+  const bool interrupted = failure->kind == "interrupted";
+  if (disk_was_full(*failure) || (!interrupted && disk_is_full(ended->facts.dir))) {
     throw MachineError(
         fmt::format("{}: rank {} found the disk full: {}; free some space and run again to resume",
                     ended->facts.dir, failure->rank, failure->message));

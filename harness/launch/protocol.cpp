@@ -28,6 +28,8 @@ T field(const json& message, const char* key, const std::string& line) {
   if (found == message.end()) refuse(line, std::string("no '") + key + "'");
   if constexpr (std::is_same_v<T, std::string>) {
     if (!found->is_string()) refuse(line, std::string("'") + key + "' is not a string");
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (!found->is_boolean()) refuse(line, std::string("'") + key + "' is neither true nor false");
   } else if constexpr (std::is_arithmetic_v<T>) {
     if (!found->is_number()) refuse(line, std::string("'") + key + "' is not a number");
   } else {
@@ -47,6 +49,7 @@ std::string to_line(const ParentCommand& command) {
                  {"dir", command.dir},
                  {"world", command.world_size},
                  {"processes", command.processes},
+                 {"executed", command.executed},
                  {"command_started", command.command_started}};
       break;
     case ParentCommand::Op::kill:
@@ -93,6 +96,7 @@ ParentCommand command_from_line(const std::string& line) {
     command.world_size = field<int>(message, "world", line);
     command.processes = field<int>(message, "processes", line);
     command.command_started = field<double>(message, "command_started", line);
+    command.executed = field<bool>(message, "executed", line);
     const bool counts_fit = command.processes == 1 || command.processes == command.world_size;
     if (command.world_size < 1 || !counts_fit) refuse(line, "'processes' is neither 1 nor the world's size");
   } else if (op == "kill") {

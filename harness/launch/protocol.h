@@ -16,6 +16,7 @@ struct ParentCommand {
   int processes = 1;           ///< start: 1 (all ranks in one process, rank = -1) or world_size
   double command_started = 0;  ///< start: CLOCK_MONOTONIC seconds; 0: unknown
   int signal = 9;              ///< kill: sent to every process of the run
+  bool executed = false;       ///< start: each process is the rank program started anew, not a fork alone
 };
 
 /// Parent to lockstep.

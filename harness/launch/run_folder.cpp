@@ -12,6 +12,7 @@
 #include <string_view>
 #include <thread>
 
+#include "harness/plan/earlier_runs.h"
 #include "harness/plan/errors.h"
 #include "harness/trace/rank_result.h"
 
@@ -78,6 +79,9 @@ std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity&
       {"processor", processor_name()},
       {"cores", std::to_string(std::max(1U, std::thread::hardware_concurrency()))},
       {"threads_per_rank", std::to_string(kThreadsPerRank)},
+      {"bits_depend_on",
+       "build, libtorch, isa (the processor and its instruction sets), threads_per_rank, data; "
+       "not on host, cores or the folder that was built in"},
   };
   const auto first_variable = static_cast<std::ptrdiff_t>(facts.size());
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -113,8 +117,13 @@ void prepare_run_folder(const std::string& dir, const PlannedRun& run, const Bui
 
 void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,
                 double seconds) {
-  const json content = {{"config_hash", run.hash}, {"build", identity.build}, {"libtorch", identity.libtorch},
-                        {"isa", identity.isa},     {"data", identity.data},   {"seconds", seconds}};
+  const json content = {{"config_hash", run.hash},
+                        {"build", identity.build},
+                        {"libtorch", identity.libtorch},
+                        {"isa", identity.isa},
+                        {"data", identity.data},
+                        {"seconds", seconds},
+                        {"files", json::parse(evidence_json(dir))}};
   write_file_atomically(dir + "/done", content.dump(2) + "\n");
 }
 

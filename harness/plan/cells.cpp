@@ -78,7 +78,9 @@ class Expansion {
     apply(extra.settings, config);
     Fields fields = axis_fields_;
     for (const Setting& setting : extra.settings) add_field(fields, setting.field);
+    if (!extra.seeds.empty()) config.seed = extra.seeds.front();
     add_cell(std::move(config), std::move(fields), extra.place, extra.reference);
+    cells_.back().seeds = extra.seeds;
   }
 
   RunConfig cell_base() const {
@@ -193,7 +195,9 @@ class Expansion {
     cell.anchor = same_config(cell.config, cell.reference);
     // A product of axes contains what each cell is held against; a cell of one's own that compares nothing is
     // a mistake.
-    if (cell.anchor && !(source_.same_as_cell && asks_outcome(source_.matrix.question))) {
+    const bool may_anchor =
+        asks_outcome(source_.matrix.question) || source_.matrix.question == Question::calibration;
+    if (cell.anchor && !(source_.same_as_cell && may_anchor)) {
       problems_.add(places_[index],
                     fmt::format("cell {} is its own reference: nothing would be compared; exclude it",
                                 in_quotes(cell.name)));

@@ -6,6 +6,8 @@
 
 #include "harness/plan/adaptive.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/timing.h"
+#include "harness/plan/training_checks.h"
 
 namespace lockstep {
 namespace {
@@ -30,11 +32,23 @@ class Checker {
       check_explicit(*config);
       check_dealing(*config);
       check_schedule(*config);
-      check_trace(*config);
+      check_trace(cell, *config);
       check_faults(*config);
+      for (auto& [key, message] : training_problems(*config, source_.matrix.question)) {
+        add(std::move(key), std::move(message));
+      }
     }
     in_reference_ = false;
     check_expectation(cell);
+  }
+
+  /// Of a layout that is timed: can a run of it be dealt its rows?
+  void check_timed(const Cell& timed) {
+    cell_ = &timed;
+    check_data(timed.config);
+    check_blocks(timed.config);
+    check_loss(timed.config);
+    check_dealing(timed.config);
   }
 
   void check_whole(const std::vector<Cell>& cells) {
@@ -52,6 +66,11 @@ class Checker {
           fmt::format("power controls are judged by their outcome; the question is {}", name_of(question)));
     }
     check_question(question);
+    if (!source_.matrix.timing.layouts.empty() && derives_reference(question)) {
+      problems_.add(source_.place_of("timing.layouts"),
+                    fmt::format("timed runs are of the reference's config, which the question of {} derives",
+                                name_of(question)));
+    }
     check_idle_fault(cells);
   }
 
@@ -255,12 +274,18 @@ class Checker {
     }
   }
 
-  void check_trace(const RunConfig& config) {
+  void check_trace(const Cell& cell, const RunConfig& config) {
     if (config.trace != TraceLevel::off) return;
+    const Question question = source_.matrix.question;
     const bool certifies = source_.matrix.ranks == RanksPolicy::automatic && source_.matrix.certify_steps > 0;
-    if (!asks_outcome(source_.matrix.question)) {
+    if (question == Question::mechanism && cell.config.layout != cell.reference.layout) {
+      add("trace",
+          "trace: off leaves nothing to compare between two layouts: their final parameters differ by "
+          "rounding");
+    } else if (question != Question::mechanism && !asks_outcome(question) && question != Question::calibration) {
       add("trace", "trace: off leaves nothing to compare");
-    } else if (!source_.matrix.forced_steps.empty() || certifies) {
+    } else if ((!source_.matrix.forced_steps.empty() && !(question == Question::mechanism && cell.paired)) ||
+               certifies) {
       add("trace",
           "trace: off keeps neither snapshots nor hashes; it needs forced_steps: [] and certify_steps: 0");
     }
@@ -333,6 +358,17 @@ class Checker {
 void check_matrix(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems) {
   Checker checker(source, problems);
   for (const Cell& cell : cells) checker.check_cell(cell);
+  std::vector<Cell> timed;
+  if (!cells.empty()) {
+    Matrix matrix = source.matrix;
+    matrix.cells = {cells.front()};
+    for (const Layout& layout : timed_layouts(matrix)) {
+      timed.emplace_back();
+      timed.back().name = timing_name(layout);
+      timed.back().config = timing_config(matrix, layout);
+    }
+  }
+  for (const Cell& cell : timed) checker.check_timed(cell);
   checker.check_whole(cells);
   checker.report();
 }

@@ -27,8 +27,8 @@ struct KindSpec {
   Names words;  ///< that `is` (or `gives`) may hold
 };
 
-const std::array<KindSpec, 6>& kinds() {
-  static const std::array<KindSpec, 6> specs{{
+const std::array<KindSpec, 11>& kinds() {
+  static const std::array<KindSpec, 11> specs{{
       {"outcome",
        Kind::outcome,
        {"is"},
@@ -43,11 +43,18 @@ const std::array<KindSpec, 6>& kinds() {
        {},
        {"identical", "within_envelope", "divergent", "inconclusive"}},
       {"rule", Kind::rule, {"at", "gives"}, {}, {"local", "global", "layer"}},
+      {"certified", Kind::certified, {"steps"}, {}, {}},
+      {"samples", Kind::samples, {"are"}, {}, {"as_reference", "each_once", "equal_counts", "reshuffled"}},
+      {"draws", Kind::draws, {"are"}, {}, {"apart", "apart_over_seeds"}},
+      {"first", Kind::first, {}, {"step", "rank", "where", "cause"}, {}},
+      {"timing", Kind::timing, {"at", "within"}, {}, {}},
   }};
   return specs;
 }
 
-constexpr std::array<std::string_view, 4> kStates{"holds", "does not hold", "undecided", "not testable here"};
+constexpr std::array<std::string_view, 5> kStates{"holds", "does not hold", "undecided", "not testable here",
+                                                  "waiting"};
+constexpr std::array<std::string_view, 3> kTimings{"speed_up", "efficiency", "communication_share"};
 constexpr std::array<std::string_view, 3> kSignatures{"ratio", "cosine", "residual"};
 constexpr std::array<std::string_view, 2> kRules{"adaptive", "adaptive_as_written"};
 
@@ -120,18 +127,25 @@ class ClaimReader {
         claim.shows = texts(value, key);
       } else if (key.text == "not_testable") {
         claim.not_testable = text(value, key);
+      } else if (key.text == "waiting_for") {
+        claim.waiting_for = text(value, key);
       } else if (key.text == "expect") {
         claim.expected = text(value, key);
         one_of(claim.expected, value.place, key, kStates);
       } else {
         report_unknown_key(key.text, key.place,
-                           {"id", "told", "conditions", "shows", "not_testable", "expect"}, problems_);
+                           {"id", "told", "conditions", "shows", "not_testable", "waiting_for", "expect"},
+                           problems_);
       }
     }
     if (claim.id.empty()) problems_.add(map.place, "a claim needs an id");
     if (claim.told.empty()) problems_.add(map.place, "a claim needs what was told");
-    if (has_conditions != claim.not_testable.empty()) {
-      problems_.add(map.place, "a claim needs conditions, or a reason why it is not_testable here");
+    const int reasons =
+        (has_conditions ? 1 : 0) + (claim.not_testable.empty() ? 0 : 1) + (claim.waiting_for.empty() ? 0 : 1);
+    if (reasons != 1) {
+      problems_.add(map.place,
+                    "a claim needs conditions, or a reason why it is not_testable here, or what it is "
+                    "waiting_for");
     }
     return claim;
   }
@@ -168,9 +182,11 @@ class ClaimReader {
     }
     out.kind = spec->kind;
     const std::string first = text(map.items.front(), head);
-    const bool of_metric = out.kind == Kind::value || out.kind == Kind::ratio || out.kind == Kind::rule;
+    const bool of_metric = out.kind == Kind::value || out.kind == Kind::ratio || out.kind == Kind::rule ||
+                           out.kind == Kind::timing;
     (of_metric ? out.metric : out.cell) = first;
     if (out.kind == Kind::rule) one_of(first, map.items.front().place, head, kRules);
+    if (out.kind == Kind::timing) one_of(first, map.items.front().place, head, kTimings);
     std::set<std::string_view> given;
     for (std::size_t i = 1; i < map.keys.size(); ++i) {
       const YamlNode& key = map.keys[i];
@@ -193,7 +209,15 @@ class ClaimReader {
   }
 
   void read_key(const KindSpec& spec, const YamlNode& key, const YamlNode& value, Condition& out) {
-    if (key.text == "is" || key.text == "gives") {
+    if (key.text == "step" || key.text == "steps" || key.text == "rank") {
+      int64_t number = 0;
+      if (!parse_integer(value.text, number) || number < -1) {
+        problems_.add(value.place, fmt::format("{} must be a whole number, not {}", key.text, got(value)));
+      }
+      (key.text == "rank" ? void(out.rank = static_cast<int>(number)) : void(out.step = number));
+    } else if (key.text == "where" || key.text == "cause") {
+      (key.text == "where" ? out.where : out.cause) = text(value, key);
+    } else if (key.text == "is" || key.text == "gives" || key.text == "are") {
       out.is = texts(value, key);
       for (const std::string& word : out.is) one_of(word, value.place, key, spec.words);
     } else if (key.text == "within") {
@@ -241,6 +265,11 @@ class ClaimReader {
   std::set<std::string> ids_;
 };
 
+// Of a layout, which need be no cell.
+bool names_no_cell(const Condition& condition) {
+  return condition.kind == Kind::rule || condition.kind == Kind::timing;
+}
+
 }  // namespace
 
 std::vector<Claim> read_claims(const YamlNode& node, Problems& problems) {
@@ -253,7 +282,7 @@ std::vector<std::string> cells_of(const Claim& claim) {
     if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   };
   for (const Condition& condition : claim.conditions) {
-    if (condition.kind == Kind::rule) continue;
+    if (names_no_cell(condition)) continue;
     add(condition.cell);
     add(condition.against);
   }
@@ -272,13 +301,14 @@ void check_claims(const std::vector<Claim>& claims, const std::vector<Cell>& cel
   all.insert(all.end(), references.begin(), references.end());
   for (const Claim& claim : claims) {
     for (const Condition& condition : claim.conditions) {
-      if (condition.kind == Kind::rule) continue;
+      if (names_no_cell(condition)) continue;
       for (const std::string& name : {condition.cell, condition.against}) {
         if (name.empty() || has(all, name)) continue;
         problems.add(condition.place, fmt::format("the matrix has no cell {}", in_quotes(name)),
                      nearest(name, all));
       }
-      const bool judged = condition.kind == Kind::gradient || condition.kind == Kind::mechanism;
+      const bool judged = condition.kind == Kind::gradient || condition.kind == Kind::mechanism ||
+                          condition.kind == Kind::certified || condition.kind == Kind::first;
       const bool paired = condition.kind == Kind::outcome || condition.kind == Kind::ratio;
       if (has(names, condition.cell) || !has(references, condition.cell)) continue;
       if (judged || (paired && condition.against.empty())) {

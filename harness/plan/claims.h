@@ -25,11 +25,37 @@ struct Cell;
 ///   {mechanism: CELL, is: [identical, within_envelope]}
 ///   {rule: adaptive_as_written, at: 4x6, gives: layer}
 ///       What a rule makes of a layout: no run is needed.
+///   {certified: CELL, steps: 20}
+///       Real ranks gave the bits of the emulated ones for at least so many steps.
+///   {samples: CELL, are: [as_reference, each_once, equal_counts, reshuffled]}
+///       What the ranks' ledgers of samples say: at each step those of the reference, whoever has them;
+///       within an epoch none twice; equally many on every rank; another order in the second epoch.
+///   {draws: CELL, are: [apart, apart_over_seeds]}
+///       No two ranks drew the same numbers at a step; nor any two ranks of runs with different seeds.
+///   {first: CELL, step: 5, rank: 2, where: TENSOR, cause: CODE}
+///       The first divergence from the reference, and its cause, are those; what is not given may be
+///       anything.
+///   {timing: speed_up, at: 8x3, within: [6, 8]}
+///       Of the timed layouts: speed_up, efficiency or communication_share; undecided where ranks share
+///       cores.
 ///
 /// A metric is one of the run's, `train_CURVE` (a curve's mean over the last steps), `first_CURVE` (its first
-/// value), `seconds` (of training), or the difference `A - B` of two of them.
+/// value), `seconds` (of training), `activation_bytes`, `resident_growth` (last over first), or the
+/// difference `A - B` of two of them.
 struct Condition {
-  enum class Kind { outcome, value, ratio, gradient, mechanism, rule } kind = Kind::outcome;
+  enum class Kind {
+    outcome,
+    value,
+    ratio,
+    gradient,
+    mechanism,
+    rule,
+    certified,
+    samples,
+    draws,
+    first,
+    timing
+  } kind = Kind::outcome;
   std::string cell;     ///< of rules: the layout
   std::string against;  ///< the other cell; empty: the cell's reference
   std::string metric;   ///< of outcomes, empty: the primary one; of gradients ratio, cosine or residual; of
@@ -39,6 +65,9 @@ struct Condition {
   double low = 0, high = 0;     ///< of `within`
   double margin = 0;            ///< of outcomes; 0: the primary one
   Place place;
+  int64_t step = -1;         ///< of first: -1: any; of certified: the number of steps
+  int rank = -2;             ///< of first; -2: any, -1: all ranks
+  std::string where, cause;  ///< of first; empty: any
 };
 
 struct Claim {
@@ -48,6 +77,7 @@ struct Claim {
   std::string not_testable;           ///< why it cannot be tested here; empty: it can
   std::string expected;  ///< "holds", "does not hold", "undecided", "not testable here"; empty: any
   Place place;
+  std::string waiting_for;  ///< the part of the program that it waits for; empty: none
 };
 
 /// Reads the section `claims`. Reports what is wrong by place.

@@ -65,6 +65,8 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
     for (const Cell& cell : cells) clip_forced_steps(matrix, cell.config.steps);
   }
   drop_unselected_claims(matrix, cells, overrides);
+  if (!overrides.only.empty())
+    matrix.timing.layouts.clear();  // one cell again is no reason to time all again
   matrix.cells = std::move(cells);
   return matrix;
 }

@@ -80,7 +80,8 @@ struct Cell {
   bool power_control = false;
   bool noise = false;   ///< the reference but for one named perturbation: an A/A pair, shown and never judged
   bool anchor = false;  ///< equals its reference: shown as what the others are held against
-  std::vector<int64_t> seeds;         ///< of `seeds: auto`: those that it has so far; empty: the matrix's
+  std::vector<int64_t>
+      seeds;  ///< of `seeds: auto`: those that it has so far; or its own. Empty: the matrix's
   std::vector<VerdictKind> expected;  ///< empty: any verdict but `failed` will do
 };
 

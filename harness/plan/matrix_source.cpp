@@ -6,8 +6,10 @@
 #include <array>
 #include <filesystem>
 
+#include "harness/plan/calibration.h"
 #include "harness/plan/catalogue.h"
 #include "harness/plan/detection.h"
+#include "harness/plan/looks.h"
 #include "harness/plan/seeds.h"
 
 namespace lockstep {
@@ -83,11 +85,13 @@ class SourceReader {
     read_top();
     read_reference();
     // The file's own list decides: trying one seed of an outcome does not turn it into another question.
+    if (source_.matrix.seeds_auto.on) source_.matrix.seeds = seeds_of_look(source_.matrix.seeds_auto.first);
     if (!is_given("question") && source_.matrix.seeds.size() > 1) source_.matrix.question = Question::outcome;
     if (!overrides.seeds.empty()) {
       const int number = problems_.add_source("--seeds " + overrides.seeds);
       const std::string wrong = parse_seeds(overrides.seeds, source_.matrix.seeds);
       if (!wrong.empty()) problems_.add({number}, wrong);
+      source_.matrix.seeds_auto.on = false;
       source_.set_keys.insert("seeds");
     }
     if (source_.matrix.seeds.empty()) source_.matrix.seeds = {0};
@@ -106,9 +110,12 @@ class SourceReader {
       finish_detection(source_, !overrides.seeds.empty(), problems_);
       if (problems_.size() != before) source_.sound = false;
     }
+    check_seeds_auto(source_, problems_);
+    if (source_.matrix.question == Question::calibration) finish_calibration(source_, problems_);
     source_.base.seed = source_.matrix.seeds.front();
     if (source_.matrix.ranks == RanksPolicy::real) source_.base.ranks = RankKind::real;
-    if (!is_given("forced_steps") && source_.matrix.question != Question::detection) {
+    if (!is_given("forced_steps") && source_.matrix.question != Question::detection &&
+        source_.matrix.question != Question::calibration) {
       source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
     }
     if (source_.matrix.question == Question::certificate) certificate_defaults();
@@ -224,7 +231,8 @@ class SourceReader {
     if (is_map_ && find("name") == nullptr) {
       problems_.add({0, 1, 1}, "name is missing: it names the output folder");
     }
-    const bool derived = derives_reference(source_.matrix.question);
+    const bool derived =
+        derives_reference(source_.matrix.question) || source_.matrix.question == Question::calibration;
     if (source_.matrix.question == Question::certificate &&
         (find("reference") != nullptr || reference_given_)) {
       problems_.add(source_.place_of("reference"),
@@ -328,22 +336,25 @@ class SourceReader {
     });
   }
 
-  // A cell's settings; its `reference:` changes the matrix's reference for it alone.
+  // A cell's settings; its `reference:` changes the matrix's reference for it alone, `seeds:` are its own.
   Included read_included(YamlNode map) {
     Included included;
-    for (std::size_t i = 0; i < map.keys.size(); ++i) {
-      if (map.keys[i].text != "reference") continue;
-      if (map.items[i].is_map() && !map.items[i].keys.empty()) {
-        included.reference = settings_.settings(map.items[i]);
+    for (std::size_t i = map.keys.size(); i-- > 0;) {
+      const YamlNode& value = map.items[i];
+      if (map.keys[i].text == "seeds") {
+        read_seeds(value, included.seeds, problems_);
+      } else if (map.keys[i].text != "reference") {
+        continue;
+      } else if (value.is_map() && !value.keys.empty()) {
+        included.reference = settings_.settings(value);
       } else {
-        problems_.add(map.keys[i].place, fmt::format("reference must be a map, not {}", got(map.items[i])));
+        problems_.add(map.keys[i].place, fmt::format("reference must be a map, not {}", got(value)));
       }
       map.keys.erase(map.keys.begin() + static_cast<std::ptrdiff_t>(i));
       map.items.erase(map.items.begin() + static_cast<std::ptrdiff_t>(i));
-      break;
     }
     included.settings = settings_.settings(map);
-    included.place = map.place;
+    included.place = included.settings.empty() ? map.place : included.settings.front().place;
     return included;
   }
 

@@ -19,6 +19,7 @@ struct ExpectRule {
 struct Included {
   std::vector<Setting> settings;
   std::vector<Setting> reference;  ///< what its reference has besides the matrix's
+  std::vector<int64_t> seeds;      ///< empty: the matrix's
   Place place;
 };
 

@@ -8,6 +8,7 @@
 
 #include "harness/plan/adaptive.h"
 #include "harness/plan/plan_history.h"
+#include "harness/plan/timing.h"
 
 namespace lockstep {
 namespace {
@@ -85,12 +86,14 @@ class Planner {
     for (std::size_t i = 0; i < matrix_.cells.size(); ++i) {
       add_cell(matrix_.cells[i], references_[reference_of_[i]]);
     }
+    for (PlannedRun& timed : timing_runs(matrix_)) runs_.push_back(std::move(timed));
     return std::move(runs_);
   }
 
  private:
   struct Reference {
     const Cell* first = nullptr;  ///< a cell that has it
+    std::vector<int64_t> seeds;   ///< of all cells that have it
     bool forced = false;
     std::string first_run;  ///< id of the run of the first seed
   };
@@ -104,8 +107,14 @@ class Planner {
       RunConfig config = cell.reference;
       config.seed = first_seed(cell);
       const auto [at, is_new] = by_hash.emplace(config_hash(config), references_.size());
-      if (is_new) references_.push_back({&cell, false, ""});
-      references_[at->second].forced |= wants_forced(matrix_, cell);
+      if (is_new) references_.push_back({&cell, {}, false, ""});
+      Reference& reference = references_[at->second];
+      reference.forced |= wants_forced(matrix_, cell);
+      // Undecided cells have more seeds than the others, and all count from 0: the longest list holds the
+      // rest.
+      if (std::vector<int64_t> seeds = seeds_of(matrix_, cell); seeds.size() > reference.seeds.size()) {
+        reference.seeds = std::move(seeds);
+      }
       reference_of_.push_back(at->second);
     }
   }
@@ -118,7 +127,7 @@ class Planner {
       return;
     }
     const int64_t first_seed = this->first_seed(*reference.first);
-    for (const int64_t seed : seeds_of(matrix_, *reference.first)) {
+    for (const int64_t seed : reference.seeds) {
       RunConfig config = reference.first->reference;
       config.seed = seed;
       // One seed's snapshots serve all forced runs; the others stay lean.

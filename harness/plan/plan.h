@@ -38,7 +38,7 @@ struct Plan {
 
 /// Identifies what besides the config decides a run's bits: build, LibTorch, instruction set, data.
 struct BuildIdentity {
-  std::string build;  ///< hash of the programs
+  std::string build;  ///< hash of the rank program
   std::string libtorch;
   std::string isa;   ///< instruction sets that ATen picks from
   std::string data;  ///< hash of the data files

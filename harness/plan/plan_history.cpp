@@ -8,9 +8,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <unordered_map>
-#include <unordered_set>
 
+#include "harness/plan/earlier_runs.h"
 #include "harness/plan/errors.h"
 #include "harness/plan/planted.h"
 
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 
 struct Done {
   std::string config_hash, build, libtorch, isa, data;
+  std::string files;  ///< JSON of evidence_json; empty: not said
   double seconds = 0;
 };
 
@@ -39,13 +41,15 @@ std::optional<Done> read_done(const fs::path& path) {
   done.libtorch = text("libtorch");
   done.isa = text("isa");
   done.data = text("data");
+  if (const auto files = json.find("files"); files != json.end()) done.files = files->dump();
   const auto seconds = json.find("seconds");
   if (seconds != json.end() && seconds->is_number()) done.seconds = std::max(0.0, seconds->get<double>());
   return done;
 }
 
 // The first thing that is not as it was, in words; empty if nothing.
-std::string difference(const Done& done, const PlannedRun& run, const BuildIdentity& identity) {
+std::string difference(const Done& done, const PlannedRun& run, const std::string& folder,
+                       const BuildIdentity& identity) {
   if (done.config_hash.empty()) return "its done file is malformed";
   if (done.config_hash != run.hash) return fmt::format("its config was another ({})", done.config_hash);
   const auto changed = [](const char* what, const std::string& was, const std::string& is) {
@@ -55,7 +59,7 @@ std::string difference(const Done& done, const PlannedRun& run, const BuildIdent
   if (done.libtorch != identity.libtorch) return changed("LibTorch", done.libtorch, identity.libtorch);
   if (done.isa != identity.isa) return changed("the instruction set", done.isa, identity.isa);
   if (done.data != identity.data) return changed("the data", done.data, identity.data);
-  return "";
+  return done.files.empty() ? "" : evidence_problem(folder, done.files);
 }
 
 // Runs that take about the same time a step.
@@ -70,8 +74,8 @@ struct Rate {
   double steps = 0;
 };
 
-std::unordered_set<std::string> folders_in(const fs::path& path) {
-  std::unordered_set<std::string> names;
+std::set<std::string> folders_in(const fs::path& path) {
+  std::set<std::string> names;
   std::error_code error;
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     names.insert(at->path().filename().string());
@@ -123,7 +127,7 @@ double modelled_trace_bytes(const PlannedRun& run) {
 
 void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, const BuildIdentity& identity) {
   const fs::path folder = fs::path(out_dir) / "runs";
-  const std::unordered_set<std::string> present = folders_in(folder);
+  const std::set<std::string> present = folders_in(folder);
   std::map<std::string, Rate> rates;
   std::unordered_map<std::string, const PlannedRun*> by_id;
   std::vector<double> known(runs.size(), 0);
@@ -131,7 +135,8 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
     PlannedRun& run = runs[i];
     by_id.emplace(run.id, &run);
     if (!present.contains(run.id)) {
-      run.why = "has not run here";
+      run.why = changed_config(run, folder.string(), present);
+      if (run.why.empty()) run.why = "has not run here";
       continue;
     }
     const std::optional<Done> done = read_done(folder / run.id / "done");
@@ -143,9 +148,10 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
     Rate& rate = rates[kind_of(run.config)];
     rate.seconds += done->seconds;
     rate.steps += static_cast<double>(steps_to_run(run.config));
-    run.why = difference(*done, run, identity);
+    run.why = difference(*done, run, (folder / run.id).string(), identity);
+    if (run.exclusive && run.why.empty()) run.why = "it measures time, which is never reused";
     run.reused = run.why.empty();
-    if (run.reused) run.why = "finished with the same config, build and data";
+    if (run.reused) run.why = "finished with the same config, build, LibTorch, instruction set and data";
     // References stand before what needs them, so one pass carries a rerun on.
     for (const std::string& need : run.needs) {
       const auto at = by_id.find(need);
@@ -154,6 +160,11 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
         run.why = fmt::format("{}, which it reads, runs again", need);
       }
     }
+  }
+  for (PlannedRun& run : runs) {
+    if (!run.exclusive) continue;
+    run.reused = false;
+    run.why = "is timed: what another day gave is never reused";
   }
   for (std::size_t i = 0; i < runs.size(); ++i) {
     runs[i].estimate_s = known[i];

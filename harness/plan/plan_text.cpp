@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "harness/plan/errors.h"
+#include "harness/plan/looks.h"
 #include "harness/plan/plan.h"
 #include "harness/plan/plan_history.h"
 
@@ -18,7 +19,9 @@ int cores_or(int jobs) {
   return jobs > 0 ? jobs : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-int cores_of(const PlannedRun& run, int jobs) { return std::min(run.config.layout.world_size, jobs); }
+int cores_of(const PlannedRun& run, int jobs) {
+  return run.exclusive ? jobs : std::min(run.config.layout.world_size, jobs);
+}
 
 std::string duration(double seconds) {
   if (seconds < 10) return fmt::format("{:.1f} s", seconds);
@@ -114,9 +117,38 @@ std::string headline(const Matrix& matrix) {
     return fmt::format("{} · detection: {}, each of 1 to {} steps\n", matrix.name,
                        counted(matrix.cells.size(), "trial"), matrix.detection.steps);
   }
+  if (matrix.question == Question::calibration) {
+    return fmt::format("{} · calibration: {} synthetic draws, and {} comparisons of {} pairs from {}\n",
+                       matrix.name, matrix.calibration.draws, matrix.calibration.comparisons,
+                       matrix.calibration.pairs, counted(matrix.seeds.size(), "run"));
+  }
+  if (matrix.seeds_auto.on) {
+    return fmt::format("{} · {}: {}, margin ± {}, paired, {}, until decided\n", matrix.name,
+                       name_of(matrix.question), matrix.primary.metric, matrix.primary.margin,
+                       looks_in_words(matrix.seeds_auto));
+  }
   return fmt::format("{} · {}: {}, margin ± {}, {} paired {}\n", matrix.name, name_of(matrix.question),
                      matrix.primary.metric, matrix.primary.margin, matrix.seeds.size(),
                      matrix.seeds.size() == 1 ? "seed" : "seeds");
+}
+
+// What the looks after this one add at most: as many runs again for each seed more.
+std::string most_text(const Plan& plan, int cores) {
+  const SeedsAuto& seeds = plan.matrix.seeds_auto;
+  const auto now = static_cast<double>(plan.matrix.seeds.size());
+  if (!seeds.on || now == 0 || now >= seeds.most) return "";
+  double runs = 0, core_seconds = 0;
+  for (const PlannedRun& run : plan.runs) {
+    if (run.role != RunRole::cell && run.role != RunRole::reference) continue;
+    runs += 1;
+    core_seconds += run.estimate_s * cores_of(run, cores);
+  }
+  const double more = seeds.most / now - 1;
+  const std::string budget =
+      seeds.budget_s > 0 ? fmt::format("; no look is begun after {}", duration(seeds.budget_s)) : "";
+  return fmt::format(
+      "first look: {} seeds; with all {}, if no cell is decided before: {:.0f} runs more, about {}{}\n",
+      plan.matrix.seeds.size(), seeds.most, runs * more, duration(core_seconds * more / cores), budget);
 }
 
 }  // namespace
@@ -169,7 +201,7 @@ std::string plan_text(const Plan& plan, int jobs) {
                      counted(static_cast<std::size_t>(cores), "core"));
   if (various) out += fmt::format(", about {:.1f} GB of traces", estimate_trace_bytes(plan) / 1e9);
   out += "\n";
-  return out;
+  return out + most_text(plan, cores);
 }
 
 std::string plan_json(const Plan& plan, int jobs) {
@@ -202,16 +234,20 @@ std::string plan_json(const Plan& plan, int jobs) {
                      {"power_control", cell.power_control},
                      {"expected", expected}});
   }
-  const Json out{{"schema_version", 1},
-                 {"name", plan.matrix.name},
-                 {"file", plan.matrix.file},
-                 {"question", name_of(plan.matrix.question)},
-                 {"seeds", plan.matrix.seeds},
-                 {"cells", cells},
-                 {"runs", runs},
-                 {"reused", reused},
-                 {"jobs", cores},
-                 {"estimate_s", estimate_total_s(plan, cores)}};
+  Json out{{"schema_version", 1},
+           {"name", plan.matrix.name},
+           {"file", plan.matrix.file},
+           {"question", name_of(plan.matrix.question)},
+           {"seeds", plan.matrix.seeds},
+           {"cells", cells},
+           {"runs", runs},
+           {"reused", reused},
+           {"jobs", cores},
+           {"estimate_s", estimate_total_s(plan, cores)}};
+  if (const SeedsAuto& seeds = plan.matrix.seeds_auto; seeds.on) {
+    out["seeds_auto"] = {
+        {"first", seeds.first}, {"step", seeds.step}, {"most", seeds.most}, {"budget_s", seeds.budget_s}};
+  }
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

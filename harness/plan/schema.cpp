@@ -94,11 +94,15 @@ Json condition_schema() {
   const Json word_list{{"anyOf", {text, {{"type", "array"}, {"items", text}, {"minItems", 1}}}}};
   const Json within{{"type", "array"}, {"items", {{"type", "number"}}}, {"minItems", 2}, {"maxItems", 2}};
   Json condition = object_schema();
-  for (const char* key : {"outcome", "value", "ratio", "gradient", "mechanism", "rule", "metric", "against",
-                          "of", "to", "group", "at"}) {
+  for (const char* key :
+       {"outcome", "value", "ratio", "gradient", "mechanism", "rule", "metric", "against", "of", "to",
+        "group", "at", "certified", "samples", "draws", "first", "timing", "where", "cause"}) {
     condition["properties"][key] = text;
   }
-  condition["properties"]["is"] = condition["properties"]["gives"] = word_list;
+  for (const char* key : {"is", "gives", "are"}) condition["properties"][key] = word_list;
+  for (const char* key : {"step", "steps", "rank"}) {
+    condition["properties"][key] = number_schema("integer", {-1, 1e9, false, false});
+  }
   condition["properties"]["within"] = within;
   condition["properties"]["margin"] =
       number_schema("number", {0, std::numeric_limits<double>::infinity(), true, true});
@@ -107,7 +111,8 @@ Json condition_schema() {
 
 Json claims_schema() {
   Json claim = object_schema();
-  for (const char* key : {"id", "told", "not_testable"}) claim["properties"][key] = {{"type", "string"}};
+  for (const char* key : {"id", "told", "not_testable", "waiting_for"})
+    claim["properties"][key] = {{"type", "string"}};
   claim["properties"]["expect"] = {
       {"type", "string"}, {"enum", {"holds", "does not hold", "undecided", "not testable here", "waiting"}}};
   claim["properties"]["shows"] = {{"type", "array"}, {"items", {{"type", "string"}}}};
@@ -158,6 +163,7 @@ Json sections() {
   included["minProperties"] = 1;
   included["properties"]["reference"] = {{"$ref", "#/definitions/settings"}};
   included["properties"]["reference"]["description"] = "what this cell's reference has besides the matrix's";
+  included["properties"]["seeds"] = out["seeds"];
   out["include"] =
       list_of(std::move(included), "further cells; of axes that one does not name it has the first value");
   out["power_controls"] = list_of(rule, "cells that learn so differently that they must come out divergent");

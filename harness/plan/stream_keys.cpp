@@ -9,6 +9,12 @@ uint64_t mix_key(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+int64_t stream_seed(const RunConfig& config) {
+  constexpr uint64_t kOtherDraws = 0x6f7468657264;  // "otherd"
+  if (config.perturb != Perturbation::random_draws) return config.seed;
+  return static_cast<int64_t>(mix_key(static_cast<uint64_t>(config.seed) ^ kOtherDraws));
+}
+
 uint64_t stream_base(RankSeed mode, int64_t seed, int rank) {
   return mix_key(static_cast<uint64_t>(seed) +
                  (mode == RankSeed::plus_rank ? static_cast<uint64_t>(rank) : 0));

@@ -11,6 +11,9 @@ namespace lockstep {
 /// The finalizer of MurmurHash3's 64-bit variant after a golden-ratio step, as in SplitMix64.
 uint64_t mix_key(uint64_t x);
 
+/// The seed of a run's random streams: its own, or another one for an A/A pair that differs in its draws.
+int64_t stream_seed(const RunConfig& config);
+
 /// Where a rank's keys begin: from the seed, and the rank too if streams are keyed by rank.
 uint64_t stream_base(RankSeed mode, int64_t seed, int rank);
 

@@ -30,6 +30,16 @@ namespace {
 constexpr int kThrew = 1;
 constexpr int kUsage = 2;
 
+/// --rank R FOLDER SECONDS: be rank R (-1: all of them) of the run in FOLDER; the command began at SECONDS.
+constexpr const char* kRankOption = "--rank";
+
+/// Reads back as the same double.
+std::string exact_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
 struct Child {
   std::string run;
   int rank;
@@ -45,6 +55,31 @@ void restore_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+/// The rank's exit status. Nothing that it throws escapes.
+int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankTask& task) {
+  ::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was printed before a crash shall be in the log
+  int status = kThrew;
+  try {
+    status = run_rank(task);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", task.rank, error.what());
+  } catch (...) {
+    std::fprintf(stderr, "rank %d: threw something that is no std::exception\n", task.rank);
+  }
+  std::fflush(nullptr);
+  return status;
+}
+
+/// The rank program from its beginning, as one process of the run. Process id, group, output and the signal
+/// at the parent's death stay those of the fork.
+[[noreturn]] void become_program(const RankTask& task) {
+  const std::string rank = std::to_string(task.rank), started = exact_text(task.command_started);
+  ::execl("/proc/self/exe", "lockstep-rank", kRankOption, rank.c_str(), task.run_dir.c_str(), started.c_str(),
+          static_cast<char*>(nullptr));
+  std::fprintf(stderr, "rank %d: cannot start the rank program anew: %s\n", task.rank, std::strerror(errno));
+  ::_exit(kThrew);
+}
+
 class Parent {
  public:
   Parent(int socket, const std::function<int(const RankTask&)>& run_rank)
@@ -55,7 +90,7 @@ class Parent {
   void obey(const ParentCommand& command);
   void start(const ParentCommand& command);
   std::string fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids);
-  [[noreturn]] void be_rank(const RankTask& task, int log, pid_t group);
+  [[noreturn]] void be_rank(const RankTask& task, int log, pid_t group, bool executed);
   void tell(const ParentEvent& event) { socket_.send(to_line(event)); }
   void reap(bool wait);
   void kill_all();
@@ -138,7 +173,7 @@ std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vecto
   if (log < 0) return log_path + ": " + std::strerror(errno);
   const pid_t group = pids.empty() ? 0 : pids.front();  // the first rank leads the run's process group
   const pid_t pid = ::fork();
-  if (pid == 0) be_rank({command.dir, rank, command.command_started}, log, group);
+  if (pid == 0) be_rank({command.dir, rank, command.command_started}, log, group, command.executed);
   const int error = errno;
   ::close(log);
   if (pid < 0) return std::string("fork: ") + std::strerror(error);
@@ -149,7 +184,7 @@ std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vecto
   return {};
 }
 
-void Parent::be_rank(const RankTask& task, int log, pid_t group) {
+void Parent::be_rank(const RankTask& task, int log, pid_t group, bool executed) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != own_pid_) ::_exit(kThrew);
   ::setpgid(0, group);
@@ -157,17 +192,8 @@ void Parent::be_rank(const RankTask& task, int log, pid_t group) {
   ::dup2(log, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
   ::close_range(STDERR_FILENO + 1, ~0U, 0);
-  ::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was printed before a crash shall be in the log
-  int status = kThrew;
-  try {
-    status = run_rank_(task);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: %s\n", task.rank, error.what());
-  } catch (...) {
-    std::fprintf(stderr, "rank %d: threw something that is no std::exception\n", task.rank);
-  }
-  std::fflush(nullptr);
-  ::_exit(status);  // destructors of the parent's objects are the parent's
+  if (executed) become_program(task);
+  ::_exit(run_guarded(run_rank_, task));  // destructors of the parent's objects are the parent's
 }
 
 void Parent::reap(bool wait) {
@@ -208,6 +234,9 @@ int rank_program_main(int argc, char** argv, const char* description,
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     std::printf("%s\n", description);
     return 0;
+  }
+  if (argc == 5 && std::string_view(argv[1]) == kRankOption) {
+    ::_exit(run_guarded(run_rank, {argv[3], std::atoi(argv[2]), std::strtod(argv[4], nullptr)}));
   }
   char* end = nullptr;
   const long socket =

@@ -14,8 +14,8 @@ namespace lockstep {
 /// while the process has one thread.
 int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank);
 
-/// The whole `main` of a rank program: reads its arguments and serves. `description` is what --version
-/// prints.
+/// The whole `main` of a rank program: reads its arguments and serves, or is the one rank that a run with
+/// executed ranks has started it for. `description` is what --version prints.
 int rank_program_main(int argc, char** argv, const char* description,
                       const std::function<int(const RankTask&)>& run_rank);
 

@@ -22,6 +22,7 @@
 #include "harness/launch/beat.h"
 #include "harness/plan/errors.h"
 #include "harness/train/loop.h"
+#include "harness/train/perturb.h"
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/scenario.h"
 
@@ -115,15 +116,17 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     };
     beat(0, "rendezvous");
     const std::unique_ptr<Mutant> mutant = make_mutant(config, rank);
+    CommunicationMeter meter;
     std::unique_ptr<Comm> comm = connect();
     comm = mutant == nullptr ? std::move(comm) : mutant->below_ledger(std::move(comm));
-    comm = make_ledger_comm(std::move(comm), trace,
-                            [&](const std::string& operation) { beat(step_now, operation); });
+    comm = make_ledger_comm(
+        std::move(comm), trace, [&](const std::string& operation) { beat(step_now, operation); }, &meter);
     comm = mutant == nullptr ? std::move(comm) : mutant->above_ledger(std::move(comm));
     result.phase = "train";
     const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm, mutant.get());
-    const RankContext context{&config,          rank, comm.get(),  &trace, task.get(), mutant.get(),
-                              rows_of(process), beat, &monotonic_s};
+    const RowsOf rows = perturbed(rows_of(process), config), rows_ahead = perturbed(rows_of(process), config);
+    const RankContext context{&config, rank, comm.get(), &trace,       task.get(), mutant.get(),
+                              rows,    beat, &monotonic_s, rows_ahead, &meter};
     if (config.forced.from.empty()) {
       train(context, result);
     } else {

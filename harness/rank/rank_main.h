@@ -1,5 +1,5 @@
 #pragma once
-// One rank (or all emulated ranks of a run) inside a process that the parent has forked.
+// One rank (or all emulated ranks of a run) inside a process that the parent has forked or started anew.
 
 #include <string>
 

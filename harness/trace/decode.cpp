@@ -37,6 +37,12 @@ std::vector<int64_t> ByteCursor::ids() {
   return ids;
 }
 
+void ByteCursor::skip_ids() {
+  const uint64_t count = varint();
+  if (count > left()) fail("more ids than its frame has bytes");
+  for (uint64_t i = 0; i < count; ++i) varint();
+}
+
 StepDecoder::Known StepDecoder::decode_definition(ByteCursor& in) {
   Known known;
   Record& record = known.prototype;
@@ -153,14 +159,19 @@ Record StepDecoder::decode_record(ByteCursor& in, const Known& known) const {
   return record;
 }
 
-StepRecords StepDecoder::decode(ByteCursor& in) {
-  StepRecords step;
-  step.step = unzigzag(in.varint());
+const std::vector<uint32_t>& StepDecoder::sequence_of(ByteCursor& in) {
   const uint64_t reference = in.varint();
   if (reference > sequences_.size()) in.fail("a sequence of records that was never defined");
   if (reference == 0) sequences_.push_back(decode_sequence(in));
   const std::vector<uint32_t>& sequence = reference == 0 ? sequences_.back() : sequences_[reference - 1];
   if (sequence.size() > in.left()) in.fail("more records than its frame has bytes");
+  return sequence;
+}
+
+StepRecords StepDecoder::decode(ByteCursor& in) {
+  StepRecords step;
+  step.step = unzigzag(in.varint());
+  const std::vector<uint32_t>& sequence = sequence_of(in);
   step.records.reserve(sequence.size());
   for (uint32_t id : sequence) {
     step.records.push_back(decode_record(in, known_[id]));
@@ -168,6 +179,50 @@ StepRecords StepDecoder::decode(ByteCursor& in) {
   }
   if (in.left() != 0) in.fail("bytes after the last record of a step");
   return step;
+}
+
+void StepDecoder::add_record(ByteCursor& in, const Known& known, GradientNorms& to) {
+  switch (known.kind) {
+    case RecordKind::samples:
+      to.ids = in.ids();
+      return;
+    case RecordKind::random:
+      in.take(sizeof(uint64_t));
+      in.varint();
+      return;
+    case RecordKind::scalar:
+      in.take(sizeof(double));
+      return;
+    case RecordKind::collective:
+      in.take(2 * sizeof(uint64_t));
+      return;
+    case RecordKind::tensor:
+      break;
+  }
+  const Record& record = known.prototype;
+  in.take(sizeof record.stats.hash);
+  if (record.has_stats) {
+    const bool small = fits_float32(record.dtype);
+    const double norm = small ? in.raw<float>() : in.raw<double>();
+    in.take(2 * (small ? sizeof(float) : sizeof(double)));
+    const uint64_t nonfinite = in.varint();
+    const bool local = record.phase == Phase::local_gradients;
+    if (local || record.phase == Phase::reduced_gradients) {
+      (local ? to.local_squared : to.reduced_squared) += norm * norm;
+      (local ? to.has_local : to.has_reduced) = true;
+      to.nonfinite += nonfinite;
+    }
+  }
+  if (known.has_ids) in.skip_ids();
+  in.take(known.payload_bytes);
+}
+
+GradientNorms StepDecoder::decode_gradient_norms(ByteCursor& in) {
+  GradientNorms norms;
+  norms.step = unzigzag(in.varint());
+  for (uint32_t id : sequence_of(in)) add_record(in, known_[id], norms);
+  if (in.left() != 0) in.fail("bytes after the last record of a step");
+  return norms;
 }
 
 }  // namespace lockstep

@@ -26,6 +26,7 @@ class ByteCursor {
   uint64_t varint();
   std::string_view text();
   std::vector<int64_t> ids();
+  void skip_ids();
 
  private:
   std::string_view bytes_;
@@ -37,6 +38,8 @@ class StepDecoder {
  public:
   StepDecoder(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
   StepRecords decode(ByteCursor& in);
+  /// Of the same bytes the lengths of gradients alone.
+  GradientNorms decode_gradient_norms(ByteCursor& in);
 
  private:
   struct Known {
@@ -47,6 +50,9 @@ class StepDecoder {
   };
   static Known decode_definition(ByteCursor& in);
   std::vector<uint32_t> decode_sequence(ByteCursor& in);
+  /// The definitions of the step's records, in their order; they may be new in this frame.
+  const std::vector<uint32_t>& sequence_of(ByteCursor& in);
+  static void add_record(ByteCursor& in, const Known& known, GradientNorms& to);
   Record decode_record(ByteCursor& in, const Known& known) const;
   uint64_t samples_hash(const std::vector<int64_t>& ids) const;
 

@@ -162,6 +162,11 @@ void write_rank_result(const std::string& path, const RankResult& result) {
       {"activation_bytes", number_to_json(result.activation_bytes)},
       {"resident_first_bytes", number_to_json(result.resident_first_bytes)},
       {"resident_last_bytes", number_to_json(result.resident_last_bytes)},
+      {"parameters_hash", result.parameters_hash},
+      {"step_seconds", number_to_json(result.step_seconds)},
+      {"communication_share", number_to_json(result.communication_share)},
+      {"weight_bytes", number_to_json(result.weight_bytes)},
+      {"received_bytes", number_to_json(result.received_bytes)},
       {"metrics", Json::object()},
       {"curves", Json::object()},
   };
@@ -200,6 +205,11 @@ RankResult read_rank_result(const std::string& path) {
   result.activation_bytes = read("activation_bytes");
   result.resident_first_bytes = read("resident_first_bytes");
   result.resident_last_bytes = read("resident_last_bytes");
+  result.parameters_hash = reader.text(json, "parameters_hash");
+  result.step_seconds = read("step_seconds");
+  result.communication_share = read("communication_share");
+  result.weight_bytes = read("weight_bytes");
+  result.received_bytes = read("received_bytes");
   for (const auto& [name, value] : reader.at(json, "metrics").items())
     result.metrics[name] = reader.metric(value, name);
   for (const auto& [name, value] : reader.at(json, "curves").items())

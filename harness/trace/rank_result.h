@@ -30,6 +30,11 @@ struct RankResult {
          resident_last_bytes = 0;         ///< of the process, after the first tenth and at the end
   std::map<std::string, double> metrics;  ///< final: accuracy_24, cross_entropy_24, …; rank 0 alone
   std::map<std::string, Series> curves;   ///< by step: loss, loss_over_log_n, energy_positive, …
+  std::string parameters_hash;     ///< of all final parameters, 16 hex digits; empty: none were reached
+  double step_seconds = 0;         ///< median over the steps after the first tenth
+  double communication_share = 0;  ///< of those steps' time, in [0, 1]
+  double weight_bytes = 0;         ///< of all parameters
+  double received_bytes = 0;       ///< from other ranks in the collectives of one of those steps, in the mean
 };
 
 /// Doubles are kept as 17 digits and as hex bits where they are metrics; NaN and infinities as strings.

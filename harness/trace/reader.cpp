@@ -154,15 +154,17 @@ struct TraceReader::Impl {
     offset += frame.size();
   }
 
-  StepRecords decode(std::string_view payload) {
+  /// `decoded` is what is to be made of a step: a decoder's member function.
+  template <typename Step>
+  Step decode(std::string_view payload, Step (StepDecoder::*decoded)(ByteCursor&)) {
     ByteCursor cursor(payload, place());
-    StepRecords step = decoder->decode(cursor);
+    Step step = ((*decoder).*decoded)(cursor);
     if (steps > 0 && step.step <= last_step) fail(fmt::format("step {} comes again or too late", step.step));
     return step;
   }
 
   void end_partial(std::string_view payload) {
-    partial = decode(payload);
+    partial = decode(payload, &StepDecoder::decode);
     offset += frame.size();
     ended = true;
     end = fmt::format("ends inside step {}, which was left after {} records", partial->step,
@@ -186,7 +188,8 @@ struct TraceReader::Impl {
     end = "whole";
   }
 
-  std::optional<StepRecords> next() {
+  template <typename Step>
+  std::optional<Step> next(Step (StepDecoder::*decoded)(ByteCursor&)) {
     if (ended) return std::nullopt;
     if (offset == source.size()) {
       ended = true;
@@ -202,7 +205,7 @@ struct TraceReader::Impl {
     }
     switch (*type) {
       case FrameType::step: {
-        StepRecords step = decode(payload);
+        Step step = decode(payload, decoded);
         last_step = step.step;
         ++steps;
         offset += frame.size();
@@ -235,7 +238,10 @@ TraceReader::TraceReader(TraceReader&&) noexcept = default;
 TraceReader& TraceReader::operator=(TraceReader&&) noexcept = default;
 
 const TraceHeader& TraceReader::header() const { return impl_->header; }
-std::optional<StepRecords> TraceReader::next() { return impl_->next(); }
+std::optional<StepRecords> TraceReader::next() { return impl_->next(&StepDecoder::decode); }
+std::optional<GradientNorms> TraceReader::next_gradient_norms() {
+  return impl_->next(&StepDecoder::decode_gradient_norms);
+}
 bool TraceReader::finished() const { return impl_->finished; }
 std::string TraceReader::end() const { return impl_->end; }
 const std::optional<StepRecords>& TraceReader::partial() const { return impl_->partial; }

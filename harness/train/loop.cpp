@@ -4,8 +4,17 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <utility>
 
+#include "harness/comm/tensor_view.h"
+#include "harness/data/hashing.h"
+#include "harness/train/kept.h"
+#include "harness/train/perturb.h"
+#include "harness/train/prefetch.h"
 #include "harness/train/step.h"
+#include "harness/train/step_meter.h"
 #include "harness/train/update.h"
 
 namespace lockstep {
@@ -49,6 +58,32 @@ void evaluate(const RankContext& context, Evaluation kind, int64_t step, RankRes
   }
 }
 
+/// A thread that deals the coming steps' rows, or none.
+std::unique_ptr<Prefetcher> make_prefetcher(const RankContext& context, int64_t end) {
+  const RunConfig& config = *context.config;
+  if (config.data.prefetch <= 0) {
+    return nullptr;
+  }
+  const auto deal = [&context](int64_t step) {
+    DealtRows rows;
+    rows.ids = context.rows_ahead(step, context.rank);
+    rows.prepared = context.task->prepare_rows(rows.ids);
+    return rows;
+  };
+  return std::make_unique<Prefetcher>(Prefetcher::Options{config.data.prefetch, end, config.timeout_s}, deal);
+}
+
+/// Fingerprints of all parameters, folded in their order.
+std::string hash_of(const ParameterList& parameters) {
+  uint64_t hash = 0;
+  for (const at::Tensor& parameter : parameters.tensors) {
+    hash = keyed(hash, tensor_stats(view_of(parameter)).hash);
+  }
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
+
 void add_to_curves(RankResult& result, int64_t step, const TracedStep::Outcome& outcome, double rate) {
   const auto add = [&](const std::string& name, double value) {
     result.curves[name].steps.push_back(step);
@@ -62,16 +97,38 @@ void add_to_curves(RankResult& result, int64_t step, const TracedStep::Outcome& 
   }
 }
 
+/// The process's resident memory after the first tenth of the steps and at the end; of emulated ranks, which
+/// share a process, rank 0 says it.
+void note_resident(const RankContext& context, int64_t done, int64_t end, RankResult& result) {
+  const bool shared = context.config->ranks == RankKind::emulated && context.rank != 0;
+  const bool first = done == std::max<int64_t>(1, end / 10);
+  if (shared || (!first && done != end)) {
+    return;
+  }
+  const auto bytes = static_cast<double>(resident_bytes());
+  if (first) {
+    result.resident_first_bytes = bytes;
+  }
+  if (done == end) {
+    result.resident_last_bytes = bytes;
+  }
+}
+
 }  // namespace
 
 void train(const RankContext& context, RankResult& result) {
   const RunConfig& config = *context.config;
   const int64_t end = config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
+  if (config.perturb == Perturbation::epsilon) {
+    move_by_one_unit(context.task->parameters(), config.seed);
+  }
   broadcast_parameters(context);
   TracedStep traced(context);
   Update update(context);
+  StepMeter meter(context.meter);
+  const std::unique_ptr<Prefetcher> prefetcher = make_prefetcher(context, end);
   for (int64_t step = 0; step < end; ++step) {
-    const double began = context.now_s();
+    meter.begin(context.now_s());
     if (context.mutant != nullptr) {
       context.mutant->before_step(step);
     }
@@ -81,13 +138,21 @@ void train(const RankContext& context, RankResult& result) {
       update.snapshot();
     }
     TracedStep::Options options;
-    options.ids = context.rows(step);
+    if (prefetcher != nullptr) {
+      DealtRows dealt = prefetcher->next();
+      options.ids = context.rows(step, std::move(dealt.ids));
+      options.prepared = std::move(dealt.prepared);
+    } else {
+      options.ids = context.rows(step);
+    }
     options.learning_rate = update.learning_rate(step);
     const TracedStep::Outcome outcome = traced.run(step, options);
     update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()),
                  Keep::by_level);
-    result.train_seconds += context.now_s() - began;
+    meter.end(context.now_s(), result);
     result.steps_done = step + 1;
+    result.activation_bytes = std::max(result.activation_bytes, static_cast<double>(outcome.kept_bytes));
+    note_resident(context, step + 1, end, result);
     add_to_curves(result, step, outcome, options.learning_rate);
     if (step + 1 == end) {
       evaluate(context, Evaluation::last, step + 1, result);
@@ -96,6 +161,11 @@ void train(const RankContext& context, RankResult& result) {
     }
     context.trace->end_step();
     context.beat(step + 1, "train");
+  }
+  meter.fill(result);
+  result.parameters_hash = hash_of(context.task->parameters());
+  for (const at::Tensor& parameter : context.task->parameters().tensors) {
+    result.weight_bytes += static_cast<double>(parameter.nbytes());
   }
 }
 

@@ -56,14 +56,15 @@ void Optimizer::adam(at::Tensor& parameter, at::Tensor gradient, std::size_t ind
       gradient = gradient.add(parameter, config_.weight_decay);
     }
   }
+  const AdamNumbers numbers = adam_numbers(config_);
   at::Tensor& first = first_moments_[index];
   at::Tensor& second = second_moments_[index];
-  first.lerp_(gradient, 1 - config_.beta1);
-  second.mul_(config_.beta2).addcmul_(gradient, gradient, 1 - config_.beta2);
+  first.lerp_(gradient, 1 - numbers.beta1);
+  second.mul_(numbers.beta2).addcmul_(gradient, gradient, 1 - numbers.beta2);
   const auto t = static_cast<double>(updates_);
-  const double correction1 = 1 - std::pow(config_.beta1, t);
-  const double correction2 = 1 - std::pow(config_.beta2, t);
-  const at::Tensor denominator = (second.sqrt() / std::pow(correction2, 0.5)).add_(config_.eps);
+  const double correction1 = 1 - std::pow(numbers.beta1, t);
+  const double correction2 = 1 - std::pow(numbers.beta2, t);
+  const at::Tensor denominator = (second.sqrt() / std::pow(correction2, 0.5)).add_(numbers.eps);
   parameter.addcdiv_(first, denominator, -(lr / correction1));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/comm/tensor_view.h"
+#include "harness/train/kept.h"
 #include "harness/train/optimizer.h"
 
 namespace lockstep {
@@ -108,6 +109,7 @@ std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options&
       pass.input.ids.assign(options.ids.begin() + begin, options.ids.begin() + begin + rows);
       pass.input.step_ids = options.ids;
       pass.input.places = options.places;
+      pass.input.prepared = options.prepared;
       pass.input.micro_step = micro;
       pass.input.first_row = first;
       pass.input.end_row = std::min(rows, first + part);
@@ -153,6 +155,10 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
   std::vector<StepOutput> outputs;
   for (const Pass& pass : passes) {
     outputs.push_back(run_pass(pass));
+    if (!kept_counted_) {
+      // Every step has the first one's shapes.
+      outcome.kept_bytes = std::max(outcome.kept_bytes, kept_bytes(outputs.back().loss, parameters.tensors));
+    }
     const double loss = outputs.back().loss.item<double>();
     outcome.loss = passes.size() == 1 ? loss : outcome.loss + loss;
     if (pass.last) {
@@ -161,6 +167,7 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
     }
     outputs.back().loss.backward();
   }
+  kept_counted_ = true;
   if (context_.mutant != nullptr) {
     context_.mutant->reduced_gradients(step, parameters, *context_.comm);
   }

@@ -22,6 +22,7 @@ class TracedStep {
     std::vector<int64_t> places = {};  ///< as StepInput's
     double learning_rate = 0;
     int64_t rows_a_part = 0;  ///< > 0: forward and backward over so many rows at a time (one process alone)
+    std::shared_ptr<const PreparedRows> prepared = {};  ///< as StepInput's
   };
   struct Outcome {
     double loss = 0;
@@ -29,6 +30,8 @@ class TracedStep {
     at::Tensor gradient_norm_tensor;
     double energy_positive = 0;  ///< mean over this rank's rows
     std::vector<std::pair<std::string, double>> scalars;
+    int64_t kept_bytes =
+        0;  ///< most that a pass kept for its backward; of the first step alone, the others' too
   };
 
   /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values,
@@ -64,6 +67,7 @@ class TracedStep {
   int64_t step_ = 0;
   Keep keep_ = Keep::by_level;
   bool last_pass_ = true;
+  bool kept_counted_ = false;
   bool listening_ = true;
 };
 

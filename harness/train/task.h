@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,12 @@
 #include "harness/train/parameters.h"
 
 namespace lockstep {
+
+/// The content of a step's rows, made ready before the step begins. What it is, its trainer knows.
+class PreparedRows {
+ public:
+  virtual ~PreparedRows() = default;
+};
 
 /// The rows of one rank at one step.
 struct StepInput {
@@ -24,6 +31,7 @@ struct StepInput {
   /// Where each of step_ids stands in the step's whole batch as it is dealt to ranks; empty: in this order.
   /// Of one process that takes its rows in another order than they were dealt.
   std::vector<int64_t> places = {};
+  std::shared_ptr<const PreparedRows> prepared = {};  ///< rows of the step; null, or others: look them up
 };
 
 struct StreamUse {
@@ -50,6 +58,11 @@ class Task {
  public:
   virtual ~Task() = default;
   virtual ParameterList& parameters() = 0;
+  /// The content of these samples, or null if there is nothing to make ready. Called in another thread than
+  /// `forward`, and at the same time.
+  virtual std::shared_ptr<const PreparedRows> prepare_rows(const std::vector<int64_t>& /*ids*/) const {
+    return nullptr;
+  }
   /// Collective: every rank calls it at the same step.
   virtual StepOutput forward(const StepInput& input) = 0;
   /// Metrics at a common number of candidates; rank 0 alone, no communication. `curve` is the short form.

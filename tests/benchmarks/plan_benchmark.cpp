@@ -38,6 +38,29 @@ BENCHMARK(BM_PlanThousandCells)->Unit(benchmark::kMillisecond);
 void BM_PlanThousandCellsTenSeeds(benchmark::State& state) { plan_text_to_runs(state, "0..9"); }
 BENCHMARK(BM_PlanThousandCellsTenSeeds)->Unit(benchmark::kMillisecond);
 
+// As the comparison of layouts: 5 x 3 cells, each with its own reference, and 4 rules of the rate.
+void BM_PlanComparisonOfLayouts(benchmark::State& state) {
+  const std::string text =
+      "# Which layouts train as 1x24?\nname: layouts\nquestion: outcome\nsteps: 400\nseeds: 0..9\n"
+      "primary: {metric: accuracy_24, margin: 0.03, alpha: 0.05}\n"
+      "reference: {same_as: cell, layout: 1x24}\naxes:\n"
+      "  layout: [2x12, 3x8, 4x6, 8x3, 24x1]\n"
+      "  negatives: [global, local, layer]\n"
+      "include:\n"
+      "  - {layout: 8x3, negatives: global, lr_rule: linear}\n"
+      "  - {layout: 8x3, negatives: global, lr_rule: sqrt}\n"
+      "  - {layout: 8x3, negatives: global, lr_scale: 0.125}\n"
+      "power_controls: [{lr_scale: 0.125}]\nallow_no_negatives: true\n";
+  std::size_t runs = 0;
+  for (auto _ : state) {
+    const Plan plan = make_plan(parse_matrix(text, "layouts.yaml", {}), "", {});
+    runs = plan.runs.size();
+    benchmark::DoNotOptimize(runs);
+  }
+  state.counters["runs"] = static_cast<double>(runs);
+}
+BENCHMARK(BM_PlanComparisonOfLayouts)->Unit(benchmark::kMillisecond);
+
 void BM_ConfigHash(benchmark::State& state) {
   const RunConfig config;
   for (auto _ : state) benchmark::DoNotOptimize(config_hash(config));

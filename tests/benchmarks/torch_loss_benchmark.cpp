@@ -94,9 +94,9 @@ class ModelEnergy : public EnergyFunction {
     return (replay_ ? *replay_ : model_).head(context, action_ND, {});
   }
   at::Tensor own_energies(const EncodedRows&, const at::Tensor&, int64_t) override { return {}; }
-  std::vector<at::Tensor> head_parameters() override { return model_.head_parameters(); }
+  std::vector<at::Tensor> head_parameters() override { return model_.parameters_of(ModelPart::head); }
   void begin_replay(std::vector<at::Tensor> parameters) override {
-    replay_.emplace(model_.with_head_parameters(parameters));
+    replay_.emplace(model_.with_parameters(ModelPart::head, parameters));
   }
   void end_replay() override { replay_.reset(); }
   at::Tensor temperature() override { return model_.temperature(); }

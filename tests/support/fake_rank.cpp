@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
@@ -83,6 +84,12 @@ int behave(const FakeRun& run, int rank, bool has_own_process, BeatFile& beat) {
     for (int64_t step = 0; step <= run.config.steps; ++step) beat.report(rank, step, "train");
     leave_result(run, rank, "finished", "");
     return 0;
+  }
+  if (behaviour == "arguments") {
+    std::ifstream arguments("/proc/self/cmdline");
+    std::string words((std::istreambuf_iterator<char>(arguments)), {});
+    std::replace(words.begin(), words.end(), '\0', ' ');
+    std::printf("%s\n", words.c_str());
   }
   if (behaviour == "ignore_term") ::signal(SIGTERM, SIG_IGN);
   if (rank == 0 && has_own_process) wait_until_all_report(beat);

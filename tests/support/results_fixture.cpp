@@ -58,7 +58,10 @@ Outcome outcome(VerdictKind verdict, double mean, double sd, double loss, double
   o.equivalence = {mean - half, mean + half, 0.9};
   for (const double z : kSpread) o.differences.push_back(mean + sd * z);
   o.power = sd < 0.02 ? 0.999 : 0.43;
+  o.power_half = sd < 0.02 ? 0.97 : 0.21;
+  o.sd_upper = 1.293385 * sd;
   o.seeds_needed = verdict == VerdictKind::inconclusive ? 34 : 0;
+  o.seeds_needed_half = verdict == VerdictKind::inconclusive ? 121 : 0;
   o.others = {difference("cross_entropy_24", 1.62, cross_entropy, 0.05, false),
               difference("cross_entropy_24_fitted", 1.55, -2.1 * mean, 0.03, false),
               difference("train_loss_over_log_n", 0.352, loss, 0.006, false)};

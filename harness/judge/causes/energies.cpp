@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "harness/judge/causes/rules.h"
+#include "harness/plan/field.h"
 
 namespace lockstep::causes {
 namespace {
@@ -317,6 +318,40 @@ std::optional<Cause> candidates_in_low_precision(const CauseInputs& inputs) {
                   wrong.count, wrong.total, short_number(typical / spread), short_number(largest / typical)));
 }
 
+double unit_of(Precision precision) {
+  return precision == Precision::bfloat16  ? std::ldexp(1.0, -8)
+         : precision == Precision::float32 ? std::ldexp(1.0, -24)
+                                           : std::ldexp(1.0, -53);
+}
+
+/// Two runs that are meant to round differently do. Where energies were kept whole, no difference may be more
+/// than rounding in the coarser precision: a mistake beside it is another rule's.
+std::optional<Cause> precision_differs(const CauseInputs& inputs) {
+  if (!inputs.reference_config || !inputs.cell_config || missing_columns(inputs)) return std::nullopt;
+  const Precision expected = inputs.reference_config->precision, actual = inputs.cell_config->precision;
+  if (expected == actual) return std::nullopt;
+  static const RunField* const precision = find_run_field("precision");
+  const std::string words = fmt::format("the reference computes in {}, the cell in {}",
+                                        text_of(precision->of(*inputs.reference_config)),
+                                        text_of(precision->of(*inputs.cell_config)));
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty()) return made("precision-differs", 0.9, words);
+  double largest = 0, size = 0;
+  for (const AlignedRow& row : rows) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+      largest = std::max(largest, distance(row.expected[j], row.actual[j]));
+      size = std::max(size, std::abs(row.expected[j]));
+    }
+  }
+  // Roundings of some ten operations, each on terms that may be larger than what they add up to.
+  constexpr double kMostUnits = 64;
+  const double units = largest / (std::max(unit_of(expected), unit_of(actual)) * size);
+  if (!(units <= kMostUnits)) return std::nullopt;
+  return made("precision-differs", kExact,
+              fmt::format("{}; energies differ by no more than {} units of the coarser one's rounding", words,
+                          short_number(units)));
+}
+
 std::optional<Cause> replica_shows_in_energies(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
   if (rows.empty() || !inputs.cell || missing_columns(inputs)) return std::nullopt;
@@ -333,9 +368,10 @@ std::optional<Cause> replica_shows_in_energies(const CauseInputs& inputs) {
                   rank, count, wrong.of_rank.at(rank), drift->name));
 }
 
-constexpr Rule kRules[] = {local_negatives,    negatives_missing,           candidates_misordered,
-                           candidates_shifted, padding_is_candidate,        sample_content,
-                           mask_ignored,       candidates_in_low_precision, replica_shows_in_energies};
+constexpr Rule kRules[] = {
+    local_negatives,      negatives_missing,        candidates_misordered, candidates_shifted,
+    padding_is_candidate, sample_content,           mask_ignored,          candidates_in_low_precision,
+    precision_differs,    replica_shows_in_energies};
 
 }  // namespace
 

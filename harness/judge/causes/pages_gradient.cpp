@@ -30,6 +30,10 @@ constexpr CausePage kPages[] = {
      "nearly all energies differ, evenly, by about 1e-3 of their spread",
      "all = all_gather(a.to(torch.bfloat16))", "all = all_gather(a.float())",
      "Gather in float32, and take the log-sum-exp in float32 at least.", "huggingface/accelerate#134"},
+    {"precision-differs", "energies", "The two runs are configured to compute in different precisions.",
+     "the configs' precisions differ, and no energy differs by more than rounding in the coarser one",
+     "precision: bfloat16  # against a float32 reference", "question: outcome  # does it learn the same?",
+     "Compare runs of one precision bit by bit, and ask of two precisions whether they learn the same.", ""},
 
     {"label-offset", "loss", "Labels point at other columns than the rows' own candidates.",
      "the recorded row losses are those of the column i instead of rank * b + i, or of a constant shift",

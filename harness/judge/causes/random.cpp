@@ -91,7 +91,8 @@ std::optional<uint32_t> purpose_of(const CauseInputs& inputs, const Streams& str
     uint64_t sum = 0;
     for (std::size_t rank = 0; rank < streams.reference.size(); ++rank) {
       sum += fingerprint(
-          purpose, {RankSeed::keyed, inputs.reference_config->seed, streams.step, static_cast<int>(rank)},
+          purpose,
+          {RankSeed::keyed, stream_seed(*inputs.reference_config), streams.step, static_cast<int>(rank)},
           streams.reference[rank].ids);
     }
     if (sum == hash_of(streams.reference)) return purpose;
@@ -106,7 +107,7 @@ std::vector<std::size_t> wrong_ranks(const CauseInputs& inputs, const Streams& s
   for (std::size_t rank = 0; rank < streams.cell.size(); ++rank) {
     if (purpose &&
         fingerprint(*purpose,
-                    {RankSeed::keyed, inputs.cell_config->seed, streams.step, static_cast<int>(rank)},
+                    {RankSeed::keyed, stream_seed(*inputs.cell_config), streams.step, static_cast<int>(rank)},
                     streams.cell[rank].ids) == streams.cell[rank].hash) {
       continue;
     }
@@ -132,7 +133,8 @@ std::optional<Cause> stream_keyed_by_rank(const CauseInputs& inputs) {
   const auto purpose = purpose_of(inputs, *streams);
   if (!purpose || draws_of(streams->cell) != draws_of(streams->reference)) return std::nullopt;
   for (const std::size_t rank : wrong_ranks(inputs, *streams)) {
-    const Keying keying{RankSeed::plus_rank, inputs.cell_config->seed, streams->step, static_cast<int>(rank)};
+    const Keying keying{RankSeed::plus_rank, stream_seed(*inputs.cell_config), streams->step,
+                        static_cast<int>(rank)};
     if (fingerprint(*purpose, keying, streams->cell[rank].ids) != streams->cell[rank].hash)
       return std::nullopt;
   }
@@ -161,7 +163,7 @@ int64_t old_step_of(const CauseInputs& inputs, const Streams& streams, std::size
   const Use& use = streams.cell[rank];
   if (const auto purpose = purpose_of(inputs, streams)) {
     for (int64_t step = streams.step - 1; step >= 0; --step) {
-      const Keying keying{RankSeed::keyed, inputs.cell_config->seed, step, static_cast<int>(rank)};
+      const Keying keying{RankSeed::keyed, stream_seed(*inputs.cell_config), step, static_cast<int>(rank)};
       if (fingerprint(*purpose, keying, use.ids) == use.hash) return step;
     }
   }

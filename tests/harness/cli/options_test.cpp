@@ -53,6 +53,25 @@ TEST(CommandLine, ReadsTheOtherCommands) {
   EXPECT_EQ(std::get<SchemaOptions>(*parse({"schema", "results"}).command).of, "results");
 }
 
+TEST(CommandLine, ReadsTheRulesOfACompare) {
+  const auto bits = std::get<CompareCommandOptions>(*parse({"compare", "a", "b"}).command);
+  EXPECT_EQ(bits.rule, "bits");
+  EXPECT_FALSE(bits.margin || bits.alpha || bits.target || bits.across);
+  const auto tost = std::get<CompareCommandOptions>(
+      *parse({"compare", "--rule", "tost", "o:8x3 global", "o:8x3 local", "--metric", "accuracy_6",
+              "--margin", "0.02", "--alpha", "0.01", "--across"})
+           .command);
+  EXPECT_EQ(tost.rule, "tost");
+  EXPECT_EQ(tost.run_a, "o:8x3 global");
+  EXPECT_EQ(tost.metric, "accuracy_6");
+  EXPECT_EQ(tost.margin, 0.02);
+  EXPECT_EQ(tost.alpha, 0.01);
+  EXPECT_TRUE(tost.across);
+  EXPECT_EQ(
+      std::get<ReportOptions>(*parse({"report", "o", "--format", "mllog", "--target", "0.4"}).command).target,
+      0.4);
+}
+
 TEST(CommandLine, EndsWithTwoForWhatItCannotRead) {
   for (const std::vector<const char*>& words :
        std::vector<std::vector<const char*>>{{},

@@ -3,13 +3,16 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/support/program.h"
 
 namespace lockstep {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -119,9 +122,10 @@ TEST_F(LockstepProgram, EndsWithSixWhereNothingIsSelected) {
 
 TEST_F(LockstepProgram, RefusesWhatIsNoCommand) {
   expect_usage_error({}, "no command; known are run, plan");
-  expect_usage_error({"rum", "tiny.yaml"},
-                     "unknown command 'rum'; known are run, plan, compare, report, list, doctor, explain, schema; "
-                     "did you mean run?");
+  expect_usage_error(
+      {"rum", "tiny.yaml"},
+      "unknown command 'rum'; known are run, plan, compare, report, list, doctor, explain, schema; "
+      "did you mean run?");
   expect_usage_error({"list", "mutant"}, "did you mean mutants?");
   expect_usage_error({"report", "."}, "results.json");
   expect_usage_error({"compare", "a", "b"}, "a");
@@ -186,6 +190,131 @@ TEST_F(LockstepProgram, LeavesWhatIsFinishedOnCtrlCAndResumes) {
   const ProgramEnd fresh = run({"run", "tiny.yaml", "--jobs", "1", "--fresh"});
   EXPECT_THAT(fresh.err, HasSubstr("finished  3x2"));
   EXPECT_THAT(fresh.err, HasSubstr(" 0 reused"));
+}
+
+/// Ids that a run's standard error says so of: "finished  ID  1.2 s".
+std::vector<std::string> ids_after(const std::string& err, const std::string& word) {
+  std::vector<std::string> ids;
+  std::istringstream lines(err);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string first, id;
+    if (words >> first >> id && first == word) ids.push_back(id);
+  }
+  return ids;
+}
+
+TEST_F(LockstepProgram, GoesOnWhereItWasKilled) {
+  const auto program = start({"run", "tiny.yaml", "--jobs", "1"}, "2:wait");
+  ASSERT_TRUE(program->wait_for("started   3x2"));
+  program->send(SIGKILL);
+  const ProgramEnd end = program->end();
+  EXPECT_EQ(end.signal, SIGKILL);
+  const std::vector<std::string> finished = ids_after(end.err, "finished");
+  const ProgramEnd resumed = run({"run", "tiny.yaml", "--jobs", "1"});
+  EXPECT_THAT(resumed.err, HasSubstr(std::to_string(finished.size()) + " reused"));
+  EXPECT_THAT(ids_after(resumed.err, "started"), testing::SizeIs(3 - finished.size()));
+  for (const std::string& id : finished) EXPECT_THAT(ids_after(resumed.err, "started"), Not(Contains(id)));
+}
+
+TEST_F(LockstepProgram, KeepsWhatIsFinishedWhenTheDiskIsFull) {
+  // Only the run of three ranks has a rank 2.
+  const ProgramEnd end = run({"run", "tiny.yaml", "--jobs", "1"}, "2:full");
+  EXPECT_EQ(end.code, 7) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("free some space and run again to resume"));
+  const std::vector<std::string> finished = ids_after(end.err, "finished");
+  const ProgramEnd resumed = run({"run", "tiny.yaml", "--jobs", "1"});
+  EXPECT_THAT(resumed.err, HasSubstr(std::to_string(finished.size()) + " reused"));
+  for (const std::string& id : finished) EXPECT_THAT(ids_after(resumed.err, "started"), Not(Contains(id)));
+}
+
+TEST_F(LockstepProgram, SaysWhichReportHadNoRoomAndWritesItLater) {
+  // Files of at most 16 KB, as on a disk that is all but full: runs fit, the report does not.
+  Program small({"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 32; exec \"$0\" run tiny.yaml",
+                 LOCKSTEP_BINARY_DIR "/bin/lockstep"},
+                folder_.path(),
+                {{"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"}, {"FAKE_RANKS", ""}});
+  const ProgramEnd end = small.end();
+  EXPECT_EQ(end.code, 7) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("out/tiny/report.html"));
+  EXPECT_FALSE(exists("out/tiny/report.html")) << "whole or not at all";
+  const ProgramEnd resumed = run({"run", "tiny.yaml"});
+  EXPECT_THAT(resumed.err, HasSubstr(" 0 to do, 3 reused"));
+  EXPECT_TRUE(exists("out/tiny/report.html"));
+}
+
+class JudgedProgram : public LockstepProgram {
+ protected:
+  JudgedProgram() { run({"run", "tiny.yaml"}); }
+  bool stands(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words{"run", "tiny.yaml"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramEnd end = run(words);
+    out_ = end.out;
+    return end.err.find("nothing has changed since these results were judged") != std::string::npos;
+  }
+  std::string a_result() const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "out/tiny/runs")) {
+      if (entry.path().filename() == "rank-0.result.json") return entry.path().string();
+    }
+    return {};
+  }
+  std::string out_;
+};
+
+TEST_F(JudgedProgram, JudgesNothingTwice) {
+  const std::string report = read_text(folder_ / "out/tiny/report.html");
+  EXPECT_TRUE(stands());
+  EXPECT_EQ(read_text(folder_ / "out/tiny/report.html"), report);
+  EXPECT_THAT(out_, HasSubstr("report: out/tiny/report.html"));
+  EXPECT_TRUE(stands({"--json"}));
+  EXPECT_EQ(out_, read_text(folder_ / "out/tiny/results.json"));
+}
+
+TEST_F(JudgedProgram, NoticesReportsThatWereTouched) {
+  write_text(folder_ / "out/tiny/report.html", "");
+  EXPECT_FALSE(stands()) << "and from here on the reports say that all runs were reused";
+  for (const std::string name : {"results.json", "report.html", "summary.md", "junit.xml"}) {
+    const std::string path = folder_ / ("out/tiny/" + name), before = read_text(path);
+    write_text(path, before + " ");
+    EXPECT_FALSE(stands()) << name;
+    EXPECT_TRUE(read_text(path) == before) << name << " is written again";
+    std::filesystem::remove(path);
+    EXPECT_FALSE(stands()) << name;
+    EXPECT_TRUE(stands()) << name;
+  }
+}
+
+TEST_F(JudgedProgram, NoticesEvidenceThatWasTouched) {
+  const std::string path = a_result(), before = read_text(path);
+  std::string other = before;
+  other[other.find("\"rank\"")] = '\'';  // of the same size, and no JSON
+  write_text(path, other);
+  EXPECT_FALSE(stands());
+  write_text(path, before);
+  EXPECT_FALSE(stands());
+  EXPECT_TRUE(stands());
+  write_text(path.substr(0, path.rfind('/')) + "/rank-0.trace", "not there when it was judged");
+  EXPECT_FALSE(stands());
+  std::filesystem::remove(path);
+  EXPECT_THAT(run({"plan", "tiny.yaml"}).out, HasSubstr("its rank-0.result.json is gone"));
+}
+
+TEST_F(JudgedProgram, NoticesAnotherQuestion) {
+  change_matrix("timeout_s: 0.2", "timeout_s: 0.2\nexpect: [{when: {}, verdict: failed}]");
+  EXPECT_FALSE(stands());
+  EXPECT_TRUE(stands());
+  EXPECT_FALSE(stands({"--only", "layout==3x2"}));
+}
+
+TEST_F(JudgedProgram, NoticesAnotherProgram) {
+  std::filesystem::copy_file(LOCKSTEP_BINARY_DIR "/bin/fake_rank", folder_ / "fake_rank");
+  { std::ofstream(folder_ / "fake_rank", std::ios::app) << "another build"; }
+  const ProgramEnd end = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", "tiny.yaml"}, folder_.path(),
+                                 {{"LOCKSTEP_RANK", folder_ / "fake_rank"}, {"FAKE_RANKS", ""}})
+                             .end();
+  EXPECT_THAT(end.err, HasSubstr(" 0 reused"));
+  EXPECT_THAT(end.err, Not(HasSubstr("nothing has changed")));
 }
 
 TEST_F(LockstepProgram, EndsWithSevenWhereNoRankCanBeStarted) {

@@ -77,6 +77,38 @@ TEST_F(ProgressTest, RepaintsAtMostTenTimesASecond) {
   EXPECT_THAT(painted, Not(HasSubstr("\n")));
 }
 
+TEST_F(ProgressTest, RepaintsATableInPlace) {
+  console_.err_terminal = true;
+  console_.err_width = 80;
+  console_.err_height = 24;
+  Progress progress(plan_, console_, [this] { return now_; }, 2);
+  progress.on_event({RunEvent::Kind::started, "a"});
+  EXPECT_THAT(err_.str(), HasSubstr("RUN"));
+  EXPECT_THAT(err_.str(), HasSubstr("\x1b[K\n  cell 0/2\x1b[K\n"));
+  err_.str("");
+  now_ += 0.05;
+  progress.on_event({RunEvent::Kind::progress, "a", 10, 100});
+  EXPECT_EQ(err_.str(), "") << "not yet";
+  now_ += 0.1;
+  progress.on_event({RunEvent::Kind::progress, "a", 50, 100});
+  EXPECT_EQ(err_.str().substr(0, 5), "\r\x1b[3A") << "up to the first of four lines";
+  EXPECT_THAT(err_.str(), HasSubstr("  50/100  "));
+  err_.str("");
+  now_ += 1;
+  progress.on_event({RunEvent::Kind::finished, "a", 100, 100, 1.5});
+  EXPECT_THAT(err_.str(), testing::EndsWith("\x1b[K\x1b[J"))
+      << "nothing goes: the bar alone, and nothing below";
+}
+
+TEST_F(ProgressTest, ForecastsWhatIsLeftAtTheMeasuredPace) {
+  Progress progress(plan_, console_, [this] { return now_; }, 1);
+  console_.err_terminal = true;
+  progress.on_event({RunEvent::Kind::started, "a"});
+  now_ += 4;
+  progress.on_event({RunEvent::Kind::finished, "a", 100, 100, 4});
+  EXPECT_DOUBLE_EQ(progress.state().left_s, 12) << "four times as long as estimated";
+}
+
 TEST_F(ProgressTest, TakesTheBarAwayForLinesThatStay) {
   console_.err_terminal = true;
   Progress progress(plan_, console_, [this] { return now_; });

@@ -1,5 +1,6 @@
 // Every cause planted in a toy run, caught at its place and named; and the run without it silent.
 
+#include <optional>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -26,8 +27,10 @@ using support::ToyStep;
 class Causes : public ::testing::Test {
  protected:
   /// `faults` act in the cell's free and forced run alike.
-  Mechanism judged(const RunConfig& config, const ToyFaults& faults, const std::string& name) {
-    const RunConfig reference = alone(config);
+  Mechanism judged(const RunConfig& config, const ToyFaults& faults, const std::string& name,
+                   std::optional<Precision> of_reference = {}) {
+    RunConfig reference = alone(config);
+    reference.precision = of_reference.value_or(config.precision);
     const std::string base = folder_ / name;
     support::toy_run(base + "/reference", reference, false);
     support::toy_run(base + "/forced-reference", reference, true);
@@ -97,6 +100,24 @@ TEST_F(Causes, TheRankOfAFlippedBitIsNamed) {
   ASSERT_TRUE(result.cause.has_value());
   EXPECT_EQ(result.first_divergence->rank, 2);
   EXPECT_THAT(result.cause->evidence, ::testing::HasSubstr("bit 30 of rank 2"));
+}
+
+TEST_F(Causes, AnotherPrecisionIsNamedWhereItExplainsWhatIsSeen) {
+  int judged_faults = 0;
+  for (const Planted& planted : all_faults()) {
+    const std::string code(planted.code);
+    if (code != "candidates-in-low-precision" && code != "candidates-misordered") continue;
+    SCOPED_TRACE(planted.name);
+    RunConfig config = toy_config();
+    if (planted.config) planted.config(config);
+    config.precision = Precision::bfloat16;
+    const Mechanism result = judged(config, planted.faults, "precision-" + code, Precision::float32);
+    ASSERT_TRUE(result.cause.has_value());
+    EXPECT_EQ(result.cause->code, code == "candidates-misordered" ? code : "precision-differs")
+        << result.cause->evidence;
+    ++judged_faults;
+  }
+  EXPECT_GE(judged_faults, 2);
 }
 
 TEST_F(Causes, AnExactBandNeedsNoRepeats) {

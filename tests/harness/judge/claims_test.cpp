@@ -75,6 +75,60 @@ class Judged : public ::testing::Test {
   ClaimEvidence evidence_;
 };
 
+TEST_F(Judged, FirstDivergencesAreWhatTheyAreSaidToBe) {
+  Divergence& first = *global_.mechanism->first_divergence;
+  first.step = 20;
+  first.rank = 5;
+  first.where = "energy_head.key.weight";
+  global_.mechanism->cause = Cause{"not-finite", 1, "", ""};
+  Condition condition{Kind::first, "8x3 global", "", "", "", {}, 0, 0, 0, {}};
+  condition.step = 20;
+  condition.rank = 5;
+  condition.cause = "not-finite";
+  EXPECT_EQ(judge(condition).state, kHolds);
+  EXPECT_EQ(judge(condition).figures, "step 20, rank 5, energy_head.key.weight, not-finite");
+  condition.step = 19;
+  EXPECT_EQ(judge(condition).state, kFalse);
+  condition = {Kind::first, "8x3 local", "", "", "", {}, 0, 0, 0, {}};
+  EXPECT_EQ(judge(condition).state, kFalse);
+  EXPECT_EQ(judge(condition).figures, "nothing was found");
+}
+
+TEST_F(Judged, CertificatesHoldFromSoManyStepsOn) {
+  global_.certification.wanted = true;
+  global_.certification.steps = 20;
+  Condition condition{Kind::certified, "8x3 global", "", "", "", {}, 0, 0, 0, {}};
+  condition.step = 20;
+  EXPECT_EQ(judge(condition).state, kHolds);
+  condition.step = 21;
+  EXPECT_EQ(judge(condition).state, kFalse);
+  global_.certification.divergence.emplace();
+  condition.step = 20;
+  EXPECT_EQ(judge(condition).state, kFalse);
+  condition.cell = "8x3 local";
+  EXPECT_EQ(judge(condition).state, kOpen);
+}
+
+TEST_F(Judged, TimingsOfCrowdedCoresDecideNothing) {
+  Condition condition{Kind::timing, "2x24", "", "speed_up", "", {}, 1.8, 2.0, 0, {}};
+  EXPECT_EQ(judge(condition).state, kOpen);
+  Timing timing;
+  timing.cores = 2;
+  timing.rows.resize(2);
+  timing.rows[0].layout = {2, 24};
+  timing.rows[0].speed_up = 1.9;
+  timing.rows[1].layout = {8, 24};
+  timing.rows[1].speed_up = 1.9;
+  timing.rows[1].crowded = true;
+  evidence_.timing = &timing;
+  EXPECT_EQ(judge(condition).state, kHolds);
+  timing.rows[0].speed_up = 1.2;
+  EXPECT_EQ(judge(condition).state, kFalse);
+  condition.cell = "8x24";
+  EXPECT_EQ(judge(condition).state, kOpen);
+  EXPECT_THAT(judge(condition).figures, HasSubstr("share cores"));
+}
+
 TEST_F(Judged, OutcomesAreTheMatrixsTest) {
   EXPECT_EQ(outcome("8x3 local", {"worse"}), kHolds);
   EXPECT_EQ(outcome("8x3 local", {"better"}), kFalse);

@@ -290,5 +290,26 @@ TEST(CompareRuns, AnObservationThatOnlyOneRunMadeIsNoDifference) {
   EXPECT_EQ(compare_runs({folder / "a", folder / "b", {}, {}}).verdict, VerdictKind::identical);
 }
 
+TEST(CompareRuns, CandidatesThatOneTraceLevelKeepsAreNoDifferenceAndEnergiesAre) {
+  support::TempFolder folder;
+  const std::vector<int64_t> ids{3, 1, 2}, shape{3}, energies_shape{1, 3};
+  for (const std::string name : {"a", "b", "c"}) {
+    const bool more = name != "a";
+    std::filesystem::create_directories(folder / name);
+    TraceWriter writer(folder / (name + "/rank-0.trace"),
+                       {"h", 0, 1, "energy", more ? TraceLevel::stats : TraceLevel::hash, "emulated"});
+    const std::vector<float> energies{1, 2, name == "c" ? 4.0F : 3.0F};
+    writer.begin_step(0);
+    if (more) writer.tensor(Phase::energies, "columns", {ids.data(), DType::int64, shape, {}}, Sharing::own);
+    writer.tensor(Phase::energies, "energies", {energies.data(), DType::float32, energies_shape, {}},
+                  Sharing::own);
+    writer.finish();
+  }
+  EXPECT_EQ(compare_runs({folder / "a", folder / "b", {}, {}}).verdict, VerdictKind::identical);
+  const Mechanism other = compare_runs({folder / "a", folder / "c", {}, {}});
+  EXPECT_EQ(other.verdict, VerdictKind::divergent);
+  EXPECT_EQ(other.first_divergence->where, "energies");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -53,7 +53,13 @@ TEST_F(Outcomes, ASmallDifferenceIsEquivalent) {
   EXPECT_NEAR(o.primary.interval.high - o.primary.mean, 2.262157162798205 * 0.008 / std::sqrt(10.0), 1e-9);
   EXPECT_NEAR(o.equivalence.high - o.primary.mean, 1.8331129326562374 * 0.008 / std::sqrt(10.0), 1e-9);
   EXPECT_DOUBLE_EQ(o.equivalence.level, 0.9);
-  EXPECT_NEAR(o.power, equivalence_power({10, o.primary.sd, 0.03, 0.05, 0}), 1e-12);
+  EXPECT_NEAR(o.power, equivalence_power({10, o.sd_upper, 0.03, 0.05, 0}), 1e-12);
+  EXPECT_NEAR(o.power_half, equivalence_power({10, o.sd_upper, 0.03, 0.05, 0.015}), 1e-12);
+  EXPECT_GT(o.sd_upper, 1.29 * o.primary.sd);
+  EXPECT_LT(o.p_equivalent, 1e-5);
+  EXPECT_NEAR(o.p_different, 0.7017, 1e-3);  // 2 * (1 - T_9(0.001 / (0.008 / sqrt(10))))
+  EXPECT_EQ(o.estimates.size(), 3u);
+  EXPECT_TRUE(o.notes.empty());
   EXPECT_GT(o.power, 0.99);
   EXPECT_EQ(o.seeds_needed, 0);
   EXPECT_EQ(o.sentence,
@@ -94,6 +100,13 @@ TEST_F(Outcomes, OneSizeOfAFamilyIsNamedByItsSize) {
   EXPECT_THAT(judge().sentence, HasSubstr("although its 3-way and 256-way raw cross-entropy read better."));
 }
 
+TEST_F(Outcomes, AnAreaIsNotNamedBesideTheEndOfItsCurve) {
+  plant("accuracy_24", -0.094, 0.02);
+  plant("cross_entropy_24", -0.1, 0.02);
+  plant("auc_cross_entropy_24", -0.1, 0.02);
+  EXPECT_THAT(judge().sentence, HasSubstr("although its raw cross-entropy reads better."));
+}
+
 TEST_F(Outcomes, ABetterCellSaysSo) {
   plant("accuracy_24", 0.1, 0.02);
   plant("train_loss", 0.1, 0.01);
@@ -112,17 +125,41 @@ TEST_F(Outcomes, TooMuchScatterIsInconclusiveAndSaysHowManySeedsWouldDecide) {
   plant("accuracy_24", 0.005, 0.06);
   const Outcome o = judge();
   EXPECT_EQ(o.verdict, VerdictKind::inconclusive);
-  EXPECT_EQ(o.seeds_needed, seeds_needed({2, o.primary.sd, 0.03, 0.05, 0}));
+  EXPECT_EQ(o.seeds_needed, seeds_needed({2, o.sd_upper, 0.03, 0.05, 0}));
+  EXPECT_EQ(o.seeds_needed_half, seeds_needed({2, o.sd_upper, 0.03, 0.05, 0.015}));
   EXPECT_THAT(o.sentence, HasSubstr("8x3 local is undecided: accuracy_24 differs by +0.005 ("));
-  EXPECT_THAT(o.sentence, HasSubstr("about " + std::to_string(o.seeds_needed) + " seeds would decide."));
+  EXPECT_THAT(o.sentence, HasSubstr("; " + std::to_string(o.seeds_needed) +
+                                    " seeds would decide this if the true difference is 0, " +
+                                    std::to_string(o.seeds_needed_half) + " if it is half the margin."));
+}
+
+TEST_F(Outcomes, WhatADesignCanShowDoesNotFollowTheDifferenceThatWasMeasured) {
+  plant("accuracy_24", 0.005, 0.06);
+  const Outcome small = judge();
+  plant("accuracy_24", 0.025, 0.06);
+  const Outcome large = judge();
+  EXPECT_EQ(large.verdict, VerdictKind::inconclusive);
+  EXPECT_NEAR(small.power, large.power, 1e-9);
+  EXPECT_NEAR(small.power_half, large.power_half, 1e-9);
+  EXPECT_EQ(small.seeds_needed, large.seeds_needed);
+  EXPECT_EQ(small.seeds_needed_half, large.seeds_needed_half);
 }
 
 TEST_F(Outcomes, SeedsThatDidNotDecideAreNotNamedAsThoseThatWould) {
-  plant("accuracy_24", 0.028, 0.01);  // 3 seeds would do if the difference were 0
-  const Outcome o = judge();
-  EXPECT_EQ(o.verdict, VerdictKind::inconclusive);
-  EXPECT_GT(o.seeds_needed, 10);
-  EXPECT_EQ(o.seeds_needed, seeds_needed({2, o.primary.sd, 0.03, 0.05, o.primary.mean}));
+  plant("accuracy_24", 0.028, 0.01);
+  const Outcome near = judge();
+  EXPECT_EQ(near.verdict, VerdictKind::inconclusive);
+  EXPECT_LE(near.seeds_needed_half, 10);
+  EXPECT_THAT(near.sentence,
+              HasSubstr("the true difference may lie near the margin or beyond it, where no number of "
+                        "seeds is sure to decide."));
+  plant("accuracy_24", 0.028, 0.02);
+  const Outcome wider = judge();
+  EXPECT_LE(wider.seeds_needed, 10);
+  EXPECT_GT(wider.seeds_needed_half, 10);
+  EXPECT_THAT(wider.sentence,
+              HasSubstr("near the margin or beyond it: " + std::to_string(wider.seeds_needed_half) +
+                        " would decide this if it is half the margin."));
 }
 
 TEST_F(Outcomes, OneSeedIsInconclusiveWithoutInterval) {
@@ -144,6 +181,9 @@ TEST_F(Outcomes, NoSpreadIsDecidedByTheMean) {
   cell_ = reference_;
   EXPECT_EQ(judge().verdict, VerdictKind::equivalent);
   EXPECT_EQ(judge().power, 1.0);
+  EXPECT_EQ(judge().sd_upper, 0.0);
+  EXPECT_EQ(judge().p_equivalent, 0.0);
+  EXPECT_EQ(judge().p_different, 1.0);
 }
 
 TEST_F(Outcomes, DifferencesArePairedBySeed) {
@@ -165,17 +205,26 @@ TEST_F(Outcomes, UnpairedSeedsAreRefusedByName) {
   EXPECT_THAT(what, HasSubstr("7 (8x3 local alone), 3 (1x24 global alone)"));
 }
 
-TEST_F(Outcomes, NaNAndInfinityAreRefusedByArmSeedAndMetric) {
+TEST_F(Outcomes, NaNAndInfinityInThePrimaryMetricAreRefusedByArmAndSeed) {
   for (double bad : {kNaN, std::numeric_limits<double>::infinity()}) {
-    for (const std::string metric : {"accuracy_24", "train_loss"}) {
-      plant("accuracy_24", 0.0, 0.01);
-      plant("train_loss", 0.0, 0.01);
-      reference_[6][metric] = bad;
-      const auto [kind, what] = error();
-      EXPECT_EQ(kind, "nonfinite");
-      EXPECT_THAT(what, HasSubstr("1x24 global, seed 6: " + metric + " is "));
-    }
+    plant("accuracy_24", 0.0, 0.01);
+    reference_[6]["accuracy_24"] = bad;
+    const auto [kind, what] = error();
+    EXPECT_EQ(kind, "nonfinite");
+    EXPECT_THAT(what, HasSubstr("1x24 global, seed 6: accuracy_24 is "));
   }
+}
+
+TEST_F(Outcomes, NaNInAnotherMetricIsNamedAndNotCompared) {
+  plant("accuracy_24", 0.0, 0.01);
+  plant("train_loss", 0.0, 0.01);
+  plant("temperature", 0.0, 0.01);
+  cell_[3]["train_loss"] = kNaN;
+  const Outcome o = judge();
+  EXPECT_EQ(o.verdict, VerdictKind::equivalent);
+  EXPECT_THAT(o.notes, ElementsAre("8x3 local, seed 3: train_loss is nan"));
+  ASSERT_EQ(o.others.size(), 1u);
+  EXPECT_EQ(o.others[0].metric, "temperature");
 }
 
 TEST_F(Outcomes, AMissingMetricIsRefused) {
@@ -199,6 +248,18 @@ TEST(MetricNames, KnowTheirDirection) {
     EXPECT_EQ(higher_is_better(name), false) << name;
   }
   EXPECT_FALSE(higher_is_better("temperature"));
+  EXPECT_EQ(higher_is_better("auc_accuracy_24"), true);
+  EXPECT_EQ(higher_is_better("auc_cross_entropy_24"), false);
+  EXPECT_FALSE(higher_is_better("auc_temperature"));
+}
+
+TEST(MetricNames, KnowWhichCurvesHaveAnArea) {
+  EXPECT_TRUE(has_area("accuracy_24"));
+  EXPECT_TRUE(has_area("cross_entropy_24"));
+  for (const char* name :
+       {"cross_entropy_24_fitted", "accuracy_24_permuted_context", "loss", "auc_accuracy_24"}) {
+    EXPECT_FALSE(has_area(name)) << name;
+  }
 }
 
 TEST(MetricNames, ReadAsWords) {
@@ -207,6 +268,9 @@ TEST(MetricNames, ReadAsWords) {
   EXPECT_EQ(metric_label("cross_entropy_24_fitted"), "temperature-fitted cross-entropy (24-way)");
   EXPECT_EQ(metric_label("train_loss_over_log_n"), "training loss / log N");
   EXPECT_EQ(metric_label("accuracy_of_all"), "accuracy_of_all");
+  EXPECT_EQ(metric_label("auc_accuracy_24"), "area under the accuracy curve (24-way)");
+  EXPECT_EQ(metric_label("auc_cross_entropy_24"), "area under the raw cross-entropy curve (24-way)");
+  EXPECT_EQ(metric_label("auc_temperature"), "auc_temperature");
 }
 
 TEST(FormatDifference, ShowsTwoDigitsOfTheMargin) {

@@ -127,7 +127,33 @@ TEST_F(Evidence, NaNInALossNamesRankAndFirstStep) {
   EXPECT_EQ(failure.kind, "nonfinite");
   EXPECT_EQ(failure.rank, 2);
   EXPECT_EQ(failure.step, 2);
-  EXPECT_EQ(failure.message, "loss_over_log_n is nan on rank 2 at step 2");
+  EXPECT_EQ(failure.message, "loss_over_log_n is nan on rank 2 at step 2, seed 0");
+}
+
+TEST_F(Evidence, NaNInThePrimaryMetricOrItsCurveFailsTheRun) {
+  result(0).metrics["accuracy_24"] = kNaN;
+  EXPECT_EQ(gather().failure->message, "accuracy_24 is nan at the end of the run, seed 0");
+  result(0).metrics["accuracy_24"] = 0.5;
+  result(0).curves["accuracy_24"] = {{2, 4}, {kNaN, 0.5}};
+  EXPECT_EQ(gather().failure->message, "accuracy_24 is nan on rank 0 at step 2, seed 0");
+}
+
+TEST_F(Evidence, NaNInAnotherMetricIsHandedOn) {
+  result(0).metrics["cross_entropy_24"] = kNaN;
+  result(0).curves["cross_entropy_24"] = {{2, 4}, {1.0, kNaN}};
+  const RunEvidence evidence = gather();
+  EXPECT_FALSE(evidence.failure);
+  EXPECT_TRUE(std::isnan(evidence.metrics.at("cross_entropy_24")));
+  EXPECT_TRUE(std::isnan(evidence.metrics.at("auc_cross_entropy_24")));
+}
+
+TEST_F(Evidence, AreasAreTakenUnderCurvesOfAtLeastTwoPoints) {
+  result(0).curves["accuracy_24"] = {{1, 2, 4}, {0.0, 0.5, 0.5}};
+  result(0).curves["accuracy_3"] = {{4}, {0.5}};
+  const RunEvidence evidence = gather();
+  EXPECT_DOUBLE_EQ(evidence.metrics.at("auc_accuracy_24"), (0.25 + 1.0) / 3.0);
+  EXPECT_FALSE(evidence.metrics.contains("auc_accuracy_3"));
+  EXPECT_FALSE(evidence.metrics.contains("auc_loss_over_log_n"));
 }
 
 TEST_F(Evidence, CurvesOfUnequalStepsAreNotAveraged) {

@@ -224,5 +224,62 @@ TEST(SeedsNeeded, StopsAtTheCap) {
   EXPECT_EQ(seeds_needed({2, 0.0, 0.03, 0.05, 0}), 2);
 }
 
+TEST(SdUpperBound, AgreesWithChiSquare) {
+  // scipy 1.17: sqrt((n - 1) / stats.chi2.ppf(0.2, n - 1))
+  EXPECT_NEAR(sd_upper_bound({10, 0.0, 1.0}), 1.2933854444729525, 1e-9);
+  EXPECT_NEAR(sd_upper_bound({2, 0.0, 2.0}), 2 * 3.9471538755427455, 1e-8);
+  EXPECT_EQ(sd_upper_bound({10, 0.5, 0.0}), 0.0);
+  EXPECT_TRUE(std::isinf(sd_upper_bound({1, 0.5, 0.0})));
+}
+
+TEST(SdUpperBound, HoldsAsOftenAsItsLevel) {
+  std::mt19937_64 generator(11);
+  std::normal_distribution<double> normal;
+  Proportion holds;
+  std::vector<double> sample(5);
+  for (holds.trials = 0; holds.trials < 20'000; ++holds.trials) {
+    for (double& value : sample) value = normal(generator);
+    holds.hits += sd_upper_bound(summarize_differences(sample)) >= 1.0 ? 1 : 0;
+  }
+  const Interval bounds = clopper_pearson(holds);
+  EXPECT_LE(bounds.low, kSdLevel);
+  EXPECT_GE(bounds.high, kSdLevel);
+}
+
+TEST(PValues, AgreeWithSciPy) {
+  // scipy 1.17: stats.ttest_1samp(x, -0.03, alternative='greater'), (x, 0.03, alternative='less'), (x, 0).
+  const PValues p = p_values_of(summarize_differences(std::vector{0.012, -0.004, 0.021, 0.008, -0.011, 0.003,
+                                                                  0.017, -0.002, 0.009, 0.005}),
+                                0.03);
+  EXPECT_NEAR(p.equivalent, 1.300644957398893e-05, 1e-12);
+  EXPECT_NEAR(p.different, 0.09296731786222344, 1e-10);
+}
+
+TEST(PValues, DecideAsTheIntervalsDo) {
+  for (double mean : {0.0, 0.02, 0.0255, 0.03, -0.024}) {
+    const PairedSummary s{10, mean, 0.01};
+    const bool equivalent = decide_outcome(s, {"accuracy_24", 0.03, 0.05}) == VerdictKind::equivalent;
+    EXPECT_EQ(p_values_of(s, 0.03).equivalent < 0.05, equivalent) << mean;
+  }
+}
+
+TEST(PValues, WithoutSpreadTheMeanDecides) {
+  EXPECT_EQ(p_values_of({3, 0.0, 0.0}, 0.03).different, 1.0);
+  EXPECT_EQ(p_values_of({3, 0.01, 0.0}, 0.03).different, 0.0);
+  EXPECT_EQ(p_values_of({3, 0.01, 0.0}, 0.03).equivalent, 0.0);
+  EXPECT_EQ(p_values_of({3, 0.03, 0.0}, 0.03).equivalent, 1.0);
+  EXPECT_EQ(p_values_of({1, 0.01, 0.0}, 0.03).equivalent, 1.0);
+  EXPECT_EQ(p_values_of({1, 0.01, 0.0}, 0.03).different, 1.0);
+}
+
+TEST(Holm, AgreesWithR) {
+  // R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
+  EXPECT_THAT(holm_adjusted(std::vector{0.01, 0.04, 0.03, 0.005}),
+              testing::ElementsAre(testing::DoubleEq(0.03), testing::DoubleEq(0.06), testing::DoubleEq(0.06),
+                                   testing::DoubleEq(0.02)));
+  EXPECT_THAT(holm_adjusted(std::vector{0.7, 0.6}), testing::ElementsAre(1.0, 1.0));
+  EXPECT_THAT(holm_adjusted({}), testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,8 +1,10 @@
 #include "harness/launch/failure.h"
 
 #include <gmock/gmock.h>
+#include <sys/mount.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "harness/launch/run_folder.h"
 #include "harness/trace/rank_result.h"
@@ -140,6 +142,27 @@ TEST(OnlyLostItsPeers, TellsConsequencesFromCauses) {
   EXPECT_TRUE(only_lost_its_peers("Timed out waiting 60000ms for send operation to complete"));
   EXPECT_FALSE(only_lost_its_peers("loss is not finite at step 17"));
   EXPECT_FALSE(only_lost_its_peers(""));
+}
+
+/// A file system of 128 KB, gone when the test ends.
+class SmallDisk : public testing::Test {
+ protected:
+  SmallDisk() { there_ = ::mount("none", folder_.path().c_str(), "tmpfs", 0, "size=128k") == 0; }
+  ~SmallDisk() override {
+    if (there_) ::umount2(folder_.path().c_str(), MNT_DETACH);
+  }
+  const TemporaryFolder folder_;
+  bool there_ = false;
+};
+
+TEST_F(SmallDisk, IsFullWhenNothingFitsAnyMore) {
+  if (!there_) GTEST_SKIP() << "mounting a small file system takes root";
+  EXPECT_FALSE(disk_is_full(folder_.path()));
+  write_text(folder_ / "filler", std::string(1 << 20, 'x'));
+  EXPECT_TRUE(disk_is_full(folder_.path()));
+  std::filesystem::remove(folder_ / "filler");
+  EXPECT_FALSE(disk_is_full(folder_.path()));
+  EXPECT_FALSE(disk_is_full("/nowhere")) << "what cannot be asked is not blamed";
 }
 
 }  // namespace

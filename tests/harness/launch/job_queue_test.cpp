@@ -70,6 +70,22 @@ TEST(JobQueue, GivesAllSlotsToAJobThatWantsMore) {
   EXPECT_FALSE(queue.next());
 }
 
+TEST(JobQueue, RunsAnExclusiveJobAlone) {
+  JobQueue queue({{"alone", {}, 5, 1, true}, {"long", {}, 9, 1}, {"short", {}, 1, 1}}, 4);
+  std::vector<std::size_t> going;
+  while (!queue.done()) {
+    while (const auto job = queue.next()) going.push_back(*job);
+    for (const std::size_t job : going) {
+      if (queue.job(job).exclusive) {
+        EXPECT_EQ(queue.running(), 1);
+      }
+    }
+    EXPECT_FALSE(going.empty());
+    queue.finished(going.back());
+    going.pop_back();
+  }
+}
+
 TEST(JobQueue, GivesUpWhatNeededAFailedJobAndNothingElse) {
   JobQueue queue({{"a", {}, 9, 1}, {"b", {"a"}, 1, 1}, {"c", {"b"}, 1, 1}, {"d", {}, 1, 1}}, 1);
   const auto a = queue.next();

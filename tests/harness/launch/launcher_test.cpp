@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -115,6 +116,20 @@ TEST_F(Launcher, RunsEightRanksAtOnceOnFewerSlots) {
   plan_.runs = {a_run("a", 8, RankKind::real)};
   EXPECT_EQ(launch_all().finished, 1);
   expect_no_orphan("a", 8);
+}
+
+TEST_F(Launcher, RunsAnExclusiveRunAlone) {
+  for (const std::string id : {"a", "b", "c", "d"}) plan_.runs.push_back(a_run(id, 1, RankKind::emulated));
+  plan_.runs[1].exclusive = true;
+  EXPECT_EQ(launch_all().finished, 4);
+  std::vector<std::string> going;
+  for (const auto& [kind, run] : events_) {
+    if (kind == RunEvent::Kind::started) going.push_back(run);
+    if (std::ranges::count(going, "b") > 0) {
+      EXPECT_THAT(going, ElementsAre("b"));
+    }
+    if (kind == RunEvent::Kind::finished) std::erase(going, run);
+  }
 }
 
 TEST_F(Launcher, StartsNoParentWhereEverythingIsReused) {

@@ -18,12 +18,14 @@ TEST(Protocol, KeepsCommands) {
   start.world_size = 8;
   start.processes = 8;
   start.command_started = 12.25;
+  start.executed = true;
   const std::string line = to_line(start);
   EXPECT_EQ(line.find('\n'), line.size() - 1);
   const ParentCommand read = command_from_line(line);
   EXPECT_EQ(read.run, start.run);
   EXPECT_EQ(read.dir, start.dir);
   EXPECT_EQ(read.processes, 8);
+  EXPECT_TRUE(read.executed);
   EXPECT_EQ(read.command_started, 12.25);
   ParentCommand kill;
   kill.op = ParentCommand::Op::kill;
@@ -51,7 +53,8 @@ TEST(Protocol, RefusesWhatItDoesNotKnow) {
   for (const char* line :
        {"", "no json", "[1]", "{}", R"({"op":"jump"})", R"({"op":"start","run":"a"})",
         R"({"op":"kill","run":3,"signal":9})", R"({"op":"kill","run":"a","signal":"9"})",
-        R"({"op":"start","run":"a","dir":"d","world":3,"processes":2,"command_started":0})"}) {
+        R"({"op":"start","run":"a","dir":"d","world":3,"processes":2,"executed":false,"command_started":0})",
+        R"({"op":"start","run":"a","dir":"d","world":2,"processes":2,"executed":1,"command_started":0})"}) {
     EXPECT_THROW(command_from_line(line), std::runtime_error) << line;
   }
   for (const char* line :

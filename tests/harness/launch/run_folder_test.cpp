@@ -36,6 +36,7 @@ TEST(RunFolder, StatesTheConfigAndWhereItRan) {
   EXPECT_EQ(facts.at("build"), "b");
   EXPECT_EQ(facts.at("libtorch"), "2.13.0");
   EXPECT_EQ(facts.at("threads_per_rank"), "1");
+  EXPECT_THAT(facts.at("bits_depend_on").get<std::string>(), testing::HasSubstr("threads_per_rank"));
   EXPECT_EQ(facts.at("env.OMP_SCHEDULE"), "static");
   EXPECT_FALSE(facts.at("started").get<std::string>().empty());
   for (const auto& [key, value] : facts.items()) EXPECT_TRUE(value.is_string()) << key;
@@ -63,6 +64,8 @@ TEST(RunFolder, SaysWhichFolderCannotBeMade) {
 
 TEST(RunFolder, KeepsTheHashesThatDecideReuse) {
   const TemporaryFolder folder;
+  write_text(folder / "rank-0.trace", "0123");
+  write_text(folder / "rank-0.log", "not judged");
   write_done(folder.path(), a_run(), {"b", "t", "i", "d"}, 1.5);
   const auto json = nlohmann::json::parse(read_text(folder / "done"));
   EXPECT_EQ(json.at("config_hash"), config_hash(RunConfig{}));
@@ -71,6 +74,7 @@ TEST(RunFolder, KeepsTheHashesThatDecideReuse) {
   EXPECT_EQ(json.at("isa"), "i");
   EXPECT_EQ(json.at("data"), "d");
   EXPECT_EQ(json.at("seconds"), 1.5);
+  EXPECT_EQ(json.at("files"), (nlohmann::json{{"rank-0.trace", 4}}));
 }
 
 TEST(LastLines, GivesTheEndAndNoControlCharacters) {

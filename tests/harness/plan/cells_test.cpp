@@ -66,6 +66,56 @@ TEST(Cells, ThatStandTwiceAreRefused) {
               ElementsAre("m.yaml:5:12: cell '8x3' stands twice in the matrix"));
 }
 
+TEST(Cells, MayHaveAReferenceOfTheirOwn) {
+  const Matrix matrix = parse(
+      "name: m\nsteps: 100\nallow_unequal_batch: true\nreference: {same_as: cell, layout: 1x24, lr_rule: "
+      "none}\n"
+      "question: mechanism\naxes: {layout: [8x3]}\n"
+      "include: [{lr_rule: sqrt, reference: {layout: 1x3, steps: 800}}, {reference: {layout: 1x3, steps: "
+      "800}}]\n");
+  EXPECT_THAT(names_of(matrix), ElementsAre("8x3", "8x3 lr_rule=sqrt against 1x3", "8x3 against 1x3"));
+  EXPECT_EQ(matrix.cells[0].reference.layout, (Layout{1, 24}));
+  EXPECT_EQ(matrix.cells[1].reference.layout, (Layout{1, 3}));
+  EXPECT_EQ(matrix.cells[1].reference.steps, 800);
+  EXPECT_EQ(matrix.cells[1].reference.lr_rule, LrRule::none);
+}
+
+TEST(Cells, OfUnequalBatchesSeeAsManySamples) {
+  const std::string head =
+      "name: m\nsteps: 100\nallow_unequal_batch: true\nquestion: mechanism\nlayout: 8x3\n";
+  EXPECT_THAT(problems_of(head + "reference: {layout: 1x3, steps: 800}\n"), IsEmpty());
+  EXPECT_THAT(problems_of(head + "reference: {layout: 1x3}\n"), IsEmpty());
+  EXPECT_THAT(
+      problems_of(head + "reference: {layout: 1x3, steps: 700}\n"),
+      ElementsAre(HasSubstr("100 steps of 24 rows are 2400 samples, the reference's 700 of 3 are 2100")));
+}
+
+TEST(Cells, OfAProductMayBeTheirOwnReferenceInAnOutcome) {
+  const std::string text =
+      "name: m\nreference: {same_as: cell, layout: 1x24, lr_scale: 1}\naxes: {layout: [1x24, 8x3]}\n"
+      "include: [{layout: 8x3, lr_scale: 0.125}]\n";
+  const Matrix matrix = parse(text + "seeds: 0..3\nquestion: outcome\npower_controls: [{lr_scale: 0.125}]\n");
+  EXPECT_TRUE(matrix.cells[0].anchor);
+  EXPECT_EQ(matrix.cells[0].reference_name, "1x24");
+  EXPECT_FALSE(matrix.cells[1].anchor);
+  EXPECT_THAT(problems_of(text + "question: mechanism\n"), ElementsAre(HasSubstr("is its own reference")));
+}
+
+TEST(Cells, OfNoiseAreTheFirstReferenceButForWhatTheyName) {
+  const std::string head =
+      "name: m\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\ninclude: [{lr_scale: 0.125}]\nseeds: 0..3\n"
+      "power_controls: [{lr_scale: 0.125}]\n";
+  const Matrix matrix = parse(head + "noise: [row_order, epsilon]\n");
+  EXPECT_THAT(names_of(matrix), ElementsAre("8x3", "8x3 lr_scale=0.125", "A/A 1x24 perturb=row_order",
+                                            "A/A 1x24 perturb=epsilon"));
+  EXPECT_TRUE(matrix.cells[2].noise);
+  EXPECT_TRUE(matrix.cells[2].expected.empty());
+  EXPECT_EQ(matrix.cells[2].config.layout, (Layout{1, 24}));
+  EXPECT_EQ(matrix.cells[2].config.perturb, Perturbation::row_order);
+  EXPECT_THAT(problems_of(head + "noise: [none]\n"),
+              ElementsAre(HasSubstr("an A/A pair differs in something")));
+}
+
 TEST(Cells, ExcludedByValueOrListAreLeftOut) {
   const Matrix matrix =
       parse(kHead +

@@ -146,5 +146,43 @@ TEST(Claims, GoWithTheCellsThatAreLeftOut) {
   EXPECT_EQ(matrix.claims.front().id, "A2");
 }
 
+TEST(Claims, MayLookIntoRuns) {
+  const Matrix matrix = parse(kMatrix +
+                              "  - id: B1\n"
+                              "    told: it is dealt rightly\n"
+                              "    conditions:\n"
+                              "      - {certified: 8x3 global, steps: 20}\n"
+                              "      - {samples: 8x3 global, are: [as_reference, each_once]}\n"
+                              "      - {draws: 8x3 global, are: apart}\n"
+                              "      - {first: 8x3 local, step: 5, rank: -1, cause: negatives-missing}\n"
+                              "      - {timing: speed_up, at: 2x24, within: [1.8, 2]}\n"
+                              "  - {id: B3, told: later, waiting_for: checkpoints, expect: waiting}\n");
+  ASSERT_THAT(matrix.claims, SizeIs(2));
+  const std::vector<Condition>& conditions = matrix.claims[0].conditions;
+  ASSERT_THAT(conditions, SizeIs(5));
+  EXPECT_EQ(conditions[0].step, 20);
+  EXPECT_THAT(conditions[1].is, ElementsAre("as_reference", "each_once"));
+  EXPECT_EQ(conditions[3].rank, -1);
+  EXPECT_EQ(conditions[3].cause, "negatives-missing");
+  EXPECT_EQ(conditions[4].metric, "speed_up");
+  EXPECT_EQ(conditions[4].cell, "2x24");
+  EXPECT_THAT(cells_of(matrix.claims[0]), ElementsAre("8x3 global", "8x3 local"));
+  EXPECT_EQ(matrix.claims[1].waiting_for, "checkpoints");
+}
+
+TEST(Claims, RefuseWhatTheyCannotLookInto) {
+  EXPECT_THAT(problems_of(claim("{certified: 1x24, steps: 5}")),
+              ElementsAre(HasSubstr("is a reference: it has no reference of its own")));
+  EXPECT_THAT(problems_of(claim("{certified: 8x3 global}")), ElementsAre(HasSubstr("certified needs steps")));
+  EXPECT_THAT(problems_of(claim("{samples: 8x3 global, are: each_one}")),
+              ElementsAre(HasSubstr("did you mean each_once?")));
+  EXPECT_THAT(problems_of(claim("{timing: speedup, at: 2x24, within: [1, 2]}")),
+              ElementsAre(HasSubstr("did you mean speed_up?")));
+  EXPECT_THAT(problems_of(claim("{first: 8x3 global, step: soon}")),
+              ElementsAre(HasSubstr("step must be a whole number")));
+  EXPECT_THAT(problems_of(kMatrix + "  - {id: A1, told: t, waiting_for: later, not_testable: here}\n"),
+              ElementsAre(HasSubstr("or what it is waiting_for")));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -6,7 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "harness/plan/earlier_runs.h"
 #include "harness/plan/plan.h"
+#include "harness/plan/plan_history.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {
@@ -93,6 +95,63 @@ TEST_F(History, DoesNotReuseWhatIsUnfinishedOrMalformedOrOfAnotherConfig) {
   other.hash = "0123456789abcdef";
   finish(other);
   EXPECT_THAT(plan().runs[0].why, HasSubstr("its config was another"));
+}
+
+// As the launcher leaves it: ranks' files, and their sizes in `done`.
+TEST_F(History, DoesNotReuseWhatLostATraceOrAResult) {
+  const std::string dir = out_ + "/runs/" + plan().runs[0].id;
+  const auto finish_whole = [&] {
+    write(dir + "/rank-0.trace", "0123456789");
+    write(dir + "/rank-0.result.json", "{}");
+    finish(plan().runs[0]);
+    nlohmann::json done = nlohmann::json::parse(std::ifstream(dir + "/done"));
+    done["files"] = nlohmann::json::parse(evidence_json(dir));
+    write(dir + "/done", done.dump());
+  };
+  finish_whole();
+  EXPECT_TRUE(plan().runs[0].reused) << plan().runs[0].why;
+  fs::remove(dir + "/rank-0.trace");
+  EXPECT_FALSE(plan().runs[0].reused);
+  EXPECT_EQ(plan().runs[0].why, "its rank-0.trace is gone");
+  finish_whole();
+  write(dir + "/rank-0.trace", "01234");
+  EXPECT_EQ(plan().runs[0].why, "its rank-0.trace has 5 bytes and had 10");
+  finish_whole();
+  fs::remove(dir + "/rank-0.result.json");
+  EXPECT_EQ(plan().runs[0].why, "its rank-0.result.json is gone");
+  finish_whole();
+  write(dir + "/rank-0.log", "said later");
+  EXPECT_TRUE(plan().runs[0].reused) << "logs are no evidence";
+}
+
+TEST_F(History, SaysWhichKeyOfTheConfigChanged) {
+  const Plan before = plan();
+  for (const PlannedRun& run : before.runs) {
+    finish(run);
+    write(out_ + "/runs/" + run.id + "/run.json", R"({"config": )" + canonical_json(run.config) + "}");
+  }
+  EXPECT_TRUE(plan().runs[0].reused);
+  matrix_ = parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 101\n");
+  const Plan longer = plan();
+  EXPECT_EQ(find_run(longer, "8x3", RunRole::cell, 0)->why,
+            "ran here with another config: steps was 100, is 101");
+  for (const PlannedRun& run : longer.runs) {
+    EXPECT_EQ(run.why, "ran here with another config: steps was 100, is 101") << run.id;
+  }
+  matrix_ = parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 101\nlr: 0.5\nclip_norm: 3\ndropout: 0.5\n");
+  EXPECT_THAT(plan().runs[0].why, testing::EndsWith("; 1 more keys"));
+  matrix_.seeds = {7};
+  EXPECT_EQ(plan().runs[0].why, "has not run here") << "of another seed there was nothing";
+}
+
+TEST_F(History, NeverReusesWhatMeasuresTime) {
+  std::vector<PlannedRun> runs = plan().runs;
+  finish(runs[0]);
+  runs[0].exclusive = true;
+  apply_history(runs, out_, kNow);
+  EXPECT_FALSE(runs[0].reused);
+  EXPECT_EQ(runs[0].why, "it measures time, which is never reused");
+  EXPECT_EQ(runs[0].estimate_s, 2) << "how long it took is known all the same";
 }
 
 TEST_F(History, RunsAgainWhatReadsARunThatRunsAgain) {

@@ -190,6 +190,44 @@ TEST(Ladder, TraceLevelsDoNotChangeTheRun) {
   }
 }
 
+TEST(Ladder, RowsMadeReadyAheadOrCutAnewDoNotChangeTheRun) {
+  const support::TempFolder folder;
+  RunConfig config = mini_config();
+  config.steps = 20;  // past the end of an epoch
+  config.accumulation = 2;
+  const std::string plain = mini_run(folder.path(), "plain", config);
+  config.data.prefetch = 3;
+  EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "ahead", config), {}, {}}).verdict,
+            VerdictKind::identical);
+  config.data.cache = false;
+  EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "both", config), {}, {}}).verdict,
+            VerdictKind::identical);
+  config.ranks = RankKind::real;
+  EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "real", config), {}, {}}).verdict,
+            VerdictKind::identical);
+}
+
+TEST(Ladder, RanksSayWhatTheyCommunicated) {
+  const support::TempFolder folder;
+  RunConfig config = mini_config();
+  config.ranks = RankKind::real;
+  config.trace = TraceLevel::off;
+  const std::string dir = mini_run(folder.path(), "metered", config);
+  const RankResult result = read_rank_result(dir + "/rank-1.result.json");
+  EXPECT_GT(result.communication_seconds, 0);
+  EXPECT_LT(result.communication_seconds, result.train_seconds);
+  EXPECT_GT(result.communication_share, 0);
+  EXPECT_GT(result.step_seconds, 0);
+  // A ring over 3 ranks brings each of them 4/3 of the gradients, and the loss its candidates besides.
+  EXPECT_GT(result.received_bytes, result.weight_bytes * 4 / 3);
+  EXPECT_EQ(result.parameters_hash, read_rank_result(dir + "/rank-0.result.json").parameters_hash);
+  config.layout = {1, 6};
+  const std::string alone = mini_run(folder.path(), "alone", config);
+  const RankResult one = read_rank_result(alone + "/rank-0.result.json");
+  EXPECT_EQ(one.received_bytes, 0);
+  EXPECT_LT(one.communication_share, 0.05);
+}
+
 TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {
   const support::TempFolder folder;
   RunConfig config = mini_config();

@@ -189,6 +189,68 @@ TEST(TraceReader, RefusesHeadersThatMakeNoSense) {
   EXPECT_THAT(header(R"({"config_hash":1})"), HasSubstr("config_hash"));
 }
 
+/// Gradients of two tensors on one rank, with all kinds of records before, between and behind.
+std::string gradient_trace(int rank, TraceLevel level) {
+  TempFolder folder;
+  TraceWriter writer(folder / "t", {"hash", rank, 2, "energy", level, "real"});
+  const std::vector<float> a = {3, 4}, b = {12};
+  const std::vector<double> wide = {1, 2};
+  const std::vector<int64_t> two = {2}, one = {1}, ids = {4, 500, 6};
+  for (int64_t step = 0; step < 3; ++step) {
+    writer.begin_step(step);
+    if (step == 1) {
+      writer.tensor(Phase::snapshot, "weight", {a.data(), DType::float32, two, {}}, Sharing::replicated, {},
+                    Keep::whole);
+    }
+    writer.samples(ids);
+    writer.random("noise", 7, 300);
+    writer.scalar(Phase::control, "lr", 0.1, Sharing::replicated);
+    writer.tensor(Phase::energies, "energies", {a.data(), DType::float32, two, {}}, Sharing::own, ids);
+    writer.tensor(Phase::local_gradients, "weight", {a.data(), DType::float32, two, {}}, Sharing::own);
+    writer.tensor(Phase::local_gradients, "bias", {b.data(), DType::float32, one, {}}, Sharing::own);
+    writer.collective({"all_reduce", "mean", "gradients", "bucket 0", -1, DType::float32, {3}, 1, 2});
+    writer.tensor(Phase::reduced_gradients, "weight", {wide.data(), DType::float64, two, {}},
+                  Sharing::replicated);
+    writer.tensor(Phase::parameters, "weight", {a.data(), DType::float32, two, {}}, Sharing::replicated);
+    writer.end_step();
+  }
+  writer.finish();
+  return support::read_file(folder / "t");
+}
+
+TEST(TraceReader, TakesLengthsOfGradientsWithoutRecords) {
+  for (const TraceLevel level : {TraceLevel::hash, TraceLevel::stats, TraceLevel::full}) {
+    const std::string bytes = gradient_trace(0, level);
+    TraceReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
+    for (int64_t step = 0; step < 3; ++step) {
+      const std::optional<GradientNorms> norms = reader.next_gradient_norms();
+      ASSERT_TRUE(norms);
+      EXPECT_EQ(norms->step, step);
+      EXPECT_EQ(norms->ids, (std::vector<int64_t>{4, 500, 6}));
+      EXPECT_TRUE(norms->has_local && norms->has_reduced);
+      EXPECT_DOUBLE_EQ(norms->local_squared, 25 + 144);
+      EXPECT_DOUBLE_EQ(norms->reduced_squared, 5);
+    }
+    EXPECT_FALSE(reader.next_gradient_norms());
+    EXPECT_TRUE(reader.finished());
+  }
+}
+
+TEST(TraceReader, SaysWhereNoLengthsWereKept) {
+  const std::string bytes = gradient_trace(1, TraceLevel::hash);
+  TraceReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
+  const std::optional<GradientNorms> norms = reader.next_gradient_norms();
+  EXPECT_TRUE(norms->has_local);
+  EXPECT_FALSE(norms->has_reduced);  // rank 0 speaks for all
+}
+
+TEST(TraceReader, TakesLengthsFromADamagedTraceNoMoreThanRecords) {
+  std::string bytes = gradient_trace(0, TraceLevel::hash);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  TraceReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
+  EXPECT_THROW(while (reader.next_gradient_norms()){}, TraceError);
+}
+
 TEST(TraceReader, ReadsStepByStep) {
   TempFolder folder;
   support::write_file(folder / "t", small_trace(2));

@@ -85,6 +85,57 @@ TEST(LearningRate, RulesAndSchedules) {
   EXPECT_NEAR(learning_rate(config, 103), 0.0, 1e-6);
 }
 
+TEST(LearningRate, AdamSqrtScalesEverythingThatAdamHas) {
+  RunConfig config;
+  config.layout = {8, 3};
+  config.lr_rule = LrRule::adam_sqrt;
+  EXPECT_DOUBLE_EQ(learning_rate(config, 5), std::sqrt(8.0) * 1e-3);
+  EXPECT_NEAR(adam_numbers(config).beta1, 1 - 8 * 0.1, 1e-12);
+  EXPECT_NEAR(adam_numbers(config).beta2, 1 - 8 * 0.001, 1e-12);
+  EXPECT_NEAR(adam_numbers(config).eps, 1e-8 / std::sqrt(8.0), 1e-20);
+  EXPECT_TRUE(fits_adam_sqrt(config));
+  config.schedule = Schedule::warmup;
+  config.warmup_steps = 4;
+  EXPECT_DOUBLE_EQ(learning_rate(config, 1), 0.5 * std::sqrt(8.0) * 1e-3);
+  config.layout = {10, 3};
+  EXPECT_FALSE(fits_adam_sqrt(config)) << "10 (1 - 0.9) is 1, whatever its rounding";
+  EXPECT_GE(adam_numbers(config).beta1, 0);
+  for (const LrRule rule : {LrRule::none, LrRule::linear, LrRule::sqrt}) {
+    config.lr_rule = rule;
+    EXPECT_EQ(adam_numbers(config).beta1, 0.9);
+    EXPECT_EQ(adam_numbers(config).beta2, 0.999);
+    EXPECT_EQ(adam_numbers(config).eps, 1e-8);
+    EXPECT_TRUE(fits_adam_sqrt(config));
+  }
+  config.layout = {1, 24};
+  config.lr_rule = LrRule::adam_sqrt;
+  EXPECT_EQ(adam_numbers(config).beta1, 0.9) << "one rank scales nothing, to the bit";
+  EXPECT_EQ(learning_rate(config, 9), 1e-3);
+}
+
+/// Parameters after three updates by gradients that change.
+at::Tensor after_updates(const RunConfig& config, double rate) {
+  ParameterList parameters;
+  parameters.add("a", at::linspace(-1, 1, 7));
+  Optimizer optimizer(config, parameters);
+  for (int step = 1; step <= 3; ++step) {
+    parameters.tensors[0].mutable_grad() = at::linspace(1, -2, 7) * step;
+    optimizer.step(rate);
+  }
+  return parameters.tensors[0].detach();
+}
+
+TEST(Optimizer, ByAdamSqrtIsAdamWithThoseNumbers) {
+  RunConfig config, plain;
+  config.layout = {8, 3};
+  config.lr_rule = LrRule::adam_sqrt;
+  plain.beta1 = adam_numbers(config).beta1;
+  plain.beta2 = adam_numbers(config).beta2;
+  plain.eps = adam_numbers(config).eps;
+  EXPECT_TRUE(at::equal(after_updates(config, 1e-3), after_updates(plain, 1e-3)));
+  EXPECT_FALSE(at::equal(after_updates(config, 1e-3), after_updates(RunConfig{}, 1e-3)));
+}
+
 TEST(ClipGradients, ScalesToTheNormOnlyWhenItIsLarger) {
   ParameterList parameters;
   parameters.add("a", at::zeros({3}));

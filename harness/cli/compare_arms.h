@@ -1,0 +1,43 @@
+#pragma once
+// Which cells of two folders are held against each other, and whether they may be.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/judge/arms.h"
+
+namespace lockstep {
+
+struct ArmPair {
+  Arm reference, cell;
+  std::vector<QuestionDifference> differences;  ///< told, and gone beyond with --across
+};
+
+struct MatchedArms {
+  std::vector<ArmPair> pairs;
+  std::vector<std::string> alone;  ///< cells that one side has alone, in words
+};
+
+/// One arm against one, whatever their names; else by name. Throws ConfigError if a single arm has no
+/// partner of its name among several, or if both are the same runs.
+MatchedArms match_arms(std::vector<Arm> reference, std::vector<Arm> cell);
+
+/// Fills the pairs' differences. Unless `across`, throws ConfigError that lists them all and what is alone.
+void require_same_question(MatchedArms& matched, const Given& given, bool across);
+
+/// Throws ConfigError that lists the seeds that one side lacks.
+void require_paired_seeds(const std::vector<ArmPair>& pairs);
+
+/// "data.stride is 2 against 4".
+std::string difference_text(const QuestionDifference& difference);
+nlohmann::json differences_json(const std::vector<QuestionDifference>& differences);
+
+/// The end of several comparisons: the first of 1 and 5 that occurred, else 0.
+int worst_exit_code(const std::vector<int>& codes);
+
+/// As JSON has no NaN and no infinities, those are strings.
+nlohmann::json json_number(double value);
+nlohmann::json interval_json(const Interval& interval);
+
+}  // namespace lockstep

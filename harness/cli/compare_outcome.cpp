@@ -1,0 +1,132 @@
+#include "harness/cli/compare_outcome.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "harness/cli/commands.h"
+#include "harness/cli/compare.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+std::string failure_text(const Failure& failure) {
+  return fmt::format("{}: {}", failure.kind, failure.message.empty() ? failure.run : failure.message);
+}
+
+json to_json(const Outcome& o) {
+  json differences = json::object();
+  for (std::size_t i = 0; i < o.seeds.size() && i < o.differences.size(); ++i)
+    differences[std::to_string(o.seeds[i])] = json_number(o.differences[i]);
+  return {{"metric", o.metric},
+          {"margin", o.margin},
+          {"alpha", o.alpha},
+          {"n", o.n},
+          {"reference_mean", json_number(o.primary.reference_mean)},
+          {"cell_mean", json_number(o.primary.cell_mean)},
+          {"mean", json_number(o.primary.mean)},
+          {"sd", json_number(o.primary.sd)},
+          {"interval", interval_json(o.primary.interval)},
+          {"equivalence", interval_json(o.equivalence)},
+          {"power", json_number(o.power)},
+          {"power_half", json_number(o.power_half)},
+          {"seeds_needed", o.seeds_needed},
+          {"seeds_needed_half", o.seeds_needed_half},
+          {"p_equivalent", json_number(o.p_equivalent)},
+          {"p_different", json_number(o.p_different)},
+          {"notes", o.notes},
+          {"differences", differences}};
+}
+
+json to_json(const OutcomeComparison& c) {
+  return {
+      {"reference", c.reference},
+      {"cell", c.cell},
+      {"verdict", name_of(c.verdict)},
+      {"sentence", c.sentence},
+      {"statistics", c.outcome ? to_json(*c.outcome) : json(nullptr)},
+      {"failure",
+       c.failure ? json{{"kind", c.failure->kind}, {"run", c.failure->run}, {"message", c.failure->message}}
+                 : json(nullptr)},
+      {"question_differences", differences_json(c.differences)}};
+}
+
+}  // namespace
+
+OutcomeComparison compare_arms(const ArmPair& pair, const Primary& primary) {
+  OutcomeComparison comparison;
+  comparison.reference = title_of(pair.reference);
+  comparison.cell = title_of(pair.cell);
+  comparison.differences = pair.differences;
+  // Of one matrix the names tell the cells apart; the same cell of two needs its folder.
+  const bool same_name = pair.reference.name == pair.cell.name;
+  const std::string cell = same_name ? comparison.cell : pair.cell.name;
+  comparison.failure = failure_of(pair.cell);
+  if (!comparison.failure) comparison.failure = failure_of(pair.reference);
+  if (!comparison.failure) {
+    const MetricsBySeed cells = metrics_of(pair.cell), references = metrics_of(pair.reference);
+    try {
+      comparison.outcome = judge_outcome({cell, pair.reference.name, cells, references, primary});
+    } catch (const OutcomeError& error) {
+      comparison.failure.emplace();
+      comparison.failure->kind = error.kind();
+      comparison.failure->message = error.what();
+    }
+  }
+  if (comparison.failure) {
+    comparison.sentence = failure_text(*comparison.failure);
+    return comparison;
+  }
+  comparison.verdict = comparison.outcome->verdict;
+  comparison.sentence = comparison.outcome->sentence;
+  return comparison;
+}
+
+std::string outcomes_text(const std::vector<OutcomeComparison>& comparisons,
+                          const std::vector<std::string>& alone) {
+  std::string text;
+  for (const OutcomeComparison& c : comparisons) {
+    text += fmt::format("{}: {}\n  {} against {}\n", name_of(c.verdict), c.sentence, c.cell, c.reference);
+    if (c.outcome && c.outcome->verdict == VerdictKind::inconclusive) {
+      text += fmt::format("  seeds needed: {}{}\n", c.outcome->seeds_needed,
+                          c.outcome->n < 2 ? " or more; one shows no spread" : "");
+    }
+    if (c.outcome) {
+      for (const std::string& note : c.outcome->notes) text += "  not compared: " + note + "\n";
+    }
+    for (const QuestionDifference& difference : c.differences)
+      text += "  across questions: " + difference_text(difference) + "\n";
+  }
+  for (const std::string& each : alone) text += "not compared: " + each + "\n";
+  return text;
+}
+
+std::string outcomes_json(const std::vector<OutcomeComparison>& comparisons,
+                          const std::vector<std::string>& alone) {
+  json list = json::array();
+  for (const OutcomeComparison& comparison : comparisons) list.push_back(to_json(comparison));
+  const json document = {{"rule", "tost"}, {"comparisons", list}, {"not_compared", alone}};
+  return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
+                             const Console& console) {
+  MatchedArms matched =
+      match_arms(read_arms(options.run_a, options.metric), read_arms(options.run_b, options.metric));
+  require_same_question(matched, given_of(options), options.across);
+  require_paired_seeds(matched.pairs);
+  std::vector<OutcomeComparison> comparisons;
+  std::vector<int> codes;
+  for (const ArmPair& pair : matched.pairs) {
+    comparisons.push_back(compare_arms(pair, primary_of(pair.reference, pair.cell, given_of(options))));
+    codes.push_back(comparison_exit_code(comparisons.back().verdict, expected));
+  }
+  console.out << (options.json ? outcomes_json(comparisons, matched.alone)
+                               : outcomes_text(comparisons, matched.alone));
+  return worst_exit_code(codes);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#pragma once
+// What stands in the folders of earlier runs: whether their files are whole, and how their configs differ.
+
+#include <set>
+#include <string>
+
+#include "harness/plan/plan.h"
+
+namespace lockstep {
+
+/// Files that the judge reads besides run.json: a finished run is reused only if they are all as they were.
+bool is_evidence(const std::string& file_name);
+
+/// {"rank-0.trace": size, …} of the evidence in a run's folder, as JSON.
+std::string evidence_json(const std::string& run_folder);
+
+/// The first file that is no longer as `files` (JSON of evidence_json) says: "its rank-3.trace is gone";
+/// empty if all are.
+std::string evidence_problem(const std::string& run_folder, const std::string& files);
+
+/// Of a run that has no folder: what in its config is not as in the run of the same name, role and seed that
+/// has one ("ran here with another config: steps was 100, is 101"); empty if there is none. `present`: the
+/// folders under `runs_folder`.
+std::string changed_config(const PlannedRun& run, const std::string& runs_folder,
+                           const std::set<std::string>& present);
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+#pragma once
+// The looks of `seeds: auto`: how many seeds each has, and which seeds a matrix has at one of them.
+
+#include <string>
+#include <vector>
+
+#include "harness/plan/matrix.h"
+
+namespace lockstep {
+
+/// More looks than this show nothing more, and each costs a part of alpha.
+inline constexpr int kMostLooks = 100;
+
+/// Seeds at each look: first, first + step, ... and most.
+std::vector<int> look_sizes(const SeedsAuto& seeds);
+
+/// 0, 1, 2, ...: the seeds that a cell has at a look of `count`.
+std::vector<int64_t> seeds_of_look(int count);
+
+/// Gives each cell the seeds of its look; the matrix those of all.
+///
+///   counts  seeds of each cell, in the order of matrix.cells
+void set_look(Matrix& matrix, const std::vector<int>& counts);
+
+/// "5 to 40 seeds, 5 at a time".
+std::string looks_in_words(const SeedsAuto& seeds);
+
+}  // namespace lockstep

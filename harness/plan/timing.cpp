@@ -1,0 +1,58 @@
+#include "harness/plan/timing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep {
+
+std::vector<Layout> timed_layouts(const Matrix& matrix) {
+  std::vector<Layout> layouts;
+  for (const Layout& layout : matrix.timing.layouts) {
+    if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) layouts.push_back(layout);
+  }
+  return layouts;
+}
+
+RunConfig timing_config(const Matrix& matrix, const Layout& layout) {
+  RunConfig config = matrix.cells.empty() ? RunConfig{} : matrix.cells.front().reference;
+  config.layout = layout;
+  config.ranks = layout.world_size > 1 ? RankKind::real : RankKind::emulated;
+  config.steps = matrix.timing.steps;
+  config.stop_after = 0;
+  config.schedule = Schedule::constant;
+  config.warmup_steps = 0;
+  config.rows = RowDeal::equal;
+  config.oracle_world = 0;
+  config.perturb = Perturbation::none;
+  config.trace = TraceLevel::off;
+  config.snapshot_steps.clear();
+  config.eval_every = 0;
+  config.forced = ForcedConfig{};
+  config.mutant = config.second_mutant = MutantConfig{};
+  return config;
+}
+
+std::string timing_name(const Layout& layout) {
+  return fmt::format("timing {}x{}", layout.world_size, layout.rows_per_rank);
+}
+
+std::vector<PlannedRun> timing_runs(const Matrix& matrix) {
+  std::vector<PlannedRun> runs;
+  for (int repeat = 0; repeat < matrix.timing.repeats; ++repeat) {
+    for (const Layout& layout : timed_layouts(matrix)) {
+      PlannedRun run;
+      run.role = RunRole::timing;
+      run.cell = timing_name(layout);
+      run.config = timing_config(matrix, layout);
+      run.hash = config_hash(run.config);
+      run.id = fmt::format("timing-{}x{}-{}-{}", layout.world_size, layout.rows_per_rank, repeat,
+                           run.hash.substr(0, 8));
+      run.exclusive = true;
+      runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
+}  // namespace lockstep

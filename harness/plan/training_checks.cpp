@@ -1,0 +1,75 @@
+#include "harness/plan/training_checks.h"
+
+#include <fmt/format.h>
+
+#include "harness/plan/adaptive.h"
+#include "harness/plan/learning_rate.h"
+
+namespace lockstep {
+namespace {
+
+using Found = std::vector<std::pair<std::string, std::string>>;
+
+void check_rule(const RunConfig& config, Found& found) {
+  if (config.lr_rule != LrRule::adam_sqrt) return;
+  if (config.optimizer == OptimizerKind::sgd) {
+    found.emplace_back("lr_rule", "lr_rule adam_sqrt scales Adam's betas and eps: optimizer sgd has none");
+  } else if (!fits_adam_sqrt(config)) {
+    found.emplace_back(
+        "lr_rule", fmt::format("lr_rule adam_sqrt with {} ranks takes 1 - beta times {}, which leaves no "
+                               "memory: beta1 {} and beta2 {} must exceed {:.4g}",
+                               config.layout.world_size, config.layout.world_size, config.beta1, config.beta2,
+                               1 - 1.0 / config.layout.world_size));
+  }
+}
+
+void check_precision(const RunConfig& config, Question question, Found& found) {
+  if (config.precision != Precision::bfloat16) return;
+  if (question == Question::certificate || config.oracle_world > 0) {
+    found.emplace_back("precision",
+                       "a certificate compares with a float64 reference: bfloat16 rounds a thousand times "
+                       "more coarsely than what it must see");
+  }
+}
+
+void check_row_order(const RunConfig& config, Found& found) {
+  if (config.layout.rows_per_rank / config.accumulation < 2) {
+    found.emplace_back("perturb", "perturb row_order: one row a rank and micro-step has no other order");
+  } else if (config.rank_seed != RankSeed::keyed) {
+    found.emplace_back(
+        "perturb",
+        "perturb row_order changes nothing but the order if draws are keyed by sample: it needs "
+        "rank_seed keyed");
+  } else if (makes_negatives(config) && config.layer.as_written) {
+    found.emplace_back(
+        "perturb",
+        "perturb row_order changes nothing but the order if draws are keyed by sample: those of "
+        "layer.as_written are keyed by a row's place");
+  }
+}
+
+void check_perturbation(const RunConfig& config, Question question, Found& found) {
+  if (config.perturb == Perturbation::none) return;
+  if (question == Question::certificate || config.oracle_world > 0) {
+    found.emplace_back("perturb", "a certificate computes both sides from one state: it takes no perturb");
+  } else if (config.perturb == Perturbation::row_order) {
+    check_row_order(config, found);
+  } else if (config.perturb == Perturbation::random_draws && config.dropout <= 0 &&
+             config.context_noise <= 0 && !makes_negatives(config)) {
+    found.emplace_back("perturb",
+                       "perturb random_draws: without dropout, noise or made negatives nothing is drawn");
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> training_problems(const RunConfig& config,
+                                                                   Question question) {
+  Found found;
+  check_rule(config, found);
+  check_precision(config, question, found);
+  check_perturbation(config, question, found);
+  return found;
+}
+
+}  // namespace lockstep

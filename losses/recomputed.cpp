@@ -1,0 +1,67 @@
+#include "losses/recomputed.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "losses/held.h"
+
+namespace lockstep {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor leaf(const at::Tensor& tensor, bool wanted) {
+  at::Tensor copy = tensor.detach();
+  return wanted ? copy.requires_grad_(true) : copy;
+}
+
+class Recomputed : public torch::autograd::Function<Recomputed> {
+ public:
+  static variable_list forward(AutogradContext* context, const at::Tensor& piece, at::TensorList inputs) {
+    context->save_for_backward(inputs.vec());
+    context->saved_data["piece"] = piece;
+    return held_by<ModelPiece>(piece)(inputs.vec(), /*again=*/false);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::Tensor holder = context->saved_data["piece"].toTensor();
+    const variable_list inputs = context->get_saved_variables();
+    const c10::AutoGradMode with_graph(true);
+    variable_list leaves, wanted;
+    std::vector<std::size_t> place;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      // Input 0 is the piece.
+      leaves.push_back(leaf(inputs[i], context->needs_input_grad(i + 1)));
+      if (leaves.back().requires_grad()) {
+        wanted.push_back(leaves.back());
+        place.push_back(i);
+      }
+    }
+    const variable_list outputs = held_by<ModelPiece>(holder)(leaves, /*again=*/true);
+    const variable_list found =
+        torch::autograd::grad(outputs, wanted, gradients, std::nullopt, false, /*allow_unused=*/true);
+    variable_list result(1 + inputs.size());
+    for (std::size_t k = 0; k < found.size(); ++k) {
+      result[1 + place[k]] = found[k];
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+std::vector<at::Tensor> recomputed(ModelPiece piece, const std::vector<at::Tensor>& activations,
+                                   const std::vector<at::Tensor>& parameters) {
+  variable_list inputs = activations;
+  for (const at::Tensor& parameter : parameters) {
+    // The engine takes nodes in the reverse of their making, and a parameter's accumulation as soon as it is
+    // ready: one node a parameter keeps the order that one node for all would lose.
+    inputs.push_back(parameter.view_as(parameter));
+  }
+  return Recomputed::apply(holder_of(std::make_shared<ModelPiece>(std::move(piece))), at::TensorList(inputs));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+#include "reports/growth.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/judge/growth_words.h"
+#include "reports/numbers.h"
+#include "reports/text.h"
+#include "reports/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kLongestText = 400;
+
+std::string layouts_words(const Growth& growth) {
+  return fmt::format("{}x{} to {}x{}", growth.from.world_size, growth.from.rows_per_rank,
+                     growth.to.world_size, growth.to.rows_per_rank);
+}
+
+std::string exponent_words(double exponent) {
+  return std::isnan(exponent) ? "—" : fmt::format("{:.2f}", exponent);
+}
+
+struct RuleRow {
+  std::string rule, exponent, difference, interval, standing;
+};
+
+std::vector<RuleRow> rows_of(const Growth& growth, int decimals) {
+  std::vector<RuleRow> rows;
+  for (const Growth::Rule& rule : growth.rules) {
+    const MetricDifference& d = rule.difference;
+    const bool judged = !std::isnan(d.mean);
+    rows.push_back({clean_line(rule.rule), exponent_words(rule.exponent),
+                    judged ? signed_number(d.mean, decimals) : "—",
+                    judged && std::isfinite(d.interval.low) ? interval_words(d.interval, decimals) : "—",
+                    standing_words(growth, rule)});
+  }
+  return rows;
+}
+
+int widest(const std::vector<RuleRow>& rows, std::string RuleRow::*column) {
+  int width = 0;
+  for (const RuleRow& row : rows) width = std::max(width, display_width(row.*column));
+  return width;
+}
+
+std::string line(const std::string& text, int width) {
+  std::string out = shorten(text, width);
+  out.erase(out.find_last_not_of(' ') + 1);
+  return out + "\n";
+}
+
+bool has_noise_scales(const Results& results) {
+  return std::ranges::any_of(results.cells,
+                             [](const CellResult& cell) { return cell.noise_scale.has_value(); });
+}
+
+std::string md(std::string_view text) { return escape_markdown(short_line(text, kLongestText)); }
+
+/// A page of equal sentences helps nobody: what was said of the cell before is not said again.
+std::string caveat_once(const CellResult& cell, std::string& last) {
+  if (cell.noise_scale->caveat == last) return last.empty() ? "" : "as above";
+  last = cell.noise_scale->caveat;
+  return last;
+}
+
+}  // namespace
+
+std::string standing_words(const Growth& growth, const Growth::Rule& rule) {
+  if (std::isnan(rule.difference.mean)) return "not judged";
+  if (growth.best.empty()) return "";
+  if (rule.rule == growth.best) return "best";
+  const bool spared = std::ranges::find(growth.not_worse, rule.rule) != growth.not_worse.end();
+  return spared ? "not shown to be worse" : "worse";
+}
+
+std::string growth_text(const Growth& growth, int decimals, int width) {
+  const std::vector<RuleRow> rows = rows_of(growth, decimals);
+  const int rule = widest(rows, &RuleRow::rule), difference = widest(rows, &RuleRow::difference),
+            interval = widest(rows, &RuleRow::interval);
+  std::string out = line("rules of the learning rate, " + layouts_words(growth), width);
+  for (const RuleRow& row : rows) {
+    out += line(
+        fmt::format("  {}  exponent {}  {}  {}  {}", pad_right(row.rule, rule), pad_right(row.exponent, 4),
+                    pad_right(row.difference, difference), pad_right(row.interval, interval), row.standing),
+        width);
+  }
+  return out;
+}
+
+std::string noise_scale_text(const Results& results, int width) {
+  if (!has_noise_scales(results)) return "";
+  int name = 12;
+  for (const CellResult& cell : results.cells) {
+    if (cell.noise_scale) name = std::max(name, std::min(36, display_width(name_words(cell.scenario))));
+  }
+  std::string out = line("gradient noise scale", width), last;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.noise_scale) continue;
+    const std::string caveat = clean_line(caveat_once(cell, last));
+    out += line("  " + pad_right(shorten(name_words(cell.scenario), name), name) + "  " +
+                    noise_scale_words(*cell.noise_scale) + (caveat.empty() ? "" : "; " + caveat),
+                width);
+  }
+  return out;
+}
+
+std::string growth_markdown(const Results& results) {
+  const int decimals = decimals_for(results.primary.margin);
+  std::string out;
+  for (const Growth& growth : results.growth) {
+    out += fmt::format("\n### Rules of the learning rate, {}\n\n", md(layouts_words(growth)));
+    out += "| rule | exponent | difference | interval | |\n|---|--:|--:|---|---|\n";
+    for (const RuleRow& row : rows_of(growth, decimals)) {
+      out += fmt::format("| {} | {} | {} | {} | {} |\n", md(row.rule), row.exponent, row.difference,
+                         md(row.interval), row.standing);
+    }
+    out += "\n" + escape_markdown(short_line(growth.sentence, 1000)) + "\n";
+  }
+  if (!has_noise_scales(results)) return out;
+  out += "\n### Gradient noise scale\n\n| cell | noise scale | |\n|---|---|---|\n";
+  std::string last;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.noise_scale) continue;
+    out += fmt::format("| {} | {} | {} |\n", md(name_words(cell.scenario)),
+                       noise_scale_words(*cell.noise_scale), md(caveat_once(cell, last)));
+  }
+  return out;
+}
+
+}  // namespace lockstep

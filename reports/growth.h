@@ -1,0 +1,22 @@
+#pragma once
+// Rules of the learning rate where the batch grows, and gradient noise scales, as text.
+
+#include <string>
+
+#include "harness/judge/results.h"
+
+namespace lockstep {
+
+/// "best", "not shown to be worse", "worse", "not judged".
+std::string standing_words(const Growth& growth, const Growth::Rule& rule);
+
+/// The rules as rows for the terminal, at most `width` columns wide; what they come to is growth.sentence.
+std::string growth_text(const Growth& growth, int decimals, int width);
+
+/// The noise scales as rows for the terminal; empty if none was taken.
+std::string noise_scale_text(const Results& results, int width);
+
+/// Both as Markdown, with the sentence.
+std::string growth_markdown(const Results& results);
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+#pragma once
+// The table of timed layouts as text.
+
+#include <string>
+
+#include "harness/judge/results.h"
+
+namespace lockstep {
+
+/// One block a group, one line a layout, for the terminal; a star where ranks share cores.
+std::string timing_table(const Timing& timing);
+
+/// The same as Markdown, with the sentence on this machine above it.
+std::string timing_markdown(const Timing& timing);
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#pragma once
+// The model as one step runs it: in the step's precision, and with activations kept or computed again.
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "harness/plan/run_config.h"
+#include "scenarios/energy_model.h"
+
+namespace lockstep {
+
+/// Cheap to make: tensors are shared with `model`, but for weights cast to a lower precision, which are this
+/// step's.
+class StepModel {
+ public:
+  StepModel(const RunConfig& config, const EnergyModel& model);
+
+  const EnergyModel& model() const { return model_; }
+
+  /// As EnergyModel's.
+  EncodedContext encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const;
+  at::Tensor encode_action(const at::Tensor& action_NA) const;
+
+  /// Dropout factors of a head's pairs, or undefined; the second of two passes asks `again`.
+  using Factors = std::function<at::Tensor(bool again)>;
+  /// EnergyModel::own_head if each row has candidates of its own, else EnergyModel::head. `factors` may be
+  /// kept with the graph.
+  at::Tensor head(const EncodedContext& context, const at::Tensor& action, bool own,
+                  const Factors& factors) const;
+
+  /// Until end_replay `head` reads these in place of its parameters, and draws again.
+  void begin_replay(const std::vector<at::Tensor>& head_parameters);
+  void end_replay() { replay_.reset(); }
+
+ private:
+  bool recomputes_;
+  EnergyModel model_;
+  std::optional<EnergyModel> replay_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,274 @@
+// `compare --rule tost`, and what bits have in common with it, as a user calls them.
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "harness/cli/commands.h"
+#include "harness/cli/compare_outcome.h"
+#include "harness/plan/errors.h"
+#include "tests/support/fake_run.h"
+#include "tests/support/out_fixture.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::vector<double> kScatter = {0.50, 0.52, 0.49, 0.51, 0.53, 0.48, 0.50, 0.52, 0.49, 0.51};
+
+std::vector<double> shifted(double by, double wobble = 0.004) {
+  std::vector<double> values;
+  for (std::size_t i = 0; i < kScatter.size(); ++i)
+    values.push_back(kScatter[i] + by + (i % 2 == 0 ? wobble : -wobble));
+  return values;
+}
+
+struct End {
+  int code = 0;
+  std::string out;
+};
+
+class CompareOutcome : public testing::Test {
+ protected:
+  /// A folder with the reference 1x24 and the cell 2x12, which ends `by` lower or higher.
+  void write(const std::string& name, double by, const Primary& primary = {"accuracy_24", 0.03, 0.05, 0.4}) {
+    OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
+    OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(by)), false};
+    write_out(folder_ / name, {cell}, reference, primary);
+  }
+  CompareCommandOptions options(const std::string& a, const std::string& b) const {
+    CompareCommandOptions o;
+    o.run_a = folder_ / a;
+    o.run_b = folder_ / b;
+    o.rule = "tost";
+    return o;
+  }
+  static End call(const CompareCommandOptions& o) {
+    std::ostringstream out, err;
+    const Console console{out, err};
+    const int code = compare_command(o, console);
+    return {code, out.str()};
+  }
+  static std::string refusal(const CompareCommandOptions& o) {
+    try {
+      call(o);
+    } catch (const ConfigError& error) {
+      std::string all;
+      for (const ConfigProblem& problem : error.problems()) all += problem.text() + "\n";
+      return all;
+    }
+    return "";
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(CompareOutcome, FindsTwoFoldersEquivalent) {
+  write("a", 0);
+  write("b", 0.002);
+  const End end = call(options("a", "b"));
+  EXPECT_EQ(end.code, 0) << end.out;
+  EXPECT_THAT(end.out, HasSubstr("equivalent: 2x12 global"));
+  EXPECT_THAT(end.out, HasSubstr("learns the same"));
+}
+
+TEST_F(CompareOutcome, FindsAPlantedLossOfAccuracy) {
+  write("a", 0);
+  write("b", -0.1);
+  const End end = call(options("a", "b"));
+  EXPECT_EQ(end.code, 1);
+  EXPECT_THAT(end.out, HasSubstr("divergent: 2x12 global"));
+  EXPECT_THAT(end.out, HasSubstr("learns worse"));
+  CompareCommandOptions expected = options("a", "b");
+  expected.expect = {"divergent"};
+  EXPECT_EQ(call(expected).code, 0);
+}
+
+TEST_F(CompareOutcome, ComparesOneCellWithAReferenceByName) {
+  write("a", -0.1);
+  CompareCommandOptions o = options("a:1x24 global", "a:2x12 global");
+  o.json = true;
+  const End end = call(o);
+  EXPECT_EQ(end.code, 1);
+  const auto json = nlohmann::json::parse(end.out);
+  const auto& comparison = json.at("comparisons").at(0);
+  EXPECT_EQ(comparison.at("verdict"), "divergent");
+  EXPECT_EQ(comparison.at("statistics").at("n"), 10);
+  EXPECT_NEAR(comparison.at("statistics").at("mean").get<double>(), -0.1, 1e-12);
+  EXPECT_EQ(comparison.at("statistics").at("margin"), 0.03);
+  EXPECT_TRUE(comparison.at("question_differences").empty());  // Another layout is no other question.
+}
+
+TEST_F(CompareOutcome, ListsTheCellsThatThereAre) {
+  write("a", 0);
+  write("b", 0);
+  EXPECT_THAT(refusal(options("a:2x12 local", "b")),
+              AllOf(HasSubstr("there is no cell '2x12 local'"), HasSubstr("2x12 global, 1x24 global")));
+  EXPECT_THAT(refusal(options("none", "b")), HasSubstr("none: there is no such folder"));
+  EXPECT_THAT(refusal(options("a", "a")), HasSubstr("both sides are the same runs"));
+}
+
+TEST_F(CompareOutcome, RefusesAnotherQuestionUnlessAskedTo) {
+  write("a", 0);
+  OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
+  OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
+  cell.config.data.stride = 4;
+  cell.config.steps = 200;
+  cell.config.eval_every = 50;
+  write_out(folder_ / "b", {cell}, reference, {"accuracy_24", 0.05, 0.05, 0.4});
+  EXPECT_THAT(
+      refusal(options("a", "b")),
+      AllOf(HasSubstr("data.stride is 4 against 2"), HasSubstr("steps is 200 steps against 100 steps"),
+            HasSubstr("eval_every is 50 steps against 25 steps"),
+            HasSubstr("primary.margin is 0.05 against 0.03"), HasSubstr("--across")));
+  CompareCommandOptions across = options("a", "b");
+  across.across = true;
+  across.margin = 0.04;
+  const End end = call(across);
+  EXPECT_EQ(end.code, 0) << end.out;
+  EXPECT_THAT(end.out, HasSubstr("across questions: data.stride is 4 against 2"));
+  EXPECT_THAT(end.out, Not(HasSubstr("primary.margin")));  // The one that is given replaces both.
+}
+
+TEST_F(CompareOutcome, CountsSamplesWhereTheBatchGrows) {
+  OutCell small{"1x3", out_config(1, 3), ending_at(kScatter), true};
+  small.config.steps = 800;
+  small.config.eval_every = 200;
+  OutCell big{"2x12", out_config(2, 12), ending_at(shifted(0)), false};
+  write_out(folder_ / "a", {big}, small);
+  EXPECT_EQ(call(options("a:1x3", "a:2x12")).code, 0);
+  big.config.steps = 200;
+  write_out(folder_ / "b", {big}, small);
+  EXPECT_THAT(refusal(options("b:1x3", "b:2x12")), HasSubstr("steps is 4800 samples against 2400 samples"));
+}
+
+TEST_F(CompareOutcome, RefusesSeedsWithoutAPartner) {
+  write("a", 0);
+  OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
+  OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
+  cell.seeds.pop_back();
+  cell.seeds.back().seed = 17;
+  write_out(folder_ / "b", {cell}, reference);
+  EXPECT_THAT(refusal(options("a", "b")),
+              AllOf(HasSubstr("seeds without a partner: 8, 9 (2x12 global"), HasSubstr("17 (2x12 global")));
+}
+
+TEST_F(CompareOutcome, NamesRunsThatAreGone) {
+  write("a", 0);
+  write("b", 0);
+  std::filesystem::remove_all(folder_ / "b/runs/2x12-global-s4");
+  EXPECT_THAT(refusal(options("a", "b")), HasSubstr("the runs of seeds 4 are not there any more"));
+}
+
+TEST_F(CompareOutcome, FailsOnAMetricThatIsNotANumber) {
+  write("a", 0);
+  OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
+  OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
+  cell.seeds[3].accuracy.back() = std::nan("");
+  write_out(folder_ / "b", {cell}, reference);
+  const End end = call(options("a", "b"));
+  EXPECT_EQ(end.code, 1);
+  EXPECT_THAT(end.out, AllOf(HasSubstr("failed: nonfinite"), HasSubstr("accuracy_24 is nan")));
+}
+
+TEST_F(CompareOutcome, LeavesSingleRunsUndecidedWithTheSeedsNeeded) {
+  write("a", 0);
+  const End end = call(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0"));
+  EXPECT_EQ(end.code, 5);
+  EXPECT_THAT(end.out, AllOf(HasSubstr("inconclusive"), HasSubstr("seeds needed: 2 or more")));
+  // Without a matrix around them nothing declares a margin.
+  std::filesystem::rename(folder_ / "a/results.json", folder_ / "a/gone.json");
+  EXPECT_THAT(refusal(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0")), HasSubstr("--margin"));
+}
+
+TEST_F(CompareOutcome, RefusesMarginsAndAlphasOutOfRange) {
+  write("a", 0);
+  write("b", 0);
+  CompareCommandOptions o = options("a", "b");
+  o.margin = 0.0;
+  o.alpha = 0.5;
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("the margin is 0"), HasSubstr("alpha is 0.5")));
+  o = options("a", "b");
+  o.metric = "cross_entropy_24";
+  EXPECT_THAT(refusal(o), HasSubstr("--margin"));
+  o = options("a", "b");
+  o.rule = "tots";
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("known are bits, tost, mlperf"), HasSubstr("did you mean tost")));
+  o.rule = "bits";
+  o.margin = 0.1;
+  EXPECT_THAT(refusal(o), HasSubstr("--margin: goes with --rule tost or mlperf"));
+}
+
+TEST_F(CompareOutcome, NamesCellsWithoutAPartner) {
+  OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
+  const OutCell one{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
+  const OutCell two{"3x8 global", out_config(3, 8), ending_at(shifted(0)), false};
+  const OutCell three{"4x6 global", out_config(4, 6), ending_at(shifted(0)), false};
+  write_out(folder_ / "a", {one, two}, reference);
+  write_out(folder_ / "b", {one, three}, reference);
+  EXPECT_THAT(refusal(options("a", "b")), AllOf(HasSubstr("3x8 global"), HasSubstr("4x6 global")));
+  CompareCommandOptions across = options("a", "b");
+  across.across = true;
+  EXPECT_THAT(call(across).out,
+              AllOf(HasSubstr("equivalent: 2x12 global"), HasSubstr("not compared: the cell 3x8")));
+}
+
+/// Two traced runs whose run.json says what they are.
+class CompareBits : public CompareOutcome {
+ protected:
+  CompareCommandOptions traced(const RunConfig& a, const RunConfig& b) {
+    const auto write = [&](const std::string& name, const RunConfig& config) {
+      PlannedRun run;
+      run.id = name;
+      run.config = config;
+      prepare_run_folder(folder_ / name, run, {});
+      support::FakeRun fake;
+      fake.steps = support::steps_up_to(3);
+      support::write_fake_run(folder_ / name, fake);
+    };
+    write("a", a);
+    write("b", b);
+    CompareCommandOptions o = options("a", "b");
+    o.rule = "bits";
+    return o;
+  }
+};
+
+TEST_F(CompareBits, RefusesOtherDataAndOtherTrainers) {
+  RunConfig b = out_config(3, 8);
+  b.data.seed = 5;
+  CompareCommandOptions o = traced(out_config(3, 8), b);
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("data.seed is 5 against 0"), HasSubstr("--across")));
+  o.across = true;
+  const End end = call(o);
+  EXPECT_EQ(end.code, 0) << end.out;
+  EXPECT_THAT(end.out, HasSubstr("across questions: data.seed is 5 against 0"));
+  o.json = true;
+  EXPECT_EQ(nlohmann::json::parse(call(o).out).at("question_differences").at(0).at("what"), "data.seed");
+}
+
+TEST_F(CompareBits, TakesAnotherLengthOrCacheForTheSameQuestion) {
+  RunConfig b = out_config(3, 8);
+  b.steps = 700;
+  b.negatives = Negatives::local;
+  b.data.cache = false;
+  const End end = call(traced(out_config(3, 8), b));
+  EXPECT_EQ(end.code, 0) << end.out;
+  EXPECT_THAT(end.out, HasSubstr("identical"));
+}
+
+TEST_F(CompareBits, SaysThatAnOutputFolderIsNoRun) {
+  write("a", 0);
+  write("b", 0);
+  CompareCommandOptions o = options("a", "b");
+  o.rule = "bits";
+  EXPECT_THAT(refusal(o), HasSubstr("is the output folder of a matrix"));
+}
+
+}  // namespace
+}  // namespace lockstep

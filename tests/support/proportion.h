@@ -1,0 +1,25 @@
+#pragma once
+// A simulated share, judged so that a right program does not fail by luck.
+
+#include <boost/math/distributions/beta.hpp>
+
+#include "harness/judge/results.h"
+
+namespace lockstep::support {
+
+struct Proportion {
+  int hits = 0, trials = 0;
+};
+
+/// Clopper-Pearson bounds that hold but once in a million: a promise is broken where they lie wholly on its
+/// bad side.
+inline Interval certain_bounds(const Proportion& p) {
+  using boost::math::beta_distribution;
+  constexpr double kMiss = 5e-7;
+  const double k = p.hits, n = p.trials;
+  return {p.hits == 0 ? 0.0 : quantile(beta_distribution<>(k, n - k + 1), kMiss),
+          p.hits == p.trials ? 1.0 : quantile(complement(beta_distribution<>(k + 1, n - k), kMiss)),
+          1 - 2 * kMiss};
+}
+
+}  // namespace lockstep::support
