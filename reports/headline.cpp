@@ -119,12 +119,10 @@ std::string why_words(const AnswerGrid& grid) {
   return text;
 }
 
-template <typename Prediction>
-std::string predicted_words(const Prediction& g) {
-  if constexpr (requires { g.predicted_interval; }) {
-    if (std::isfinite(g.predicted_interval.low) && std::isfinite(g.predicted_interval.high))
-      return fmt::format("{:.2f} to {:.2f}", g.predicted_interval.low, g.predicted_interval.high);
-  }
+std::string predicted_words(const Growth& g) {
+  const Interval& i = g.predicted_interval;
+  if (std::isfinite(i.low) && std::isfinite(i.high) && i.low < i.high)
+    return fmt::format("{:.2f} to {:.2f}", i.low, i.high);
   return fmt::format("{:.2f}", g.predicted_exponent);
 }
 

@@ -101,15 +101,10 @@ void write_rates(Markup& out, const std::vector<const DetectionRate*>& rates, st
 }
 
 /// "a pool of 100 real runs (mean 0.41, standard deviation 0.03)".
-template <typename Calibrated>
-std::string pool_words(const Calibrated& c) {
+std::string pool_words(const Calibration& c) {
   if (c.pool_runs <= 0) return "no real runs";
-  std::string text = "a pool of " + counted(c.pool_runs, "real run");
-  if constexpr (requires { c.pool_sd; }) {
-    text += fmt::format(" (mean {}, standard deviation {})", compact_number(c.pool_mean),
-                        compact_number(c.pool_sd));
-  }
-  return text;
+  return fmt::format("a pool of {} (mean {}, standard deviation {})", counted(c.pool_runs, "real run"),
+                     compact_number(c.pool_mean), compact_number(c.pool_sd));
 }
 
 struct Design {

@@ -66,13 +66,6 @@ double reach_of(const std::vector<Drawn>& all) {
   return std::clamp(1.05 * widest, 1.6 * margin, kReach * margin);
 }
 
-/// How steps of unequal batches were matched, where results say so.
-template <typename Difference>
-std::string note_of(const Difference& curve) {
-  if constexpr (requires { curve.note; }) return clean_line(curve.note);
-  return {};
-}
-
 std::string marks_words(const CurveDifference& curve) {
   std::string text;
   if (curve.margin <= 0) return "";
@@ -132,7 +125,7 @@ void write_panel(Markup& out, const Drawn& d, double reach) {
       .element("a", {{"href", "#" + d.anchor}}, name_words(d.cell->scenario));
   if (const std::string words = marks_words(curve); !words.empty())
     out.element("span", {{"class", "sub"}}, words);
-  if (const std::string note = note_of(curve); !note.empty()) out.element("span", {{"class", "sub"}}, note);
+  if (const std::string note = clean_line(curve.note); !note.empty()) out.element("span", {{"class", "sub"}}, note);
   out.close();
   open_chart(out, chart, name_words(d.cell->scenario) + ": paired difference by step", marks_words(curve));
   if (curve.margin > 0) {

@@ -15,15 +15,11 @@
 namespace lockstep {
 namespace {
 
-/// Results that say between which exponents the prediction lies are believed; else it is the one.
-template <typename Prediction>
-Interval predicted_of(const Prediction& g) {
-  Interval predicted{g.predicted_exponent, g.predicted_exponent, 0.95};
-  if constexpr (requires { g.predicted_interval; }) {
-    if (std::isfinite(g.predicted_interval.low) && std::isfinite(g.predicted_interval.high))
-      predicted = g.predicted_interval;
-  }
-  return predicted;
+/// Between which exponents the prediction lies; the one itself where nothing bounds it.
+Interval predicted_of(const Growth& g) {
+  const Interval& i = g.predicted_interval;
+  if (std::isfinite(i.low) && std::isfinite(i.high) && i.low < i.high) return i;
+  return {g.predicted_exponent, g.predicted_exponent, i.level};
 }
 
 std::string exponent_words(double exponent) {
