@@ -49,6 +49,8 @@ TEST(MetricWords, NamesWaysAndLeavesStrangersAlone) {
   EXPECT_EQ(metric_words("cross_entropy_256_fitted"), "256-way cross-entropy, temperature fitted");
   EXPECT_EQ(metric_words("loss_over_log_n"), "training loss / log N");
   EXPECT_EQ(metric_words("accuracy_x"), "accuracy_x");
+  EXPECT_EQ(metric_words("auc_accuracy_24"), "24-way accuracy, area under the curve");
+  EXPECT_EQ(metric_words("auc_temperature"), "auc_temperature");
   EXPECT_DOUBLE_EQ(chance_of("accuracy_24"), 1.0 / 24);
   EXPECT_LT(chance_of("accuracy_24_fitted"), 0);
 }
@@ -82,6 +84,11 @@ TEST(NoteWords, SayWhatMatters) {
   EXPECT_EQ(note_words(r.cells[0]), "mechanism within envelope (19 % of the band)");
   EXPECT_EQ(note_words(r.cells[1]), "step 0, energies: 2 negatives of 23; cause: another_objective. negatives: global");
   EXPECT_EQ(note_words(r.cells[5]), "as it must be");
+  CellResult near = r.cells[0];
+  near.verdict = VerdictKind::inconclusive;
+  near.outcome->seeds_needed = 6;
+  near.outcome->seeds_needed_half = 44;
+  EXPECT_EQ(note_words(near).find("may lie near the margin; 44 seeds if half of it"), 0u) << note_words(near);
   EXPECT_EQ(note_words(missed_control_results().cells[1]).find("a power control must be divergent"), 0u);
 }
 
