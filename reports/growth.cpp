@@ -92,14 +92,21 @@ std::string growth_text(const Growth& growth, int decimals, int width) {
 }
 
 std::string noise_scale_text(const Results& results, int width) {
-  if (!has_noise_scales(results)) return "";
+  // On a terminal those that a rule of the rate rests on; the others stand in the report.
+  const auto is_told = [&results](const CellResult& cell) {
+    if (!cell.noise_scale) return false;
+    return std::ranges::any_of(results.growth, [&cell](const Growth& growth) {
+      return std::ranges::find(growth.rules, cell.scenario, &Growth::Rule::cell) != growth.rules.end();
+    });
+  };
+  if (std::ranges::none_of(results.cells, is_told)) return "";
   int name = 12;
   for (const CellResult& cell : results.cells) {
-    if (cell.noise_scale) name = std::max(name, std::min(36, display_width(name_words(cell.scenario))));
+    if (is_told(cell)) name = std::max(name, std::min(36, display_width(name_words(cell.scenario))));
   }
   std::string out = line("gradient noise scale", width), last;
   for (const CellResult& cell : results.cells) {
-    if (!cell.noise_scale) continue;
+    if (!is_told(cell)) continue;
     const std::string caveat = clean_line(caveat_once(cell, last));
     out += line("  " + pad_right(shorten(name_words(cell.scenario), name), name) + "  " +
                     noise_scale_words(*cell.noise_scale) + (caveat.empty() ? "" : "; " + caveat),

@@ -272,10 +272,8 @@ void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
 }
 
 void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) const {
-  const Question question = plan_.matrix.question;
-  // Hundreds of short trials and forced steps tell nothing of a noise scale.
-  if (question == Question::detection || question == Question::certificate || result.failure || !first.cell ||
-      !sources_.read_noise_scale)
+  // It advises on the rate that a batch wants: no matter for those who ask whether bits are equal.
+  if (!asks_outcome(plan_.matrix.question) || result.failure || !first.cell || !sources_.read_noise_scale)
     return;
   try {
     result.noise_scale = sources_.read_noise_scale(first.cell->config, dir_of(*first.cell));
