@@ -157,27 +157,6 @@ std::string growth_words(const Growth& g, int decimals) {
   return text;
 }
 
-std::string cost_words(const Timing& timing) {
-  std::string text;
-  std::vector<std::string> groups;
-  for (const TimingRow& row : timing.rows) {
-    if (std::find(groups.begin(), groups.end(), row.group) == groups.end()) groups.push_back(row.group);
-  }
-  for (const std::string& group : groups) {
-    const TimingRow* widest = nullptr;
-    for (const TimingRow& row : timing.rows) {
-      if (row.group == group && (!widest || row.layout.world_size > widest->layout.world_size)) widest = &row;
-    }
-    if (!std::isfinite(widest->speed_up) || !std::isfinite(widest->communication_share)) continue;
-    text += fmt::format(
-        "{}At {}, {} ranks give {:.2f} times the rows a second of one, {:.0f} % of a step is "
-        "communication.",
-        text.empty() ? "" : " ", clean_line(group), widest->layout.world_size, widest->speed_up,
-        100 * widest->communication_share);
-  }
-  return text + (timing.sentence.empty() ? "" : (text.empty() ? "" : " ") + clean_line(timing.sentence));
-}
-
 std::string seed_counts(const Results& results) {
   int least = 0, most = 0;
   for (const CellResult& cell : results.cells) {
@@ -251,7 +230,7 @@ std::optional<Headline> headline_of(const Results& results) {
       headline.answers.push_back({"Which rule fits when the batch grows?", text, "ctl"});
   }
   if (results.timing && !results.timing->rows.empty())
-    headline.answers.push_back({"What does it cost?", cost_words(*results.timing), "ctl"});
+    headline.answers.push_back({"What does it cost?", clean_line(results.timing->sentence), "ctl"});
   headline.answers.push_back(sure_answer(results, *grid));
   headline.answers.push_back(controls_answer(results, decimals));
   return headline;

@@ -19,7 +19,7 @@ struct ArmEvidence {
   std::string reference;             ///< name of the cell's reference
   std::string run;                   ///< id of the run of the first seed
   std::map<int64_t, const RunEvidence*> seeds;
-  std::map<int64_t, std::string> dirs;  ///< by seed: folder of the run that trained
+  std::map<int64_t, std::string> dirs = {};  ///< by seed: folder of the run that trained
   int world_size = 1;
 };
 

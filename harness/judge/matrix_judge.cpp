@@ -193,6 +193,11 @@ Mechanism MatrixJudge::compare_free(const SeedPair& pair) const {
 
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
   if (!first.cell || !first.reference) return;
+  // Steps of unequal batches are of other samples by design: what is learned from as many is the question.
+  if (asks_outcome(plan_.matrix.question) &&
+      cell.config.layout.global_batch() != cell.reference.layout.global_batch()) {
+    return;
+  }
   if (first.cell->config.trace == TraceLevel::off || first.reference->config.trace == TraceLevel::off) {
     judge_untraced(first, result);
     return;

@@ -40,8 +40,13 @@ std::vector<SeedPair> PlannedArms::pair_seeds(const Cell& cell) const {
 
 const PlannedRun* PlannedArms::single_run(const Cell& cell, RunRole role) const {
   if (const PlannedRun* run = find_run(plan_, cell.name, role, cell.config.seed)) return run;
+  // A forced run is at one reference's snapshots.
+  const auto serves = [&](const Cell& other) {
+    return cell_hashes_.at(other.name) == cell_hashes_.at(cell.name) &&
+           (role != RunRole::forced_cell || same_config(other.reference, cell.reference));
+  };
   for (const Cell& other : plan_.matrix.cells) {
-    if (other.name == cell.name || cell_hashes_.at(other.name) != cell_hashes_.at(cell.name)) continue;
+    if (other.name == cell.name || !serves(other)) continue;
     if (const PlannedRun* run = find_run(plan_, other.name, role, cell.config.seed)) return run;
   }
   return nullptr;

@@ -23,11 +23,11 @@ class PlannedArms {
   explicit PlannedArms(const Plan& plan);
 
   std::vector<SeedPair> pair_seeds(const Cell& cell) const;
-  /// The certifying or forced run of a cell, or of another cell of equal config in whose name it is planned;
-  /// null if none.
+  /// The certifying or forced run of a cell, or of another cell of equal config (of forced runs: and
+  /// reference) in whose name it is planned; null if none.
   const PlannedRun* single_run(const Cell& cell, RunRole role) const;
-  /// The forced run of the cell, then those of the reference at whose snapshots it was taken; empty if none is
-  /// planned.
+  /// The forced run of the cell, then those of the reference at whose snapshots it was taken; empty if none
+  /// is planned.
   std::vector<const PlannedRun*> forced_runs(const Cell& cell) const;
 
  private:

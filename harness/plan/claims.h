@@ -67,7 +67,7 @@ struct Condition {
   Place place;
   int64_t step = -1;         ///< of first: -1: any; of certified: the number of steps
   int rank = -2;             ///< of first; -2: any, -1: all ranks
-  std::string where, cause;  ///< of first; empty: any
+  std::string where = {}, cause = {};  ///< of first; empty: any
 };
 
 struct Claim {
@@ -77,7 +77,7 @@ struct Claim {
   std::string not_testable;           ///< why it cannot be tested here; empty: it can
   std::string expected;  ///< "holds", "does not hold", "undecided", "not testable here"; empty: any
   Place place;
-  std::string waiting_for;  ///< the part of the program that it waits for; empty: none
+  std::string waiting_for = {};  ///< the part of the program that it waits for; empty: none
 };
 
 /// Reads the section `claims`. Reports what is wrong by place.
