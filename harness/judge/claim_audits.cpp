@@ -129,7 +129,7 @@ void judge_timing(const Condition& condition, const Timing* timing, ConditionRes
                                counted(timing->cores, "core"));
   if (row->crowded) {
     result.figures += ": ranks share cores, so it says nothing of ranks that do not";
-    result.state = ClaimState::undecided;
+    result.state = ClaimState::not_testable;
     return;
   }
   result.state = state_of(result.value >= condition.low && result.value <= condition.high);

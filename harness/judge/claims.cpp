@@ -342,9 +342,10 @@ ClaimState state_of(const ClaimResult& claim) {
     return std::ranges::find(claim.conditions, state, &ConditionResult::state) != claim.conditions.end();
   };
   // One false condition settles it, whatever the others would have said.
-  return any(ClaimState::does_not_hold) ? ClaimState::does_not_hold
-         : any(ClaimState::undecided)   ? ClaimState::undecided
-                                        : ClaimState::holds;
+  return any(ClaimState::does_not_hold)  ? ClaimState::does_not_hold
+         : any(ClaimState::undecided)    ? ClaimState::undecided
+         : any(ClaimState::not_testable) ? ClaimState::not_testable
+                                         : ClaimState::holds;
 }
 
 }  // namespace
@@ -379,6 +380,10 @@ std::vector<ClaimResult> judge_claims(const std::vector<Claim>& claims, const Cl
     result.state = !claim.waiting_for.empty()    ? ClaimState::waiting
                    : !claim.not_testable.empty() ? ClaimState::not_testable
                                                  : state_of(result);
+    if (result.state == ClaimState::not_testable && result.reason.empty()) {
+      result.reason =
+          std::ranges::find(result.conditions, ClaimState::not_testable, &ConditionResult::state)->figures;
+    }
     result.as_expected =
         result.expected ? *result.expected == result.state : result.state != ClaimState::undecided;
     results.push_back(std::move(result));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <set>
 #include <unordered_map>
 
@@ -39,32 +40,45 @@ bool kept_whole(const Record& record) {
          record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
 }
 
-/// Energies of all ranks; nothing if a rank did not keep rows, ids and columns.
+/// Rows of one record of energies, over candidates of these ids.
+void add_rows(const Record& block, const std::vector<int64_t>& columns, std::size_t rank,
+              const StepOfRun& step, const std::string& run_dir, Energies& energies) {
+  const auto width = static_cast<std::size_t>(block.shape[1]);
+  if (block.ids.size() != static_cast<std::size_t>(block.shape[0]) || columns.size() != width) {
+    throw TraceError(
+        fmt::format("{}: step {}, rank {}: energies of {} rows and {} columns with {} row ids and {} "
+                    "column ids",
+                    run_dir, step.step, rank, block.shape[0], width, block.ids.size(), columns.size()));
+  }
+  const std::vector<double> values = values_of(block, run_dir);
+  for (std::size_t row = 0; row < block.ids.size(); ++row) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * width);
+    energies.rows.push_back(
+        {block.ids[row], static_cast<int>(rank), {begin, begin + static_cast<std::ptrdiff_t>(width)}});
+  }
+}
+
+/// Energies of all ranks; nothing if a rank did not keep rows, ids and columns. Micro-steps after the first
+/// ("energies.1") belong to them where their candidates are those of the first: explicit ones of each row.
+/// In-batch candidates of another micro-step are other ones, and its rows stay missing.
 std::optional<Energies> energies_of(const StepOfRun& step, const std::string& run_dir) {
   Energies energies;
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-    const Record *columns = nullptr, *block = nullptr;
+    std::map<std::string, const Record*> columns, blocks;  // by what stands behind the name
     for (const Record& record : step.ranks[rank].records) {
       if (record.phase != Phase::energies || !kept_whole(record)) continue;
-      if (record.name == "columns" && record.dtype == DType::int64) columns = &record;
-      if (record.name == "energies" && record.shape.size() == 2) block = &record;
+      if (record.name.starts_with("columns") && record.dtype == DType::int64) {
+        columns.emplace(record.name.substr(std::string_view("columns").size()), &record);
+      } else if (record.name.starts_with("energies") && record.shape.size() == 2) {
+        blocks.emplace(record.name.substr(std::string_view("energies").size()), &record);
+      }
     }
-    if (!columns || !block) return std::nullopt;
-    energies.columns.push_back(copied<int64_t, int64_t>(*columns));
-    const auto width = static_cast<std::size_t>(block->shape[1]);
-    if (block->ids.size() != static_cast<std::size_t>(block->shape[0]) ||
-        energies.columns.back().size() != width) {
-      throw TraceError(
-          fmt::format("{}: step {}, rank {}: energies of {} rows and {} columns with {} row ids and {} "
-                      "column ids",
-                      run_dir, step.step, rank, block->shape[0], width, block->ids.size(),
-                      energies.columns.back().size()));
-    }
-    const std::vector<double> values = values_of(*block, run_dir);
-    for (std::size_t row = 0; row < block->ids.size(); ++row) {
-      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * width);
-      energies.rows.push_back(
-          {block->ids[row], static_cast<int>(rank), {begin, begin + static_cast<std::ptrdiff_t>(width)}});
+    if (!columns.contains("") || !blocks.contains("")) return std::nullopt;
+    energies.columns.push_back(copied<int64_t, int64_t>(*columns.at("")));
+    for (const auto& [micro_step, block] : blocks) {
+      const auto own = columns.find(micro_step);
+      if (own == columns.end() || copied<int64_t, int64_t>(*own->second) != energies.columns.back()) continue;
+      add_rows(*block, energies.columns.back(), rank, step, run_dir, energies);
     }
   }
   return energies;

@@ -454,6 +454,10 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
     results.certificate = certificate_of(results.cells, matrix.band.exact);
   }
   results.growth = judge_growth(matrix, results.cells);
+  if (!options.outcomes_only) {
+    results.provenance = gather_provenance(plan, options.out_dir);
+    results.timing = judge_timing(plan, options, sources.read_rank_result, results.provenance);
+  }
   results.claims = judge.judge_claims(results);
   if (matrix.question == Question::detection) {
     std::vector<double> gaps;
@@ -469,10 +473,6 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
     // Hundreds of references that only serve a trial each say nothing by themselves.
     if (results.detection || results.calibration || options.outcomes_only) break;
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
-  }
-  if (!options.outcomes_only) {
-    results.provenance = gather_provenance(plan, options.out_dir);
-    results.timing = judge_timing(plan, options, sources.read_rank_result, results.provenance);
   }
   results.summary = summarize_results(results);
   results.summary.runs = static_cast<int>(plan.runs.size());

@@ -302,7 +302,7 @@ enum class ClaimState { holds, does_not_hold, undecided, not_testable, waiting }
 struct ConditionResult {
   std::string text;                          ///< what must be so, in words
   std::string figures;                       ///< what was found, in words
-  ClaimState state = ClaimState::undecided;  ///< never not_testable
+  ClaimState state = ClaimState::undecided;  ///< never waiting
   double value = 0;                          ///< NaN where the answer is a word
   Interval interval;                         ///< both ends the value where it has no spread
   std::vector<std::string> cells, runs;      ///< that show it: names, ids of their first seed's runs

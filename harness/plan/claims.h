@@ -36,7 +36,7 @@ struct Cell;
 ///       The first divergence from the reference, and its cause, are those; what is not given may be
 ///       anything.
 ///   {timing: speed_up, at: 8x3, within: [6, 8]}
-///       Of the timed layouts: speed_up, efficiency or communication_share; undecided where ranks share
+///       Of the timed layouts: speed_up, efficiency or communication_share; not testable where ranks share
 ///       cores.
 ///
 /// A metric is one of the run's, `train_CURVE` (a curve's mean over the last steps), `first_CURVE` (its first
@@ -65,8 +65,8 @@ struct Condition {
   double low = 0, high = 0;     ///< of `within`
   double margin = 0;            ///< of outcomes; 0: the primary one
   Place place;
-  int64_t step = -1;         ///< of first: -1: any; of certified: the number of steps
-  int rank = -2;             ///< of first; -2: any, -1: all ranks
+  int64_t step = -1;                   ///< of first: -1: any; of certified: the number of steps
+  int rank = -2;                       ///< of first; -2: any, -1: all ranks
   std::string where = {}, cause = {};  ///< of first; empty: any
 };
 

@@ -125,7 +125,7 @@ TEST_F(Judged, TimingsOfCrowdedCoresDecideNothing) {
   timing.rows[0].speed_up = 1.2;
   EXPECT_EQ(judge(condition).state, kFalse);
   condition.cell = "8x24";
-  EXPECT_EQ(judge(condition).state, kOpen);
+  EXPECT_EQ(judge(condition).state, ClaimState::not_testable);
   EXPECT_THAT(judge(condition).figures, HasSubstr("share cores"));
 }
 
