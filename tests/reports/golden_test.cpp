@@ -83,8 +83,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Fixture{"mechanism", mechanism_results}, Fixture{"certificate", certificate_results},
                     Fixture{"claims", claims_results}, Fixture{"hostile", hostile_results},
                     Fixture{"detection", detection_results}, Fixture{"empty", empty_results},
-                    Fixture{"convergence", convergence_results},
-                    Fixture{"sequential", sequential_results}, Fixture{"calibration", calibrated_results}),
+                    Fixture{"convergence", convergence_results}, Fixture{"sequential", sequential_results},
+                    Fixture{"calibration", calibrated_results}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -44,7 +44,10 @@ Results grown() {
   scale.interval = {28.2, std::numeric_limits<double>::infinity(), 0.95};
   scale.steps = 400;
   scale.caveat = "Holds for ranks of 3 rows | alone.";
-  results.cells[0].noise_scale = results.cells[2].noise_scale = scale;
+  results.cells[0].noise_scale = results.cells[2].noise_scale = results.cells[3].noise_scale = scale;
+  // On a terminal those alone that a rule rests on.
+  results.growth[0].rules[0].cell = results.cells[0].scenario;
+  results.growth[0].rules[1].cell = results.cells[2].scenario;
   return results;
 }
 

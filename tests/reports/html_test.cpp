@@ -41,10 +41,9 @@ std::string attribute(const ptree& element, const std::string& name) {
   return attributes ? attributes->get<std::string>(ptree::path_type(name, '\n'), "") : "";
 }
 
-const std::vector<Results (*)()> kFixtures{outcome_results,     missed_control_results, mechanism_results,
-                                           certificate_results, claims_results,         hostile_results,
-                                           empty_results,       convergence_results,    sequential_results,
-                                           calibrated_results};
+const std::vector<Results (*)()> kFixtures{
+    outcome_results, missed_control_results, mechanism_results,   certificate_results, claims_results,
+    hostile_results, empty_results,          convergence_results, sequential_results,  calibrated_results};
 
 TEST(HtmlReport, IsWellFormedWhateverTheResultsHold) {
   for (const auto& fixture : kFixtures) EXPECT_NO_THROW(parse(html_report(fixture())));

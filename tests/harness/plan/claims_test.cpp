@@ -72,7 +72,7 @@ TEST(Claims, RefuseConditionsThatSayNothing) {
   EXPECT_THAT(problems_of(claim("{outcom: 8x3 local, is: worse}")),
               ElementsAre(HasSubstr(
                   "m.yaml:10:45: a condition begins with outcome, value, ratio, gradient, mechanism, "
-                  "rule, not 'outcom'; did you mean outcome?")));
+                  "rule, certified, samples, draws, first, timing, not 'outcom'; did you mean outcome?")));
   EXPECT_THAT(problems_of(claim("{outcome: 8x3 local, is: wrose}")),
               ElementsAre(HasSubstr(
                   "is must be better, worse, higher, lower, equivalent, different, not 'wrose'; did "
@@ -118,7 +118,7 @@ TEST(Claims, RefuseWhatIsNoClaim) {
       ElementsAre(HasSubstr("m.yaml:11:6: claim 'A' stands twice")));
   EXPECT_THAT(problems_of(kMatrix + "  - {id: A, told: it, not_testable: no, expect: hold}\n"),
               ElementsAre(HasSubstr(
-                  "expect must be holds, does not hold, undecided, not testable here, not 'hold'")));
+                  "expect must be holds, does not hold, undecided, not testable here, waiting, not 'hold'")));
   EXPECT_THAT(problems_of(kMatrix + "  - {id: A, told: it, not_testable: no, conditons: []}\n"),
               ElementsAre(HasSubstr("unknown key 'conditons'; did you mean conditions?")));
   EXPECT_THAT(problems_of(kMatrix + "  {id: A}\n"),

@@ -78,7 +78,7 @@ TEST(TrainingChecks, StandInTheMatrixWithTheirPlace) {
   const std::vector<std::string> problems =
       problems_of(kHead + "axes:\n  layout: [8x3]\noptimizer: sgd\nlr_rule: adam_sqrt\n");
   ASSERT_FALSE(problems.empty());
-  EXPECT_TRUE(names(problems.front(), "m.yaml:7:10")) << problems.front();
+  EXPECT_TRUE(names(problems.front(), "m.yaml:7:1:")) << problems.front();
   EXPECT_TRUE(names(problems.front(), "adam_sqrt")) << problems.front();
 }
 
