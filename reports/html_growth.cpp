@@ -112,7 +112,7 @@ void draw_rules(Markup& out, const Chart& chart, const Growth& g) {
     mark(out, 0, css, x, chart.y(rule.difference.mean));
     // Of two rules side by side the left one has its name at the left.
     const bool left = places[i] < rule.exponent;
-    const std::string weight = rule.cell == g.best || rule.rule == g.best ? " strong" : "";
+    const std::string weight = rule.rule == g.best ? " strong" : "";
     text(out, (left ? "lab end" : "lab") + weight, left ? x - 9 : x + 9, chart.y(rule.difference.mean) - 8,
          clean_line(rule.rule));
   }
@@ -147,7 +147,7 @@ void write_rule_table(Markup& out, const Page& page, const Growth& g) {
   const int decimals = decimals_for(page.results.primary.margin);
   open_table(out, "plain", {"rule", ">exponent", ">difference", ">interval", "verdict", "against the best"});
   for (const Growth::Rule& rule : g.rules) {
-    const bool best = rule.cell == g.best || rule.rule == g.best;
+    const bool best = rule.rule == g.best;
     const auto is_this = [&rule](const std::string& name) { return name == rule.cell || name == rule.rule; };
     const bool not_worse = std::any_of(g.not_worse.begin(), g.not_worse.end(), is_this);
     out.open("tr").element("th", {{"scope", "row"}}, clean_line(rule.rule));
