@@ -40,6 +40,7 @@ thead th{color:var(--mut);font-weight:600;font-size:13px;vertical-align:bottom}t
 .tag{font-size:11.5px;font-weight:600;color:var(--ctl);border:1px solid var(--line);border-radius:4px;padding:0 5px;white-space:nowrap}
 .rows{margin:6px 0 10px}.rows th,.rows td{border:0;vertical-align:middle;padding-top:5px;padding-bottom:5px}.rows thead th{border-bottom:1px solid var(--line)}.rows thead th:last-child{padding-left:6px}
 .rows .name{width:22%;font-weight:600;line-height:1.3}.rows td.plot{position:relative;padding:0;height:40px;width:40%}.rows td.plot+td{padding-left:16px}
+.claims thead th,.claims tbody th,.claims td:nth-child(3){white-space:nowrap}
 .bands td.plot{width:36%}.bands td.worst{width:17%}.rows .ci-text{color:var(--mut)}.rows .v{width:16%;padding-left:6px;line-height:1.35}.rows .worst{font-size:13px;line-height:1.35}
 .rows tbody tr:hover{background:var(--card)}.rows td.axis{height:46px;vertical-align:bottom}
 .row{position:absolute;inset:0;width:100%;height:100%;overflow:visible}.axis .row{height:24px}.mark{overflow:visible}

@@ -313,6 +313,9 @@ std::vector<std::string> claim_sentences(const Results& results) {
   add_part(ClaimState::does_not_hold, "does not hold", "do not hold");
   add_part(ClaimState::undecided, "is undecided", "are undecided");
   add_part(ClaimState::not_testable, "cannot be tested here", "cannot be tested here");
+  if (const auto waiting = std::ranges::count(results.claims, ClaimState::waiting, &ClaimResult::state);
+      waiting > 0)
+    parts.push_back(fmt::format("{} wait{}", waiting, waiting == 1 ? "s" : ""));
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
   return {"Of what was told, " + text + "."};
@@ -326,7 +329,13 @@ std::string sentence_of(const Results& results, const Summary& summary) {
   std::vector<std::string> all, controls = control_sentences(results);
   if (summary.margin_refused) all.push_back(summary.margin_text);
   if (!summary.can_tell) add(all, controls);
-  add(all, each_of(sorted.failed, "failed", failure_in_words));
+  // A failure that was asked for comes after what the matrix answers.
+  Cells failed = sorted.failed;
+  const auto asked_for =
+      std::ranges::stable_partition(failed, [](const CellResult* cell) { return !cell->as_expected; });
+  const Cells planted(asked_for.begin(), asked_for.end());
+  failed.erase(asked_for.begin(), asked_for.end());
+  add(all, each_of(failed, "failed", failure_in_words));
   add(all, each_of(sorted.uncertified, "part from their real ranks",
                    [](const CellResult& cell) { return cell.scenario + ": " + cell.mechanism->sentence; }));
   if (!results.claims.empty())
@@ -337,6 +346,7 @@ std::string sentence_of(const Results& results, const Summary& summary) {
     add(all, outcome_sentences(results, sorted));
   else
     add(all, mechanism_sentences(sorted));
+  add(all, each_of(planted, "failed", failure_in_words));
   if (summary.can_tell) add(all, controls);
   add(all, left_out_sentences(results));
   std::string text;
