@@ -9,6 +9,7 @@
 #include <set>
 
 #include "harness/cli/progress.h"
+#include "harness/judge/align.h"
 #include "harness/judge/sequential.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/looks.h"
@@ -112,12 +113,12 @@ LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps) {
     const auto undecided = std::count(counts.begin(), counts.end(), sizes[look + 1]);
     const bool spent = auto_seeds.budget_s > 0 && history.seconds >= auto_seeds.budget_s;
     if (spent && look + 2 > history.begun && has_work(plan, failed_runs(all))) {
-      steps.say(fmt::format("look {} of {}: {} cells undecided; the budget of {} is spent", look + 1,
-                            sizes.size(), undecided, duration_text(auto_seeds.budget_s)));
+      steps.say(fmt::format("look {} of {}: {} undecided; the budget of {} is spent", look + 1, sizes.size(),
+                            counted(undecided, "cell"), duration_text(auto_seeds.budget_s)));
       break;
     }
-    steps.say(fmt::format("look {} of {}: {} cells undecided, which now get {} seeds", look + 1, sizes.size(),
-                          undecided, sizes[look + 1]));
+    steps.say(fmt::format("look {} of {}: {} undecided, which now get {} seeds", look + 1, sizes.size(),
+                          counted(undecided, "cell"), sizes[look + 1]));
     prepared.plan = std::move(plan);
   }
   // What this call ran itself is not reused, though a later look found it finished.
