@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <ostream>
 
@@ -20,12 +18,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(path + ": cannot be read");
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::vector<std::string> result_files(const std::string& folder) {
   std::vector<std::string> files;

@@ -19,12 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(path + ": cannot be read");
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 Results read_results_of(const std::string& out_dir) {
   const std::string path = out_dir + "/results.json";
   try {
@@ -180,6 +174,12 @@ std::vector<Arm> read_some(const std::string& out_dir, const std::string& wanted
 }
 
 }  // namespace
+
+std::string read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(path + ": cannot be read");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 std::optional<RunRecord> read_run_record(const std::string& run_dir) {
   const std::string path = run_dir + "/run.json";

@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+/// The bytes of a file that the user named. Throws ConfigError if it cannot be read.
+std::string read_whole(const std::string& path);
+
 /// run.json of a run folder.
 struct RunRecord {
   std::string id, role, cell, started;  ///< started: UTC, ISO 8601

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/math/distributions/binomial.hpp>
 #include <cmath>
 #include <numbers>
 #include <numeric>
 
+#include "harness/judge/detection.h"
 #include "harness/judge/parallel.h"
 #include "harness/plan/stream_keys.h"
 
@@ -177,17 +177,7 @@ class Calibrator {
   }
 
   DetectionRate rate(std::string what, int64_t hits, int64_t of) const {
-    using Binomial = boost::math::binomial_distribution<>;
-    DetectionRate rate;
-    rate.what = std::move(what);
-    rate.hits = hits;
-    rate.of = of;
-    rate.asked = kNothingAsked;
-    const double tail = (1 - level_) / 2;
-    const auto n = static_cast<double>(of), k = static_cast<double>(hits);
-    rate.interval = {Binomial::find_lower_bound_on_p(n, k, tail), Binomial::find_upper_bound_on_p(n, k, tail),
-                     level_};
-    return rate;
+    return detection_rate(std::move(what), hits, of, level_);
   }
   void at_most(DetectionRate rate) {
     rate.asked = in_.primary.alpha;

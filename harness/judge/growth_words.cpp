@@ -16,14 +16,6 @@ std::string layout_words(const Layout& layout) {
   return fmt::format("{}x{}", layout.world_size, layout.rows_per_rank);
 }
 
-/// "a", "a and b", "a, b and c".
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-  return text;
-}
-
 /// "35", "1.2", "infinite": rows need no decimals once they are many.
 std::string rows_words(double rows) {
   if (std::isinf(rows)) return "infinite";
@@ -59,7 +51,7 @@ std::string at_equal_batch(const Growth& growth) {
   return fmt::format(
       "At an equal global batch of {} rows ({} and {}) no rule of the learning rate is called for{}.",
       growth.to_batch, layout_words(growth.from), layout_words(growth.to),
-      changes.empty() ? "" : ": " + joined(changes));
+      changes.empty() ? "" : ": " + join_words(changes));
 }
 
 std::string which_fits(const Growth& growth) {
@@ -74,9 +66,10 @@ std::string which_fits(const Growth& growth) {
   }
   if (growth.not_worse.empty() && worse.empty()) return growth.best + " is the only rule that was judged";
   std::string text = fmt::format("{} fits best by {}", growth.best, metric);
-  if (!worse.empty()) text += fmt::format("; {} {} worse", joined(worse), worse.size() == 1 ? "is" : "are");
+  if (!worse.empty())
+    text += fmt::format("; {} {} worse", join_words(worse), worse.size() == 1 ? "is" : "are");
   if (!growth.not_worse.empty())
-    text += fmt::format("; {} {} not shown to be worse", joined(growth.not_worse),
+    text += fmt::format("; {} {} not shown to be worse", join_words(growth.not_worse),
                         growth.not_worse.size() == 1 ? "is" : "are");
   return text;
 }

@@ -34,6 +34,8 @@ MetricParts parts_of(std::string_view metric) {
   return {std::string(metric), ""};
 }
 
+}  // namespace
+
 std::string join_words(const std::vector<std::string>& words) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -42,8 +44,6 @@ std::string join_words(const std::vector<std::string>& words) {
   }
   return text;
 }
-
-}  // namespace
 
 bool has_area(std::string_view metric) {
   const MetricParts parts = parts_of(metric);

@@ -19,10 +19,6 @@ Json rows(const std::vector<std::pair<std::string, std::string>>& pairs) {
 
 Json verdict(VerdictKind kind) { return name_of(kind); }
 
-Json interval(const Interval& i) {
-  return {{"low", exact(i.low)}, {"high", exact(i.high)}, {"level", i.level}};
-}
-
 Json divergence(const Divergence& d) {
   return {{"step", d.step}, {"phase", d.phase},       {"rank", d.rank},     {"where", d.where},
           {"kind", d.kind}, {"expected", d.expected}, {"actual", d.actual}, {"sentence", d.sentence}};

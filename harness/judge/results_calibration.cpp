@@ -3,14 +3,6 @@
 namespace lockstep::results_fields {
 namespace {
 
-Json interval_to_json(const Interval& i) {
-  return {{"low", exact(i.low)}, {"high", exact(i.high)}, {"level", i.level}};
-}
-
-Interval interval_from_json(const Json& j) {
-  return {read_exact(j.at("low")), read_exact(j.at("high")), j.at("level").get<double>()};
-}
-
 Json look_to_json(const Look& look) {
   return {{"n", look.n},
           {"information", number(look.information)},
@@ -28,7 +20,7 @@ Json rate_to_json(const DetectionRate& r) {
   return {{"what", r.what},
           {"hits", r.hits},
           {"of", r.of},
-          {"interval", interval_to_json(r.interval)},
+          {"interval", interval(r.interval)},
           {"asked", r.asked < 0 ? Json(nullptr) : Json(r.asked)},
           {"at_most", r.at_most},
           {"enough", r.enough}};
@@ -39,7 +31,7 @@ DetectionRate rate_from_json(const Json& j) {
   return {j.at("what").get<std::string>(),
           j.at("hits").get<int64_t>(),
           j.at("of").get<int64_t>(),
-          interval_from_json(j.at("interval")),
+          read_interval(j.at("interval")),
           asked.is_null() ? -1 : asked.get<double>(),
           j.at("at_most").get<bool>(),
           j.at("enough").get<bool>()};
@@ -50,17 +42,14 @@ Json power_to_json(const PowerPoint& p) {
           {"sd", number(p.sd)},
           {"true_difference", number(p.true_difference)},
           {"measured", number(p.measured)},
-          {"interval", interval_to_json(p.interval)},
+          {"interval", interval(p.interval)},
           {"theory", exact(p.theory)}};
 }
 
 PowerPoint power_from_json(const Json& j) {
-  return {j.at("n").get<int>(),
-          read_number(j.at("sd")),
-          read_number(j.at("true_difference")),
-          read_number(j.at("measured")),
-          interval_from_json(j.at("interval")),
-          read_exact(j.at("theory"))};
+  return {
+      j.at("n").get<int>(),          read_number(j.at("sd")),         read_number(j.at("true_difference")),
+      read_number(j.at("measured")), read_interval(j.at("interval")), read_exact(j.at("theory"))};
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Doubles and enums as results.json writes and reads them. Of the two results files alone.
+// Doubles and enums as results.json writes and reads them. Of the files that write and read results alone.
 
 #include <bit>
 #include <charconv>
@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/plan/matrix.h"
+#include "harness/judge/results.h"
 
 namespace lockstep::results_fields {
 
@@ -53,6 +53,14 @@ inline double read_exact(const Json& json) {
     throw std::runtime_error("value " + json.at("value").dump() + " and bits " + text + " disagree");
   }
   return value;
+}
+
+inline Json interval(const Interval& i) {
+  return {{"low", exact(i.low)}, {"high", exact(i.high)}, {"level", i.level}};
+}
+
+inline Interval read_interval(const Json& json) {
+  return {read_exact(json.at("low")), read_exact(json.at("high")), read_number(json.at("level"))};
 }
 
 inline VerdictKind read_verdict(const Json& json) {

@@ -3,14 +3,6 @@
 namespace lockstep::results_fields {
 namespace {
 
-Json interval(const Interval& i) {
-  return {{"low", exact(i.low)}, {"high", exact(i.high)}, {"level", i.level}};
-}
-
-Interval read_interval(const Json& json) {
-  return {read_exact(json.at("low")), read_exact(json.at("high")), read_number(json.at("level"))};
-}
-
 Json layout(const Layout& l) { return {{"world_size", l.world_size}, {"rows_per_rank", l.rows_per_rank}}; }
 
 Layout read_layout(const Json& j) {

@@ -5,24 +5,16 @@ namespace {
 
 using namespace results_fields;
 
-Json interval_json(const Interval& i) {
-  return {{"low", exact(i.low)}, {"high", exact(i.high)}, {"level", i.level}};
-}
-
-Interval interval_of(const Json& j) {
-  return {read_exact(j.at("low")), read_exact(j.at("high")), read_number(j.at("level"))};
-}
-
 Json estimate(const Estimate& e) {
   return {{"what", e.what},
           {"method", e.method},
           {"value", exact(e.value)},
-          {"interval", interval_json(e.interval)}};
+          {"interval", interval(e.interval)}};
 }
 
 Estimate read_estimate(const Json& j) {
   return {j.at("what").get<std::string>(), j.at("method").get<std::string>(), read_exact(j.at("value")),
-          interval_of(j.at("interval"))};
+          read_interval(j.at("interval"))};
 }
 
 Json curve_difference(const CurveDifference& c) {

@@ -29,10 +29,6 @@ std::vector<std::pair<std::string, std::string>> read_rows(const Json& json) {
   return read_list(json, [](const Json& row) { return std::pair(text(row, "key"), text(row, "value")); });
 }
 
-Interval read_interval(const Json& json) {
-  return {read_exact(json.at("low")), read_exact(json.at("high")), read_number(json.at("level"))};
-}
-
 Divergence read_divergence(const Json& j) {
   Divergence d;
   d.step = integer(j, "step");

@@ -51,19 +51,12 @@ void check_margin(const Results& results, Summary& summary) {
       format_signed_difference(outcome.primary.mean, half / 10.0), std::floor(half / unit) * unit);
 }
 
-std::string join_names(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-  return text;
-}
-
 /// "a", "a and b", "a, b, c and 9 more".
 std::string names_of(const Cells& cells) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < std::min(cells.size(), kMostNamed); ++i) names.push_back(cells[i]->scenario);
   if (cells.size() > kMostNamed) names.push_back(fmt::format("{} more", cells.size() - kMostNamed));
-  return join_names(names);
+  return join_words(names);
 }
 
 std::string references_of(const Cells& cells) {
@@ -71,7 +64,7 @@ std::string references_of(const Cells& cells) {
   for (const CellResult* cell : cells) {
     if (std::ranges::find(names, cell->reference) == names.end()) names.push_back(cell->reference);
   }
-  return names.size() > kMostNamed ? std::string("their references") : join_names(names);
+  return names.size() > kMostNamed ? std::string("their references") : join_words(names);
 }
 
 /// One sentence a cell by `describe`, for the first few; then how many more there are.
@@ -299,7 +292,7 @@ std::string claims_in(const Results& results, ClaimState state) {
   for (const ClaimResult& claim : results.claims) {
     if (claim.state == state) ids.push_back(claim.id);
   }
-  return join_names(ids);
+  return join_words(ids);
 }
 
 std::vector<std::string> claim_sentences(const Results& results) {
