@@ -3,24 +3,25 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numbers>
 #include <numeric>
 
+#include "harness/base/normal.h"
 #include "harness/train/streams.h"
 
 namespace lockstep {
 
 at::Tensor normal_rows(std::span<const uint64_t> keys, int64_t each) {
   const auto rows = static_cast<int64_t>(keys.size());
-  at::Tensor uniform = at::empty({rows, 2, each}, at::kFloat);
-  float* out = uniform.mutable_data_ptr<float>();
+  const auto a_row = static_cast<std::size_t>(each);
+  at::Tensor normals = at::empty({rows, each}, at::kFloat);
+  float* out = normals.mutable_data_ptr<float>();
+  std::vector<float> uniform(2 * a_row);
   for (const uint64_t key : keys) {
-    fill_uniform(key, {out, static_cast<std::size_t>(2 * each)});
-    out += 2 * each;
+    fill_uniform(key, uniform);
+    fill_normal({uniform.data(), a_row}, {uniform.data() + a_row, a_row}, {out, a_row});
+    out += each;
   }
-  const at::Tensor radius = at::sqrt(-2.0 * at::log(1.0 - uniform.select(1, 0)));
-  const at::Tensor angle = at::cos(2.0 * std::numbers::pi * uniform.select(1, 1));
-  return radius * angle;
+  return normals;
 }
 
 std::vector<int64_t> keyed_shuffle(uint64_t key, int64_t n) {

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "harness/comm/first_calls.h"
 #include "harness/comm/process_groups.h"
 #include "harness/comm/ring_order.h"
 
@@ -239,7 +240,9 @@ struct EmulatedWorld::Impl {
 };
 
 EmulatedWorld::EmulatedWorld(int world_size, double timeout_s)
-    : impl_(std::make_unique<Impl>(world_size, timeout_s)) {}
+    : impl_(std::make_unique<Impl>(world_size, timeout_s)) {
+  make_first_calls();
+}
 EmulatedWorld::~EmulatedWorld() = default;
 
 std::unique_ptr<Comm> EmulatedWorld::comm(int rank) {

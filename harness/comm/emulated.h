@@ -12,6 +12,7 @@ namespace lockstep {
 /// Where the V threads of one run meet.
 class EmulatedWorld {
  public:
+  /// To be made before the ranks' threads: it makes the libraries' first calls (first_calls.h).
   EmulatedWorld(int world_size, double timeout_s);
   ~EmulatedWorld();
   EmulatedWorld(const EmulatedWorld&) = delete;

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 
+#include "harness/base/normal.h"
 #include "harness/judge/detection.h"
 #include "harness/judge/parallel.h"
 #include "harness/plan/stream_keys.h"
@@ -41,10 +41,11 @@ class KeyedDraws {
       has_spare_ = false;
       return spare_;
     }
-    const double radius = std::sqrt(-2 * std::log(uniform())), angle = 2 * std::numbers::pi * uniform();
-    spare_ = radius * std::sin(angle);
+    const double radius = 1 - uniform(), angle = uniform();
+    // The sine of an angle is the cosine of a quarter turn less.
+    spare_ = standard_normal(radius, angle < 0.25 ? angle + 0.75 : angle - 0.25);
     has_spare_ = true;
-    return radius * std::cos(angle);
+    return standard_normal(radius, angle);
   }
   /// In [0, end).
   std::size_t below(std::size_t end) { return static_cast<std::size_t>(bits() % end); }
