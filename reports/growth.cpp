@@ -92,7 +92,7 @@ std::string growth_text(const Growth& growth, int decimals, int width) {
 }
 
 std::string noise_scale_text(const Results& results, int width) {
-  // On a terminal those that a rule of the rate rests on; the others stand in the report.
+  // The terminal shows the noise scales of cells that test a rule of the learning rate; the report shows all.
   const auto is_told = [&results](const CellResult& cell) {
     if (!cell.noise_scale) return false;
     return std::ranges::any_of(results.growth, [&cell](const Growth& growth) {

@@ -100,7 +100,7 @@ void write_outcome_plot(Markup& out, const Page& page) {
 }
 
 void write_band_plot(Markup& out, const Page& page) {
-  open_section(out, "band", "How much of rounding's share was used?",
+  open_section(out, "band", "How much of the rounding band was used?",
                "Gradients at the reference's own weights and batch. The band is what reordering the same "
                "sums changes, times the "
                "declared factor; 1 is its edge. Pale dots are single forced steps.");

@@ -12,7 +12,7 @@
 namespace lockstep {
 
 std::string comparison_text(const Mechanism& mechanism);
-/// `across`: in what the runs differ that is another question, told on request.
+/// `across`: settings that differ between the runs and ask another question; `--across` shows them.
 std::string comparison_json(const Mechanism& mechanism, const std::string& run_a, const std::string& run_b,
                             const std::vector<QuestionDifference>& across = {});
 

@@ -60,7 +60,7 @@ RunGroup group_of_logs(const std::string& place, const std::vector<MllogRun>& lo
     return std::ranges::all_of(log.evaluations,
                                [](const MllogEvaluation& e) { return e.epochs.has_value(); });
   });
-  // Of a benchmark of theirs one unit counts, and a log without it is named.
+  // For each MLPerf benchmark one unit counts, samples or epochs; a log that lacks it is refused by name.
   const bool samples = rules ? rules->samples : all_samples || !all_epochs;
   const bool epochs = rules ? !rules->samples : all_epochs;
   for (const MllogRun& log : logs) {

@@ -164,7 +164,8 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
   return certificate ? sources_.judge_certificate(inputs) : sources_.judge_forced(inputs);
 }
 
-/// Without a trace equal layouts can still be told to have ended with the same bits; others cannot.
+/// Runs without traces. At equal layouts the ranks' results tell whether both ended with the same bits; at
+/// different layouts nothing can be compared.
 void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) const {
   const Layout& layout = first.cell->config.layout;
   if (plan_.matrix.question != Question::mechanism || layout != first.reference->config.layout) {
@@ -205,7 +206,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   const PlannedRun* forced_cell = arms_.single_run(cell, RunRole::forced_cell);
   if (forced_cell) {
     try {
-      // One layout may give one's very bits: only where it does not is there need of a band.
+      // At the reference's own layout the bits may be equal; a band is needed only where they are not.
       const bool trained = plan_.matrix.question != Question::certificate && plan_.matrix.replay.empty();
       if (trained && cell.config.layout == cell.reference.layout) {
         result.mechanism = compare_free(first);

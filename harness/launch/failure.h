@@ -44,7 +44,7 @@ RankFailure interrupted_failure(const RunEnds& ends);
 /// Does any text of the failure say that the disk is full?
 bool disk_was_full(const RankFailure& failure);
 
-/// No room is left where `folder` lies: who could not even say so may have failed of it.
+/// No room is left where `folder` lies: a rank that died silently may have died of the full disk.
 bool disk_is_full(const std::string& folder);
 
 }  // namespace lockstep

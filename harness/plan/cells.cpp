@@ -193,8 +193,8 @@ class Expansion {
     if (cell.reference_name == cell.name && !same_config(cell.config, cell.reference))
       cell.reference_name = "reference of " + cell.name;
     cell.anchor = same_config(cell.config, cell.reference);
-    // A product of axes contains what each cell is held against; a cell of one's own that compares nothing is
-    // a mistake.
+    // A product of axes may contain the reference itself: that cell stands beside the others and is not
+    // judged. Anywhere else a cell that equals its reference compares nothing, and is refused.
     const bool may_anchor =
         asks_outcome(source_.matrix.question) || source_.matrix.question == Question::calibration;
     if (cell.anchor && !(source_.same_as_cell && may_anchor)) {

@@ -31,7 +31,7 @@ std::optional<Done> read_done(const fs::path& path) {
   if (!stream) return std::nullopt;
   const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
   Done done;
-  if (!json.is_object()) return done;  // of nobody: no hash is equal to it
+  if (!json.is_object()) return done;  // malformed: matches no run
   const auto text = [&json](const char* key) {
     const auto at = json.find(key);
     return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
