@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include "losses/infonce.h"
 
 namespace lockstep {
 

@@ -12,7 +12,6 @@
 #include <optional>
 #include <thread>
 
-#include "harness/launch/failure.h"
 #include "harness/launch/parent_process.h"
 #include "harness/launch/run_folder.h"
 #include "harness/launch/job_queue.h"

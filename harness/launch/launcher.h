@@ -5,20 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "harness/launch/failure.h"
 #include "harness/plan/plan.h"
 
 namespace lockstep {
-
-/// A rank that died, threw or hung: a value, never an exception.
-struct RankFailure {
-  std::string run;
-  std::string kind;  ///< "died" (signal or exit without a result), "threw", "hung", "interrupted"
-  int rank = -1;     ///< the first that failed
-  int64_t step = -1;
-  std::string operation;                ///< what it was doing, from its beat
-  std::string message;                  ///< "killed by signal 9", or what was thrown
-  std::vector<std::string> last_lines;  ///< of its log, at most 20
-};
 
 struct RunEvent {
   enum class Kind { started, progress, finished, failed, reused } kind = Kind::started;

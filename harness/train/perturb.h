@@ -2,8 +2,8 @@
 // What the two runs of an A/A pair differ in, beside the random streams (harness/plan/stream_keys.h).
 
 #include "harness/plan/run_config.h"
-#include "harness/train/loop.h"
 #include "harness/train/parameters.h"
+#include "harness/train/rank_context.h"
 
 namespace lockstep {
 

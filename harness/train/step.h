@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "harness/train/loop.h"
+#include "harness/train/rank_context.h"
 
 namespace lockstep {
 

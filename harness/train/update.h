@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/train/loop.h"
 #include "harness/train/optimizer.h"
+#include "harness/train/rank_context.h"
 #include "harness/train/running_stats.h"
 #include "harness/train/step.h"
 
