@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -12,6 +11,7 @@
 #include "harness/cli/words.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/catalogue.h"
+#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {
@@ -26,9 +26,8 @@ std::vector<ListedEntry> entries_of(std::span<const CatalogueEntry> catalogue) {
 }
 
 std::string question_of(const fs::path& file) {
-  std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
+  const std::string text = read_file(file.string(), kMostConfigBytes).text;
+  const std::string line = text.substr(0, text.find_first_of("\r\n"));
   if (line.empty() || line.front() != '#') return "";
   const std::size_t begin = line.find_first_not_of("# \t");
   return begin == std::string::npos ? "" : line.substr(begin);

@@ -10,6 +10,7 @@
 #include "harness/data/dataset.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {
@@ -54,7 +55,9 @@ std::string check_data(const Matrix& matrix) {
 
 Prepared prepare(const MatrixSelection& selection) {
   Prepared prepared;
-  const Matrix matrix = read_matrix(selection.config, {selection.set, selection.only, selection.seeds});
+  prepared.config_text = read_config_text(selection.config);
+  const Matrix matrix = parse_matrix(prepared.config_text, selection.config,
+                                     {selection.set, selection.only, selection.seeds});
   prepared.plan.matrix = matrix;
   if (prepared.nothing_selected()) return prepared;
   prepared.out_dir = selection.out.empty() ? default_out_dir(matrix) : selection.out;
@@ -65,9 +68,10 @@ Prepared prepare(const MatrixSelection& selection) {
   return prepared;
 }
 
-std::string nothing_selected_text(const MatrixSelection& selection) {
+std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection) {
   std::string names;
-  for (const Cell& cell : read_matrix(selection.config, {selection.set, "", selection.seeds}).cells) {
+  const Overrides all{selection.set, "", selection.seeds};
+  for (const Cell& cell : parse_matrix(prepared.config_text, selection.config, all).cells) {
     names += "\n  " + cell.name;
   }
   if (names.empty()) return fmt::format("{} has no cells\n", selection.config);

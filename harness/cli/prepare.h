@@ -10,6 +10,7 @@
 namespace lockstep {
 
 struct Prepared {
+  std::string config_text;  ///< of the config file, which is read once: it may be a pipe
   std::string out_dir;
   std::string rank_program;
   BuildIdentity identity;
@@ -22,7 +23,7 @@ struct Prepared {
 Prepared prepare(const MatrixSelection& selection);
 
 /// "no cell of CONFIG is selected by --only '…'; it has these: …"
-std::string nothing_selected_text(const MatrixSelection& selection);
+std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection);
 
 /// One hash for all data that the matrix's configs read. Throws ConfigError if a file is missing or corrupt.
 std::string check_data(const Matrix& matrix);

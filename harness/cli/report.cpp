@@ -1,6 +1,6 @@
+#include <fmt/format.h>
+
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <ostream>
 
 #include "harness/cli/commands.h"
@@ -8,6 +8,7 @@
 #include "harness/cli/words.h"
 #include "harness/judge/results.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/read_file.h"
 #include "harness/trace/rank_result.h"
 #include "reports/format.h"
 #include "reports/terminal.h"
@@ -17,12 +18,11 @@ namespace {
 
 Results read_results(const std::string& dir) {
   const std::string path = dir + "/results.json";
-  std::ifstream file(path, std::ios::binary);
+  const FileText file = read_file(path);
   if (!file)
-    throw ConfigError(path + ": cannot be read; `lockstep run` writes it when a matrix has finished");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+    throw ConfigError(fmt::format("{}: {}; `lockstep run` writes it when a matrix has finished", path, file.problem));
   try {
-    return results_from_json(text, path);
+    return results_from_json(file.text, path);
   } catch (const std::runtime_error& error) {
     throw ConfigError(error.what());
   }

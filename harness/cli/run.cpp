@@ -131,7 +131,7 @@ LookSteps look_steps(const RunOptions& options, const Console& console, double c
 int run_command(const RunOptions& options, const Console& console, double command_started) {
   Prepared prepared = prepare(options.selection);
   if (prepared.nothing_selected()) {
-    console.err << nothing_selected_text(options.selection);
+    console.err << nothing_selected_text(prepared, options.selection);
     return kExitNothing;
   }
   const int jobs = options.selection.jobs;

@@ -1,11 +1,8 @@
 #include "harness/data/dataset.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <numeric>
 #include <system_error>
@@ -17,6 +14,7 @@
 #include "harness/data/pair_cutter.h"
 #include "harness/data/windows.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {
@@ -146,18 +144,9 @@ std::string hex(const XXH128_hash_t& hash) { return fmt::format("{:016x}{:016x}"
 }  // namespace
 
 std::string read_data_file(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error))
-    throw ConfigError({ConfigProblem{path, 0, 0, "is a folder, not a file", ""}});
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file)
-    throw ConfigError(
-        {ConfigProblem{path, 0, 0, fmt::format("cannot be read: {}", std::strerror(errno)), ""}});
-  std::string bytes(static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0)), '\0');
-  file.seekg(0);
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!file) throw ConfigError({ConfigProblem{path, 0, 0, "cannot be read to its end", ""}});
-  return bytes;
+  FileText file = read_file(path);
+  if (!file) throw ConfigError({ConfigProblem{path, 0, 0, file.problem, ""}});
+  return std::move(file.text);
 }
 
 std::string find_data_folder(const std::string& folder) {

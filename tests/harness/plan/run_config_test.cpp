@@ -157,7 +157,7 @@ TEST(RunConfigFromJson, RefusesUnknownKeysWrongTypesAndValuesOutOfRange) {
             "run.json: lr must be greater than 0, not 0\n"
             "run.json: steps must be in [1, 1000000000] (steps), not 0");
   EXPECT_EQ(json_problem("[]"), "run.json: a run's config must be a JSON object");
-  EXPECT_EQ(json_problem("{\n  \"lr\" 3}"), "run.json:2:8: not JSON");
+  EXPECT_EQ(json_problem("{\n  \"lr\" 3}"), "run.json:2:8: not JSON, or cut short");
   EXPECT_EQ(json_problem("{}"), "");
 }
 

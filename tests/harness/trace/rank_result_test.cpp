@@ -73,9 +73,9 @@ TEST(RankResult, HasNoNullForWhatJsonCannotSay) {
 
 TEST(RankResult, RefusesMissingMalformedAndUnknown) {
   TempFolder folder;
-  EXPECT_THAT(error_of(folder / "none"), HasSubstr(folder / "none: cannot read it"));
+  EXPECT_THAT(error_of(folder / "none"), HasSubstr(folder / "none: cannot be read: No such file"));
   support::write_file(folder / "r", "{\"schema_version\": 1, \"rank\": ");
-  EXPECT_THAT(error_of(folder / "r"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("not JSON, or cut short"));
   support::write_file(folder / "r", "{\"schema_version\": 7}");
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 7"));
   write_rank_result(folder / "r", sample_result());
