@@ -23,9 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string text_in(const std::string& path) {
-  return read_file(path).text;
-}
+std::string text_in(const std::string& path) { return read_file(path).text; }
 
 /// Size, time of the last change and inode; "gone" if there is no such file.
 std::string stamp_of(const std::string& path) {

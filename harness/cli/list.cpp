@@ -11,6 +11,7 @@
 #include "harness/cli/words.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/catalogue.h"
+#include "harness/plan/clean_text.h"
 #include "harness/plan/read_file.h"
 
 namespace lockstep {
@@ -37,6 +38,7 @@ ListedKind kind_named(const std::string& name) {
   if (name == "scenarios") return {name, entries_of(catalogue_scenarios())};
   if (name == "losses") return {name, entries_of(catalogue_losses())};
   if (name == "mutants") return {name, entries_of(catalogue_mutants())};
+  if (name == "metrics") return {name, entries_of(catalogue_metrics())};
   return {name, configs_in(configs_folder())};
 }
 
@@ -92,7 +94,7 @@ std::string list_json(const std::vector<ListedKind>& kinds) {
 }
 
 int list_command(const ListOptions& options, const Console& console) {
-  const std::vector<std::string_view> known = {"scenarios", "losses", "mutants", "configs"};
+  const std::vector<std::string_view> known = {"scenarios", "losses", "mutants", "metrics", "configs"};
   std::vector<ListedKind> kinds;
   if (options.what.empty()) {
     for (const std::string_view name : known) kinds.push_back(kind_named(std::string(name)));
@@ -100,7 +102,7 @@ int list_command(const ListOptions& options, const Console& console) {
     require_known(options.what, known, "list", "kind");
     kinds.push_back(kind_named(options.what));
   }
-  console.out << (options.json ? list_json(kinds) : list_text(kinds));
+  console.out << (options.json ? clean_json(list_json(kinds)) : clean_text(list_text(kinds)));
   return kExitAsExpected;
 }
 

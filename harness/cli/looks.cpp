@@ -32,8 +32,8 @@ std::string identity_of(const Prepared& prepared) {
   return fmt::format("{} {} {} {}", plan_hash(prepared.plan), seeds.first, seeds.step, seeds.most);
 }
 
-/// What the file says; nothing was taken if it is of other looks. A file that cannot be understood is passed over,
-/// and `say` is told: nothing but the budget depends on it.
+/// What the file says; nothing was taken if it is of other looks. A file that cannot be understood is passed
+/// over, and `say` is told: nothing but the budget depends on it.
 LookHistory read_history(const Prepared& prepared, const std::function<void(const std::string&)>& say) {
   const LookHistory none{identity_of(prepared), 1, 0};
   const std::string path = looks_path(prepared.out_dir);
@@ -55,7 +55,8 @@ LookHistory read_history(const Prepared& prepared, const std::function<void(cons
   // A count beyond every look, or a time that is none, is no history of ours.
   const bool counts = begun.is_number_unsigned() && begun.get<uint64_t>() <= uint64_t{kMostLooks};
   const bool lasts = seconds.is_number() && seconds.get<double>() >= 0;
-  if (!of.is_string() || !counts || !lasts) return pass_over("does not say which looks were taken, and how long");
+  if (!of.is_string() || !counts || !lasts)
+    return pass_over("does not say which looks were taken, and how long");
   if (of != none.of) return none;
   return {none.of, begun.get<std::size_t>(), seconds.get<double>()};
 }

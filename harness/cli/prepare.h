@@ -28,6 +28,10 @@ std::string nothing_selected_text(const Prepared& prepared, const MatrixSelectio
 /// One hash for all data that the matrix's configs read. Throws ConfigError if a file is missing or corrupt.
 std::string check_data(const Matrix& matrix);
 
+/// Throws ConfigError if a claim names a cause that there is not, with the nearest. Their codes stand in a
+/// room that the planner does not know.
+void check_causes(const Matrix& matrix);
+
 /// 16 hex digits over the hashes of all planned runs: two matrices with equal ones run the same.
 std::string plan_hash(const Plan& plan);
 

@@ -53,7 +53,8 @@ class LogReader {
     JsonProblem problem;
     json event = parse_json(text, &problem);
     if (event.is_discarded()) event = parse_json(from_latin1(text), &problem);
-    if (event.is_discarded()) return complain("the line is cut, or what follows :::MLLOG is " + problem.message);
+    if (event.is_discarded())
+      return complain("the line is cut, or what follows :::MLLOG is " + problem.message);
     if (!event.is_object()) return complain("what follows :::MLLOG is not an object");
     for (const char* key : {"key", "value", "metadata"}) {
       if (!event.contains(key)) return complain(fmt::format("the event has no \"{}\"", key));
@@ -267,8 +268,9 @@ std::vector<ReferenceRecord> parse_reference_points(const std::string& text, con
   JsonProblem problem;
   const json document = parse_json(text, &problem);
   if (!problem.message.empty()) {
-    throw ConfigError(std::vector<ConfigProblem>{
-        {file_name, problem.line, problem.column, problem.message + ": reference points cannot be read", ""}});
+    throw ConfigError(
+        std::vector<ConfigProblem>{{file_name, problem.line, problem.column,
+                                    problem.message + ": reference points cannot be read", ""}});
   }
   if (!document.is_object() || document.empty())
     throw ConfigError(file_name + ": holds no reference points: an object of records is expected");

@@ -117,8 +117,37 @@ std::string clean_text(std::string_view text) {
 
 std::string clean_line(std::string_view text) {
   std::string out = clean_text(text);
-  std::replace_if(out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
   return out;
+}
+
+std::string clean_json(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  for (std::size_t i = 0; i < json.size();) {
+    const DecodedCharacter next = decode_utf8(json, i);
+    const bool invalid = next.code == kReplacement && next.length == 1;
+    if (invalid || safe_code(next.code) == next.code) {
+      encode(next.code, out);
+    } else if (next.code < 0x10000) {
+      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(next.code));
+    } else {
+      const uint32_t above = static_cast<uint32_t>(next.code) - 0x10000;
+      out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (above >> 10), 0xDC00 + (above & 0x3FF));
+    }
+    i += next.length;
+  }
+  return out;
+}
+
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kLongest = 60;
+  if (text.size() <= kLongest) return "'" + clean_line(text) + "'";
+  std::size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+    --end;  // no character is cut in two
+  return "'" + clean_line(text.substr(0, end)) + "...'";
 }
 
 std::string unclean_character(std::string_view text) {
@@ -128,7 +157,10 @@ std::string unclean_character(std::string_view text) {
     if (safe_code(next.code) != next.code) {
       const bool control = next.code < 0x20 || (next.code >= 0x7F && next.code <= 0x9F);
       const bool mark = within(next.code, kReordering);
-      return named(control ? "the control character" : mark ? "the direction mark" : "the character", next.code);
+      return named(control ? "the control character"
+                   : mark  ? "the direction mark"
+                           : "the character",
+                   next.code);
     }
     i += next.length;
   }

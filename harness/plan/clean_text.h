@@ -23,8 +23,15 @@ std::string clean_text(std::string_view text);
 /// clean_text on one line: line feeds and tabs become spaces.
 std::string clean_line(std::string_view text);
 
-/// The first character that clean_text would not leave as it is, in words: "the control character U+001B", "the
-/// direction mark U+202E", "a byte that is not UTF-8"; empty if there is none.
+/// JSON that holds foreign texts, for a terminal: what clean_text would replace stands as \uXXXX, which reads
+/// back the same.
+std::string clean_json(std::string_view json);
+
+/// A word of the user's in a message: 'word', clean and cut if it is long.
+std::string in_quotes(std::string_view text);
+
+/// The first character that clean_text would not leave as it is, in words: "the control character U+001B",
+/// "the direction mark U+202E", "a byte that is not UTF-8"; empty if there is none.
 std::string unclean_character(std::string_view text);
 
 }  // namespace lockstep

@@ -20,8 +20,8 @@ JsonProblem at_byte(std::string_view text, std::size_t byte, std::string message
   return problem;
 }
 
-/// The byte (from 1) at which the text is nested too deep; 0 if nowhere. Up to its first mistake a text of JSON
-/// has no bracket but those outside its strings, and no parser goes on behind that.
+/// The byte (from 1) at which the text is nested too deep; 0 if nowhere. Up to its first mistake a text of
+/// JSON has no bracket but those outside its strings, and no parser goes on behind that.
 std::size_t first_too_deep(std::string_view text) {
   std::size_t depth = 0;
   bool in_string = false;
@@ -80,8 +80,8 @@ nlohmann::json read_json(const std::string& path, std::string* problem) {
   nlohmann::json value(nlohmann::json::value_t::discarded);
   if (file) value = parse_json(file.text, &found);
   if (problem != nullptr) {
-    *problem = file && found.message.empty() ? ""
-                                             : fmt::format("{}: {}", path, file ? found.text() : file.problem);
+    *problem =
+        file && found.message.empty() ? "" : fmt::format("{}: {}", path, file ? found.text() : file.problem);
   }
   return value;
 }

@@ -184,10 +184,14 @@ TEST_F(Looks, StartAnewWhereTheyAreForgotten) {
 }
 
 TEST_F(Looks, PassOverAFileThatCannotBeUnderstoodAndNameIt) {
-  const std::vector<std::string> wrongs{
-      "", "[]", "{", "{\"of\": 3}", std::string(200000, '['),
-      R"({"begun": "two", "of": "x", "seconds": 1})", R"({"begun": 99999999999, "of": "x", "seconds": 1})",
-      R"({"begun": 1, "of": "x", "seconds": -1})"};
+  const std::vector<std::string> wrongs{"",
+                                        "[]",
+                                        "{",
+                                        "{\"of\": 3}",
+                                        std::string(200000, '['),
+                                        R"({"begun": "two", "of": "x", "seconds": 1})",
+                                        R"({"begun": 99999999999, "of": "x", "seconds": 1})",
+                                        R"({"begun": 1, "of": "x", "seconds": -1})"};
   for (const std::string& wrong : wrongs) {
     write_text(folder_ / "looks.json", wrong);
     Prepared prepared = prepare();

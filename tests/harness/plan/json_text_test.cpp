@@ -38,7 +38,8 @@ TEST(JsonText, CountsLevelsAndNotBrackets) {
   for (int i = 0; i < 1000; ++i) wide += ",[{}]";
   EXPECT_EQ(problem_of(wide + "]"), "");
   EXPECT_EQ(problem_of("\"" + std::string(1000, '[') + "\""), "") << "brackets of a text";
-  EXPECT_EQ(problem_of("\"\\\"" + std::string(1000, '{') + "\\\\\""), "") << "behind an escaped quotation mark";
+  EXPECT_EQ(problem_of("\"\\\"" + std::string(1000, '{') + "\\\\\""), "")
+      << "behind an escaped quotation mark";
 }
 
 TEST(JsonText, SurvivesAHundredThousandLevels) {

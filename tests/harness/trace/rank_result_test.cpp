@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "harness/plan/errors.h"
 #include "tests/support/files.h"
@@ -83,6 +84,14 @@ TEST(RankResult, RefusesMissingMalformedAndUnknown) {
   text.replace(text.find("3fd3333333333334"), 16, "3fd333333333333x");
   support::write_file(folder / "r", text);
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("accuracy_24"));
+}
+
+TEST(RankResult, RefusesWhatIsNestedTooDeepOrNoFile) {
+  TempFolder folder;
+  support::write_file(folder / "r", std::string(100000, '[') + std::string(100000, ']'));
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr(folder / "r: nested deeper than 100 levels"));
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  EXPECT_THAT(error_of(folder / "fifo"), HasSubstr(folder / "fifo: is a FIFO, not a file"));
 }
 
 TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
