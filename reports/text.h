@@ -4,15 +4,9 @@
 #include <string>
 #include <string_view>
 
+#include "harness/plan/clean_text.h"
+
 namespace lockstep {
-
-/// Valid UTF-8 without control characters: ANSI sequences are dropped, other controls become their pictures
-/// (U+2400...), invalid bytes, non-characters and marks that reorder text become U+FFFD. Line feeds and tabs
-/// stay.
-std::string clean_text(std::string_view text);
-
-/// clean_text on one line: line feeds and tabs become spaces.
-std::string clean_line(std::string_view text);
 
 /// clean_text, escaped for element content and for attributes in double quotes, in HTML and XML alike.
 std::string escape_markup(std::string_view text);

@@ -12,6 +12,7 @@
 #include "harness/cli/compare_arms.h"
 #include "harness/cli/words.h"
 #include "harness/judge/judge.h"
+#include "harness/plan/clean_text.h"
 #include "harness/plan/errors.h"
 
 namespace lockstep {
@@ -153,11 +154,11 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   }
   const Mechanism mechanism = compare_runs(compare);
   if (options.json) {
-    console.out << comparison_json(mechanism, options.run_a, options.run_b, differences);
+    console.out << clean_json(comparison_json(mechanism, options.run_a, options.run_b, differences));
   } else {
-    console.out << comparison_text(mechanism);
+    console.out << clean_text(comparison_text(mechanism));
     for (const QuestionDifference& d : differences)
-      console.out << "  across questions: " << difference_text(d) << "\n";
+      console.out << "  across questions: " << clean_line(difference_text(d)) << "\n";
   }
   return comparison_exit_code(mechanism.verdict, expected);
 }

@@ -12,6 +12,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/compare.h"
 #include "harness/cli/mllog.h"
+#include "harness/plan/clean_text.h"
 #include "harness/plan/errors.h"
 
 namespace lockstep {
@@ -291,7 +292,7 @@ int compare_mlperf_command(const CompareCommandOptions& options, const Console& 
       throw ConfigError(options.run_b + ": its logs are of several batch sizes; a submission has one");
     comparisons = against_points(reference, submissions, given);
   }
-  console.out << (options.json ? mlperf_json(comparisons) : mlperf_text(comparisons));
+  console.out << (options.json ? clean_json(mlperf_json(comparisons)) : clean_text(mlperf_text(comparisons)));
   std::vector<int> codes;
   for (const MlperfComparison& comparison : comparisons) {
     const MlperfVerdict verdict = comparison.judgement.verdict;

@@ -4,9 +4,12 @@
 
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 
 #include "harness/cli/commands.h"
 #include "harness/cli/compare.h"
+#include "harness/cli/words.h"
+#include "harness/plan/clean_text.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +55,19 @@ json to_json(const OutcomeComparison& c) {
        c.failure ? json{{"kind", c.failure->kind}, {"run", c.failure->run}, {"message", c.failure->message}}
                  : json(nullptr)},
       {"question_differences", differences_json(c.differences)}};
+}
+
+/// A metric that no run has is a slip of the pen; runs that failed have none.
+void require_measured(const std::string& metric, const std::vector<ArmPair>& pairs) {
+  std::set<std::string> measured;
+  for (const ArmPair& pair : pairs) {
+    for (const Arm* arm : {&pair.reference, &pair.cell}) {
+      for (const auto& [seed, run] : arm->runs) {
+        for (const auto& [name, value] : run.evidence.metrics) measured.insert(name);
+      }
+    }
+  }
+  if (!measured.empty()) require_known(metric, {measured.begin(), measured.end()}, "--metric", "metric");
 }
 
 }  // namespace
@@ -121,11 +137,13 @@ int compare_outcomes_command(const CompareCommandOptions& options, const std::ve
   std::vector<OutcomeComparison> comparisons;
   std::vector<int> codes;
   for (const ArmPair& pair : matched.pairs) {
-    comparisons.push_back(compare_arms(pair, primary_of(pair.reference, pair.cell, given_of(options))));
+    const Primary primary = primary_of(pair.reference, pair.cell, given_of(options));
+    if (!options.metric.empty()) require_measured(options.metric, matched.pairs);
+    comparisons.push_back(compare_arms(pair, primary));
     codes.push_back(comparison_exit_code(comparisons.back().verdict, expected));
   }
-  console.out << (options.json ? outcomes_json(comparisons, matched.alone)
-                               : outcomes_text(comparisons, matched.alone));
+  console.out << (options.json ? clean_json(outcomes_json(comparisons, matched.alone))
+                               : clean_text(outcomes_text(comparisons, matched.alone)));
   return worst_exit_code(codes);
 }
 

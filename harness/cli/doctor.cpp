@@ -8,6 +8,7 @@
 
 #include "harness/cli/commands.h"
 #include "harness/launch/identity.h"
+#include "harness/plan/clean_text.h"
 
 namespace lockstep {
 namespace {
@@ -45,7 +46,7 @@ std::string checks_text(const std::vector<Check>& checks, bool colour) {
   for (const Check& check : checks) {
     std::string word = fmt::format("{:<6}", word_of(check.state));
     if (colour) word = fmt::format("\x1b[{}m{}\x1b[0m", colour_of(check.state), word);
-    text += fmt::format("{}  {:<{}}  {}\n", word, check.name, width, check.text);
+    text += fmt::format("{}  {:<{}}  {}\n", word, check.name, width, clean_line(check.text));
   }
   return text + (fit_to_run(checks) ? "fit to run\n" : "not fit to run: see above\n");
 }
@@ -67,7 +68,7 @@ bool fit_to_run(const std::vector<Check>& checks) {
 int doctor_command(const DoctorOptions& options, const Console& console) {
   std::vector<Check> checks = machine_checks();
   checks.push_back(all_reduce_check(rank_program_path()));
-  console.out << (options.json ? checks_json(checks) : checks_text(checks, console.out_colour));
+  console.out << (options.json ? clean_json(checks_json(checks)) : checks_text(checks, console.out_colour));
   return fit_to_run(checks) ? kExitAsExpected : kExitMachine;
 }
 

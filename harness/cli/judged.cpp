@@ -6,15 +6,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <vector>
 
 #include "harness/launch/identity.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/earlier_runs.h"
+#include "harness/plan/json_text.h"
+#include "harness/plan/read_file.h"
 #include "harness/trace/rank_result.h"
 #include "reports/format.h"
 
@@ -24,10 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string text_in(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string text_in(const std::string& path) { return read_file(path).text; }
 
 /// Size, time of the last change and inode; "gone" if there is no such file.
 std::string stamp_of(const std::string& path) {
@@ -54,7 +50,7 @@ std::string key_of(const Prepared& prepared, const MatrixSelection& selection) {
   const BuildIdentity& identity = prepared.identity;
   // Whatever else the matrix says (expectations, margins, claims) stands in the config's own text.
   json parts = {identity.build, identity.libtorch, identity.isa, identity.data, command_text(selection),
-                text_in(selection.config),
+                prepared.config_text,
                 // The runs know nothing of the program that judges them.
                 hash_of_file("/proc/self/exe")};
   const std::string& replay = prepared.plan.matrix.replay;
@@ -88,7 +84,7 @@ Judged::Judged(const Prepared& prepared, const MatrixSelection& selection)
     : out_dir_(prepared.out_dir), key_(key_of(prepared, selection)) {}
 
 std::optional<Results> Judged::standing() const {
-  const json noted = json::parse(text_in(path()), nullptr, false);
+  const json noted = parse_json(text_in(path()));
   if (!noted.is_object() || noted.value("key", json()) != key_) return std::nullopt;
   const auto files = noted.find("files");
   if (files == noted.end() || !files->is_object() || files->empty()) return std::nullopt;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -12,6 +11,8 @@
 #include "harness/cli/words.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/catalogue.h"
+#include "harness/plan/clean_text.h"
+#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {
@@ -26,9 +27,8 @@ std::vector<ListedEntry> entries_of(std::span<const CatalogueEntry> catalogue) {
 }
 
 std::string question_of(const fs::path& file) {
-  std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
+  const std::string text = read_file(file.string(), kMostConfigBytes).text;
+  const std::string line = text.substr(0, text.find_first_of("\r\n"));
   if (line.empty() || line.front() != '#') return "";
   const std::size_t begin = line.find_first_not_of("# \t");
   return begin == std::string::npos ? "" : line.substr(begin);
@@ -38,6 +38,7 @@ ListedKind kind_named(const std::string& name) {
   if (name == "scenarios") return {name, entries_of(catalogue_scenarios())};
   if (name == "losses") return {name, entries_of(catalogue_losses())};
   if (name == "mutants") return {name, entries_of(catalogue_mutants())};
+  if (name == "metrics") return {name, entries_of(catalogue_metrics())};
   return {name, configs_in(configs_folder())};
 }
 
@@ -93,7 +94,7 @@ std::string list_json(const std::vector<ListedKind>& kinds) {
 }
 
 int list_command(const ListOptions& options, const Console& console) {
-  const std::vector<std::string_view> known = {"scenarios", "losses", "mutants", "configs"};
+  const std::vector<std::string_view> known = {"scenarios", "losses", "mutants", "metrics", "configs"};
   std::vector<ListedKind> kinds;
   if (options.what.empty()) {
     for (const std::string_view name : known) kinds.push_back(kind_named(std::string(name)));
@@ -101,7 +102,7 @@ int list_command(const ListOptions& options, const Console& console) {
     require_known(options.what, known, "list", "kind");
     kinds.push_back(kind_named(options.what));
   }
-  console.out << (options.json ? list_json(kinds) : list_text(kinds));
+  console.out << (options.json ? clean_json(list_json(kinds)) : clean_text(list_text(kinds)));
   return kExitAsExpected;
 }
 

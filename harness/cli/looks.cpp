@@ -4,15 +4,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "harness/cli/progress.h"
 #include "harness/judge/align.h"
 #include "harness/judge/sequential.h"
 #include "harness/launch/run_folder.h"
+#include "harness/plan/json_text.h"
 #include "harness/plan/looks.h"
+#include "harness/plan/read_file.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {
@@ -32,12 +32,33 @@ std::string identity_of(const Prepared& prepared) {
   return fmt::format("{} {} {} {}", plan_hash(prepared.plan), seeds.first, seeds.step, seeds.most);
 }
 
-LookHistory read_history(const Prepared& prepared) {
-  LookHistory none{identity_of(prepared), 1, 0};
-  std::ifstream file(looks_path(prepared.out_dir));
-  const auto json = nlohmann::json::parse(file, nullptr, false);
-  if (!json.is_object() || json.value("of", "") != none.of) return none;
-  return {none.of, json.value("begun", std::size_t{1}), json.value("seconds", 0.0)};
+/// What the file says; nothing was taken if it is of other looks. A file that cannot be understood is passed
+/// over, and `say` is told: nothing but the budget depends on it.
+LookHistory read_history(const Prepared& prepared, const std::function<void(const std::string&)>& say) {
+  const LookHistory none{identity_of(prepared), 1, 0};
+  const std::string path = looks_path(prepared.out_dir);
+  const FileText file = read_file(path);
+  if (file.missing) return none;
+  const auto pass_over = [&](const std::string& why) {
+    say(fmt::format("{}: {}; it is passed over, and the budget counts from now", path, why));
+    return none;
+  };
+  if (!file) return pass_over(file.problem);
+  JsonProblem problem;
+  const nlohmann::json json = parse_json(file.text, &problem);
+  if (!problem.message.empty()) return pass_over(problem.text());
+  const auto field = [&json](const char* key) {
+    const auto at = json.is_object() ? json.find(key) : json.end();
+    return json.is_object() && at != json.end() ? *at : nlohmann::json();
+  };
+  const nlohmann::json of = field("of"), begun = field("begun"), seconds = field("seconds");
+  // A count beyond every look, or a time that is none, is no history of ours.
+  const bool counts = begun.is_number_unsigned() && begun.get<uint64_t>() <= uint64_t{kMostLooks};
+  const bool lasts = seconds.is_number() && seconds.get<double>() >= 0;
+  if (!of.is_string() || !counts || !lasts)
+    return pass_over("does not say which looks were taken, and how long");
+  if (of != none.of) return none;
+  return {none.of, begun.get<std::size_t>(), seconds.get<double>()};
 }
 
 void write_history(const Prepared& prepared, const LookHistory& history) {
@@ -84,7 +105,7 @@ LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps) {
   const SeedsAuto auto_seeds = prepared.plan.matrix.seeds_auto;
   if (!auto_seeds.on) return steps.launch(prepared);
   const std::vector<int> sizes = look_sizes(auto_seeds);
-  LookHistory history = read_history(prepared);
+  LookHistory history = read_history(prepared, steps.say);
   LaunchReport all;
   std::set<std::string> run_here;
   for (std::size_t look = 0;; ++look) {

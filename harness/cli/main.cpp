@@ -6,6 +6,7 @@
 
 #include "harness/cli/commands.h"
 #include "harness/launch/parent_process.h"
+#include "harness/plan/clean_text.h"
 #include "harness/plan/errors.h"
 #include "harness/trace/reader.h"
 
@@ -34,16 +35,16 @@ int guarded_call(const CommandOptions& command, const Console& console, double s
     if (!console.out.flush()) throw MachineError("standard output cannot be written");
     return code;
   } catch (const ConfigError& error) {
-    for (const ConfigProblem& problem : error.problems()) console.err << problem.text() << "\n";
+    console.err << clean_text(error.what()) << "\n";
     return kExitUsage;
   } catch (const TraceError& error) {
-    console.err << error.what() << "\n";
+    console.err << clean_text(error.what()) << "\n";
     return kExitUsage;
   } catch (const MachineError& error) {
-    console.err << "lockstep: " << error.what() << "\n";
+    console.err << "lockstep: " << clean_text(error.what()) << "\n";
     return kExitMachine;
   } catch (const std::exception& error) {
-    console.err << "lockstep: a fault of its own: " << error.what() << "\n";
+    console.err << "lockstep: a fault of its own: " << clean_text(error.what()) << "\n";
     return kExitMachine;
   }
 }
@@ -56,7 +57,7 @@ int main(int argc, char** argv) {
   const lockstep::ParsedLine line = lockstep::parse_command_line(argc, argv);
   if (!line.command) {
     std::cout << line.out << std::flush;
-    std::cerr << line.err;
+    std::cerr << lockstep::clean_text(line.err);
     return line.exit_code;
   }
   return lockstep::guarded_call(*line.command, lockstep::process_console(), started);

@@ -7,6 +7,7 @@
 #include "harness/cli/words.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/field.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +36,17 @@ CLI::Option* repeated(CLI::App* command, const std::string& name, std::vector<st
 
 CLI::Option* last_wins(CLI::Option* option) {
   return option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+/// CLI11 takes nan and inf for numbers.
+const CLI::Validator& finite() {
+  static const CLI::Validator validator(
+      [](std::string& text) {
+        double value = 0;
+        return parse_double(text, value) ? std::string() : "must be a finite number, not " + in_quotes(text);
+      },
+      "", "finite");
+  return validator;
 }
 
 void add_selection(CLI::App* command, MatrixSelection& selection) {
@@ -97,7 +109,8 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
       ->type_name("A");
   last_wins(command->add_option("--target", options.target,
                                 "value of the metric that runs are timed to (mlperf; default: as declared)"))
-      ->type_name("X");
+      ->type_name("X")
+      ->check(finite());
   command->add_flag("--across", options.across, "compare cells of different questions too, and say in what");
   command->add_flag("--json", options.json, "the verdict as JSON");
   return command;
@@ -113,13 +126,14 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   last_wins(
       command->add_option("--target", options.target,
                           "of mllog: value of the metric that runs are timed to (default: as declared)"))
-      ->type_name("X");
+      ->type_name("X")
+      ->check(finite());
   return command;
 }
 
 CLI::App* add_list(CLI::App& app, ListOptions& options) {
   CLI::App* command = app.add_subcommand("list", "what there is to run");
-  command->add_option("WHAT", options.what, "scenarios, losses, mutants or configs (default: all)");
+  command->add_option("WHAT", options.what, "scenarios, losses, mutants, metrics or configs (default: all)");
   command->add_flag("--json", options.json, "as JSON");
   return command;
 }

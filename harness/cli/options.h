@@ -45,7 +45,7 @@ struct ReportOptions {
 };
 
 struct ListOptions {
-  std::string what;  ///< scenarios, losses, mutants, configs; empty: all
+  std::string what;  ///< scenarios, losses, mutants, metrics, configs; empty: all
   bool json = false;
 };
 

@@ -8,11 +8,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "harness/judge/replay.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/read_file.h"
 #include "harness/trace/rank_result.h"
 #include "reports/format.h"
 
@@ -37,10 +37,7 @@ OutFolder::OutFolder(const std::string& path, const Matrix& matrix) : path_(path
   }
   // Syncing a file takes longer than anything else that a matrix which is finished has to do.
   const std::string stamp = matrix_stamp(matrix), stamp_path = path + "/matrix.json";
-  std::ifstream before(stamp_path, std::ios::binary);
-  if (std::string(std::istreambuf_iterator<char>(before), {}) != stamp) {
-    write_file_atomically(stamp_path, stamp);
-  }
+  if (read_file(stamp_path).text != stamp) write_file_atomically(stamp_path, stamp);
 }
 
 OutFolder::~OutFolder() {

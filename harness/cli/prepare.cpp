@@ -4,12 +4,19 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 
 #include "harness/data/dataset.h"
+#include "harness/judge/cause.h"
 #include "harness/launch/identity.h"
+#include "harness/plan/catalogue.h"
+#include "harness/plan/clean_text.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/metrics.h"
+#include "harness/plan/read_file.h"
+#include "harness/plan/timing.h"
 
 namespace lockstep {
 namespace {
@@ -34,18 +41,98 @@ std::vector<const DataConfig*> distinct_data(const Matrix& matrix) {
   return found;
 }
 
+struct CountedData {
+  const DataConfig* data;
+  PairCounts pairs;
+};
+
+/// What the pairs that were read do not allow, in words, and in how many runs of cells.
+class PairProblems {
+ public:
+  PairProblems(const Matrix& matrix, const std::vector<CountedData>& counted)
+      : matrix_(matrix), counted_(counted) {}
+
+  /// `judged`: also by the metrics that it is judged by.
+  void check(const std::string& name, const RunConfig& config, bool judged) {
+    const auto same = [&](const CountedData& each) { return key_of(*each.data) == key_of(config.data); };
+    const auto found = std::find_if(counted_.begin(), counted_.end(), same);
+    LOCKSTEP_CHECK(found != counted_.end(), "the pairs of every run are counted");
+    const DataConfig& data = *found->data;
+    add(name, data.train_file, too_few_pairs(config, found->pairs));
+    if (!judged) return;
+    if (asks_outcome(matrix_.question) || matrix_.question == Question::calibration)
+      add(name, data.test_file, unmeasured(matrix_.primary.metric, config, found->pairs));
+    for (const Claim& claim : matrix_.claims) {
+      for (const Condition& condition : claim.conditions) {
+        if (condition.cell != name && condition.against != name) continue;
+        for (const std::string& metric : parts_of_metric(condition.metric)) {
+          add(name, data.test_file, unmeasured(metric, config, found->pairs));
+        }
+      }
+    }
+  }
+
+  void throw_if_any() const {
+    std::vector<ConfigProblem> problems;
+    for (const auto& [what, first] : found_) {
+      const auto& [file, message] = what;
+      problems.push_back({file.empty() ? matrix_.file : file, 0, 0, "cell '" + first + "': " + message, ""});
+    }
+    if (!problems.empty()) throw ConfigError(std::move(problems));
+  }
+
+ private:
+  void add(const std::string& name, const std::string& file, const std::string& message) {
+    if (!message.empty()) found_.emplace(std::pair(file, message), name);
+  }
+
+  const Matrix& matrix_;
+  const std::vector<CountedData>& counted_;
+  std::map<std::pair<std::string, std::string>, std::string> found_;  // by file and message: the first name
+};
+
+void check_pairs(const Matrix& matrix, const std::vector<CountedData>& counted) {
+  PairProblems problems(matrix, counted);
+  for (const Cell& cell : matrix.cells) {
+    problems.check(cell.name, cell.config, true);
+    problems.check(cell.reference_name, cell.reference, true);
+  }
+  for (const Layout& layout : matrix.timing.layouts) {
+    problems.check(timing_name(layout), timing_config(matrix, layout), false);
+  }
+  problems.throw_if_any();
+}
+
 std::string hash_text(const std::string& text) {
   return fmt::format("{:016x}", static_cast<uint64_t>(XXH3_64bits(text.data(), text.size())));
 }
 
 }  // namespace
 
+void check_causes(const Matrix& matrix) {
+  std::vector<std::string_view> known;
+  for (const CausePage& page : cause_pages()) known.push_back(page.code);
+  std::vector<ConfigProblem> problems;
+  for (const Claim& claim : matrix.claims) {
+    for (const Condition& condition : claim.conditions) {
+      if (condition.cause.empty() || find_cause_page(condition.cause) != nullptr) continue;
+      problems.push_back(
+          {matrix.file, condition.place.line, condition.place.column,
+           fmt::format("there is no cause {}; `lockstep explain` lists all", in_quotes(condition.cause)),
+           std::string(nearest(condition.cause, known))});
+    }
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
 std::string check_data(const Matrix& matrix) {
   std::set<std::string> hashes;
+  std::vector<CountedData> counted;
   for (const DataConfig* data : distinct_data(matrix)) {
-    load_dataset(*data);
+    counted.push_back({data, count_pairs(*data)});
     hashes.insert(data_hash(*data));
   }
+  check_pairs(matrix, counted);
   if (hashes.size() == 1) return *hashes.begin();
   std::string all;
   for (const std::string& hash : hashes) all += hash + "\n";
@@ -54,8 +141,11 @@ std::string check_data(const Matrix& matrix) {
 
 Prepared prepare(const MatrixSelection& selection) {
   Prepared prepared;
-  const Matrix matrix = read_matrix(selection.config, {selection.set, selection.only, selection.seeds});
+  prepared.config_text = read_config_text(selection.config);
+  const Matrix matrix =
+      parse_matrix(prepared.config_text, selection.config, {selection.set, selection.only, selection.seeds});
   prepared.plan.matrix = matrix;
+  check_causes(matrix);
   if (prepared.nothing_selected()) return prepared;
   prepared.out_dir = selection.out.empty() ? default_out_dir(matrix) : selection.out;
   check_out_dir(matrix, prepared.out_dir);
@@ -65,9 +155,10 @@ Prepared prepare(const MatrixSelection& selection) {
   return prepared;
 }
 
-std::string nothing_selected_text(const MatrixSelection& selection) {
+std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection) {
   std::string names;
-  for (const Cell& cell : read_matrix(selection.config, {selection.set, "", selection.seeds}).cells) {
+  const Overrides all{selection.set, "", selection.seeds};
+  for (const Cell& cell : parse_matrix(prepared.config_text, selection.config, all).cells) {
     names += "\n  " + cell.name;
   }
   if (names.empty()) return fmt::format("{} has no cells\n", selection.config);

@@ -6,6 +6,8 @@
 #include <ostream>
 #include <thread>
 
+#include "harness/plan/clean_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -122,7 +124,7 @@ void Progress::on_event(const RunEvent& event) {
   view_.state.work_done = time_left_.work_done();
   // On a terminal the table tells of starts and ends; a failure is worth a line that stays.
   const bool tell = !console_.err_terminal || event.kind == RunEvent::Kind::failed;
-  const std::string line = tell ? event_line(event) : "";
+  const std::string line = tell ? clean_line(event_line(event)) : "";
   if (!line.empty()) {
     clear();
     console_.err << line << "\n" << std::flush;

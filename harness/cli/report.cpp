@@ -1,13 +1,15 @@
+#include <fmt/format.h>
+
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <ostream>
 
 #include "harness/cli/commands.h"
 #include "harness/cli/mllog.h"
 #include "harness/cli/words.h"
 #include "harness/judge/results.h"
+#include "harness/plan/clean_text.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/read_file.h"
 #include "harness/trace/rank_result.h"
 #include "reports/format.h"
 #include "reports/terminal.h"
@@ -17,12 +19,12 @@ namespace {
 
 Results read_results(const std::string& dir) {
   const std::string path = dir + "/results.json";
-  std::ifstream file(path, std::ios::binary);
+  const FileText file = read_file(path);
   if (!file)
-    throw ConfigError(path + ": cannot be read; `lockstep run` writes it when a matrix has finished");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+    throw ConfigError(
+        fmt::format("{}: {}; `lockstep run` writes it when a matrix has finished", path, file.problem));
   try {
-    return results_from_json(text, path);
+    return results_from_json(file.text, path);
   } catch (const std::runtime_error& error) {
     throw ConfigError(error.what());
   }
@@ -57,10 +59,11 @@ int report_command(const ReportOptions& options, const Console& console) {
   if (std::erase(names, kMllog) > 0) {
     Given given;
     given.target = options.target;
-    for (const std::string& path : write_mllog(options.dir, given)) console.out << path << "\n";
+    for (const std::string& path : write_mllog(options.dir, given)) console.out << clean_line(path) << "\n";
     if (names.empty()) return kExitAsExpected;
   } else if (names.size() == 1) {
-    console.out << render(results, names.front());
+    const std::string text = render(results, names.front());
+    console.out << (names.front() == "json" ? clean_json(text) : text);
     return kExitAsExpected;
   }
   for (const std::string& name : names) {
@@ -68,7 +71,7 @@ int report_command(const ReportOptions& options, const Console& console) {
     const std::string file = format.file_name.empty() ? "report.txt" : std::string(format.file_name);
     const std::string path = options.dir + "/" + file;
     write_file_atomically(path, render(results, name));
-    console.out << path << "\n";
+    console.out << clean_line(path) << "\n";
   }
   return kExitAsExpected;
 }

@@ -16,6 +16,7 @@
 #include "harness/cli/texts.h"
 #include "harness/judge/judge.h"
 #include "harness/launch/parent_process.h"
+#include "harness/plan/clean_text.h"
 #include "reports/markdown.h"
 #include "reports/terminal.h"
 
@@ -98,15 +99,16 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   const Results results = judgement(prepared, launched, folder, options, console);
   if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
     const std::string problem = append_step_summary(path, markdown_summary(results));
-    if (!problem.empty()) console.err << problem << "\n";
+    if (!problem.empty()) console.err << clean_text(problem) << "\n";
   }
-  console.err << failure_blocks(launched, prepared.out_dir, results, command_text(options.selection))
+  console.err << clean_text(
+                     failure_blocks(launched, prepared.out_dir, results, command_text(options.selection)))
               << std::flush;
   if (options.json) {
-    console.out << results_to_json(results);
+    console.out << clean_json(results_to_json(results));
   } else {
     console.out << terminal_table(results, console.out_colour, console.out_width);
-    console.out << "report: " << prepared.out_dir << "/report.html\n";
+    console.out << "report: " << clean_line(prepared.out_dir) << "/report.html\n";
   }
   return exit_code_of(results);
 }
@@ -121,7 +123,7 @@ LookSteps look_steps(const RunOptions& options, const Console& console, double c
     judge.outcomes_only = true;
     return judge_matrix(prepared.plan, judge);
   };
-  steps.say = [&console](const std::string& line) { console.err << line << "\n" << std::flush; };
+  steps.say = [&console](const std::string& line) { console.err << clean_text(line) << "\n" << std::flush; };
   steps.clock = monotonic_s;
   return steps;
 }
@@ -131,12 +133,13 @@ LookSteps look_steps(const RunOptions& options, const Console& console, double c
 int run_command(const RunOptions& options, const Console& console, double command_started) {
   Prepared prepared = prepare(options.selection);
   if (prepared.nothing_selected()) {
-    console.err << nothing_selected_text(options.selection);
+    console.err << clean_text(nothing_selected_text(prepared, options.selection));
     return kExitNothing;
   }
   const int jobs = options.selection.jobs;
   if (options.dry_run) {
-    console.out << (options.json ? plan_json(prepared.plan, jobs) : plan_text(prepared.plan, jobs));
+    console.out << (options.json ? clean_json(plan_json(prepared.plan, jobs))
+                                 : clean_text(plan_text(prepared.plan, jobs)));
     return kExitAsExpected;
   }
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
@@ -145,12 +148,12 @@ int run_command(const RunOptions& options, const Console& console, double comman
     forget_looks(prepared.out_dir);
     prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
   }
-  console.err << opening_text(prepared, jobs) << std::flush;
+  console.err << clean_text(opening_text(prepared, jobs)) << std::flush;
   const LaunchReport launched = launch_looks(prepared, look_steps(options, console, command_started));
   if (launched.interrupted) {
     console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
                                launched.finished + launched.reused, prepared.plan.runs.size(),
-                               command_text(options.selection));
+                               clean_line(command_text(options.selection)));
     return kExitInterrupted;
   }
   return judge_and_report(prepared, launched, folder, options, console);

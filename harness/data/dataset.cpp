@@ -1,11 +1,8 @@
 #include "harness/data/dataset.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <numeric>
 #include <system_error>
@@ -17,6 +14,7 @@
 #include "harness/data/pair_cutter.h"
 #include "harness/data/windows.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {
@@ -26,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr int kSyntheticVersion = 1;
 /// A generated or windowed set beyond this is a slip of the pen, not a wish.
 constexpr int64_t kMaxValues = int64_t{1} << 31;
+/// Generating takes a second for 2^24.
+constexpr int64_t kMaxGenerated = int64_t{1} << 28;
 
 struct Files {
   std::string train, test;
@@ -82,9 +82,9 @@ void require_sound(const DataConfig& config) {
     at_least(config.series, 1, "series");
     at_least(config.series_steps, 1, "series_steps");
     at_least(config.channels, 1, "channels");
-    if (problems.empty() && int64_t{config.series} * config.series_steps > kMaxValues / config.channels) {
+    if (problems.empty() && int64_t{config.series} * config.series_steps > kMaxGenerated / config.channels) {
       problems.push_back(
-          {"", 0, 0, "data.series * data.series_steps * data.channels is more than 2^31 values", ""});
+          {"", 0, 0, "data.series * data.series_steps * data.channels is more than 2^28 values", ""});
     }
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
@@ -102,12 +102,35 @@ const char* title_of(DataSource source) {
   return "series";
 }
 
-/// The context and action chunk overlap between pairs, so windows can outgrow their series by far.
-void require_pairs(const SeriesSet& set, std::span<const int> chosen, const DataConfig& config,
-                   const char* part) {
+/// Which of the training series are trained on, and which are not.
+struct Split {
+  std::vector<int> kept, held_out;
+};
+
+struct Parts {
+  SeriesSet train, test;
+  Split split;
+  std::vector<int> tested;
+};
+
+Split split_series(int series, const DataConfig& config) {
+  if (config.holdout_series >= series) {
+    throw ConfigError(fmt::format("data.holdout_series {} leaves none of the {} training series",
+                                  config.holdout_series, series));
+  }
+  Split parts{{}, holdout_indices(series, config.holdout_series)};
+  for (int i = 0; i < series; ++i) {
+    if (!std::binary_search(parts.held_out.begin(), parts.held_out.end(), i)) parts.kept.push_back(i);
+  }
+  return parts;
+}
+
+/// The pairs of a part, whose series have these lengths. The context and action chunk overlap between pairs,
+/// so windows can outgrow their series by far.
+int64_t require_pairs(std::span<const int64_t> lengths, int channels, const DataConfig& config,
+                      const char* part) {
   int64_t pairs = 0, longest = 0;
-  for (const int index : chosen) {
-    const int64_t steps = set.steps_of(static_cast<std::size_t>(index));
+  for (const int64_t steps : lengths) {
     longest = std::max(longest, steps);
     pairs += pairs_of(steps, config);
   }
@@ -117,10 +140,52 @@ void require_pairs(const SeriesSet& set, std::span<const int> chosen, const Data
                     "into the longest, {} steps",
                     part, config.context_steps, config.action_steps, longest));
   }
-  if (pairs > kMaxValues / (int64_t{config.context_steps} + config.action_steps) / set.channels) {
+  if (pairs > kMaxValues / (int64_t{config.context_steps} + config.action_steps) / channels) {
     throw ConfigError(fmt::format(
         "{} pairs of the {} series are more than 2^31 values; use a larger data.stride", pairs, part));
   }
+  return pairs;
+}
+
+int64_t require_pairs(const SeriesSet& set, std::span<const int> chosen, const DataConfig& config,
+                      const char* part) {
+  std::vector<int64_t> lengths;
+  for (const int index : chosen) lengths.push_back(set.steps_of(static_cast<std::size_t>(index)));
+  return require_pairs(lengths, set.channels, config, part);
+}
+
+/// Reads or generates the series and says which belong to what. Throws ConfigError if a part gives no pair.
+Parts load_parts(const DataConfig& config) {
+  require_sound(config);
+  Parts parts;
+  if (config.source == DataSource::synthetic) {
+    parts.train = synthetic_series(config, 0);
+    parts.test = synthetic_series(config, 1);
+  } else {
+    const Files files = files_of(config);
+    require_basic_motions(config, files);
+    parts.train = read_ts_file(files.train);
+    parts.test = read_ts_file(files.test);
+    if (parts.train.channels != parts.test.channels) {
+      throw ConfigError({ConfigProblem{files.test, 0, 0,
+                                       fmt::format("has {} dimensions, but the training file {} has {}",
+                                                   parts.test.channels, files.train, parts.train.channels),
+                                       ""}});
+    }
+  }
+  parts.split = split_series(static_cast<int>(parts.train.series.size()), config);
+  parts.tested.resize(parts.test.series.size());
+  std::iota(parts.tested.begin(), parts.tested.end(), 0);
+  return parts;
+}
+
+PairCounts require_parts(const Parts& parts, const DataConfig& config) {
+  PairCounts pairs;
+  const auto& [kept, held_out] = parts.split;
+  pairs.train = require_pairs(parts.train, kept, config, "training");
+  pairs.test = require_pairs(parts.test, parts.tested, config, "test");
+  if (!held_out.empty()) pairs.holdout = require_pairs(parts.train, held_out, config, "held-out");
+  return pairs;
 }
 
 /// Cuts the pairs of a part. Of correlated blocks: what a block shares comes from series of its own (those of
@@ -146,18 +211,9 @@ std::string hex(const XXH128_hash_t& hash) { return fmt::format("{:016x}{:016x}"
 }  // namespace
 
 std::string read_data_file(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error))
-    throw ConfigError({ConfigProblem{path, 0, 0, "is a folder, not a file", ""}});
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file)
-    throw ConfigError(
-        {ConfigProblem{path, 0, 0, fmt::format("cannot be read: {}", std::strerror(errno)), ""}});
-  std::string bytes(static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0)), '\0');
-  file.seekg(0);
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!file) throw ConfigError({ConfigProblem{path, 0, 0, "cannot be read to its end", ""}});
-  return bytes;
+  FileText file = read_file(path);
+  if (!file) throw ConfigError({ConfigProblem{path, 0, 0, file.problem, ""}});
+  return std::move(file.text);
 }
 
 std::string find_data_folder(const std::string& folder) {
@@ -182,55 +238,42 @@ std::string data_folder() {
   return found.empty() ? beside + "/.lockstep/data" : found;
 }
 
-Dataset load_dataset(const DataConfig& config) {
+PairCounts count_pairs(const DataConfig& config) {
+  if (config.source != DataSource::synthetic) return require_parts(load_parts(config), config);
+  // Generated series are all of one length: none needs to be made.
   require_sound(config);
-  SeriesSet train, test;
-  if (config.source == DataSource::synthetic) {
-    train = synthetic_series(config, 0);
-    test = synthetic_series(config, 1);
-  } else {
-    const Files files = files_of(config);
-    require_basic_motions(config, files);
-    train = read_ts_file(files.train);
-    test = read_ts_file(files.test);
-    if (train.channels != test.channels) {
-      throw ConfigError({ConfigProblem{files.test, 0, 0,
-                                       fmt::format("has {} dimensions, but the training file {} has {}",
-                                                   test.channels, files.train, train.channels),
-                                       ""}});
-    }
-  }
-  const auto series = static_cast<int>(train.series.size());
-  if (config.holdout_series >= series) {
-    throw ConfigError(fmt::format("data.holdout_series {} leaves none of the {} training series",
-                                  config.holdout_series, series));
-  }
-  const std::vector<int> held_out = holdout_indices(series, config.holdout_series);
-  std::vector<int> kept;
-  for (int i = 0; i < series; ++i) {
-    if (!std::binary_search(held_out.begin(), held_out.end(), i)) kept.push_back(i);
-  }
-  std::vector<int> tested(test.series.size());
-  std::iota(tested.begin(), tested.end(), 0);
+  const Split parts = split_series(config.series, config);
+  const auto pairs_of_some = [&config](std::size_t series, const char* part) {
+    const std::vector<int64_t> lengths(series, config.series_steps);
+    return require_pairs(lengths, config.channels, config, part);
+  };
+  PairCounts pairs;
+  pairs.train = pairs_of_some(parts.kept.size(), "training");
+  pairs.test = pairs_of_some(static_cast<std::size_t>(config.series), "test");
+  if (!parts.held_out.empty()) pairs.holdout = pairs_of_some(parts.held_out.size(), "held-out");
+  return pairs;
+}
 
-  require_pairs(train, kept, config, "training");
-  require_pairs(test, tested, config, "test");
-  if (!held_out.empty()) require_pairs(train, held_out, config, "held-out");
-  const ChannelScale scale = channel_scale(train, kept);
-  const int channels = train.channels;
-  const auto train_set = std::make_shared<const SeriesSet>(std::move(train));
-  const auto test_set = std::make_shared<const SeriesSet>(std::move(test));
+Dataset load_dataset(const DataConfig& config) {
+  Parts parts = load_parts(config);
+  require_parts(parts, config);
+  const ChannelScale scale = channel_scale(parts.train, parts.split.kept);
+  const int channels = parts.train.channels;
+  const auto train_set = std::make_shared<const SeriesSet>(std::move(parts.train));
+  const auto test_set = std::make_shared<const SeriesSet>(std::move(parts.test));
   Dataset dataset;
-  const auto training = cutter_of(train_set, kept, scale, config, WindowPart::train, 2);
+  const auto training = cutter_of(train_set, parts.split.kept, scale, config, WindowPart::train, 2);
   dataset.training_pairs = training;
   dataset.train = config.cache ? training->cut_all() : training->cut({});
-  dataset.holdout = cutter_of(train_set, held_out, scale, config, WindowPart::holdout, 3)->cut_all();
-  dataset.test = cutter_of(test_set, tested, scale, config, WindowPart::test, 4)->cut_all();
+  dataset.holdout =
+      cutter_of(train_set, parts.split.held_out, scale, config, WindowPart::holdout, 3)->cut_all();
+  dataset.test = cutter_of(test_set, parts.tested, scale, config, WindowPart::test, 4)->cut_all();
   dataset.description = fmt::format(
       "{}: {} training series, {} pairs; {} held out, {} pairs; {} test series, {} pairs; {} channels, "
       "context {}, action {}",
-      title_of(config.source), kept.size(), training->size(), held_out.size(), dataset.holdout.size(),
-      tested.size(), dataset.test.size(), channels, config.context_steps, config.action_steps);
+      title_of(config.source), parts.split.kept.size(), training->size(), parts.split.held_out.size(),
+      dataset.holdout.size(), parts.tested.size(), dataset.test.size(), channels, config.context_steps,
+      config.action_steps);
   return dataset;
 }
 

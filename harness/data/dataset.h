@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/plan/pairs.h"
 #include "harness/plan/run_config.h"
 
 namespace lockstep {
@@ -51,6 +52,10 @@ struct Dataset {
 
 /// Throws ConfigError (missing or corrupt file, too few pairs).
 Dataset load_dataset(const DataConfig& config);
+
+/// The pairs that load_dataset would give, without cutting them; files are read for it. Throws ConfigError as
+/// it does.
+PairCounts count_pairs(const DataConfig& config);
 
 /// Hex hash of what load_dataset would read: the files' bytes, or the generator's parameters.
 std::string data_hash(const DataConfig& config);

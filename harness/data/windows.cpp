@@ -60,11 +60,6 @@ ChannelScale channel_scale(const SeriesSet& set, std::span<const int> chosen) {
   return scale;
 }
 
-int64_t pairs_of(int64_t steps, const DataConfig& config) {
-  const int64_t spare = steps - config.context_steps - config.action_steps;
-  return spare < 0 ? 0 : spare / config.stride + 1;
-}
-
 int keyed_context_length(const DataConfig& config, WindowPart part, int64_t pair) {
   const auto choices = static_cast<uint64_t>(config.context_steps - config.min_context + 1);
   return config.min_context + static_cast<int>(keyed(kContextLengthKey, part, pair) % choices);

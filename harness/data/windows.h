@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "harness/data/dataset.h"
+#include "harness/plan/pairs.h"
 
 namespace lockstep {
 
@@ -33,8 +34,5 @@ Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const Ch
 
 /// In [min_context, context_steps], by a hash of the part and the pair's index.
 int keyed_context_length(const DataConfig& config, WindowPart part, int64_t pair);
-
-/// Number of pairs that a series of `steps` steps gives.
-int64_t pairs_of(int64_t steps, const DataConfig& config);
 
 }  // namespace lockstep

@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "harness/plan/errors.h"
+#include "harness/plan/json_text.h"
+#include "harness/plan/read_file.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {
@@ -176,9 +175,9 @@ std::vector<Arm> read_some(const std::string& out_dir, const std::string& wanted
 }  // namespace
 
 std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(path + ": cannot be read");
-  return {std::istreambuf_iterator<char>(file), {}};
+  FileText file = read_file(path);
+  if (!file) throw ConfigError({ConfigProblem{path, 0, 0, file.problem, ""}});
+  return std::move(file.text);
 }
 
 std::optional<RunRecord> read_run_record(const std::string& run_dir) {
@@ -186,7 +185,9 @@ std::optional<RunRecord> read_run_record(const std::string& run_dir) {
   if (!fs::exists(path)) return std::nullopt;
   RunRecord record;
   try {
-    const json document = json::parse(read_whole(path));
+    std::string problem;
+    const json document = read_json(path, &problem);
+    if (!problem.empty()) throw ConfigError(problem);
     record.config = run_config_from_json(document.at("config").dump(), path);
     record.id = document.value("id", fs::path(run_dir).filename().string());
     record.role = document.value("role", "");

@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
+
+#include "harness/plan/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -31,9 +31,7 @@ void flatten(const std::string& key, const Json& value, Rows& rows) {
 using Tally = std::map<std::string, std::map<std::string, int>>;
 
 bool tally_run(const std::string& path, Tally& tally) {
-  std::ifstream file(path);
-  if (!file) return false;
-  const Json document = Json::parse(file, nullptr, false);
+  const Json document = read_json(path);
   if (!document.is_object() || !document.contains("provenance") || !document["provenance"].is_object())
     return false;
   for (const auto& [key, value] : document["provenance"].items()) ++tally[key][text_of(value)];
@@ -140,7 +138,7 @@ std::string without_only(std::string_view command) {
 
 Rows config_rows(const RunConfig& config) {
   Rows rows;
-  flatten("", Json::parse(canonical_json(config)), rows);
+  flatten("", parse_json(canonical_json(config)), rows);
   return rows;
 }
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "harness/plan/errors.h"
+#include "harness/plan/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -50,9 +50,11 @@ class LogReader {
     if (at == std::string_view::npos) return;  // Logs hold much else.
     ++lines_;
     const std::string_view text = line.substr(at + kToken.size());
-    json event = json::parse(text, nullptr, false);
-    if (event.is_discarded()) event = json::parse(from_latin1(text), nullptr, false);
-    if (event.is_discarded()) return complain("the line is cut, or what follows :::MLLOG is not JSON");
+    JsonProblem problem;
+    json event = parse_json(text, &problem);
+    if (event.is_discarded()) event = parse_json(from_latin1(text), &problem);
+    if (event.is_discarded())
+      return complain("the line is cut, or what follows :::MLLOG is " + problem.message);
     if (!event.is_object()) return complain("what follows :::MLLOG is not an object");
     for (const char* key : {"key", "value", "metadata"}) {
       if (!event.contains(key)) return complain(fmt::format("the event has no \"{}\"", key));
@@ -263,15 +265,12 @@ double convergence_of(const MllogRun& run, bool samples) {
 }
 
 std::vector<ReferenceRecord> parse_reference_points(const std::string& text, const std::string& file_name) {
-  json document;
-  try {
-    document = json::parse(text);
-  } catch (const json::parse_error& error) {
-    const auto line =
-        1 + std::count(text.begin(),
-                       text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size())), '\n');
-    throw ConfigError(std::vector<ConfigProblem>{
-        {file_name, static_cast<int>(line), 1, "not JSON, or cut: reference points cannot be read", ""}});
+  JsonProblem problem;
+  const json document = parse_json(text, &problem);
+  if (!problem.message.empty()) {
+    throw ConfigError(
+        std::vector<ConfigProblem>{{file_name, problem.line, problem.column,
+                                    problem.message + ": reference points cannot be read", ""}});
   }
   if (!document.is_object() || document.empty())
     throw ConfigError(file_name + ": holds no reference points: an object of records is expected");
@@ -284,7 +283,7 @@ std::string reference_points_json(const std::vector<ReferenceRecord>& records) {
   ordered_json document = ordered_json::object();
   for (const ReferenceRecord& record : records) {
     ordered_json hyperparameters = ordered_json::object();
-    for (const auto& [key, value] : record.hyperparameters) hyperparameters[key] = ordered_json::parse(value);
+    for (const auto& [key, value] : record.hyperparameters) hyperparameters[key] = parse_ordered_json(value);
     ordered_json& entry = document[record.name];
     entry = {{"Benchmark", record.benchmark}, {"BS", record.batch}, {"Hyperparams", hyperparameters}};
     if (!record.epochs.empty()) entry["Epochs to converge"] = record.epochs;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/plan/clean_text.h"
 #include "harness/plan/errors.h"
 #include "harness/plan/field.h"
 #include "harness/trace/rank_result.h"
@@ -31,8 +32,8 @@ bool is_users(const RunField& field) { return field.spec.setter == Setter::user;
 
 std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, bool has_step) {
   static const RunConfig defaults;
-  std::string text =
-      fmt::format("# Step {} of {}, again: does it part from {}?\n", step, cell.name, cell.reference_name);
+  std::string text = fmt::format("# Step {} of {}, again: does it part from {}?\n", step,
+                                 clean_line(cell.name), clean_line(cell.reference_name));
   text += fmt::format("name: replay\nquestion: mechanism\nseeds: {}\nranks: emulated\nforced_steps: [{}]\n",
                       cell.config.seed, step);
   if (has_step) text += "replay: rank-0.trace\n";

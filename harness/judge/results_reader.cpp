@@ -8,6 +8,7 @@
 #include "harness/judge/results_growth.h"
 #include "harness/judge/results_learning.h"
 #include "harness/judge/results_timing.h"
+#include "harness/plan/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -356,7 +357,10 @@ Results read_document(const Json& j) {
 
 Results results_from_json(const std::string& text, const std::string& file_name) {
   try {
-    return read_document(Json::parse(text));
+    JsonProblem problem;
+    const Json document = parse_ordered_json(text, &problem);
+    if (!problem.message.empty()) throw std::runtime_error(problem.text());
+    return read_document(document);
   } catch (const Json::exception& error) {
     throw std::runtime_error(file_name + ": " + error.what());
   } catch (const std::runtime_error& error) {

@@ -1,5 +1,6 @@
 #include "harness/launch/identity.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 #include <xxhash.h>
 #if defined(__x86_64__)
@@ -7,15 +8,16 @@
 #endif
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <vector>
 
 #include "harness/plan/errors.h"
+#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {
@@ -28,12 +30,17 @@ struct HashStateFree {
 using HashState = std::unique_ptr<XXH3_state_t, HashStateFree>;
 
 void add_file(XXH3_state_t* state, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  const OpenFile file(path);
   std::vector<char> block(std::size_t{1} << 18);
-  while (file.read(block.data(), static_cast<std::streamsize>(block.size())) || file.gcount() > 0) {
-    XXH3_64bits_update(state, block.data(), static_cast<std::size_t>(file.gcount()));
+  ssize_t got = -1;
+  while (file.problem().empty() && (got = ::read(file.descriptor(), block.data(), block.size())) != 0) {
+    if (got > 0) XXH3_64bits_update(state, block.data(), static_cast<std::size_t>(got));
+    if (got < 0 && errno != EINTR) break;
   }
-  if (!file.eof()) throw MachineError(path + ": cannot be read, so its runs cannot be told from others");
+  if (got != 0) {
+    throw MachineError(fmt::format("{}: {}, so its runs cannot be told from others", path,
+                                   file.problem().empty() ? std::strerror(errno) : file.problem()));
+  }
 }
 
 #if defined(__x86_64__)
@@ -92,10 +99,8 @@ std::string rank_program_path() {
 }
 
 std::string libtorch_version(const std::string& rank_program) {
-  std::ifstream file(rank_program + ".version");
-  std::string version;
-  std::getline(file, version);
-  return version;
+  const std::string text = read_file(rank_program + ".version", kMostConfigBytes).text;
+  return text.substr(0, text.find('\n'));
 }
 
 std::string instruction_sets() {

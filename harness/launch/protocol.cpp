@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "harness/plan/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ using nlohmann::json;
 }
 
 json parse(const std::string& line) {
-  json message = json::parse(line, nullptr, false);
+  json message = parse_json(line);
   if (!message.is_object()) refuse(line, "not a JSON object");
   return message;
 }

@@ -9,11 +9,14 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string_view>
 #include <thread>
 
+#include "harness/plan/clean_text.h"
 #include "harness/plan/earlier_runs.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/read_file.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {
@@ -22,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::streamoff kTailBytes = 64 * 1024;
+constexpr uint64_t kTailBytes = 64 * 1024;
 constexpr std::size_t kLineBytes = 400;
 
 /// Variables that change what ranks compute, how fast, or over which network.
@@ -128,19 +131,17 @@ void write_done(const std::string& dir, const PlannedRun& run, const BuildIdenti
 }
 
 std::vector<std::string> last_lines(const std::string& path, std::size_t count) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {};
-  file.seekg(0, std::ios::end);
-  const std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
+  const OpenFile file(path);
+  if (!file.problem().empty()) return {};
+  std::string tail(std::min<uint64_t>(file.size_bytes(), kTailBytes), '\0');
+  const auto from = static_cast<off_t>(file.size_bytes() - tail.size());
+  const ssize_t got = ::pread(file.descriptor(), tail.data(), tail.size(), from);
+  std::istringstream text(tail.substr(0, static_cast<std::size_t>(std::max<ssize_t>(got, 0))));
   std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    for (char& c : line) {
-      const auto byte = static_cast<unsigned char>(c);
-      if ((byte < 0x20 && c != '\t') || byte == 0x7f) c = '?';
-    }
-    if (line.size() > kLineBytes) line = line.substr(0, kLineBytes) + " [cut]";
-    lines.push_back(std::move(line));
+  for (std::string line; std::getline(text, line);) {
+    const bool long_line = line.size() > kLineBytes;
+    line = clean_line(std::string_view(line).substr(0, kLineBytes));
+    lines.push_back(long_line ? line + " [cut]" : std::move(line));
   }
   if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
   return lines;

@@ -15,6 +15,8 @@ struct CatalogueEntry {
 std::span<const CatalogueEntry> catalogue_scenarios();
 std::span<const CatalogueEntry> catalogue_losses();
 std::span<const CatalogueEntry> catalogue_mutants();
+/// Metrics that outcomes can be judged by.
+std::span<const CatalogueEntry> catalogue_metrics();
 
 /// The nearest of `names` by edit distance, at most a third of the word's length (and at least one letter)
 /// away; empty if none is near.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include "harness/plan/adaptive.h"
@@ -241,17 +242,43 @@ class Expansion {
   }
 
   void set_expectations() {
-    std::vector<bool> taken(cells_.size(), false);
+    std::vector<const ExpectRule*> taken(cells_.size(), nullptr);  // the rule that holds for each cell
     for (const ExpectRule& rule : source_.expect) {
-      bool any = false;
+      std::vector<const ExpectRule*> before;
+      bool holds = false;
       for (std::size_t i = 0; i < cells_.size(); ++i) {
         if (!rule.when.matches(cells_[i].config)) continue;
-        any = true;
-        if (!taken[i]) cells_[i].expected = rule.verdicts;
-        taken[i] = true;
+        if (taken[i] != nullptr) {
+          before.push_back(taken[i]);
+          continue;
+        }
+        cells_[i].expected = rule.verdicts;
+        taken[i] = &rule;
+        holds = true;
       }
-      if (!any) report_no_match(rule.when, "expectation");
+      if (holds) continue;
+      before.empty() ? report_no_match(rule.when, "expectation") : report_covered(rule, before);
     }
+  }
+
+  // The first rule that matches holds: one whose cells all have such a rule says nothing.
+  void report_covered(const ExpectRule& rule, const std::vector<const ExpectRule*>& before) {
+    // On the command line an axis may have been narrowed to the cells that the earlier rules are about.
+    const auto is_set = [this](const Choice& axis) {
+      return source_.set_keys.contains(axis.field->spec.key);
+    };
+    if (std::any_of(source_.axes.begin(), source_.axes.end(), is_set)) return;
+    std::set<std::pair<int, int>> places;
+    for (const ExpectRule* each : before) places.insert({each->when.place.line, each->when.place.column});
+    std::string where;
+    for (const auto& [line, column] : places)
+      where += fmt::format("{}{}:{}", where.empty() ? "" : ", ", line, column);
+    problems_.add(
+        rule.when.place,
+        fmt::format("this expectation never holds: {} taken by {} at {}",
+                    before.size() == 1 ? "the one cell that it matches is"
+                                       : fmt::format("all {} cells that it matches are", before.size()),
+                    places.size() == 1 ? "the one" : "those", where));
   }
 
   // On the command line an axis may have been narrowed: then it is no mistake of the file's that a rule lost

@@ -6,15 +6,13 @@
 
 #include "harness/plan/adaptive.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/metrics.h"
+#include "harness/plan/pairs.h"
 #include "harness/plan/timing.h"
 #include "harness/plan/training_checks.h"
 
 namespace lockstep {
 namespace {
-
-// Fixed by the archive's files: 40 series of 100 steps in each part.
-constexpr int kBasicMotionsSeries = 40;
-constexpr int kBasicMotionsSteps = 100;
 
 class Checker {
  public:
@@ -27,11 +25,13 @@ class Checker {
     for (const RunConfig* config : {&cell.config, &cell.reference}) {
       in_reference_ = config == &cell.reference;
       check_data(*config);
+      check_metric(*config);
       check_blocks(*config);
       check_loss(*config);
       check_explicit(*config);
       check_dealing(*config);
       check_schedule(*config);
+      check_steps(*config);
       check_trace(cell, *config);
       check_faults(*config);
       for (auto& [key, message] : training_problems(*config, source_.matrix.question)) {
@@ -72,6 +72,22 @@ class Checker {
                                 name_of(question)));
     }
     check_idle_fault(cells);
+    check_forced_steps(cells);
+    check_target();
+  }
+
+  void check_target() {
+    const Primary& primary = source_.matrix.primary;
+    if (primary.target <= 0) return;
+    const auto entries = measured_entries();
+    const bool followed = std::any_of(entries.begin(), entries.end(), [&](const MeasuredEntry& entry) {
+      return entry.name == primary.metric && entry.when == MeasuredEntry::When::evaluation;
+    });
+    if (followed) return;
+    problems_.add(
+        source_.place_of("primary.target"),
+        fmt::format("steps to a target are read from evaluations during the run, which {} is not measured at",
+                    primary.metric));
   }
 
   void check_question(Question question) {
@@ -165,23 +181,27 @@ class Checker {
     }
     if (has_files) add("data.train_file", "data files are given, but data.source is not ts_files");
     const bool synthetic = data.source == DataSource::synthetic;
-    const int64_t series = synthetic ? data.series : kBasicMotionsSeries;
-    const int64_t length = synthetic ? data.series_steps : kBasicMotionsSteps;
     const int64_t window = static_cast<int64_t>(data.context_steps) + data.action_steps;
-    if (window > length) {
+    const std::optional<PairCounts> pairs = counted_pairs(data);
+    if (const int64_t length = synthetic ? data.series_steps : kBasicMotionsSteps; window > length) {
       add("data.context_steps",
           fmt::format("a context of {} and an action chunk of {} steps do not fit into series of {}",
                       data.context_steps, data.action_steps, length));
-    } else if (data.holdout_series >= series) {
+    } else if (!pairs) {
       add("data.holdout_series",
-          fmt::format("{} of {} series held back leave none to train on", data.holdout_series, series));
-    } else {
-      const int64_t pairs = (series - data.holdout_series) * ((length - window) / data.stride + 1);
-      if (pairs < config.layout.global_batch()) {
-        add("layout", fmt::format("{} training pairs are fewer than the {} rows of a step", pairs,
-                                  config.layout.global_batch()));
-      }
+          fmt::format("{} of {} series held back leave none to train on", data.holdout_series,
+                      synthetic ? data.series : kBasicMotionsSeries));
+    } else if (std::string few = too_few_pairs(config, *pairs); !few.empty()) {
+      add("layout", std::move(few));
     }
+  }
+
+  // A metric that a run does not measure would be missed when everything has been trained.
+  void check_metric(const RunConfig& config) {
+    const Question question = source_.matrix.question;
+    if (!asks_outcome(question) && question != Question::calibration) return;
+    std::string why = unmeasured(source_.matrix.primary.metric, config, counted_pairs(config.data));
+    if (!why.empty()) add("primary.metric", std::move(why));
   }
 
   void check_blocks(const RunConfig& config) {
@@ -272,6 +292,39 @@ class Checker {
       add("warmup_steps", fmt::format("a warm-up of {} steps leaves nothing of the {} steps",
                                       config.warmup_steps, config.steps));
     }
+  }
+
+  // Who shortens a run on the command line need not name its steps anew.
+  bool is_meant(const std::string& key) const {
+    return source_.places.contains(key) &&
+           (!source_.set_keys.contains("steps") || source_.set_keys.contains(key));
+  }
+
+  void check_steps(const RunConfig& config) {
+    if (!config.snapshot_steps.empty() && config.snapshot_steps.back() >= config.steps &&
+        is_meant("snapshot_steps")) {
+      add("snapshot_steps", fmt::format("snapshot_steps names step {} of a run of {} (0 to {})",
+                                        config.snapshot_steps.back(), config.steps, config.steps - 1));
+    }
+    if (config.eval_every > config.steps && is_meant("eval_every")) {
+      add("eval_every",
+          fmt::format("eval_every {} is beyond the {} steps of the run: 0 evaluates at the end alone",
+                      config.eval_every, config.steps));
+    }
+  }
+
+  void check_forced_steps(const std::vector<Cell>& cells) {
+    const std::vector<int64_t>& forced = source_.matrix.forced_steps;
+    if (cells.empty() || forced.empty() || source_.matrix.question == Question::detection ||
+        !is_meant("forced_steps")) {
+      return;
+    }
+    int64_t longest = 0;
+    for (const Cell& cell : cells) longest = std::max({longest, cell.config.steps, cell.reference.steps});
+    if (forced.back() < longest) return;
+    problems_.add(source_.place_of("forced_steps"),
+                  fmt::format("forced_steps names step {} of runs of {} steps (0 to {})", forced.back(),
+                              longest, longest - 1));
   }
 
   void check_trace(const Cell& cell, const RunConfig& config) {

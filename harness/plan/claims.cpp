@@ -11,6 +11,8 @@
 
 #include "harness/plan/catalogue.h"
 #include "harness/plan/matrix.h"
+#include "harness/plan/metrics.h"
+#include "harness/plan/planted.h"
 #include "harness/plan/settings.h"
 
 namespace lockstep {
@@ -210,9 +212,14 @@ class ClaimReader {
 
   void read_key(const KindSpec& spec, const YamlNode& key, const YamlNode& value, Condition& out) {
     if (key.text == "step" || key.text == "steps" || key.text == "rank") {
+      constexpr int64_t kMost = 1'000'000'000;
       int64_t number = 0;
-      if (!parse_integer(value.text, number) || number < -1) {
-        problems_.add(value.place, fmt::format("{} must be a whole number, not {}", key.text, got(value)));
+      if (!value.is_scalar() || value.quoted || !parse_integer(value.text, number)) {
+        problems_.add(value.place, fmt::format("{} must be a whole number, not {}", key.text, got(value)),
+                      value.is_scalar() ? plain_integer(value.text) : "");
+      } else if (number < -1 || number > kMost) {
+        problems_.add(value.place, fmt::format("{} must be in [-1, {}], not {}", key.text, kMost, number));
+        number = 0;
       }
       (key.text == "rank" ? void(out.rank = static_cast<int>(number)) : void(out.step = number));
     } else if (key.text == "where" || key.text == "cause") {
@@ -290,6 +297,49 @@ std::vector<std::string> cells_of(const Claim& claim) {
   return names;
 }
 
+// The metrics of a condition: are there such, and do the cells that it names measure them?
+void check_metrics(const Condition& condition, const std::vector<Cell>& cells, Problems& problems) {
+  const bool measures =
+      condition.kind == Kind::outcome || condition.kind == Kind::value || condition.kind == Kind::ratio;
+  if (!measures || condition.metric.empty()) return;
+  static const std::vector<std::string> known = claim_metrics();
+  for (const std::string& metric : parts_of_metric(condition.metric)) {
+    if (std::find(known.begin(), known.end(), metric) == known.end()) {
+      problems.add(
+          condition.place,
+          fmt::format("no run measures {}; `lockstep list metrics` names what can be", in_quotes(metric)),
+          nearest(metric, Names(known.begin(), known.end())));
+      continue;
+    }
+    for (const Cell& cell : cells) {
+      for (const auto& [name, config] :
+           {std::pair(&cell.name, &cell.config), {&cell.reference_name, &cell.reference}}) {
+        if (*name != condition.cell && *name != condition.against) continue;
+        const std::string why = unmeasured(metric, *config, counted_pairs(config->data));
+        if (why.empty()) continue;
+        problems.add(condition.place, fmt::format("{}: {}", in_quotes(*name), why));
+        return;
+      }
+    }
+  }
+}
+
+// Groups of parameters: what stands before the first point of their names.
+void check_group(const Condition& condition, Problems& problems) {
+  if (condition.kind != Kind::gradient || condition.group.empty()) return;
+  std::vector<std::string> known{"all", "action_head"};  // which exists where negatives are made
+  static const RunConfig defaults;
+  for (const ModelParameter& parameter : energy_parameters(defaults, 1)) {
+    std::string group = parameter.name.substr(0, parameter.name.find('.'));
+    if (std::find(known.begin(), known.end(), group) == known.end()) known.push_back(std::move(group));
+  }
+  if (std::find(known.begin(), known.end(), condition.group) != known.end()) return;
+  problems.add(condition.place,
+               fmt::format("the model has no parameters of group {}; it has {}", in_quotes(condition.group),
+                           fmt::join(known, ", ")),
+               nearest(condition.group, Names(known.begin(), known.end())));
+}
+
 void check_claims(const std::vector<Claim>& claims, const std::vector<Cell>& cells, Problems& problems) {
   Names names, references;
   for (const Cell& cell : cells) names.push_back(cell.name);
@@ -301,6 +351,8 @@ void check_claims(const std::vector<Claim>& claims, const std::vector<Cell>& cel
   all.insert(all.end(), references.begin(), references.end());
   for (const Claim& claim : claims) {
     for (const Condition& condition : claim.conditions) {
+      check_metrics(condition, cells, problems);
+      check_group(condition, problems);
       if (names_no_cell(condition)) continue;
       for (const std::string& name : {condition.cell, condition.against}) {
         if (name.empty() || has(all, name)) continue;

@@ -6,13 +6,12 @@
 #include <cctype>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "harness/plan/errors.h"
+#include "harness/plan/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -24,8 +23,7 @@ constexpr std::size_t kMostCandidates = 8;
 constexpr std::size_t kMostKeys = 3;
 
 std::optional<RunConfig> config_in(const fs::path& run_json) {
-  std::ifstream stream(run_json);
-  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  const nlohmann::json json = read_json(run_json.string());
   const auto at = json.is_object() ? json.find("config") : json.end();
   if (!json.is_object() || at == json.end()) return std::nullopt;
   try {
@@ -77,7 +75,7 @@ std::string evidence_json(const std::string& run_folder) {
 }
 
 std::string evidence_problem(const std::string& run_folder, const std::string& files) {
-  const nlohmann::json expected = nlohmann::json::parse(files, nullptr, false);
+  const nlohmann::json expected = parse_json(files);
   if (!expected.is_object()) return "its done file is malformed";
   for (const auto& [name, size] : expected.items()) {
     std::error_code error;

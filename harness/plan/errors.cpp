@@ -5,15 +5,29 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "harness/plan/clean_text.h"
+
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kMostShown = 20;
+
+/// 19980 as "19,980".
+std::string with_commas(std::size_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
+  return text;
+}
+
 std::string joined(const std::vector<ConfigProblem>& problems) {
   std::string text;
-  for (const ConfigProblem& problem : problems) {
+  // A line that says "and 1 more" is no shorter than the one.
+  const std::size_t shown = problems.size() > kMostShown + 1 ? kMostShown : problems.size();
+  for (std::size_t i = 0; i < shown; ++i) {
     if (!text.empty()) text += '\n';
-    text += problem.text();
+    text += problems[i].text();
   }
+  if (shown < problems.size()) text += fmt::format("\n… and {} more", with_commas(problems.size() - shown));
   return text;
 }
 
@@ -22,11 +36,12 @@ std::string joined(const std::vector<ConfigProblem>& problems) {
 std::string ConfigProblem::text() const {
   std::string out;
   if (!file.empty()) {
-    out = line > 0 ? fmt::format("{}:{}:{}: ", file, line, column) : fmt::format("{}: ", file);
+    const std::string shown = clean_line(file);
+    out = line > 0 ? fmt::format("{}:{}:{}: ", shown, line, column) : shown + ": ";
   }
   out += message;
   if (!suggestion.empty()) out += fmt::format("; did you mean {}?", suggestion);
-  return out;
+  return clean_text(out);
 }
 
 ConfigError::ConfigError(std::vector<ConfigProblem> problems)

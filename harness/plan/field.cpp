@@ -91,7 +91,8 @@ struct Reader {
     int64_t value = 0;
     if (!at.is_scalar() || at.quoted || !parse_integer(at.text, value)) {
       const std::string got = at.is_scalar() ? in_quotes(at.text) : name_of(at.kind);
-      problems.add(at.place, fmt::format("{} must be a whole number, not {}", spec.key, got));
+      const std::string meant = at.is_scalar() && !at.quoted ? plain_integer(at.text) : "";
+      problems.add(at.place, fmt::format("{} must be a whole number, not {}", spec.key, got), meant);
       return false;
     }
     if (!in_range(spec.range, static_cast<double>(value))) return refuse_range(at);
@@ -110,9 +111,12 @@ struct Reader {
   }
   bool read(double& out) const {
     double value = 0;
-    if (!plain() || !parse_double(node.text, value)) return refuse("a finite number");
+    if (!plain() || !parse_double(node.text, value)) {
+      return refuse("a finite number", plain() ? plain_number(node.text) : "");
+    }
     if (!in_range(spec.range, value)) return refuse_range(node);
-    out = value;
+    // Where a number has no sign there is one zero, so that equal configs have equal hashes.
+    out = value == 0 && spec.range.low >= 0 ? 0.0 : value;
     return true;
   }
   bool read(std::string& out) const {
@@ -245,6 +249,7 @@ std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& 
   if (spec.words == Words::scenarios) entries = catalogue_scenarios();
   if (spec.words == Words::losses) entries = catalogue_losses();
   if (spec.words == Words::mutants) entries = catalogue_mutants();
+  if (spec.words == Words::metrics) entries = catalogue_metrics();
   std::vector<std::string_view> words;
   for (const CatalogueEntry& entry : entries) words.push_back(entry.name);
   std::visit(
@@ -295,6 +300,52 @@ void append_json(std::string& out, std::string_view text) {
   out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+namespace {
+
+/// 010 is 8 to YAML 1.1 and 10 to YAML 1.2: whoever writes it may mean either.
+bool begins_with_zero(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+}
+
+}  // namespace
+
+std::string plain_number(std::string_view text) {
+  std::string digits;
+  for (const char c : text) {
+    if (c != '_') digits += c;
+  }
+  if (digits.starts_with('+')) digits.erase(0, 1);
+  const bool negative = digits.starts_with('-');
+  if (negative) digits.erase(0, 1);
+  const int base = digits.starts_with("0x")   ? 16
+                   : digits.starts_with("0o") ? 8
+                   : digits.starts_with("0b") ? 2
+                                              : 10;
+  if (base != 10) {
+    uint64_t value = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto [read, error] = std::from_chars(digits.data() + 2, end, value, base);
+    if (error != std::errc() || read != end) return "";
+    return fmt::format("{}{}", negative && value > 0 ? "-" : "", value);
+  }
+  while (digits.size() > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9') digits.erase(0, 1);
+  if (negative && digits != "0") digits.insert(0, 1, '-');
+  double value = 0;
+  return digits != text && parse_double(digits, value) ? digits : "";
+}
+
+std::string plain_integer(std::string_view text) {
+  const std::string number = plain_number(text);
+  int64_t whole = 0;
+  if (parse_integer(number, whole)) return number;
+  double value = 0;
+  // 1e3 and 5.0 are whole too, up to where a double counts every number.
+  constexpr double kMostExact = 9007199254740991.0;
+  if (!parse_double(number.empty() ? text : std::string_view(number), value)) return "";
+  return std::abs(value) <= kMostExact && value == std::trunc(value) ? fmt::format("{:.0f}", value) : "";
+}
+
 std::string text_of(const Range& range) {
   const bool has_low = std::isfinite(range.low), has_high = std::isfinite(range.high);
   if (has_low && has_high) {
@@ -306,19 +357,14 @@ std::string text_of(const Range& range) {
   return "";
 }
 
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kLongest = 60;
-  std::string out = "'";
-  for (const char c : text.substr(0, kLongest)) out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  return out + (text.size() > kLongest ? "...'" : "'");
-}
-
 bool parse_integer(std::string_view text, int64_t& value) {
+  if (begins_with_zero(text) || text == "-0") return false;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
 
 bool parse_double(std::string_view text, double& value) {
+  if (begins_with_zero(text)) return false;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
 }

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "harness/plan/clean_text.h"
 #include "harness/plan/matrix.h"
 #include "harness/plan/problems.h"
 #include "harness/plan/run_config.h"
@@ -48,6 +49,7 @@ enum class Words {
   scenarios,  ///< of the catalogue
   losses,     ///< of the catalogue
   mutants,    ///< of the catalogue
+  metrics,    ///< of the catalogue
 };
 
 enum class Setter {
@@ -106,12 +108,16 @@ void append_json(std::string& out, std::string_view text);
 /// "in [0, 1)", "at least 1", or empty.
 std::string text_of(const Range& range);
 
-/// A word of the user's in a message: 'word', cut if it is long.
-std::string in_quotes(std::string_view text);
+/// What a number of another spelling would be in this one, to be suggested: "16" of 0x10, "1000" of 1_000,
+/// "10" of 010; empty if it is none.
+std::string plain_number(std::string_view text);
+/// The same of whole numbers: "1000" of 1e3.
+std::string plain_integer(std::string_view text);
 
-/// A whole decimal number and nothing else.
+/// A whole decimal number and nothing else: no sign but -, no zero before another digit, no 0x, _ or
+/// exponent.
 bool parse_integer(std::string_view text, int64_t& value);
-/// A finite decimal number and nothing else.
+/// A finite decimal number and nothing else; its whole part is written as a whole number is.
 bool parse_double(std::string_view text, double& value);
 
 }  // namespace lockstep

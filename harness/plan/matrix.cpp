@@ -3,15 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <sstream>
 
 #include "harness/plan/detection.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/read_file.h"
 #include "harness/plan/select.h"
 
 namespace lockstep {
@@ -72,15 +68,7 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
 }
 
 Matrix read_matrix(const std::string& file, const Overrides& overrides) {
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error)) {
-    throw ConfigError(fmt::format("{}: is a folder, not a config", file));
-  }
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw ConfigError(fmt::format("{}: cannot be read: {}", file, std::strerror(errno)));
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return parse_matrix(text.str(), file, overrides);
+  return parse_matrix(read_config_text(file), file, overrides);
 }
 
 bool asks_outcome(Question question) { return question == Question::outcome || question == Question::claims; }

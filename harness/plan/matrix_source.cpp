@@ -10,6 +10,7 @@
 #include "harness/plan/catalogue.h"
 #include "harness/plan/detection.h"
 #include "harness/plan/looks.h"
+#include "harness/plan/read_file.h"
 #include "harness/plan/seeds.h"
 
 namespace lockstep {
@@ -101,8 +102,10 @@ class SourceReader {
       if (source_.matrix.question != Question::mechanism) {
         problems_.add(source_.place_of("replay"),
                       "a kept step is compared by its mechanism: question must be mechanism");
-      } else if (!std::filesystem::exists(step)) {
+      } else if (const OpenFile file(step); file.missing()) {
         problems_.add(source_.place_of("replay"), fmt::format("{} is not there", step));
+      } else if (!file.problem().empty()) {
+        problems_.add(source_.place_of("replay"), fmt::format("{} {}", step, file.problem()));
       }
     }
     if (source_.matrix.question == Question::detection) {

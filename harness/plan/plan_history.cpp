@@ -4,16 +4,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <unordered_map>
 
 #include "harness/plan/earlier_runs.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/json_text.h"
 #include "harness/plan/planted.h"
+#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {
@@ -27,9 +27,9 @@ struct Done {
 };
 
 std::optional<Done> read_done(const fs::path& path) {
-  std::ifstream stream(path);
-  if (!stream) return std::nullopt;
-  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  const FileText file = read_file(path.string());
+  if (file.missing) return std::nullopt;
+  const nlohmann::json json = parse_json(file.text);
   Done done;
   if (!json.is_object()) return done;  // malformed: matches no run
   const auto text = [&json](const char* key) {
@@ -182,9 +182,9 @@ void check_out_dir(const Matrix& matrix, const std::string& out_dir) {
     throw ConfigError(fmt::format("{}: is a file, not an output folder", out_dir));
   }
   const fs::path path = fs::path(out_dir) / "matrix.json";
-  std::ifstream stream(path);
-  if (!stream) return;
-  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  const FileText file = read_file(path.string());
+  if (file.missing) return;
+  const nlohmann::json json = parse_json(file.text);
   const auto name = json.is_object() ? json.find("name") : json.end();
   if (!json.is_object() || name == json.end() || !name->is_string()) {
     throw ConfigError(fmt::format("{}: is malformed; remove it if the folder is {}'s, or give another --out",

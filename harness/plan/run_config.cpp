@@ -4,10 +4,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "harness/plan/catalogue.h"
 #include "harness/plan/field.h"
+#include "harness/plan/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -85,18 +85,6 @@ void read_object(const YamlNode& map, const std::string& prefix, RunConfig& conf
   }
 }
 
-ConfigProblem syntax_problem(const std::string& text, const std::string& file_name, std::size_t byte) {
-  const std::string_view before = std::string_view(text).substr(0, byte > 0 ? byte - 1 : 0);
-  const std::size_t line_start = before.rfind('\n');
-  ConfigProblem problem;
-  problem.file = file_name;
-  problem.line = static_cast<int>(std::count(before.begin(), before.end(), '\n')) + 1;
-  problem.column =
-      static_cast<int>(before.size() - (line_start == std::string_view::npos ? 0 : line_start + 1)) + 1;
-  problem.message = "not JSON";
-  return problem;
-}
-
 }  // namespace
 
 int64_t steps_to_run(const RunConfig& config) {
@@ -122,11 +110,10 @@ std::string config_hash(const RunConfig& config) {
 }
 
 RunConfig run_config_from_json(const std::string& text, const std::string& file_name) {
-  nlohmann::json json;
-  try {
-    json = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw ConfigError({syntax_problem(text, file_name, error.byte)});
+  JsonProblem problem;
+  const nlohmann::json json = parse_json(text, &problem);
+  if (!problem.message.empty()) {
+    throw ConfigError({ConfigProblem{file_name, problem.line, problem.column, problem.message, ""}});
   }
   Problems problems(file_name);
   RunConfig config;

@@ -70,8 +70,11 @@ bool Rule::mentions(std::string_view key) const {
 
 void report_unknown_key(const std::string& key, const Place& place, std::vector<std::string_view> known,
                         Problems& problems) {
-  std::string_view suggestion = nearest(key, known);
-  if (suggestion.empty()) {
+  // Nobody reads so many; a file of nothing else would take its time.
+  constexpr std::size_t kMostSuggestions = 500;
+  const bool suggests = problems.size() < kMostSuggestions;
+  std::string_view suggestion = suggests ? nearest(key, known) : std::string_view();
+  if (suggests && suggestion.empty()) {
     // The right word without its group: `stride` for data.stride.
     const std::string tail = "." + key;
     const auto at =
@@ -99,6 +102,12 @@ const RunField* SettingsReader::field_of(const Entry& entry, std::vector<std::st
 
 std::optional<FieldValue> SettingsReader::value_of(const RunField& field, const YamlNode& node) {
   const FieldRef ref = field.of(scratch_);
+  // It becomes part of names, of folders and of what is said.
+  if (node.is_scalar() && node.text.find_first_of("\n\t") != std::string::npos) {
+    problems_.add(node.place, fmt::format("{} must be a text of one line, without tabs, not {}",
+                                          field.spec.key, in_quotes(node.text)));
+    return std::nullopt;
+  }
   if (!read_field(field.spec, ref, node, problems_)) return std::nullopt;
   if (field.spec.words == Words::path && node.place.source == 0) {
     std::string& path = *std::get<std::string*>(ref);

@@ -4,6 +4,7 @@
 
 #include "harness/plan/adaptive.h"
 #include "harness/plan/learning_rate.h"
+#include "harness/plan/planted.h"
 
 namespace lockstep {
 namespace {
@@ -61,12 +62,36 @@ void check_perturbation(const RunConfig& config, Question question, Found& found
   }
 }
 
+/// Weights alone: gradients and the optimizer's moments are as large again, each.
+void check_size(const RunConfig& config, Found& found) {
+  constexpr double kMost = 268435456;  // 2^28: 1 GiB in float32
+  // Channels of other data are known when they are read; theirs are few beside those that a config can ask
+  // for.
+  const int64_t channels = config.data.source == DataSource::synthetic ? config.data.channels : 1;
+  double elements = 0;
+  for (const ModelParameter& parameter : energy_parameters(config, channels)) {
+    double product = 1;
+    for (const int64_t size : parameter.shape) product *= static_cast<double>(size);
+    elements += product;
+  }
+  const auto hidden = static_cast<double>(config.model.hidden);
+  if (makes_negatives(config)) elements += static_cast<double>(config.model.action_layers) * hidden * hidden;
+  if (elements > kMost) {
+    found.emplace_back(
+        "model.hidden",
+        fmt::format("a model of {:.3g} weights: at most 2^28; they follow from model.width {}, "
+                    "model.hidden {}, data.context_steps {} and the channels",
+                    elements, config.model.width, config.model.hidden, config.data.context_steps));
+  }
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> training_problems(const RunConfig& config,
                                                                    Question question) {
   Found found;
   check_rule(config, found);
+  check_size(config, found);
   check_precision(config, question, found);
   check_perturbation(config, question, found);
   return found;

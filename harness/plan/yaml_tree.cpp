@@ -9,8 +9,31 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "harness/plan/clean_text.h"
+
 namespace lockstep {
 namespace {
+
+/// A config has five levels.
+constexpr std::size_t kMostYamlDepth = 50;
+struct TooDeep {};
+
+/// yaml-cpp takes other encodings by guess, and replaces what it cannot read.
+bool is_utf8(const std::string& text, int source, Problems& problems) {
+  Place place{0, 1, 1};
+  for (std::size_t at = 0; at < text.size();) {
+    const DecodedCharacter next = decode_utf8(text, at);
+    if (text[at] == '\0' || (next.length == 1 && next.code > 0x7F)) {
+      problems.add(source == 0 ? place : Place{source},
+                   text[at] == '\0' ? "a NUL: a config is a text" : "a byte that is not UTF-8");
+      return false;
+    }
+    at += next.length;
+    ++place.column;
+    if (next.code == '\n') ++place.line, place.column = 1;
+  }
+  return true;
+}
 
 // yaml-cpp's own nodes drop nothing but hide duplicates; its events do not.
 class TreeBuilder : public YAML::EventHandler {
@@ -36,21 +59,24 @@ class TreeBuilder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     refuse_anchor(mark, anchor);
+    refuse_tag(mark, tag);
+    if (const std::string unclean = unclean_character(value); !unclean.empty()) {
+      problems_.add(place_of(mark),
+                    fmt::format("{} holds {}: write what a reader can see", in_quotes(value), unclean));
+    }
     YamlNode node = node_of(YamlNode::Kind::scalar, mark);
     node.text = value;
     node.quoted = tag == "!";
     add(std::move(node));
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
-    refuse_anchor(mark, anchor);
-    open_.push_back(node_of(YamlNode::Kind::sequence, mark));
+    open(YamlNode::Kind::sequence, mark, tag, anchor);
   }
   void OnSequenceEnd() override { close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
-    refuse_anchor(mark, anchor);
-    open_.push_back(node_of(YamlNode::Kind::map, mark));
+    open(YamlNode::Kind::map, mark, tag, anchor);
   }
   void OnMapEnd() override {
     check_keys(open_.back());
@@ -68,6 +94,21 @@ class TreeBuilder : public YAML::EventHandler {
     if (anchor != YAML::NullAnchor) {
       problems_.add(place_of(mark), "anchors (&name) are not read; write the value out");
     }
+  }
+  // What yaml-cpp gives for a plain node is "?", for a quoted one "!".
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
+    if (tag.empty() || tag == "?" || tag == "!") return;
+    problems_.add(place_of(mark),
+                  fmt::format("tags ({}) are not read: the key says what its value is", clean_line(tag)));
+  }
+  void open(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
+    refuse_anchor(mark, anchor);
+    refuse_tag(mark, tag);
+    if (open_.size() == kMostYamlDepth) {
+      problems_.add(place_of(mark), fmt::format("nested deeper than {} levels", kMostYamlDepth));
+      throw TooDeep{};
+    }
+    open_.push_back(node_of(kind, mark));
   }
   void close() {
     YamlNode node = std::move(open_.back());
@@ -98,7 +139,7 @@ class TreeBuilder : public YAML::EventHandler {
         const std::string where = at->second.line > 0
                                       ? fmt::format("; it was given at line {} already", at->second.line)
                                       : std::string();
-        problems_.add(key.place, fmt::format("duplicate key '{}'{}", key.text, where));
+        problems_.add(key.place, fmt::format("duplicate key {}{}", in_quotes(key.text), where));
         continue;
       }
       kept.keys.push_back(std::move(map.keys[i]));
@@ -131,6 +172,7 @@ const char* name_of(YamlNode::Kind kind) {
 }
 
 YamlNode read_yaml(const std::string& text, int source, Problems& problems) {
+  if (!is_utf8(text, source, problems)) return {};
   TreeBuilder builder(source, problems);
   try {
     std::istringstream stream(text);
@@ -143,6 +185,8 @@ YamlNode read_yaml(const std::string& text, int source, Problems& problems) {
       }
       return root;
     }
+  } catch (const TooDeep&) {
+    // It has been reported where it stands.
   } catch (const YAML::Exception& error) {
     problems.add(builder.place_of(error.mark), fmt::format("not YAML: {}", error.msg));
   }

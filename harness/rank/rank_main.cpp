@@ -7,10 +7,7 @@
 #include <cstdio>
 #include <algorithm>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -21,6 +18,7 @@
 #include "harness/data/sampler.h"
 #include "harness/launch/beat.h"
 #include "harness/plan/errors.h"
+#include "harness/plan/json_text.h"
 #include "harness/train/loop.h"
 #include "harness/train/perturb.h"
 #include "scenarios/mutants/mutants.h"
@@ -46,11 +44,11 @@ struct Process {
 };
 
 RunConfig read_config(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw MachineError(path + " cannot be read");
+  std::string problem;
+  const nlohmann::json run = read_json(path, &problem);
+  if (!problem.empty()) {
+    throw MachineError(problem);
   }
-  const nlohmann::json run = nlohmann::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
   return run_config_from_json(run.at("config").dump(), path);
 }
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include <nlohmann/json.hpp>
+#include "harness/plan/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -48,7 +48,7 @@ std::string header_to_json(const TraceHeader& header) {
 }
 
 std::optional<TraceHeader> header_from_json(std::string_view text, std::string& why) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json(text);
   if (!json.is_object()) {
     why = "its header is not a JSON object";
     return std::nullopt;

@@ -8,16 +8,15 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "harness/plan/errors.h"
+#include "harness/plan/json_text.h"
+#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {
@@ -182,10 +181,11 @@ void write_rank_result(const std::string& path, const RankResult& result) {
 
 RankResult read_rank_result(const std::string& path) {
   const ResultReader reader(path);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) reader.fail("cannot read it");
-  const std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const Json json = Json::parse(content, nullptr, false);
+  const FileText file = read_file(path);
+  if (!file) reader.fail(file.problem);
+  JsonProblem problem;
+  const Json json = parse_json(file.text, &problem);
+  if (!problem.message.empty()) reader.fail(problem.text());
   if (!json.is_object()) reader.fail("not a JSON object");
   const int64_t version = reader.integer(json, "schema_version");
   if (version != kSchemaVersion) {

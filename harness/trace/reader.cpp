@@ -1,7 +1,5 @@
 #include "harness/trace/reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "harness/plan/read_file.h"
 #include "harness/trace/decode.h"
 #include "harness/trace/format.h"
 #include "harness/trace/header_json.h"
@@ -29,30 +28,21 @@ std::string with_commas(uint64_t number) {
 /// A file, or bytes in memory.
 class Source {
  public:
-  explicit Source(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    struct stat info {};
-    if (fd_ < 0 || ::fstat(fd_, &info) != 0)
-      throw TraceError(path + ": cannot read it: " + std::strerror(errno));
-    if (!S_ISREG(info.st_mode)) throw TraceError(path + ": not a file");
-    size_ = static_cast<uint64_t>(info.st_size);
+  explicit Source(const std::string& path) : file_(std::in_place, path), size_(file_->size_bytes()) {
+    if (!file_->problem().empty()) throw TraceError(path + ": " + file_->problem());
   }
   explicit Source(std::span<const std::byte> bytes) : bytes_(bytes), size_(bytes.size()) {}
-  ~Source() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Source(const Source&) = delete;
-  Source& operator=(const Source&) = delete;
 
   uint64_t size() const { return size_; }
 
   /// The caller has checked that the bytes are there; false if the file has shrunk since.
   bool read(uint64_t offset, char* to, std::size_t count) const {
-    if (fd_ < 0) {
+    if (!file_) {
       if (count > 0) std::memcpy(to, bytes_.data() + offset, count);
       return true;
     }
     while (count > 0) {
-      const ssize_t got = ::pread(fd_, to, count, static_cast<off_t>(offset));
+      const ssize_t got = ::pread(file_->descriptor(), to, count, static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return false;
       to += got;
@@ -63,7 +53,7 @@ class Source {
   }
 
  private:
-  int fd_ = -1;
+  std::optional<OpenFile> file_;
   std::span<const std::byte> bytes_;
   uint64_t size_ = 0;
 };

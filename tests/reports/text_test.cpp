@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 namespace lockstep {
 namespace {
 
@@ -28,6 +30,23 @@ TEST(CleanText, DropsTerminalSequencesAndCarriageReturnsBeforeLineFeeds) {
   EXPECT_EQ(clean_text("\x1b"), "␛");
   EXPECT_EQ(clean_text("\x1b[31"), "␛[31");
   EXPECT_EQ(clean_text("a\rb"), "a␍b");
+}
+
+TEST(CleanText, NamesTheFirstCharacterThatItWouldReplace) {
+  EXPECT_EQ(unclean_character("plain ± 中 \n\t"), "");
+  EXPECT_EQ(unclean_character("a\x1b[0m"), "the control character U+001B");
+  EXPECT_EQ(unclean_character("a\xc2\x85"), "the control character U+0085");
+  EXPECT_EQ(unclean_character("a\u202Eb"), "the direction mark U+202E");
+  EXPECT_EQ(unclean_character("a\u2028b"), "the character U+2028");
+  EXPECT_EQ(unclean_character("a\xff"), "a byte that is not UTF-8");
+}
+
+TEST(CleanJson, ReadsBackTheSameAndHoldsNothingForATerminal) {
+  const std::string text = "\x7f \u009b \u202E \u2028 \U0001FFFE é 中 \n";
+  const std::string json = nlohmann::json(text).dump(), clean = clean_json(json);
+  EXPECT_EQ(clean_text(clean), clean);
+  EXPECT_EQ(nlohmann::json::parse(clean), text);
+  EXPECT_NE(clean.find("é 中"), std::string::npos) << "what can be read stays";
 }
 
 TEST(CleanText, TakesAwayMarksThatReorder) { EXPECT_EQ(clean_text("a\u202Eb\u2066c"), "a\uFFFDb\uFFFDc"); }

@@ -183,6 +183,28 @@ TEST_F(Looks, StartAnewWhereTheyAreForgotten) {
   EXPECT_THAT(seeds_by_cell(again), ElementsAre(2, 4, 6, 2)) << "nothing is spent on runs that are there";
 }
 
+TEST_F(Looks, PassOverAFileThatCannotBeUnderstoodAndNameIt) {
+  const std::vector<std::string> wrongs{"",
+                                        "[]",
+                                        "{",
+                                        "{\"of\": 3}",
+                                        std::string(200000, '['),
+                                        R"({"begun": "two", "of": "x", "seconds": 1})",
+                                        R"({"begun": 99999999999, "of": "x", "seconds": 1})",
+                                        R"({"begun": 1, "of": "x", "seconds": -1})"};
+  for (const std::string& wrong : wrongs) {
+    write_text(folder_ / "looks.json", wrong);
+    Prepared prepared = prepare();
+    said_.clear();
+    EXPECT_NO_THROW(launch_looks(prepared, steps())) << wrong.substr(0, 60);
+    EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 6, 2));
+    ASSERT_FALSE(said_.empty()) << wrong.substr(0, 60);
+    EXPECT_THAT(said_.front(), HasSubstr(folder_ / "looks.json: "));
+    EXPECT_THAT(said_.front(), HasSubstr("it is passed over, and the budget counts from now"));
+    EXPECT_THAT(read_text(folder_ / "looks.json"), HasSubstr("schema_version")) << "and written anew";
+  }
+}
+
 TEST_F(Looks, AMatrixWithoutThemIsLaunchedOnce) {
   Prepared prepared = prepare();
   prepared.plan.matrix.seeds_auto.on = false;

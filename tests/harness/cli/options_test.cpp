@@ -13,6 +13,15 @@ ParsedLine parse(std::vector<const char*> words) {
   return parse_command_line(static_cast<int>(words.size()), words.data());
 }
 
+TEST(CommandLine, RefusesATargetThatIsNoNumber) {
+  for (const char* target : {"nan", "inf", "1e999", "x", "010"}) {
+    const ParsedLine line = parse({"report", "o", "--format", "mllog", "--target", target});
+    EXPECT_FALSE(line.command) << target;
+    EXPECT_EQ(line.exit_code, 2) << target;
+    EXPECT_THAT(line.err, HasSubstr("--target: must be a finite number, not '" + std::string(target) + "'"));
+  }
+}
+
 TEST(CommandLine, ReadsARun) {
   const ParsedLine line =
       parse({"run", "--set", "steps=3", "c.yaml", "--set", "layout=[3x8, 8x3]", "--only", "!local", "--seeds",

@@ -150,11 +150,45 @@ TEST(Dataset, RefusesWhatGivesNoPairs) {
               testing::AllOf(HasSubstr("data.stride is 0"), HasSubstr("data.min_context is 17")));
 }
 
+TEST(CountPairs, AreThoseThatAreCut) {
+  Scratch scratch;
+  const std::string train = scratch.file("a.ts", ts_text(8, 40, 0)),
+                    test = scratch.file("b.ts", ts_text(3, 31, 0));
+  DataConfig generated;
+  generated.source = DataSource::synthetic;
+  generated.series = 12;
+  generated.series_steps = 61;
+  generated.stride = 3;
+  for (const DataConfig& config : {files_config(train, test), generated}) {
+    const PairCounts pairs = count_pairs(config);
+    const Dataset data = load_dataset(config);
+    EXPECT_EQ(pairs.train, static_cast<int64_t>(data.train.size()));
+    EXPECT_EQ(pairs.holdout, static_cast<int64_t>(data.holdout.size()));
+    EXPECT_EQ(pairs.test, static_cast<int64_t>(data.test.size()));
+  }
+  EXPECT_EQ(counted_pairs(generated)->train, count_pairs(generated).train);
+  EXPECT_EQ(counted_pairs(generated)->holdout, count_pairs(generated).holdout);
+  EXPECT_EQ(counted_pairs(generated)->test, count_pairs(generated).test);
+}
+
+TEST(CountPairs, RefuseWhatLoadingRefuses) {
+  Scratch scratch;
+  const std::string train = scratch.file("a.ts", ts_text(8, 40, 0));
+  EXPECT_THROW(count_pairs(files_config(train, scratch.file("b.ts", ts_text(3, 20, 0)))), ConfigError);
+  EXPECT_THROW(count_pairs(files_config(train, scratch.file("c.ts", "@classLabel false\n@data\n:\n"))),
+               ConfigError)
+      << "a series without a step";
+  DataConfig config;
+  config.source = DataSource::synthetic;
+  config.series = config.series_steps = config.channels = 1 << 30;
+  EXPECT_THROW(count_pairs(config), ConfigError);
+}
+
 TEST(Dataset, RefusesASyntheticSetBeyondMemory) {
   DataConfig config;
   config.source = DataSource::synthetic;
   config.series = config.series_steps = config.channels = 1 << 30;
-  EXPECT_THAT(refusal(config), HasSubstr("more than 2^31 values"));
+  EXPECT_THAT(refusal(config), HasSubstr("more than 2^28 values"));
 }
 
 TEST(DataHash, SeesEveryByteAndWhichFileItIsIn) {

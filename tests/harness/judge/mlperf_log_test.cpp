@@ -179,7 +179,7 @@ TEST(ReferencePoints, AreRefusedWithWhatIsMissing) {
     }
     return "";
   };
-  EXPECT_THAT(refused("{\n\"a\": {\"Benchmark\": "), HasSubstr("rcps.json:2:1: not JSON, or cut"));
+  EXPECT_THAT(refused("{\n\"a\": {\"Benchmark\": "), HasSubstr("rcps.json:2:20: not JSON, or cut"));
   EXPECT_THAT(refused(R"({"a": {"BS": 3, "Epochs to converge": [1]}})"),
               HasSubstr("\"Benchmark\" is missing"));
   EXPECT_THAT(refused(R"({"a": {"Benchmark": "x", "Epochs to converge": [1]}})"),

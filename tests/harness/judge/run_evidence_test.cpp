@@ -9,6 +9,9 @@
 #include <fstream>
 #include <limits>
 
+#include "harness/judge/metric_names.h"
+#include "harness/plan/metrics.h"
+
 namespace lockstep {
 namespace {
 
@@ -167,6 +170,18 @@ RunEvidence with_curve(const std::vector<int64_t>& steps, const std::vector<doub
   RunEvidence evidence;
   evidence.curves["accuracy_24"] = {steps, values};
   return evidence;
+}
+
+TEST(MetricNames, AreasAreTakenOfWhatThePlannerSays) {
+  const std::vector<std::string> known = outcome_metrics();
+  for (const MeasuredEntry& entry : measured_entries()) {
+    // A curve of one point has no area.
+    const bool followed = entry.when == MeasuredEntry::When::evaluation;
+    EXPECT_EQ(followed && has_area(entry.name), entry.has_area) << entry.name;
+  }
+  for (const std::string_view metric : {kTrainLoss, kTrainLossOverLogN, kShownAccuracy}) {
+    EXPECT_NE(std::ranges::find(known, metric), known.end()) << metric;
+  }
 }
 
 TEST(CurveBands, AreMedianSmallestAndLargestOverSeeds) {

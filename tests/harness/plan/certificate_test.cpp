@@ -172,7 +172,7 @@ TEST(Losses, RefuseNumbersOutOfRange) {
   EXPECT_THAT(problems_of(kOneCell + "layer: {count: -3}\n"),
               ElementsAre(HasSubstr("m.yaml:5:16: layer.count must be in [1, ")));
   EXPECT_THAT(problems_of(kOneCell + "temperature: 0\n"),
-              ElementsAre("m.yaml:5:14: temperature must be greater than 0, not 0"));
+              ElementsAre("m.yaml:5:14: temperature must be in [1e-06, 1000000], not 0"));
   EXPECT_THAT(problems_of(kOneCell + "temperature: -0.3\n"), SizeIs(1));
   EXPECT_THAT(problems_of(kOneCell + "layer: {layers: [0, -2]}\n"), ElementsAre(HasSubstr("m.yaml:5:21:")));
 }

@@ -43,7 +43,7 @@ TEST(MatrixReader, RefusesWrongTypes) {
   EXPECT_THAT(problems_of(kGood + "steps: \"3\"\n"),
               ElementsAre("m.yaml:5:8: steps must be a whole number, not '3'"));
   EXPECT_THAT(problems_of(kGood + "steps: 1e2\n"),
-              ElementsAre("m.yaml:5:8: steps must be a whole number, not '1e2'"));
+              ElementsAre("m.yaml:5:8: steps must be a whole number, not '1e2'; did you mean 100?"));
   EXPECT_THAT(problems_of(kGood + "lr: [1, 2]\n"),
               ElementsAre("m.yaml:5:5: lr must be a finite number, not a list"));
   EXPECT_THAT(problems_of(kGood + "lr: .nan\n"),
@@ -69,7 +69,7 @@ TEST(MatrixReader, RefusesValuesOutOfRange) {
   EXPECT_THAT(problems_of(kGood + "dropout: 1\n"),
               ElementsAre("m.yaml:5:10: dropout must be in [0, 1), not 1"));
   EXPECT_THAT(problems_of(kGood + "temperature: 0\n"),
-              ElementsAre("m.yaml:5:14: temperature must be greater than 0, not 0"));
+              ElementsAre("m.yaml:5:14: temperature must be in [1e-06, 1000000], not 0"));
   EXPECT_THAT(problems_of(kGood + "steps: 0\n"), ElementsAre(HasSubstr("m.yaml:5:8: steps must be in [1, ")));
   EXPECT_THAT(problems_of(kGood + "bucket_cap_bytes: -1\n"),
               ElementsAre(HasSubstr("m.yaml:5:19: bucket_cap_bytes")));
@@ -84,11 +84,11 @@ TEST(MatrixReader, RefusesValuesOutOfRange) {
                 ElementsAre(HasSubstr("5:18: primary.alpha must be")));
   }
   EXPECT_THAT(problems_of(kGood + "primary: {alpha: 0.5}\n"),
-              ElementsAre("m.yaml:5:18: primary.alpha must be in (0, 0.5), not 0.5"));
+              ElementsAre("m.yaml:5:18: primary.alpha must be in [1e-09, 0.5), not 0.5"));
   EXPECT_THAT(problems_of(kGood + "band: {repeats: 3}\n"),
               ElementsAre(HasSubstr("5:17: band.repeats must be in [4, ")));
   EXPECT_THAT(problems_of(kGood + "band: {factor: 7.9}\n"),
-              ElementsAre(HasSubstr("5:16: band.factor must be at least 8")));
+              ElementsAre(HasSubstr("5:16: band.factor must be in [8, ")));
 }
 
 TEST(MatrixReader, KeepsTheplannersOwnFieldsToThePlanner) {

@@ -126,8 +126,8 @@ TEST(CanonicalJson, ComesBackFieldForFieldAndBitForBit) {
   for (const RunField& field : run_fields()) change(field, config);
   config.trainer = "energy";  // the catalogue's only one
   config.lr = 0.1 + 0.2;
-  config.eps = 5e-324;
-  config.weight_decay = 1.7976931348623157e308;
+  config.lr_scale = 5e-324;
+  config.weight_decay = 999999.99999999988;  // the largest below its bound
   config.mutant.factor = -0.0;
   config.mutant.tensor = "a \"b\" \\ \n\t \u00fc";
   const RunConfig back = run_config_from_json(canonical_json(config), "text");
@@ -154,10 +154,10 @@ TEST(RunConfigFromJson, RefusesUnknownKeysWrongTypesAndValuesOutOfRange) {
   EXPECT_EQ(json_problem(R"({"steps": null})"), "run.json: steps must be a whole number, not nothing");
   EXPECT_EQ(json_problem(R"({"dropout": 1.0})"), "run.json: dropout must be in [0, 1), not 1.0");
   EXPECT_EQ(json_problem(R"({"lr": 0, "steps": 0})"),
-            "run.json: lr must be greater than 0, not 0\n"
+            "run.json: lr must be in (0, 1000000], not 0\n"
             "run.json: steps must be in [1, 1000000000] (steps), not 0");
   EXPECT_EQ(json_problem("[]"), "run.json: a run's config must be a JSON object");
-  EXPECT_EQ(json_problem("{\n  \"lr\" 3}"), "run.json:2:8: not JSON");
+  EXPECT_EQ(json_problem("{\n  \"lr\" 3}"), "run.json:2:8: not JSON, or cut short");
   EXPECT_EQ(json_problem("{}"), "");
 }
 

@@ -201,7 +201,7 @@ TEST(Schema, AcceptsWhatTheParserAccepts) {
       kHead + "layout: 8x3\nseeds: 0,4\nquestion: mechanism\nsnapshot_steps: [1, 2]\nforced_steps: []\n",
       kHead +
           "axes: {layout: [8x3, 3x8]}\nexclude: [{layout: [3x8]}]\ninclude: [{lr: 1}]\n"
-          "expect: [{when: {}, verdict: identical}, {verdict: [divergent, failed]}]\nranks: auto\n",
+          "expect: [{when: {lr: 1}, verdict: identical}, {verdict: [divergent, failed]}]\nranks: auto\n",
       "name: x\nlayout: 8x3\nreference: {same_as: cell, layout: 1x24, data.stride: 2}\nband: {repeats: 4, "
       "factor: 8}\n",
   };

@@ -7,8 +7,11 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "harness/judge/judge.h"
+#include "harness/plan/metrics.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "tests/support/mini_run.h"
@@ -260,6 +263,49 @@ TEST(Ladder, RanksSayWhatTheyCommunicated) {
   const RankResult one = read_rank_result(alone + "/rank-0.result.json");
   EXPECT_EQ(one.received_bytes, 0);
   EXPECT_LT(one.communication_share, 0.05);
+}
+
+TEST(Measurements, AreThoseOfThePlannersTable) {
+  const support::TempFolder folder;
+  const auto names_of = [](const auto& map) {
+    std::set<std::string> names;
+    for (const auto& [name, value] : map) names.insert(name);
+    return names;
+  };
+  const auto as_set = [](const std::vector<std::string>& names) {
+    return std::set<std::string>(names.begin(), names.end());
+  };
+  int runs = 0;
+  for (const Negatives negatives : {Negatives::global, Negatives::mixed}) {
+    // 2 test pairs; 18 test and 9 held-out pairs; 480 and 48: each fewer than what some metrics are measured
+    // on.
+    for (const auto& [series, held_out, steps] : {std::tuple(2, 1, 24), {6, 3, 28}, {40, 4, 46}}) {
+      RunConfig config = mini_config();
+      config.layout = {1, 2};
+      config.negatives = negatives;
+      config.data.drop_last = false;
+      config.data.series = series;
+      config.data.holdout_series = held_out;
+      config.data.series_steps = steps;
+      config.steps = 4;
+      config.eval_every = 2;
+      const std::string dir = mini_run(folder.path(), "run-" + std::to_string(runs++), config);
+      const RankResult result = read_rank_result(dir + "/rank-0.result.json");
+      const std::optional<PairCounts> pairs = counted_pairs(config.data);
+      ASSERT_TRUE(pairs);
+      EXPECT_EQ(names_of(result.metrics), as_set(metrics_written(config, *pairs)))
+          << pairs->test << " test pairs";
+      EXPECT_EQ(names_of(result.curves), as_set(curves_written(config, *pairs)));
+      for (const MeasuredEntry& entry : measured_entries()) {
+        const auto curve = result.curves.find(std::string(entry.name));
+        if (curve == result.curves.end()) continue;
+        const std::size_t points = entry.when == MeasuredEntry::When::step         ? 4
+                                   : entry.when == MeasuredEntry::When::evaluation ? 2
+                                                                                   : 1;
+        EXPECT_EQ(curve->second.steps.size(), points) << entry.name;
+      }
+    }
+  }
 }
 
 TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {

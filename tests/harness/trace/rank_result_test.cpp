@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "harness/plan/errors.h"
 #include "tests/support/files.h"
@@ -73,9 +74,9 @@ TEST(RankResult, HasNoNullForWhatJsonCannotSay) {
 
 TEST(RankResult, RefusesMissingMalformedAndUnknown) {
   TempFolder folder;
-  EXPECT_THAT(error_of(folder / "none"), HasSubstr(folder / "none: cannot read it"));
+  EXPECT_THAT(error_of(folder / "none"), HasSubstr(folder / "none: cannot be read: No such file"));
   support::write_file(folder / "r", "{\"schema_version\": 1, \"rank\": ");
-  EXPECT_THAT(error_of(folder / "r"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("not JSON, or cut short"));
   support::write_file(folder / "r", "{\"schema_version\": 7}");
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 7"));
   write_rank_result(folder / "r", sample_result());
@@ -83,6 +84,14 @@ TEST(RankResult, RefusesMissingMalformedAndUnknown) {
   text.replace(text.find("3fd3333333333334"), 16, "3fd333333333333x");
   support::write_file(folder / "r", text);
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("accuracy_24"));
+}
+
+TEST(RankResult, RefusesWhatIsNestedTooDeepOrNoFile) {
+  TempFolder folder;
+  support::write_file(folder / "r", std::string(100000, '[') + std::string(100000, ']'));
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr(folder / "r: nested deeper than 100 levels"));
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  EXPECT_THAT(error_of(folder / "fifo"), HasSubstr(folder / "fifo: is a FIFO, not a file"));
 }
 
 TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {

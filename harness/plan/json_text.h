@@ -1,0 +1,32 @@
+#pragma once
+// JSON from files and pipes, read within limits: a text of brackets alone must not take the stack with it.
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// Levels of objects and lists. What this program writes has fewer than 20.
+inline constexpr std::size_t kMostJsonDepth = 100;
+
+/// What keeps a text from being read as JSON.
+struct JsonProblem {
+  std::string message;  ///< "not JSON, or cut short", "nested deeper than 100 levels"; empty: nothing
+  int line = 0;         ///< from 1
+  int column = 0;       ///< from 1, in bytes
+  /// "not JSON, or cut short, at line 3, column 7".
+  std::string text() const;
+};
+
+/// The text's value; a discarded one (no object, no list, no text) if it cannot be read, and then `problem`
+/// says why.
+nlohmann::json parse_json(std::string_view text, JsonProblem* problem = nullptr);
+/// The same with keys in the text's order.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, JsonProblem* problem = nullptr);
+
+/// A file's value, or a discarded one; `problem` then names the path and what is wrong.
+nlohmann::json read_json(const std::string& path, std::string* problem = nullptr);
+
+}  // namespace lockstep
