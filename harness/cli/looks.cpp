@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "harness/cli/progress.h"
+#include "harness/cli/texts.h"
 #include "harness/judge/align.h"
 #include "harness/judge/sequential.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/looks.h"
+#include "harness/plan/sealed_json.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {
@@ -32,17 +33,21 @@ std::string identity_of(const Prepared& prepared) {
   return fmt::format("{} {} {} {}", plan_hash(prepared.plan), seeds.first, seeds.step, seeds.most);
 }
 
-LookHistory read_history(const Prepared& prepared) {
+LookHistory read_history(const Prepared& prepared, const std::function<void(const std::string&)>& say) {
   LookHistory none{identity_of(prepared), 1, 0};
-  std::ifstream file(looks_path(prepared.out_dir));
-  const auto json = nlohmann::json::parse(file, nullptr, false);
-  if (!json.is_object() || json.value("of", "") != none.of) return none;
-  return {none.of, json.value("begun", std::size_t{1}), json.value("seconds", 0.0)};
+  const std::string path = looks_path(prepared.out_dir);
+  if (!std::filesystem::exists(path)) return none;
+  std::string problem;
+  const std::optional<nlohmann::json> json = read_sealed(path, problem);
+  if (!json) say(path + " " + problem + "; looks and their budget are counted from the beginning");
+  if (!json || json->value("of", "") != none.of) return none;
+  return {none.of, json->value("begun", std::size_t{1}), json->value("seconds", 0.0)};
 }
 
 void write_history(const Prepared& prepared, const LookHistory& history) {
-  const nlohmann::ordered_json json{
-      {"schema_version", 1}, {"of", history.of}, {"begun", history.begun}, {"seconds", history.seconds}};
+  nlohmann::ordered_json json{
+      {"schema_version", 2}, {"of", history.of}, {"begun", history.begun}, {"seconds", history.seconds}};
+  seal(json);
   write_file_atomically(looks_path(prepared.out_dir), json.dump() + "\n");
 }
 
@@ -84,7 +89,7 @@ LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps) {
   const SeedsAuto auto_seeds = prepared.plan.matrix.seeds_auto;
   if (!auto_seeds.on) return steps.launch(prepared);
   const std::vector<int> sizes = look_sizes(auto_seeds);
-  LookHistory history = read_history(prepared);
+  LookHistory history = read_history(prepared, steps.say);
   LaunchReport all;
   std::set<std::string> run_here;
   for (std::size_t look = 0;; ++look) {
@@ -120,6 +125,7 @@ LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps) {
     steps.say(fmt::format("look {} of {}: {} undecided, which now get {} seeds", look + 1, sizes.size(),
                           counted(undecided, "cell"), sizes[look + 1]));
     prepared.plan = std::move(plan);
+    if (const std::string damage = damage_text(prepared.plan); !damage.empty()) steps.say(damage);
   }
   // What this call ran itself is not reused, though a later look found it finished.
   for (PlannedRun& run : prepared.plan.runs) run.reused = run.reused && !run_here.contains(run.id);

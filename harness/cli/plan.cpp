@@ -8,7 +8,7 @@ namespace lockstep {
 int plan_command(const PlanOptions& options, const Console& console) {
   const Prepared prepared = prepare(options.selection);
   if (prepared.nothing_selected()) {
-    console.err << nothing_selected_text(options.selection);
+    console.err << nothing_selected_text(options.selection, prepared);
     return kExitNothing;
   }
   const int jobs = options.selection.jobs;

@@ -17,21 +17,7 @@ namespace {
 auto key_of(const DataConfig& d) {
   return std::tie(d.source, d.train_file, d.test_file, d.context_steps, d.action_steps, d.stride,
                   d.holdout_series, d.min_context, d.shuffle, d.drop_last, d.series, d.series_steps,
-                  d.channels, d.seed);
-}
-
-/// Configs of one matrix mostly share their data: each kind once.
-std::vector<const DataConfig*> distinct_data(const Matrix& matrix) {
-  std::vector<const DataConfig*> found;
-  const auto add = [&](const DataConfig& data) {
-    const auto same = [&](const DataConfig* other) { return key_of(*other) == key_of(data); };
-    if (std::none_of(found.rbegin(), found.rend(), same)) found.push_back(&data);
-  };
-  for (const Cell& cell : matrix.cells) {
-    add(cell.config.data);
-    add(cell.reference.data);
-  }
-  return found;
+                  d.channels, d.seed, d.correlation, d.block);
 }
 
 std::string hash_text(const std::string& text) {
@@ -40,34 +26,63 @@ std::string hash_text(const std::string& text) {
 
 }  // namespace
 
-std::string check_data(const Matrix& matrix) {
+void PlannedData::add(const DataConfig& config, std::string hash) {
+  hashes_.emplace_back(config, std::move(hash));
+}
+
+bool PlannedData::has(const DataConfig& config) const { return !hash_of(config).empty(); }
+
+std::string PlannedData::hash_of(const DataConfig& config) const {
+  // Configs of one matrix mostly share their data, and neighbours do.
+  const auto same = [&](const auto& each) { return key_of(each.first) == key_of(config); };
+  const auto found = std::find_if(hashes_.rbegin(), hashes_.rend(), same);
+  return found == hashes_.rend() ? "" : found->second;
+}
+
+std::string PlannedData::hash() const {
   std::set<std::string> hashes;
-  for (const DataConfig* data : distinct_data(matrix)) {
-    load_dataset(*data);
-    hashes.insert(data_hash(*data));
-  }
+  for (const auto& [config, hash] : hashes_) hashes.insert(hash);
   if (hashes.size() == 1) return *hashes.begin();
   std::string all;
   for (const std::string& hash : hashes) all += hash + "\n";
   return hash_text(all);
 }
 
+PlannedData check_data(const Matrix& matrix) {
+  PlannedData data;
+  const auto add = [&data](const RunConfig& config) {
+    if (!data.has(config.data)) data.add(config.data, load_dataset(config.data).hash);
+  };
+  for (const Cell& cell : matrix.cells) {
+    add(cell.config);
+    add(cell.reference);
+  }
+  return data;
+}
+
 Prepared prepare(const MatrixSelection& selection) {
   Prepared prepared;
-  const Matrix matrix = read_matrix(selection.config, {selection.set, selection.only, selection.seeds});
+  prepared.config_text = read_config_text(selection.config);
+  const Matrix matrix =
+      parse_matrix(prepared.config_text, selection.config, {selection.set, selection.only, selection.seeds});
   prepared.plan.matrix = matrix;
   if (prepared.nothing_selected()) return prepared;
   prepared.out_dir = selection.out.empty() ? default_out_dir(matrix) : selection.out;
   check_out_dir(matrix, prepared.out_dir);
   prepared.rank_program = rank_program_path();
-  prepared.identity = current_identity(prepared.rank_program, check_data(matrix));
+  prepared.data = check_data(matrix);
+  std::string data_hash = prepared.data.hash();
+  // The kept step that a replay begins from is read by its runs as data are.
+  if (!matrix.replay.empty()) data_hash = hash_text(data_hash + hash_of_file(matrix.replay));
+  prepared.identity = current_identity(prepared.rank_program, data_hash);
   prepared.plan = make_plan(matrix, prepared.out_dir, prepared.identity);
   return prepared;
 }
 
-std::string nothing_selected_text(const MatrixSelection& selection) {
+std::string nothing_selected_text(const MatrixSelection& selection, const Prepared& prepared) {
   std::string names;
-  for (const Cell& cell : read_matrix(selection.config, {selection.set, "", selection.seeds}).cells) {
+  const Overrides all{selection.set, "", selection.seeds};
+  for (const Cell& cell : parse_matrix(prepared.config_text, selection.config, all).cells) {
     names += "\n  " + cell.name;
   }
   if (names.empty()) return fmt::format("{} has no cells\n", selection.config);

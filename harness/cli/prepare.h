@@ -2,6 +2,7 @@
 // From a selection to a plan: what `run` and `plan` do alike.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/cli/options.h"
@@ -9,10 +10,26 @@
 
 namespace lockstep {
 
+/// What all data hashed to when the matrix was planned.
+class PlannedData {
+ public:
+  void add(const DataConfig& config, std::string hash);
+  bool has(const DataConfig& config) const;
+  /// Empty if the plan has no such data.
+  std::string hash_of(const DataConfig& config) const;
+  /// One hash for all of it.
+  std::string hash() const;
+
+ private:
+  std::vector<std::pair<DataConfig, std::string>> hashes_;
+};
+
 struct Prepared {
+  std::string config_text;  ///< the config's bytes, read once: whatever is made of them is made of these
   std::string out_dir;
   std::string rank_program;
   BuildIdentity identity;
+  PlannedData data;
   Plan plan;
   bool nothing_selected() const { return plan.matrix.cells.empty(); }
 };
@@ -22,10 +39,10 @@ struct Prepared {
 Prepared prepare(const MatrixSelection& selection);
 
 /// "no cell of CONFIG is selected by --only '…'; it has these: …"
-std::string nothing_selected_text(const MatrixSelection& selection);
+std::string nothing_selected_text(const MatrixSelection& selection, const Prepared& prepared);
 
-/// One hash for all data that the matrix's configs read. Throws ConfigError if a file is missing or corrupt.
-std::string check_data(const Matrix& matrix);
+/// Loads all data that the matrix's configs read. Throws ConfigError if a file is missing or corrupt.
+PlannedData check_data(const Matrix& matrix);
 
 /// 16 hex digits over the hashes of all planned runs: two matrices with equal ones run the same.
 std::string plan_hash(const Plan& plan);

@@ -5,10 +5,10 @@
 
 #include "harness/cli/commands.h"
 #include "harness/cli/mllog.h"
+#include "harness/cli/out_folder.h"
 #include "harness/cli/words.h"
 #include "harness/judge/results.h"
 #include "harness/plan/errors.h"
-#include "harness/trace/rank_result.h"
 #include "reports/format.h"
 #include "reports/terminal.h"
 
@@ -63,14 +63,11 @@ int report_command(const ReportOptions& options, const Console& console) {
     console.out << render(results, names.front());
     return kExitAsExpected;
   }
-  for (const std::string& name : names) {
-    const ReportFormat& format = format_named(name);
-    const std::string file = format.file_name.empty() ? "report.txt" : std::string(format.file_name);
-    const std::string path = options.dir + "/" + file;
-    write_file_atomically(path, render(results, name));
-    console.out << path << "\n";
-  }
-  return kExitAsExpected;
+  std::vector<std::string> made;
+  const std::vector<std::string> problems = write_formats(results, names, options.dir, &made);
+  for (const std::string& path : made) console.out << path << "\n";
+  for (const std::string& problem : problems) console.err << "lockstep: " << problem << "\n";
+  return problems.empty() ? kExitAsExpected : kExitMachine;
 }
 
 }  // namespace lockstep

@@ -141,7 +141,23 @@ std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& se
   return cutter;
 }
 
-std::string hex(const XXH128_hash_t& hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
+std::string hex_hash(const std::string& bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+/// Each file's own hash first, so that bytes cannot move from one file to the other unseen.
+std::string hash_of_files(const std::string& train, const std::string& test) {
+  return hex_hash(hex_hash(train) + hex_hash(test));
+}
+
+std::string hash_of_generator(const DataConfig& config) {
+  std::string text = fmt::format("synthetic {} series {} steps {} channels {} seed {}", kSyntheticVersion,
+                                 config.series, config.series_steps, config.channels, config.seed);
+  if (config.correlation > 0)
+    text += fmt::format(" correlation {} block {}", config.correlation, config.block);
+  return hex_hash(text);
+}
 
 }  // namespace
 
@@ -185,14 +201,19 @@ std::string data_folder() {
 Dataset load_dataset(const DataConfig& config) {
   require_sound(config);
   SeriesSet train, test;
+  Dataset dataset;
   if (config.source == DataSource::synthetic) {
     train = synthetic_series(config, 0);
     test = synthetic_series(config, 1);
+    dataset.hash = hash_of_generator(config);
   } else {
     const Files files = files_of(config);
     require_basic_motions(config, files);
-    train = read_ts_file(files.train);
-    test = read_ts_file(files.test);
+    // Read once: what is hashed is what is trained on, whoever writes to the files meanwhile.
+    const std::string train_bytes = read_data_file(files.train), test_bytes = read_data_file(files.test);
+    train = parse_ts(train_bytes, files.train);
+    test = parse_ts(test_bytes, files.test);
+    dataset.hash = hash_of_files(train_bytes, test_bytes);
     if (train.channels != test.channels) {
       throw ConfigError({ConfigProblem{files.test, 0, 0,
                                        fmt::format("has {} dimensions, but the training file {} has {}",
@@ -220,7 +241,6 @@ Dataset load_dataset(const DataConfig& config) {
   const int channels = train.channels;
   const auto train_set = std::make_shared<const SeriesSet>(std::move(train));
   const auto test_set = std::make_shared<const SeriesSet>(std::move(test));
-  Dataset dataset;
   const auto training = cutter_of(train_set, kept, scale, config, WindowPart::train, 2);
   dataset.training_pairs = training;
   dataset.train = config.cache ? training->cut_all() : training->cut({});
@@ -235,22 +255,10 @@ Dataset load_dataset(const DataConfig& config) {
 }
 
 std::string data_hash(const DataConfig& config) {
-  std::string bytes;
-  if (config.source == DataSource::synthetic) {
-    bytes = fmt::format("synthetic {} series {} steps {} channels {} seed {}", kSyntheticVersion,
-                        config.series, config.series_steps, config.channels, config.seed);
-    if (config.correlation > 0)
-      bytes += fmt::format(" correlation {} block {}", config.correlation, config.block);
-    return hex(XXH3_128bits(bytes.data(), bytes.size()));
-  }
+  if (config.source == DataSource::synthetic) return hash_of_generator(config);
   const Files files = files_of(config);
   require_basic_motions(config, files);
-  // Each file's own hash first, so that bytes cannot move from one file to the other unseen.
-  for (const std::string& file : {files.train, files.test}) {
-    const std::string content = read_data_file(file);
-    bytes += hex(XXH3_128bits(content.data(), content.size()));
-  }
-  return hex(XXH3_128bits(bytes.data(), bytes.size()));
+  return hash_of_files(read_data_file(files.train), read_data_file(files.test));
 }
 
 }  // namespace lockstep

@@ -47,12 +47,13 @@ struct Dataset {
   Windows holdout, test;
   std::shared_ptr<const PairCutter> training_pairs;  ///< cuts any training pair anew, the same as in `train`
   std::string description;                           ///< "BasicMotions: 36 training series, 1404 pairs, …"
+  std::string hash;  ///< hex, of the very bytes that were read, or of the generator's parameters
 };
 
 /// Throws ConfigError (missing or corrupt file, too few pairs).
 Dataset load_dataset(const DataConfig& config);
 
-/// Hex hash of what load_dataset would read: the files' bytes, or the generator's parameters.
+/// Hex hash of what load_dataset would read now: Dataset::hash without the rest.
 std::string data_hash(const DataConfig& config);
 
 /// Folder where ci/bootstrap keeps the BasicMotions files: $LOCKSTEP_DATA, else the first `.lockstep/data` at

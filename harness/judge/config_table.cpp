@@ -4,10 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "harness/plan/sealed_json.h"
 
 namespace lockstep {
 namespace {
@@ -31,12 +32,10 @@ void flatten(const std::string& key, const Json& value, Rows& rows) {
 using Tally = std::map<std::string, std::map<std::string, int>>;
 
 bool tally_run(const std::string& path, Tally& tally) {
-  std::ifstream file(path);
-  if (!file) return false;
-  const Json document = Json::parse(file, nullptr, false);
-  if (!document.is_object() || !document.contains("provenance") || !document["provenance"].is_object())
-    return false;
-  for (const auto& [key, value] : document["provenance"].items()) ++tally[key][text_of(value)];
+  std::string problem;
+  const std::optional<nlohmann::json> document = read_sealed(path, problem);
+  if (!document || !document->contains("provenance") || !(*document)["provenance"].is_object()) return false;
+  for (const auto& [key, value] : (*document)["provenance"].items()) ++tally[key][text_of(value)];
   return true;
 }
 

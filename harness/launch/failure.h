@@ -35,6 +35,10 @@ std::optional<RankFailure> name_failure(const RunEnds& ends);
 /// Do all processes that have failed so far say that they only lost their peers?
 bool all_lost_their_peers(const RunEnds& ends);
 
+/// A run whose ranks all say that they finished: the first of their files that is damaged, cut short or of
+/// another run (kind "unreadable"), or nothing. `run`: as planned.
+std::optional<RankFailure> unreadable_failure(const RunEnds& ends, const PlannedRun& run);
+
 /// The failure of a run that was killed because `rank` stood still; `message` says for how long.
 RankFailure hung_failure(const RunEnds& ends, int rank, const std::string& message);
 

@@ -71,7 +71,7 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
   return matrix;
 }
 
-Matrix read_matrix(const std::string& file, const Overrides& overrides) {
+std::string read_config_text(const std::string& file) {
   std::error_code error;
   if (std::filesystem::is_directory(file, error)) {
     throw ConfigError(fmt::format("{}: is a folder, not a config", file));
@@ -80,7 +80,11 @@ Matrix read_matrix(const std::string& file, const Overrides& overrides) {
   if (!stream) throw ConfigError(fmt::format("{}: cannot be read: {}", file, std::strerror(errno)));
   std::ostringstream text;
   text << stream.rdbuf();
-  return parse_matrix(text.str(), file, overrides);
+  return text.str();
+}
+
+Matrix read_matrix(const std::string& file, const Overrides& overrides) {
+  return parse_matrix(read_config_text(file), file, overrides);
 }
 
 bool asks_outcome(Question question) { return question == Question::outcome || question == Question::claims; }

@@ -168,6 +168,23 @@ TEST(DataHash, SeesEveryByteAndWhichFileItIsIn) {
   EXPECT_NE(data_hash(files_config(a, b)), hash);
 }
 
+TEST(DataHash, IsOfWhatWasLoaded) {
+  Scratch scratch;
+  const std::string a = scratch.file("a.ts", ts_text(8, 40, 0)), b = scratch.file("b.ts", ts_text(8, 40, 1));
+  const Dataset loaded = load_dataset(files_config(a, b));
+  EXPECT_EQ(loaded.hash, data_hash(files_config(a, b)));
+  scratch.file("b.ts", ts_text(8, 40, 2));
+  EXPECT_NE(load_dataset(files_config(a, b)).hash, loaded.hash);
+  DataConfig config;
+  config.source = DataSource::synthetic;
+  const std::string plain = data_hash(config);
+  EXPECT_EQ(load_dataset(config).hash, plain);
+  config.correlation = 0.5;
+  config.block = 2;
+  EXPECT_NE(load_dataset(config).hash, plain);
+  EXPECT_EQ(load_dataset(config).hash, data_hash(config));
+}
+
 TEST(DataHash, OfGeneratedSeriesIsThatOfTheirParameters) {
   DataConfig config;
   config.source = DataSource::synthetic;
