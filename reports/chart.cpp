@@ -6,18 +6,22 @@
 #include <cmath>
 
 namespace lockstep {
+namespace {
+
+constexpr double kMostPower = 400;  ///< no double has a larger power of ten
+
+}  // namespace
 
 void place(Chart& chart, double x_low, double x_high, double y_low, double y_high) {
-  chart.x = {x_low, x_high > x_low ? x_high : x_low + 1, chart.left, chart.edge()};
-  chart.y = {y_low, y_high > y_low ? y_high : y_low + 1, chart.floor(), chart.top};
+  const Range x = drawable(x_low, x_high), y = drawable(y_low, y_high);
+  chart.x = {x.low, x.high, chart.left, chart.edge()};
+  chart.y = {y.low, y.high, chart.floor(), chart.top};
 }
 
 std::vector<Tick> numbered(const Ticks& ticks) {
   std::vector<Tick> out;
   for (const double value : ticks.values) {
-    std::string text = std::abs(value) >= 1e5 || ticks.decimals > 5
-                           ? fmt::format("{:g}", value)
-                           : fmt::format("{:.{}f}", value, ticks.decimals);
+    std::string text = tick_text(value, ticks);
     if (value == 0) text = "0";
     if (text.starts_with('-')) text = "−" + text.substr(1);
     out.push_back({value, std::move(text)});
@@ -27,6 +31,9 @@ std::vector<Tick> numbered(const Ticks& ticks) {
 
 std::vector<Tick> powers_of_ten(double log_low, double log_high) {
   std::vector<Tick> out;
+  if (!std::isfinite(log_low) || !std::isfinite(log_high)) return out;
+  log_low = std::clamp(log_low, -kMostPower, kMostPower),
+  log_high = std::clamp(log_high, -kMostPower, kMostPower);
   const int first = static_cast<int>(std::ceil(log_low - 1e-9)),
             last = static_cast<int>(std::floor(log_high + 1e-9));
   const int stride = (last - first) / 6 + 1;

@@ -155,6 +155,8 @@ CurveFrame frame_of(const std::vector<Curve>& curves, std::string_view metric, i
   const double room = 0.04 * (frame.high - frame.low);
   frame.high += room;
   if (frame.low != 0) frame.low -= room;
+  const Range range = drawable(frame.low, frame.high);
+  frame.low = range.low, frame.high = range.high;
   return frame;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "reports/chart.h"
 #include "reports/curve_data.h"
 #include "reports/curve_table.h"
 #include "reports/markup.h"
@@ -35,22 +36,16 @@ Axes axes_of(const Panel& panel, const CurveFrame& frame) {
   return {{0, frame.last_step, 0, panel.plot_width()}, {frame.low, frame.high, panel.plot_height(), 0}};
 }
 
-std::string tenth(double value) {
-  std::string text = fmt::format("{:.1f}", value);
-  if (text.ends_with(".0")) text.resize(text.size() - 2);
-  return text == "-0" ? "0" : text;
-}
-
 /// The band as a closed outline and the median as a line, both inside the plot's own coordinates.
 void draw_curve(Markup& out, const Curve& curve, const Axes& axes, const Panel& panel) {
   const std::vector<CurvePoint> points = thin(curve.points, panel.columns);
   // Far off the frame nothing is seen, and browsers draw huge coordinates badly.
-  const auto y = [&](double value) { return tenth(std::clamp(axes.y(value), -2000.0, 4000.0)); };
+  const auto y = [&](double value) { return px(std::clamp(axes.y(value), -2000.0, 4000.0)); };
   std::string band, back, line;
   bool has_band = false;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const CurvePoint& p = points[i];
-    const std::string x = tenth(axes.x(p.step));
+    const std::string x = px(axes.x(p.step));
     line += (line.empty() ? "M" : " ") + x + " " + y(p.median);
     has_band = has_band || p.high > p.low;
     // Thinned points of one column share their band: once is enough, but for the last, which reaches the
@@ -65,18 +60,13 @@ void draw_curve(Markup& out, const Curve& curve, const Axes& axes, const Panel& 
   if (points.size() == 1) {
     out.empty("circle", {{"class", "m " + curve.css},
                          {"r", "3"},
-                         {"cx", tenth(axes.x(points[0].step))},
+                         {"cx", px(axes.x(points[0].step))},
                          {"cy", y(points[0].median)}});
     return;
   }
   out.open("path", {{"class", "line " + curve.css}, {"d", line}})
       .element("title", {}, name_words(curve.name))
       .close();
-}
-
-std::string tick_text(double value, const Ticks& ticks) {
-  return std::abs(value) >= 1e5 || ticks.decimals > 5 ? fmt::format("{:g}", value)
-                                                      : fmt::format("{:.{}f}", value, ticks.decimals);
 }
 
 Ticks value_ticks(const CurveFrame& frame, bool small) {
@@ -96,35 +86,28 @@ void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const A
   const Ticks ys = value_ticks(frame, small);
   const double right = panel.width - panel.right, floor = panel.height - panel.bottom;
   for (const double value : ys.values) {
-    const std::string y = tenth(panel.top + axes.y(value));
-    out.empty("line",
-              {{"class", "grid"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", y}, {"y2", y}});
-    out.element(
-        "text",
-        {{"class", "tick end"}, {"x", tenth(panel.left - 6)}, {"y", tenth(panel.top + axes.y(value) + 4)}},
-        tick_text(value, ys));
-  }
-  out.empty("line", {{"class", "tk"},
-                     {"x1", tenth(panel.left)},
-                     {"x2", tenth(right)},
-                     {"y1", tenth(floor)},
-                     {"y2", tenth(floor)}});
-  for (const double step : step_ticks(frame.last_step, small ? 4 : 7).values) {
+    const std::string y = px(panel.top + axes.y(value));
+    out.empty("line", {{"class", "grid"}, {"x1", px(panel.left)}, {"x2", px(right)}, {"y1", y}, {"y2", y}});
     out.element("text",
-                {{"class", "tick mid"}, {"x", tenth(panel.left + axes.x(step))}, {"y", tenth(floor + 26)}},
+                {{"class", "tick end"}, {"x", px(panel.left - 6)}, {"y", px(panel.top + axes.y(value) + 4)}},
+                tick_text(value, ys));
+  }
+  out.empty(
+      "line",
+      {{"class", "tk"}, {"x1", px(panel.left)}, {"x2", px(right)}, {"y1", px(floor)}, {"y2", px(floor)}});
+  for (const double step : step_ticks(frame.last_step, small ? 4 : 7).values) {
+    out.element("text", {{"class", "tick mid"}, {"x", px(panel.left + axes.x(step))}, {"y", px(floor + 26)}},
                 fmt::format("{:.0f}", step));
   }
   if (!small) {
-    out.element("text",
-                {{"class", "tick mid"},
-                 {"x", tenth(panel.left + panel.plot_width() / 2)},
-                 {"y", tenth(panel.height - 3)}},
-                by_samples ? "samples" : "step");
+    out.element(
+        "text",
+        {{"class", "tick mid"}, {"x", px(panel.left + panel.plot_width() / 2)}, {"y", px(panel.height - 3)}},
+        by_samples ? "samples" : "step");
   }
   if (frame.chance >= 0 && frame.chance <= frame.high && frame.chance >= frame.low) {
-    const std::string y = tenth(panel.top + axes.y(frame.chance));
-    out.empty("line",
-              {{"class", "chance"}, {"x1", tenth(panel.left)}, {"x2", tenth(right)}, {"y1", y}, {"y2", y}});
+    const std::string y = px(panel.top + axes.y(frame.chance));
+    out.empty("line", {{"class", "chance"}, {"x1", px(panel.left)}, {"x2", px(right)}, {"y1", y}, {"y2", y}});
   }
 }
 
@@ -144,11 +127,11 @@ void draw_flags(Markup& out, const Panel& panel, const Axes& axes, const std::ve
     for (const Curve* curve : parted) title += " " + name_words(curve->name) + ";";
     title.pop_back();
     out.open("g", {{"class", "flag"}}).element("title", {}, title);
-    out.empty("path", {{"class", "pole"}, {"d", fmt::format("M{0} {1}v9", tenth(at), tenth(floor))}});
+    out.empty("path", {{"class", "pole"}, {"d", fmt::format("M{0} {1}v9", px(at), px(floor))}});
     double bead = std::max(at + 5, taken);
     for (const Curve* curve : parted) {
       out.empty("circle",
-                {{"class", "m " + curve->css}, {"cx", tenth(bead)}, {"cy", tenth(floor + 7)}, {"r", "3.4"}});
+                {{"class", "m " + curve->css}, {"cx", px(bead)}, {"cy", px(floor + 7)}, {"r", "3.4"}});
       bead += 9;
     }
     taken = bead;
@@ -204,19 +187,20 @@ void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const
     const double from = panel.left + axes.x(curves[i]->points.back().step);
     if (ends_early(*curves[i], frame.common_end)) {
       // A leader across the drawing would read as a curve: its end is crossed out instead.
-      const std::string cross = fmt::format("M{} {}l8 8m0-8l-8 8", tenth(from - 4), tenth(wanted[i] - 4));
+      const std::string cross = fmt::format("M{} {}l8 8m0-8l-8 8", px(from - 4), px(wanted[i] - 4));
       out.empty("path", {{"class", "ended " + curves[i]->css}, {"d", cross}, {"fill", "none"}});
     } else {
-      out.empty("path", {{"class", "leader"},
-                         {"d", fmt::format("M{} {}L{} {}", tenth(from + 2), tenth(wanted[i]),
-                                           tenth(column + 14), tenth(centres[i]))}});
+      out.empty(
+          "path",
+          {{"class", "leader"},
+           {"d", fmt::format("M{} {}L{} {}", px(from + 2), px(wanted[i]), px(column + 14), px(centres[i]))}});
     }
     out.empty("path", {{"class", "line " + curves[i]->css},
-                       {"d", fmt::format("M{} {}h24", tenth(column + 16), tenth(centres[i]))}});
+                       {"d", fmt::format("M{} {}h24", px(column + 16), px(centres[i]))}});
     double y = centres[i] - kLinePx * (static_cast<double>(texts[i].size()) - 1) / 2 + 4;
     for (std::size_t k = 0; k < texts[i].size(); ++k, y += kLinePx) {
       const bool note = k + 1 == texts[i].size() && texts[i][k].starts_with("ends at step");
-      out.element("text", {{"class", note ? "tick" : "lab"}, {"x", tenth(column + 45)}, {"y", tenth(y)}},
+      out.element("text", {{"class", note ? "tick" : "lab"}, {"x", px(column + 45)}, {"y", px(y)}},
                   texts[i][k]);
     }
   }
@@ -244,17 +228,17 @@ void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame
 }
 
 void open_plot(Markup& out, const Panel& panel) {
-  const std::string size = fmt::format("0 0 {} {}", tenth(panel.plot_width()), tenth(panel.plot_height()));
-  out.open("svg", {{"x", tenth(panel.left)},
-                   {"y", tenth(panel.top)},
-                   {"width", tenth(panel.plot_width())},
-                   {"height", tenth(panel.plot_height())},
+  const std::string size = fmt::format("0 0 {} {}", px(panel.plot_width()), px(panel.plot_height()));
+  out.open("svg", {{"x", px(panel.left)},
+                   {"y", px(panel.top)},
+                   {"width", px(panel.plot_width())},
+                   {"height", px(panel.plot_height())},
                    {"viewBox", size}});
 }
 
 void open_panel(Markup& out, const Panel& panel, std::string_view title, std::string_view description) {
   out.open("svg",
-           {{"viewBox", fmt::format("0 0 {} {}", tenth(panel.width), tenth(panel.height))}, {"role", "img"}});
+           {{"viewBox", fmt::format("0 0 {} {}", px(panel.width), px(panel.height))}, {"role", "img"}});
   out.element("title", {}, title).element("desc", {}, description);
 }
 

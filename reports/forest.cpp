@@ -57,9 +57,10 @@ Forest layout(const Results& results) {
     axis.high = std::clamp(axis.high, 1.6 * forest.margin, most);
   }
   if (!(axis.high > axis.low)) axis.low = -1, axis.high = 1;
-  const double room = 0.045 * (axis.high - axis.low);
-  axis.low -= room;
-  axis.high += room;
+  const Range range = drawable(axis.low, axis.high);
+  const double room = 0.045 * (range.high - range.low);
+  axis.low = range.low - room;
+  axis.high = range.high + room;
   return forest;
 }
 

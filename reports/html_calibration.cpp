@@ -26,7 +26,8 @@ Scale axis_of(const std::vector<const DetectionRate*>& rates) {
   }
   if (!(low < high)) return {0, 1, 2, 98};
   const double room = 0.12 * (high - low);
-  return {std::max(0.0, low - room), std::min(1.0, high + room), 2, 98};
+  const Range range = drawable(std::max(0.0, low - room), std::min(1.0, high + room));
+  return {range.low, range.high, 2, 98};
 }
 
 std::string share_words(double share) {
@@ -162,7 +163,7 @@ std::string power_plot(const std::vector<Design>& designs) {
       if (std::isfinite(p->measured))
         mark(out, static_cast<int>(i), css, chart.x(p->n), chart.y(p->measured));
     }
-    if (!theory.empty()) ends.emplace_back(theory.back().second, i);
+    if (!theory.empty() && std::isfinite(theory.back().second)) ends.emplace_back(theory.back().second, i);
   }
   std::stable_sort(ends.begin(), ends.end());
   std::vector<double> wanted;

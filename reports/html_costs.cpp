@@ -73,7 +73,8 @@ std::string speed_plot(const Timing& timing) {
     std::vector<std::pair<double, double>> points;
     for (const TimingRow& row : timing.rows) {
       const double x = chart.x(std::log2(std::max(1, row.layout.world_size)));
-      if (row.group == groups[g]) points.emplace_back(x, chart.y(row.speed_up));
+      if (row.group == groups[g] && std::isfinite(row.speed_up))
+        points.emplace_back(x, chart.y(row.speed_up));
     }
     std::stable_sort(points.begin(), points.end());
     out.empty("path", {{"class", "line " + css}, {"d", path_through(points)}});

@@ -21,7 +21,8 @@ constexpr double kReach = 3;
 
 void draw_bar(Markup& out, const CellResult& cell, double margin) {
   const Outcome& o = *cell.outcome;
-  const Scale axis{-kReach * margin, kReach * margin, 2, 98};
+  const Range range = drawable(-kReach * margin, kReach * margin);
+  const Scale axis{range.low, range.high, 2, 98};
   const std::string css = row_css(cell, cell.verdict);
   out.open("svg", {{"class", "mini"}, {"aria-hidden", "true"}});
   out.empty("rect", {{"x", percent(axis(-margin))},

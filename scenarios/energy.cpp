@@ -426,14 +426,17 @@ class EnergyScenario : public Scenario {
     const Dataset dataset = load_dataset(config.data);
     data_ = std::make_shared<const EnergyData>(make_energy_data(dataset, config.data));
     samples_ = data_->train.size();
+    data_hash_ = dataset.hash;
   }
   int64_t samples() const override { return samples_; }
+  std::string data_hash() const override { return data_hash_; }
   std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) override {
     return std::make_unique<EnergyTask>(config, data_, comm, mutant);
   }
 
  private:
   int64_t samples_ = 0;
+  std::string data_hash_;
   std::shared_ptr<const EnergyData> data_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "harness/comm/comm.h"
@@ -21,6 +22,8 @@ class Scenario {
   virtual void prepare(const RunConfig& config) = 0;
   /// Number of training samples; ids run from 0.
   virtual int64_t samples() const = 0;
+  /// Hash of the data that `prepare` read.
+  virtual std::string data_hash() const = 0;
   /// One rank's replica; called in that rank's thread. `config`, `comm` and `mutant` (or null) outlive it.
   virtual std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) = 0;
 };

@@ -14,6 +14,7 @@
 #include "harness/judge/judge.h"
 #include "harness/plan/clean_text.h"
 #include "harness/plan/errors.h"
+#include "harness/trace/reader.h"
 
 namespace lockstep {
 namespace {
@@ -72,6 +73,33 @@ std::vector<QuestionDifference> check_data(const CompareCommandOptions& options,
   problems.push_back(
       {"compare", 0, 0, "--across compares them all the same, and says in what they differ", ""});
   throw ConfigError(problems);
+}
+
+/// The traces that are compared are those of the run that run.json describes.
+void require_own_trace(const std::string& run_dir, const RunRecord& record) {
+  const std::string path = run_dir + "/rank-0.trace";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return;  // whoever reads it says so
+  const std::string found = TraceReader(path).header().config_hash, expected = config_hash(record.config);
+  if (found == expected) return;
+  throw ConfigError(
+      fmt::format("{}: is of another run than run.json beside it: its config hash is {}, where {} was "
+                  "expected",
+                  path, found, expected));
+}
+
+/// Reads every rank's trace to its end: runs may part long before a damaged frame, and then it would pass
+/// unseen or, worse, be what they part at. One that was cut short is compared up to there. Throws TraceError.
+void require_undamaged(const std::string& run_dir) {
+  for (int rank = 0, world_size = 1; rank < world_size; ++rank) {
+    const std::string path = fmt::format("{}/rank-{}.trace", run_dir, rank);
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) continue;  // whoever reads it says so
+    TraceReader reader(path);
+    world_size = std::max(world_size, reader.header().world_size);
+    while (reader.next_gradient_norms()) {
+    }
+  }
 }
 
 nlohmann::json to_json(const Divergence& d) {
@@ -147,6 +175,11 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   // Other trainers' traces come without run.json; then the traces alone speak.
   const auto record_a = read_run_record(options.run_a), record_b = read_run_record(options.run_b);
   std::vector<QuestionDifference> differences;
+  require_undamaged(options.run_a);
+  require_undamaged(options.run_b);
+  for (const std::string& repeat : compare.repeats) require_undamaged(repeat);
+  if (record_a) require_own_trace(options.run_a, *record_a);
+  if (record_b) require_own_trace(options.run_b, *record_b);
   if (record_a && record_b) {
     differences = check_data(options, *record_a, *record_b);
     compare.reference_config = &record_a->config;

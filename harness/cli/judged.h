@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-/// What a judgement depends on, looked at once: the config, the command, the programs, the data, and size,
-/// time and inode of every run's trace and result files.
+/// What a judgement depends on: the config as it was read when the matrix was planned, the command, the
+/// programs, the data, and the checksums of every run's files.
 class Judged {
  public:
-  /// Looks at the files as they are now: to be made before they are read.
+  /// Looks at the runs as they are now: to be made before they are judged.
   Judged(const Prepared& prepared, const MatrixSelection& selection);
 
   /// The results that stand in OUT, if they were judged from the same, and neither they nor a report nor a

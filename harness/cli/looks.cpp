@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "harness/cli/progress.h"
+#include "harness/cli/texts.h"
 #include "harness/judge/align.h"
 #include "harness/judge/sequential.h"
 #include "harness/launch/run_folder.h"
-#include "harness/plan/json_text.h"
 #include "harness/plan/looks.h"
-#include "harness/plan/read_file.h"
+#include "harness/plan/sealed_json.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {
@@ -37,19 +38,17 @@ std::string identity_of(const Prepared& prepared) {
 LookHistory read_history(const Prepared& prepared, const std::function<void(const std::string&)>& say) {
   const LookHistory none{identity_of(prepared), 1, 0};
   const std::string path = looks_path(prepared.out_dir);
-  const FileText file = read_file(path);
-  if (file.missing) return none;
+  if (!std::filesystem::exists(path)) return none;
   const auto pass_over = [&](const std::string& why) {
     say(fmt::format("{}: {}; it is passed over, and the budget counts from now", path, why));
     return none;
   };
-  if (!file) return pass_over(file.problem);
-  JsonProblem problem;
-  const nlohmann::json json = parse_json(file.text, &problem);
-  if (!problem.message.empty()) return pass_over(problem.text());
+  std::string problem;
+  const std::optional<nlohmann::json> json = read_sealed(path, problem);
+  if (!json) return pass_over(problem);
   const auto field = [&json](const char* key) {
-    const auto at = json.is_object() ? json.find(key) : json.end();
-    return json.is_object() && at != json.end() ? *at : nlohmann::json();
+    const auto at = json->find(key);
+    return at != json->end() ? *at : nlohmann::json();
   };
   const nlohmann::json of = field("of"), begun = field("begun"), seconds = field("seconds");
   // A count beyond every look, or a time that is none, is no history of ours.
@@ -62,8 +61,9 @@ LookHistory read_history(const Prepared& prepared, const std::function<void(cons
 }
 
 void write_history(const Prepared& prepared, const LookHistory& history) {
-  const nlohmann::ordered_json json{
-      {"schema_version", 1}, {"of", history.of}, {"begun", history.begun}, {"seconds", history.seconds}};
+  nlohmann::ordered_json json{
+      {"schema_version", 2}, {"of", history.of}, {"begun", history.begun}, {"seconds", history.seconds}};
+  seal(json);
   write_file_atomically(looks_path(prepared.out_dir), json.dump() + "\n");
 }
 
@@ -141,6 +141,7 @@ LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps) {
     steps.say(fmt::format("look {} of {}: {} undecided, which now get {} seeds", look + 1, sizes.size(),
                           counted(undecided, "cell"), sizes[look + 1]));
     prepared.plan = std::move(plan);
+    if (const std::string damage = damage_text(prepared.plan); !damage.empty()) steps.say(damage);
   }
   // What this call ran itself is not reused, though a later look found it finished.
   for (PlannedRun& run : prepared.plan.runs) run.reused = run.reused && !run_here.contains(run.id);

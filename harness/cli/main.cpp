@@ -6,6 +6,7 @@
 
 #include "harness/cli/commands.h"
 #include "harness/launch/parent_process.h"
+#include "harness/launch/standard_streams.h"
 #include "harness/plan/clean_text.h"
 #include "harness/plan/errors.h"
 #include "harness/trace/reader.h"
@@ -53,6 +54,7 @@ int guarded_call(const CommandOptions& command, const Console& console, double s
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
+  lockstep::open_standard_streams();
   const double started = lockstep::monotonic_s();
   const lockstep::ParsedLine line = lockstep::parse_command_line(argc, argv);
   if (!line.command) {

@@ -8,7 +8,6 @@
 #include <set>
 #include <tuple>
 
-#include "harness/data/dataset.h"
 #include "harness/judge/cause.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/catalogue.h"
@@ -24,40 +23,19 @@ namespace {
 auto key_of(const DataConfig& d) {
   return std::tie(d.source, d.train_file, d.test_file, d.context_steps, d.action_steps, d.stride,
                   d.holdout_series, d.min_context, d.shuffle, d.drop_last, d.series, d.series_steps,
-                  d.channels, d.seed);
+                  d.channels, d.seed, d.correlation, d.block);
 }
-
-/// Configs of one matrix mostly share their data: each kind once.
-std::vector<const DataConfig*> distinct_data(const Matrix& matrix) {
-  std::vector<const DataConfig*> found;
-  const auto add = [&](const DataConfig& data) {
-    const auto same = [&](const DataConfig* other) { return key_of(*other) == key_of(data); };
-    if (std::none_of(found.rbegin(), found.rend(), same)) found.push_back(&data);
-  };
-  for (const Cell& cell : matrix.cells) {
-    add(cell.config.data);
-    add(cell.reference.data);
-  }
-  return found;
-}
-
-struct CountedData {
-  const DataConfig* data;
-  PairCounts pairs;
-};
 
 /// What the pairs that were read do not allow, in words, and in how many runs of cells.
 class PairProblems {
  public:
-  PairProblems(const Matrix& matrix, const std::vector<CountedData>& counted)
-      : matrix_(matrix), counted_(counted) {}
+  PairProblems(const Matrix& matrix, const PlannedData& data) : matrix_(matrix), data_(data) {}
 
   /// `judged`: also by the metrics that it is judged by.
   void check(const std::string& name, const RunConfig& config, bool judged) {
-    const auto same = [&](const CountedData& each) { return key_of(*each.data) == key_of(config.data); };
-    const auto found = std::find_if(counted_.begin(), counted_.end(), same);
-    LOCKSTEP_CHECK(found != counted_.end(), "the pairs of every run are counted");
-    const DataConfig& data = *found->data;
+    const DataFacts* found = data_.find(config.data);
+    LOCKSTEP_CHECK(found != nullptr, "the pairs of every run are counted");
+    const DataConfig& data = config.data;
     add(name, data.train_file, too_few_pairs(config, found->pairs));
     if (!judged) return;
     if (asks_outcome(matrix_.question) || matrix_.question == Question::calibration)
@@ -87,12 +65,12 @@ class PairProblems {
   }
 
   const Matrix& matrix_;
-  const std::vector<CountedData>& counted_;
+  const PlannedData& data_;
   std::map<std::pair<std::string, std::string>, std::string> found_;  // by file and message: the first name
 };
 
-void check_pairs(const Matrix& matrix, const std::vector<CountedData>& counted) {
-  PairProblems problems(matrix, counted);
+void check_pairs(const Matrix& matrix, const PlannedData& data) {
+  PairProblems problems(matrix, data);
   for (const Cell& cell : matrix.cells) {
     problems.check(cell.name, cell.config, true);
     problems.check(cell.reference_name, cell.reference, true);
@@ -125,18 +103,42 @@ void check_causes(const Matrix& matrix) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-std::string check_data(const Matrix& matrix) {
+void PlannedData::add(const DataConfig& config, DataFacts facts) {
+  facts_.emplace_back(config, std::move(facts));
+}
+
+const DataFacts* PlannedData::find(const DataConfig& config) const {
+  // Configs of one matrix mostly share their data, and neighbours do.
+  const auto same = [&](const auto& each) { return key_of(each.first) == key_of(config); };
+  const auto found = std::find_if(facts_.rbegin(), facts_.rend(), same);
+  return found == facts_.rend() ? nullptr : &found->second;
+}
+
+std::string PlannedData::hash_of(const DataConfig& config) const {
+  const DataFacts* facts = find(config);
+  return facts == nullptr ? "" : facts->hash;
+}
+
+std::string PlannedData::hash() const {
   std::set<std::string> hashes;
-  std::vector<CountedData> counted;
-  for (const DataConfig* data : distinct_data(matrix)) {
-    counted.push_back({data, count_pairs(*data)});
-    hashes.insert(data_hash(*data));
-  }
-  check_pairs(matrix, counted);
+  for (const auto& [config, facts] : facts_) hashes.insert(facts.hash);
   if (hashes.size() == 1) return *hashes.begin();
   std::string all;
   for (const std::string& hash : hashes) all += hash + "\n";
   return hash_text(all);
+}
+
+PlannedData check_data(const Matrix& matrix) {
+  PlannedData data;
+  const auto add = [&data](const RunConfig& config) {
+    if (data.find(config.data) == nullptr) data.add(config.data, inspect_data(config.data));
+  };
+  for (const Cell& cell : matrix.cells) {
+    add(cell.config);
+    add(cell.reference);
+  }
+  check_pairs(matrix, data);
+  return data;
 }
 
 Prepared prepare(const MatrixSelection& selection) {
@@ -150,7 +152,11 @@ Prepared prepare(const MatrixSelection& selection) {
   prepared.out_dir = selection.out.empty() ? default_out_dir(matrix) : selection.out;
   check_out_dir(matrix, prepared.out_dir);
   prepared.rank_program = rank_program_path();
-  prepared.identity = current_identity(prepared.rank_program, check_data(matrix));
+  prepared.data = check_data(matrix);
+  std::string data_hash = prepared.data.hash();
+  // The kept step that a replay begins from is read by its runs as data are.
+  if (!matrix.replay.empty()) data_hash = hash_text(data_hash + hash_of_file(matrix.replay));
+  prepared.identity = current_identity(prepared.rank_program, data_hash);
   prepared.plan = make_plan(matrix, prepared.out_dir, prepared.identity);
   return prepared;
 }

@@ -2,18 +2,36 @@
 // From a selection to a plan: what `run` and `plan` do alike.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/cli/options.h"
+#include "harness/data/dataset.h"
 #include "harness/plan/plan.h"
 
 namespace lockstep {
 
+/// What all data were when the matrix was planned.
+class PlannedData {
+ public:
+  void add(const DataConfig& config, DataFacts facts);
+  /// Null if the plan has no such data.
+  const DataFacts* find(const DataConfig& config) const;
+  /// Empty if the plan has no such data.
+  std::string hash_of(const DataConfig& config) const;
+  /// One hash for all of it.
+  std::string hash() const;
+
+ private:
+  std::vector<std::pair<DataConfig, DataFacts>> facts_;
+};
+
 struct Prepared {
-  std::string config_text;  ///< of the config file, which is read once: it may be a pipe
+  std::string config_text;  ///< the config's bytes, read once: whatever is made of them is made of these
   std::string out_dir;
   std::string rank_program;
   BuildIdentity identity;
+  PlannedData data;
   Plan plan;
   bool nothing_selected() const { return plan.matrix.cells.empty(); }
 };
@@ -25,8 +43,9 @@ Prepared prepare(const MatrixSelection& selection);
 /// "no cell of CONFIG is selected by --only '…'; it has these: …"
 std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection);
 
-/// One hash for all data that the matrix's configs read. Throws ConfigError if a file is missing or corrupt.
-std::string check_data(const Matrix& matrix);
+/// Reads all data of the matrix's configs. Throws ConfigError if a file is missing or corrupt, or if a part has
+/// fewer pairs than its steps or metrics need.
+PlannedData check_data(const Matrix& matrix);
 
 /// Throws ConfigError if a claim names a cause that there is not, with the nearest. Their codes stand in a
 /// room that the planner does not know.

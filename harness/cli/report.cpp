@@ -5,12 +5,12 @@
 
 #include "harness/cli/commands.h"
 #include "harness/cli/mllog.h"
+#include "harness/cli/out_folder.h"
 #include "harness/cli/words.h"
 #include "harness/judge/results.h"
 #include "harness/plan/clean_text.h"
 #include "harness/plan/errors.h"
 #include "harness/plan/read_file.h"
-#include "harness/trace/rank_result.h"
 #include "reports/format.h"
 #include "reports/terminal.h"
 
@@ -66,14 +66,11 @@ int report_command(const ReportOptions& options, const Console& console) {
     console.out << (names.front() == "json" ? clean_json(text) : text);
     return kExitAsExpected;
   }
-  for (const std::string& name : names) {
-    const ReportFormat& format = format_named(name);
-    const std::string file = format.file_name.empty() ? "report.txt" : std::string(format.file_name);
-    const std::string path = options.dir + "/" + file;
-    write_file_atomically(path, render(results, name));
-    console.out << clean_line(path) << "\n";
-  }
-  return kExitAsExpected;
+  std::vector<std::string> made;
+  const std::vector<std::string> problems = write_formats(results, names, options.dir, &made);
+  for (const std::string& path : made) console.out << clean_line(path) << "\n";
+  for (const std::string& problem : problems) console.err << "lockstep: " << clean_text(problem) << "\n";
+  return problems.empty() ? kExitAsExpected : kExitMachine;
 }
 
 }  // namespace lockstep

@@ -17,7 +17,6 @@
 #include "harness/judge/judge.h"
 #include "harness/launch/parent_process.h"
 #include "harness/plan/clean_text.h"
-#include "reports/markdown.h"
 #include "reports/terminal.h"
 
 namespace lockstep {
@@ -56,9 +55,11 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   Progress progress(prepared.plan, console, monotonic_s, jobs);
   LaunchOptions options;
   options.rank_program = prepared.rank_program;
+  options.program_hash = prepared.identity.build;
   options.out_dir = prepared.out_dir;
   options.jobs = jobs;
   options.command_started = command_started;
+  options.data_hash_of = [&prepared](const RunConfig& config) { return prepared.data.hash_of(config.data); };
   options.stop_requested = &stop_requested;
   options.on_event = [&](const RunEvent& event) { progress.on_event(event); };
   const StopSignals signals;
@@ -77,28 +78,41 @@ JudgeOptions judge_options(const Prepared& prepared, const LaunchReport& launche
   return judge;
 }
 
+/// Could all files be read that the judge wanted? What it missed may be there the next time.
+bool read_all_evidence(const Results& results) {
+  return std::none_of(results.cells.begin(), results.cells.end(), [](const CellResult& cell) {
+    return cell.failure && (cell.failure->kind == "unreadable" || cell.failure->kind == "lost");
+  });
+}
+
+struct Judgement {
+  Results results;
+  std::vector<std::string> problems;  ///< with what was to be written, a line each
+};
+
 /// What was judged before, if it was from the same evidence and stands untouched; else a new judgement, with
 /// its reports.
-Results judgement(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
-                  const RunOptions& options, const Console& console) {
+Judgement judgement(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
+                    const RunOptions& options, const Console& console) {
   const Judged judged(prepared, options.selection);
   const bool whole = launched.failures.empty();
   if (std::optional<Results> standing = whole ? judged.standing() : std::nullopt) {
     console.err << "nothing has changed since these results were judged\n";
-    return *std::move(standing);
+    return {*std::move(standing), {}};
   }
-  Results results = judge_matrix(prepared.plan, judge_options(prepared, launched, options));
-  folder.write_replays(prepared.plan, results);
-  folder.write_reports(results);
-  if (whole) judged.note(results);
-  return results;
+  Judgement made{judge_matrix(prepared.plan, judge_options(prepared, launched, options)), {}};
+  made.problems = folder.write_replays(prepared.plan, made.results);
+  const std::vector<std::string> unwritten = folder.write_reports(made.results);
+  made.problems.insert(made.problems.end(), unwritten.begin(), unwritten.end());
+  if (whole && made.problems.empty() && read_all_evidence(made.results)) judged.note(made.results);
+  return made;
 }
 
 int judge_and_report(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
                      const RunOptions& options, const Console& console) {
-  const Results results = judgement(prepared, launched, folder, options, console);
+  const auto [results, problems] = judgement(prepared, launched, folder, options, console);
   if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
-    const std::string problem = append_step_summary(path, markdown_summary(results));
+    const std::string problem = append_step_summary(path, results);
     if (!problem.empty()) console.err << clean_text(problem) << "\n";
   }
   console.err << clean_text(
@@ -109,6 +123,13 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   } else {
     console.out << terminal_table(results, console.out_colour, console.out_width);
     console.out << "report: " << clean_line(prepared.out_dir) << "/report.html\n";
+  }
+  console.out << std::flush;
+  for (const std::string& problem : problems) console.err << "lockstep: " << clean_text(problem) << "\n";
+  if (!problems.empty()) {
+    console.err << "lockstep: everything else stands in " << clean_line(prepared.out_dir)
+                << "; run again to write the rest\n";
+    return kExitMachine;
   }
   return exit_code_of(results);
 }

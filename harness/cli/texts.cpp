@@ -36,6 +36,21 @@ std::string seeds_text(const std::vector<int64_t>& seeds) {
   return fmt::format("{}", fmt::join(seeds, ", "));
 }
 
+std::string damage_text(const Plan& plan) {
+  std::vector<std::string> lines;
+  std::size_t more = 0;
+  for (const PlannedRun& run : plan.runs) {
+    if (!run.damaged) continue;
+    if (lines.size() == kMostBlocks)
+      ++more;
+    else
+      lines.push_back(fmt::format("not reused: {}: {}; it runs again", run.id, run.why));
+  }
+  if (more > 0)
+    lines.push_back(fmt::format("not reused: {} more runs whose files are not what they left", more));
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
 std::string opening_text(const Prepared& prepared, int jobs) {
   const Plan& plan = prepared.plan;
   const auto reused =
@@ -49,7 +64,8 @@ std::string opening_text(const Prepared& prepared, int jobs) {
   text += fmt::format("resolved config {} · {} runs: {} to do, {} reused", plan_hash(plan), plan.runs.size(),
                       to_do, reused);
   if (to_do > 0) text += fmt::format(" · about {}", duration_text(estimate_total_s(plan, jobs)));
-  return text + "\n";
+  const std::string damage = damage_text(plan);
+  return text + "\n" + (damage.empty() ? "" : damage + "\n");
 }
 
 std::string failure_block(const RankFailure& failure, const std::string& out_dir, const std::string& rerun) {

@@ -9,6 +9,10 @@
 
 namespace lockstep {
 
+/// A line for each finished run whose files are no longer what it left, and which therefore runs again; empty
+/// if there is none. Without the last line's end.
+std::string damage_text(const Plan& plan);
+
 /// Printed before anything runs: seeds, build, the resolved config's hash, what there is to do.
 std::string opening_text(const Prepared& prepared, int jobs);
 

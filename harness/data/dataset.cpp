@@ -111,6 +111,7 @@ struct Parts {
   SeriesSet train, test;
   Split split;
   std::vector<int> tested;
+  std::string hash;  ///< of the bytes that were read, or of the generator's parameters
 };
 
 Split split_series(int series, const DataConfig& config) {
@@ -154,6 +155,24 @@ int64_t require_pairs(const SeriesSet& set, std::span<const int> chosen, const D
   return require_pairs(lengths, set.channels, config, part);
 }
 
+std::string hex_hash(const std::string& bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+/// Each file's own hash first, so that bytes cannot move from one file to the other unseen.
+std::string hash_of_files(const std::string& train, const std::string& test) {
+  return hex_hash(hex_hash(train) + hex_hash(test));
+}
+
+std::string hash_of_generator(const DataConfig& config) {
+  std::string text = fmt::format("synthetic {} series {} steps {} channels {} seed {}", kSyntheticVersion,
+                                 config.series, config.series_steps, config.channels, config.seed);
+  if (config.correlation > 0)
+    text += fmt::format(" correlation {} block {}", config.correlation, config.block);
+  return hex_hash(text);
+}
+
 /// Reads or generates the series and says which belong to what. Throws ConfigError if a part gives no pair.
 Parts load_parts(const DataConfig& config) {
   require_sound(config);
@@ -161,11 +180,15 @@ Parts load_parts(const DataConfig& config) {
   if (config.source == DataSource::synthetic) {
     parts.train = synthetic_series(config, 0);
     parts.test = synthetic_series(config, 1);
+    parts.hash = hash_of_generator(config);
   } else {
     const Files files = files_of(config);
     require_basic_motions(config, files);
-    parts.train = read_ts_file(files.train);
-    parts.test = read_ts_file(files.test);
+    // Read once: what is hashed is what is trained on, whoever writes to the files meanwhile.
+    const std::string train_bytes = read_data_file(files.train), test_bytes = read_data_file(files.test);
+    parts.train = parse_ts(train_bytes, files.train);
+    parts.test = parse_ts(test_bytes, files.test);
+    parts.hash = hash_of_files(train_bytes, test_bytes);
     if (parts.train.channels != parts.test.channels) {
       throw ConfigError({ConfigProblem{files.test, 0, 0,
                                        fmt::format("has {} dimensions, but the training file {} has {}",
@@ -206,8 +229,6 @@ std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& se
   return cutter;
 }
 
-std::string hex(const XXH128_hash_t& hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
-
 }  // namespace
 
 std::string read_data_file(const std::string& path) {
@@ -238,8 +259,11 @@ std::string data_folder() {
   return found.empty() ? beside + "/.lockstep/data" : found;
 }
 
-PairCounts count_pairs(const DataConfig& config) {
-  if (config.source != DataSource::synthetic) return require_parts(load_parts(config), config);
+DataFacts inspect_data(const DataConfig& config) {
+  if (config.source != DataSource::synthetic) {
+    const Parts parts = load_parts(config);
+    return {require_parts(parts, config), parts.hash};
+  }
   // Generated series are all of one length: none needs to be made.
   require_sound(config);
   const Split parts = split_series(config.series, config);
@@ -247,11 +271,11 @@ PairCounts count_pairs(const DataConfig& config) {
     const std::vector<int64_t> lengths(series, config.series_steps);
     return require_pairs(lengths, config.channels, config, part);
   };
-  PairCounts pairs;
-  pairs.train = pairs_of_some(parts.kept.size(), "training");
-  pairs.test = pairs_of_some(static_cast<std::size_t>(config.series), "test");
-  if (!parts.held_out.empty()) pairs.holdout = pairs_of_some(parts.held_out.size(), "held-out");
-  return pairs;
+  DataFacts facts{{}, hash_of_generator(config)};
+  facts.pairs.train = pairs_of_some(parts.kept.size(), "training");
+  facts.pairs.test = pairs_of_some(static_cast<std::size_t>(config.series), "test");
+  if (!parts.held_out.empty()) facts.pairs.holdout = pairs_of_some(parts.held_out.size(), "held-out");
+  return facts;
 }
 
 Dataset load_dataset(const DataConfig& config) {
@@ -262,6 +286,7 @@ Dataset load_dataset(const DataConfig& config) {
   const auto train_set = std::make_shared<const SeriesSet>(std::move(parts.train));
   const auto test_set = std::make_shared<const SeriesSet>(std::move(parts.test));
   Dataset dataset;
+  dataset.hash = parts.hash;
   const auto training = cutter_of(train_set, parts.split.kept, scale, config, WindowPart::train, 2);
   dataset.training_pairs = training;
   dataset.train = config.cache ? training->cut_all() : training->cut({});
@@ -278,22 +303,10 @@ Dataset load_dataset(const DataConfig& config) {
 }
 
 std::string data_hash(const DataConfig& config) {
-  std::string bytes;
-  if (config.source == DataSource::synthetic) {
-    bytes = fmt::format("synthetic {} series {} steps {} channels {} seed {}", kSyntheticVersion,
-                        config.series, config.series_steps, config.channels, config.seed);
-    if (config.correlation > 0)
-      bytes += fmt::format(" correlation {} block {}", config.correlation, config.block);
-    return hex(XXH3_128bits(bytes.data(), bytes.size()));
-  }
+  if (config.source == DataSource::synthetic) return hash_of_generator(config);
   const Files files = files_of(config);
   require_basic_motions(config, files);
-  // Each file's own hash first, so that bytes cannot move from one file to the other unseen.
-  for (const std::string& file : {files.train, files.test}) {
-    const std::string content = read_data_file(file);
-    bytes += hex(XXH3_128bits(content.data(), content.size()));
-  }
-  return hex(XXH3_128bits(bytes.data(), bytes.size()));
+  return hash_of_files(read_data_file(files.train), read_data_file(files.test));
 }
 
 }  // namespace lockstep

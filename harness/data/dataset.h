@@ -43,21 +43,28 @@ class PairCutter;
 
 /// Training, held-out (same recordings' part, other series) and test pairs of a run. Sample id = index of a
 /// training pair.
+/// What a planner asks of the data.
+struct DataFacts {
+  PairCounts pairs;
+  std::string hash;  ///< Dataset::hash
+};
+
 struct Dataset {
   Windows train;  ///< empty, but with its shape, if data.cache is false
   Windows holdout, test;
   std::shared_ptr<const PairCutter> training_pairs;  ///< cuts any training pair anew, the same as in `train`
   std::string description;                           ///< "BasicMotions: 36 training series, 1404 pairs, …"
+  std::string hash;  ///< hex, of the very bytes that were read, or of the generator's parameters
 };
 
 /// Throws ConfigError (missing or corrupt file, too few pairs).
 Dataset load_dataset(const DataConfig& config);
 
-/// The pairs that load_dataset would give, without cutting them; files are read for it. Throws ConfigError as
-/// it does.
-PairCounts count_pairs(const DataConfig& config);
+/// The pairs that load_dataset would give and Dataset::hash, without cutting a pair; files are read for it.
+/// Throws ConfigError as it does.
+DataFacts inspect_data(const DataConfig& config);
 
-/// Hex hash of what load_dataset would read: the files' bytes, or the generator's parameters.
+/// Hex hash of what load_dataset would read now: Dataset::hash without the rest.
 std::string data_hash(const DataConfig& config);
 
 /// Folder where ci/bootstrap keeps the BasicMotions files: $LOCKSTEP_DATA, else the first `.lockstep/data` at

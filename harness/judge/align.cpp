@@ -29,6 +29,12 @@ RunReader::RunReader(const std::string& dir) : dir_(dir) {
   for (int rank = 1; rank < world_size; ++rank) readers_.push_back(open_rank(dir, rank));
   for (int rank = 0; rank < world_size; ++rank) {
     const TraceHeader& each = readers_[static_cast<std::size_t>(rank)].header();
+    if (each.config_hash != header().config_hash) {
+      throw TraceError(
+          fmt::format("{}/rank-{}.trace: is of another run than rank 0's: its config hash is {}, and "
+                      "rank 0's is {}",
+                      dir, rank, each.config_hash, header().config_hash));
+    }
     if (each.rank == rank && each.world_size == world_size) continue;
     throw TraceError(fmt::format("{}/rank-{}.trace: written by rank {} of {}, where rank {} of {} belongs",
                                  dir, rank, each.rank, each.world_size, rank, world_size));

@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "harness/plan/errors.h"
-#include "harness/plan/json_text.h"
 #include "harness/plan/read_file.h"
+#include "harness/plan/sealed_json.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {
@@ -44,6 +45,7 @@ RunEvidence evidence_at(const RunRecord& record, const std::string& dir, const s
   run.role = record.role == "reference" ? RunRole::reference : RunRole::cell;
   run.cell = record.cell;
   run.config = record.config;
+  run.hash = config_hash(record.config);
   return gather_run(run, dir, nullptr, read_rank_result, metric);
 }
 
@@ -57,8 +59,13 @@ class RunIndex {
   explicit RunIndex(const std::string& out_dir) : out_dir_(out_dir) {
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(out_dir + "/runs", error)) {
-      if (auto record = read_run_record(entry.path().string())) {
-        if (trains_freely(*record)) by_config_[seedless(record->config)].push_back(std::move(*record));
+      try {
+        if (auto record = read_run_record(entry.path().string())) {
+          if (trains_freely(*record)) by_config_[seedless(record->config)].push_back(std::move(*record));
+        }
+      } catch (const ConfigError& unreadable) {
+        // It may be of no arm that is asked for; if one lacks a run, this may be the one.
+        if (first_unreadable_.empty()) first_unreadable_ = unreadable.what();
       }
     }
   }
@@ -81,6 +88,7 @@ class RunIndex {
           if (record.config.seed == seed && (!found || record.id == first_run)) found = &record;
         }
       }
+      if (!found && !first_unreadable_.empty()) throw ConfigError(first_unreadable_);
       if (!found) {
         arm.missing.push_back(seed);
         continue;
@@ -91,7 +99,7 @@ class RunIndex {
   }
 
  private:
-  std::string out_dir_;
+  std::string out_dir_, first_unreadable_;
   std::map<std::string, std::vector<RunRecord>> by_config_;
 };
 
@@ -186,8 +194,10 @@ std::optional<RunRecord> read_run_record(const std::string& run_dir) {
   RunRecord record;
   try {
     std::string problem;
-    const json document = read_json(path, &problem);
-    if (!problem.empty()) throw ConfigError(problem);
+    const std::optional<json> sealed = read_sealed(path, problem);
+    if (!sealed)
+      throw ConfigError(path + " " + problem + "; run its matrix again, which trains this run anew");
+    const json& document = *sealed;
     record.config = run_config_from_json(document.at("config").dump(), path);
     record.id = document.value("id", fs::path(run_dir).filename().string());
     record.role = document.value("role", "");

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "harness/plan/json_text.h"
+#include "harness/plan/sealed_json.h"
 
 namespace lockstep {
 namespace {
@@ -31,10 +33,10 @@ void flatten(const std::string& key, const Json& value, Rows& rows) {
 using Tally = std::map<std::string, std::map<std::string, int>>;
 
 bool tally_run(const std::string& path, Tally& tally) {
-  const Json document = read_json(path);
-  if (!document.is_object() || !document.contains("provenance") || !document["provenance"].is_object())
-    return false;
-  for (const auto& [key, value] : document["provenance"].items()) ++tally[key][text_of(value)];
+  std::string problem;
+  const std::optional<nlohmann::json> document = read_sealed(path, problem);
+  if (!document || !document->contains("provenance") || !(*document)["provenance"].is_object()) return false;
+  for (const auto& [key, value] : (*document)["provenance"].items()) ++tally[key][text_of(value)];
   return true;
 }
 

@@ -215,7 +215,11 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
       result.mechanism = judge_forced_runs(*forced_cell, first);
       return;
     } catch (const std::runtime_error& error) {
-      if (!result.failure) result.failure = judge_failure("unreadable", forced_cell->id, error.what());
+      if (!result.failure) {
+        // What the free runs show would read as the finding, and is not what was asked.
+        result.failure = judge_failure("unreadable", forced_cell->id, error.what());
+        return;
+      }
     }
   }
   if (plan_.matrix.question == Question::certificate) return;

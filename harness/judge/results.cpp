@@ -7,6 +7,7 @@
 #include "harness/judge/results_growth.h"
 #include "harness/judge/results_learning.h"
 #include "harness/judge/results_timing.h"
+#include "harness/plan/sealed_json.h"
 
 namespace lockstep {
 namespace {
@@ -274,6 +275,7 @@ std::string results_to_json(const Results& r) {
   if (r.timing) document["timing"] = timing_to_json(*r.timing);
   if (r.detection) document["detection"] = detection(*r.detection);
   if (r.calibration) document["calibration"] = calibration_to_json(*r.calibration);
+  seal(document);
   // Ranks' last lines and messages may hold any bytes; what is not UTF-8 is replaced rather than refused.
   return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

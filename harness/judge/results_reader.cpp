@@ -9,6 +9,7 @@
 #include "harness/judge/results_learning.h"
 #include "harness/judge/results_timing.h"
 #include "harness/plan/json_text.h"
+#include "harness/plan/sealed_json.h"
 
 namespace lockstep {
 namespace {
@@ -328,6 +329,9 @@ Results read_document(const Json& j) {
     throw std::runtime_error(
         fmt::format("schema version {} is not known to this build, which reads version {}", version,
                     kResultsSchemaVersion));
+  }
+  if (const std::string problem = seal_problem(j); !problem.empty()) {
+    throw std::runtime_error(problem + "; `lockstep run` with its config writes it anew");
   }
   Results r;
   r.name = text(j, "name");

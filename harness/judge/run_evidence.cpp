@@ -46,6 +46,11 @@ RankFile read_rank(const PlannedRun& run, const std::string& run_dir, int rank,
     file.failure = failure_of(run, "unreadable", rank,
                               fmt::format("{} is of rank {} of {}, where rank {} of {} was expected", path,
                                           result.rank, result.world_size, rank, world));
+  } else if (!result.config_hash.empty() && !run.hash.empty() && result.config_hash != run.hash) {
+    file.failure =
+        failure_of(run, "unreadable", rank,
+                   fmt::format("{} is of another run: its config hash is {}, where {} was expected", path,
+                               result.config_hash, run.hash));
   } else if (result.status == "failed" || result.status == "interrupted") {
     file.failure = failure_of(run, result.status == "failed" ? "threw" : "interrupted", rank, result.error);
   } else if (result.status != "finished") {

@@ -14,6 +14,7 @@
 
 #include "harness/launch/run_folder.h"
 #include "harness/trace/rank_result.h"
+#include "harness/trace/reader.h"
 
 namespace lockstep {
 namespace {
@@ -147,6 +148,32 @@ std::optional<RankFailure> name_failure(const RunEnds& ends) {
   }
   if (!first) return std::nullopt;
   return failure_of(ends, *first);
+}
+
+std::optional<RankFailure> unreadable_failure(const RunEnds& ends, const PlannedRun& run) {
+  const auto unreadable = [&ends](int rank, const std::string& message) {
+    RankFailure failure = failure_of(ends, {true, false, rank, "unreadable", message, "write"});
+    failure.last_lines.clear();  // of a rank that finished: they say nothing of its files
+    return failure;
+  };
+  for (int rank = 0; rank < ends.world_size; ++rank) {
+    const std::string path = rank_result_path(ends.dir, rank);
+    try {
+      const RankResult result = read_rank_result(path);
+      if (!result.config_hash.empty() && result.config_hash != run.hash) {
+        return unreadable(rank, fmt::format("{} is of a run with the config hash {}, where {} was expected",
+                                            path, result.config_hash, run.hash));
+      }
+    } catch (const std::runtime_error& error) {
+      return unreadable(rank, error.what());
+    }
+    const std::string trace = fmt::format("{}/rank-{}.trace", ends.dir, rank);
+    if (::access(trace.c_str(), F_OK) != 0) continue;  // none at the level `off`
+    if (const std::string problem = trace_problem(trace, run.hash, rank); !problem.empty()) {
+      return unreadable(rank, problem);
+    }
+  }
+  return std::nullopt;
 }
 
 bool all_lost_their_peers(const RunEnds& ends) {

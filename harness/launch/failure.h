@@ -6,13 +6,16 @@
 #include <vector>
 
 #include "harness/launch/beat.h"
+#include "harness/plan/plan.h"
 
 namespace lockstep {
 
 /// A rank that died, threw or hung: a value, never an exception.
 struct RankFailure {
   std::string run;
-  std::string kind;  ///< "died" (signal or exit without a result), "threw", "hung", "interrupted"
+  /// "died" (signal or exit without a result), "threw", "hung", "interrupted", "unreadable" (it finished, and
+  /// a file that it left is damaged)
+  std::string kind;
   int rank = -1;     ///< the first that failed
   int64_t step = -1;
   std::string operation;                ///< what it was doing, from its beat
@@ -44,6 +47,10 @@ std::optional<RankFailure> name_failure(const RunEnds& ends);
 
 /// Do all processes that have failed so far say that they only lost their peers?
 bool all_lost_their_peers(const RunEnds& ends);
+
+/// A run whose ranks all say that they finished: the first of their files that is damaged, cut short or of
+/// another run (kind "unreadable"), or nothing. `run`: as planned.
+std::optional<RankFailure> unreadable_failure(const RunEnds& ends, const PlannedRun& run);
 
 /// The failure of a run that was killed because `rank` stood still; `message` says for how long.
 RankFailure hung_failure(const RunEnds& ends, int rank, const std::string& message);

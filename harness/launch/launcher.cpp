@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "harness/launch/identity.h"
 #include "harness/launch/parent_process.h"
 #include "harness/launch/run_folder.h"
 #include "harness/launch/job_queue.h"
@@ -66,6 +67,7 @@ class Launch {
   void heed_stop();
   void wait_for_events();
   void handle(const ParentEvent& event);
+  void require_planned_program() const;
   void handle_exit(Going& going, const ParentEvent& event);
   void look_after(Going& going, double now);
   void declare_hung(Going& going, int rank, const std::string& message);
@@ -138,7 +140,7 @@ void Launch::start_what_can() {
 void Launch::start(std::size_t job) {
   const PlannedRun& run = *runs_[job];
   const std::string dir = run_folder(options_.out_dir, run.id);
-  prepare_run_folder(dir, run, identity_);
+  prepare_run_folder(dir, run, identity_, options_.data_hash_of ? options_.data_hash_of(run.config) : "");
   going_[run.id] = std::make_unique<Going>(run, job, dir, monotonic_s());
   ParentCommand command;
   command.op = ParentCommand::Op::start;
@@ -176,6 +178,7 @@ void Launch::wait_for_events() {
 void Launch::handle(const ParentEvent& event) {
   if (event.kind == ParentEvent::Kind::ready) {
     parent_ready_ = true;
+    require_planned_program();
     return;
   }
   const auto found = going_.find(event.run);
@@ -193,6 +196,17 @@ void Launch::handle(const ParentEvent& event) {
     default:
       throw MachineError(event.run + ": its ranks cannot be started: " + event.message);
   }
+}
+
+/// The program that has loaded is the one that the runs are noted to be of: a build may have replaced it
+/// since.
+void Launch::require_planned_program() const {
+  if (options_.program_hash.empty()) return;
+  const std::string found = hash_of_file(options_.rank_program);
+  if (found == options_.program_hash) return;
+  throw MachineError(
+      fmt::format("{}: changed since the runs were planned: its hash was {} and is {}; run again",
+                  options_.rank_program, options_.program_hash, found));
 }
 
 void Launch::handle_exit(Going& going, const ParentEvent& event) {
@@ -272,6 +286,7 @@ void Launch::conclude(Going& going) {
   const double seconds = ended->seconds(monotonic_s());
   std::optional<RankFailure> failure = ended->hung ? ended->hung : name_failure(ended->facts);
   if (failure && !ended->hung && ended->stopped_by_user) failure = interrupted_failure(ended->facts);
+  if (!failure) failure = unreadable_failure(ended->facts, *ended->run);
   if (!failure) {
     write_done(ended->facts.dir, *ended->run, identity_, seconds);
     queue_->finished(ended->job);

@@ -20,10 +20,15 @@ struct RunEvent {
 
 struct LaunchOptions {
   std::string rank_program;  ///< path of lockstep-rank
+  std::string
+      program_hash;  ///< of rank_program when the runs were planned; empty: not known, and not compared
   std::string out_dir;
   int jobs = 0;                ///< slots: real ranks, or runs of one process, at once; 0: cores
   double command_started = 0;  ///< CLOCK_MONOTONIC seconds at which the command began, for time to first step
   std::function<void(const RunEvent&)> on_event;
+  /// Hash of the data that a run is planned on; null or empty: not known, and not held against what ranks
+  /// read.
+  std::function<std::string(const RunConfig&)> data_hash_of;
   const volatile int* stop_requested = nullptr;  ///< set by a signal handler: 1 = drain in order, 2 = kill
   double hang_grace_s =
       2;  ///< beyond a run's timeout_s, so that what its ranks say of a silent peer comes first

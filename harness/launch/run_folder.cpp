@@ -17,6 +17,7 @@
 #include "harness/plan/earlier_runs.h"
 #include "harness/plan/errors.h"
 #include "harness/plan/read_file.h"
+#include "harness/plan/sealed_json.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {
@@ -99,7 +100,8 @@ std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity&
   return facts;
 }
 
-void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity) {
+void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,
+                        const std::string& data_hash) {
   std::error_code error;
   fs::remove_all(dir, error);
   if (error) throw MachineError(dir + ": cannot remove what an earlier attempt left: " + error.message());
@@ -108,26 +110,36 @@ void prepare_run_folder(const std::string& dir, const PlannedRun& run, const Bui
   json facts = json::object();
   for (const auto& [key, value] : provenance(identity)) facts[key] = value;
   facts["started"] = utc_now();
-  const json content = {{"config", json::parse(canonical_json(run.config))},
-                        {"config_hash", run.hash},
-                        {"id", run.id},
-                        {"role", name_of(run.role)},
-                        {"cell", run.cell},
-                        {"provenance", facts}};
+  json content = {{"config", json::parse(canonical_json(run.config))},
+                  {"config_hash", run.hash},
+                  {"id", run.id},
+                  {"role", name_of(run.role)},
+                  {"cell", run.cell},
+                  {"provenance", facts}};
+  if (!data_hash.empty()) content["data_hash"] = data_hash;
+  seal(content);
   write_file_atomically(dir + "/run.json",
                         content.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,
                 double seconds) {
-  const json content = {{"config_hash", run.hash},
-                        {"build", identity.build},
-                        {"libtorch", identity.libtorch},
-                        {"isa", identity.isa},
-                        {"data", identity.data},
-                        {"seconds", seconds},
-                        {"files", json::parse(evidence_json(dir))}};
+  json content = {{"config_hash", run.hash},
+                  {"build", identity.build},
+                  {"libtorch", identity.libtorch},
+                  {"isa", identity.isa},
+                  {"data", identity.data},
+                  {"seconds", seconds},
+                  {"files", json::parse(evidence_json(dir))}};
+  seal(content);
   write_file_atomically(dir + "/done", content.dump(2) + "\n");
+}
+
+void require_planned_data(const std::string& planned, const std::string& read, int rank) {
+  if (planned.empty() || read.empty() || planned == read) return;
+  throw MachineError("the data changed while the matrix ran: its hash was " + planned +
+                     " when the runs were planned, and rank " + std::to_string(rank) + " read " + read +
+                     "; run again to plan on the data that is there now");
 }
 
 std::vector<std::string> last_lines(const std::string& path, std::size_t count) {

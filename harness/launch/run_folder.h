@@ -22,12 +22,19 @@ int processes_of(const RunConfig& config);
 /// Build, machine and environment, as run.json and the reports state them.
 std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity& identity);
 
-/// Makes the folder anew, without what an earlier attempt left, and writes run.json. Throws MachineError.
-void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity);
-
-/// Marks the run as finished: the hashes that decide whether it is reused, and how long it took. Throws
+/// Makes the folder anew, without what an earlier attempt left, and writes run.json. `data_hash`: of the data
+/// that the run is planned on, which its ranks hold against what they read; empty: not known. Throws
 /// MachineError.
+void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,
+                        const std::string& data_hash = "");
+
+/// Marks the run as finished: the hashes that decide whether it is reused, how long it took, and the
+/// checksums of what it left. Throws MachineError.
 void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity, double seconds);
+
+/// Throws MachineError naming both hashes and the rank if it read other data than the run was planned on. An
+/// empty hash is not known, and fits any.
+void require_planned_data(const std::string& planned, const std::string& read, int rank);
 
 /// The last `count` lines of a log, control characters made visible; empty if there is none.
 std::vector<std::string> last_lines(const std::string& path, std::size_t count);

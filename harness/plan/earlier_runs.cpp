@@ -1,17 +1,24 @@
 #include "harness/plan/earlier_runs.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cstdint>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "harness/plan/errors.h"
 #include "harness/plan/json_text.h"
+#include "harness/plan/sealed_json.h"
 
 namespace lockstep {
 namespace {
@@ -19,13 +26,59 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kHashDigits = 8;
+constexpr std::size_t kBlockBytes = 64 * 1024;  ///< of a file: damage is known to lie in one of them
 constexpr std::size_t kMostCandidates = 8;
 constexpr std::size_t kMostKeys = 3;
 
+struct Fingerprint {
+  std::size_t bytes = 0;
+  std::vector<std::string> blocks;  ///< XXH3 of each 64 KiB
+};
+
+/// Nothing, and errno, if the file cannot be read to its end.
+std::optional<Fingerprint> fingerprint_of(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return std::nullopt;
+  Fingerprint print;
+  std::vector<char> block(kBlockBytes);
+  for (bool more = true; more;) {
+    std::size_t filled = 0;
+    while (filled < block.size()) {
+      const ssize_t got = ::read(file, block.data() + filled, block.size() - filled);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) {
+        const int error = errno;
+        ::close(file);
+        errno = error;
+        return std::nullopt;
+      }
+      if (got == 0) break;
+      filled += static_cast<std::size_t>(got);
+    }
+    more = filled == block.size();
+    print.bytes += filled;
+    if (filled > 0) print.blocks.push_back(fmt::format("{:016x}", XXH3_64bits(block.data(), filled)));
+  }
+  ::close(file);
+  return print;
+}
+
+std::vector<std::string> evidence_in(const std::string& run_folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(run_folder, error), end; !error && at != end; at.increment(error)) {
+    std::string name = at->path().filename().string();
+    if (is_evidence(name)) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 std::optional<RunConfig> config_in(const fs::path& run_json) {
-  const nlohmann::json json = read_json(run_json.string());
-  const auto at = json.is_object() ? json.find("config") : json.end();
-  if (!json.is_object() || at == json.end()) return std::nullopt;
+  std::string problem;
+  const std::optional<nlohmann::json> json = read_sealed(run_json.string(), problem);
+  if (!json || !json->contains("config")) return std::nullopt;
+  const auto at = json->find("config");
   try {
     return run_config_from_json(at->dump(), run_json.string());
   } catch (const ConfigError&) {
@@ -58,18 +111,18 @@ bool is_hash(std::string_view text) {
 }  // namespace
 
 bool is_evidence(const std::string& file_name) {
-  return file_name.starts_with("rank-") &&
-         (file_name.ends_with(".trace") || file_name.ends_with(".result.json"));
+  return file_name == "run.json" || (file_name.starts_with("rank-") &&
+                                     (file_name.ends_with(".trace") || file_name.ends_with(".result.json")));
 }
 
 std::string evidence_json(const std::string& run_folder) {
   nlohmann::json files = nlohmann::json::object();
-  std::error_code error;
-  for (fs::directory_iterator at(run_folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (!is_evidence(name)) continue;
-    const std::uintmax_t size = at->file_size(error);
-    if (!error) files[name] = size;
+  for (const std::string& name : evidence_in(run_folder)) {
+    const fs::path path = fs::path(run_folder) / name;
+    const std::optional<Fingerprint> found = fingerprint_of(path);
+    if (!found)
+      throw MachineError(fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno)));
+    files[name] = {{"bytes", found->bytes}, {"xxh3", found->blocks}};
   }
   return files.dump();
 }
@@ -77,13 +130,26 @@ std::string evidence_json(const std::string& run_folder) {
 std::string evidence_problem(const std::string& run_folder, const std::string& files) {
   const nlohmann::json expected = parse_json(files);
   if (!expected.is_object()) return "its done file is malformed";
-  for (const auto& [name, size] : expected.items()) {
-    std::error_code error;
-    const std::uintmax_t is = fs::file_size(fs::path(run_folder) / name, error);
-    if (error) return fmt::format("its {} is gone", name);
-    if (!size.is_number_unsigned() || size.get<std::uintmax_t>() != is) {
-      return fmt::format("its {} has {} bytes and had {}", name, is, size.dump());
+  if (!expected.contains("run.json")) return "its done file lists no checksum of run.json";
+  for (const auto& [name, was] : expected.items()) {
+    const auto bytes = was.find("bytes"), blocks = was.find("xxh3");
+    if (!was.is_object() || bytes == was.end() || blocks == was.end()) {
+      return fmt::format("its done file has no checksum of {}: an earlier version wrote it", name);
     }
+    const std::optional<Fingerprint> is = fingerprint_of(fs::path(run_folder) / name);
+    if (!is) return fmt::format("its {} is gone", name);
+    if (*bytes != is->bytes)
+      return fmt::format("its {} has {} bytes and had {}", name, is->bytes, bytes->dump());
+    for (std::size_t i = 0; i < is->blocks.size(); ++i) {
+      if (i < blocks->size() && (*blocks)[i] == is->blocks[i]) continue;
+      return fmt::format(
+          "its {} is damaged between bytes {} and {}: their XXH3 is {}, and was {} when the run finished",
+          name, i * kBlockBytes, std::min((i + 1) * kBlockBytes, is->bytes), is->blocks[i],
+          i < blocks->size() && (*blocks)[i].is_string() ? (*blocks)[i].get<std::string>() : "not noted");
+    }
+  }
+  for (const std::string& name : evidence_in(run_folder)) {
+    if (!expected.contains(name)) return fmt::format("its {} was not there when it finished", name);
   }
   return "";
 }

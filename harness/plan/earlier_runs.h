@@ -8,14 +8,16 @@
 
 namespace lockstep {
 
-/// Files that the judge reads besides run.json: a finished run is reused only if they are all as they were.
+/// Files that the judge reads: run.json, traces and results of ranks. A finished run is reused only if they
+/// are all as they were.
 bool is_evidence(const std::string& file_name);
 
-/// {"rank-0.trace": size, …} of the evidence in a run's folder, as JSON.
+/// {"rank-0.trace": {"bytes": …, "xxh3": [of each 64 KiB, …]}, …} of the evidence in a run's folder, as
+/// JSON. Throws MachineError if one of them cannot be read.
 std::string evidence_json(const std::string& run_folder);
 
-/// The first file that is no longer as `files` (JSON of evidence_json) says: "its rank-3.trace is gone";
-/// empty if all are.
+/// Reads the evidence whole. The first file that is no longer as `files` (JSON of evidence_json) says, and
+/// where: "its rank-3.trace is gone"; empty if all are.
 std::string evidence_problem(const std::string& run_folder, const std::string& files);
 
 /// Of a run that has no folder: what in its config is not as in the run of the same name, role and seed that

@@ -28,6 +28,7 @@ struct PlannedRun {
   double estimate_s = 0;           ///< expected duration, alone on this machine
   bool exclusive = false;          ///< runs alone, and is never reused
   bool reused = false;
+  bool damaged = false;  ///< finished with the same everything, but its files are not what it left
   std::string why;  ///< why it is or is not reused, in words
 };
 
@@ -45,8 +46,9 @@ struct BuildIdentity {
 };
 
 /// Expands the matrix: references, cells, certifying prefixes, forced runs. Marks runs in `out_dir` that can
-/// be reused: those whose OUT/runs/<id>/done, JSON {config_hash, build, libtorch, isa, data, seconds}, names
-/// the same five hashes, and whose needs are reused too.
+/// be reused: those whose OUT/runs/<id>/done, JSON {config_hash, build, libtorch, isa, data, seconds, files,
+/// checksum}, names the same five hashes, whose files have the bytes that it noted (they are read whole), and
+/// whose needs are reused too.
 Plan make_plan(const Matrix& matrix, const std::string& out_dir, const BuildIdentity& identity);
 
 /// The run of one cell by role, or null; `seed` selects among free runs, of the others there is one (of

@@ -14,6 +14,7 @@
 #include "harness/plan/json_text.h"
 #include "harness/plan/planted.h"
 #include "harness/plan/read_file.h"
+#include "harness/plan/sealed_json.h"
 
 namespace lockstep {
 namespace {
@@ -21,17 +22,19 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Done {
+  std::string problem;  ///< that the file itself has; then nothing else is known
   std::string config_hash, build, libtorch, isa, data;
-  std::string files;  ///< JSON of evidence_json; empty: not said
+  std::string files;  ///< JSON of evidence_json
   double seconds = 0;
 };
 
 std::optional<Done> read_done(const fs::path& path) {
-  const FileText file = read_file(path.string());
-  if (file.missing) return std::nullopt;
-  const nlohmann::json json = parse_json(file.text);
+  std::error_code error;
+  if (!fs::exists(path, error)) return std::nullopt;
   Done done;
-  if (!json.is_object()) return done;  // malformed: matches no run
+  const std::optional<nlohmann::json> sealed = read_sealed(path.string(), done.problem);
+  if (!sealed) return done;  // malformed: matches no run
+  const nlohmann::json& json = *sealed;
   const auto text = [&json](const char* key) {
     const auto at = json.find(key);
     return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
@@ -41,16 +44,14 @@ std::optional<Done> read_done(const fs::path& path) {
   done.libtorch = text("libtorch");
   done.isa = text("isa");
   done.data = text("data");
-  if (const auto files = json.find("files"); files != json.end()) done.files = files->dump();
+  done.files = json.value("files", nlohmann::json()).dump();
   const auto seconds = json.find("seconds");
   if (seconds != json.end() && seconds->is_number()) done.seconds = std::max(0.0, seconds->get<double>());
   return done;
 }
 
-// The first thing that is not as it was, in words; empty if nothing.
-std::string difference(const Done& done, const PlannedRun& run, const std::string& folder,
-                       const BuildIdentity& identity) {
-  if (done.config_hash.empty()) return "its done file is malformed";
+// The first thing that was asked for and is not as it was, in words; empty if nothing.
+std::string difference(const Done& done, const PlannedRun& run, const BuildIdentity& identity) {
   if (done.config_hash != run.hash) return fmt::format("its config was another ({})", done.config_hash);
   const auto changed = [](const char* what, const std::string& was, const std::string& is) {
     return fmt::format("{} changed: {} then, {} now", what, was, is);
@@ -59,7 +60,7 @@ std::string difference(const Done& done, const PlannedRun& run, const std::strin
   if (done.libtorch != identity.libtorch) return changed("LibTorch", done.libtorch, identity.libtorch);
   if (done.isa != identity.isa) return changed("the instruction set", done.isa, identity.isa);
   if (done.data != identity.data) return changed("the data", done.data, identity.data);
-  return done.files.empty() ? "" : evidence_problem(folder, done.files);
+  return "";
 }
 
 // Runs that take about the same time a step.
@@ -144,11 +145,20 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
       run.why = "was begun and not finished";
       continue;
     }
+    if (!done->problem.empty()) {
+      run.why = "its done file " + done->problem;
+      continue;
+    }
     known[i] = done->seconds;
     Rate& rate = rates[kind_of(run.config)];
     rate.seconds += done->seconds;
     rate.steps += static_cast<double>(steps_to_run(run.config));
-    run.why = difference(*done, run, (folder / run.id).string(), identity);
+    run.why = difference(*done, run, identity);
+    // Time is measured anew whatever there is.
+    if (run.why.empty() && !run.exclusive) {
+      run.why = evidence_problem((folder / run.id).string(), done->files);
+      run.damaged = !run.why.empty();
+    }
     run.reused = run.why.empty();
     if (run.reused) run.why = "finished with the same config, build, LibTorch, instruction set and data";
     // References stand before what needs them, so one pass carries a rerun on.

@@ -22,6 +22,7 @@
 
 #include "harness/launch/protocol.h"
 #include "harness/launch/run_folder.h"
+#include "harness/launch/standard_streams.h"
 #include "harness/plan/errors.h"
 
 namespace lockstep {
@@ -231,6 +232,7 @@ int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank)
 
 int rank_program_main(int argc, char** argv, const char* description,
                       const std::function<int(const RankTask&)>& run_rank) {
+  open_standard_streams();
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     std::printf("%s\n", description);
     return 0;

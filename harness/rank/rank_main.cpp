@@ -17,8 +17,9 @@
 #include "harness/comm/solo.h"
 #include "harness/data/sampler.h"
 #include "harness/launch/beat.h"
+#include "harness/launch/run_folder.h"
 #include "harness/plan/errors.h"
-#include "harness/plan/json_text.h"
+#include "harness/plan/sealed_json.h"
 #include "harness/train/loop.h"
 #include "harness/train/perturb.h"
 #include "scenarios/mutants/mutants.h"
@@ -37,19 +38,21 @@ double monotonic_s() {
 struct Process {
   RankTask task;
   RunConfig config;
+  std::string planned_data;  ///< hash of the data that the run was planned on; empty: not said
   std::unique_ptr<Scenario> scenario;
   BeatFile beats;
 
   std::string path(const std::string& name) const { return task.run_dir + "/" + name; }
 };
 
-RunConfig read_config(const std::string& path) {
+/// run.json, as lockstep wrote it a moment ago.
+nlohmann::json read_run(const std::string& path) {
   std::string problem;
-  const nlohmann::json run = read_json(path, &problem);
-  if (!problem.empty()) {
-    throw MachineError(problem);
+  std::optional<nlohmann::json> run = read_sealed(path, problem);
+  if (!run) {
+    throw MachineError(path + " " + problem);
   }
-  return run_config_from_json(run.at("config").dump(), path);
+  return *std::move(run);
 }
 
 RowsOf rows_of(const Process& process) {
@@ -97,13 +100,16 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
   RankResult result;
   result.rank = rank;
   result.world_size = config.layout.world_size;
+  result.config_hash = config_hash(config);
+  result.data_hash = process.scenario->data_hash();
   result.status = "failed";
   result.phase = "rendezvous";
   int64_t step_now = 0;
   try {
     at::set_num_threads(1);
+    require_planned_data(process.planned_data, result.data_hash, rank);
     TraceWriter trace(process.path("rank-" + std::to_string(rank) + ".trace"),
-                      {config_hash(config), rank, config.layout.world_size, config.trainer, config.trace,
+                      {result.config_hash, rank, config.layout.world_size, config.trainer, config.trace,
                        config.ranks == RankKind::real ? "real" : "emulated"});
     const auto beat = [&](int64_t step, const std::string& operation) {
       if (step > step_now && result.first_step_seconds == 0 && process.task.command_started > 0) {
@@ -165,9 +171,11 @@ bool run_emulated(Process& process) {
 
 int rank_main(const RankTask& task) {
   try {
-    RunConfig config = read_config(task.run_dir + "/run.json");
+    const std::string run_path = task.run_dir + "/run.json";
+    const nlohmann::json run = read_run(run_path);
+    RunConfig config = run_config_from_json(run.at("config").dump(), run_path);
     const int world = config.layout.world_size;
-    Process process{task, config, make_scenario(config.trainer),
+    Process process{task, config, run.value("data_hash", ""), make_scenario(config.trainer),
                     BeatFile::open(task.run_dir + "/beat", world)};
     at::set_num_threads(1);
     process.scenario->prepare(process.config);

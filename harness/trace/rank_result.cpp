@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cmath>
@@ -17,13 +16,15 @@
 #include "harness/plan/errors.h"
 #include "harness/plan/json_text.h"
 #include "harness/plan/read_file.h"
+#include "harness/plan/sealed_json.h"
+#include "harness/trace/temporary_files.h"
 
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 
 /// A double as JSON: a number with all its digits, or "nan", "inf", "-inf", which JSON's numbers lack.
 Json number_to_json(double value) {
@@ -131,8 +132,7 @@ void sync_folder(const std::string& path) {
 }  // namespace
 
 void write_file_atomically(const std::string& path, const std::string& content) {
-  static std::atomic<uint64_t> counter{0};
-  TemporaryFile file{fmt::format("{}.{}.{}.tmp", path, ::getpid(), counter++)};
+  TemporaryFile file{temporary_name(path)};
   file.fd = ::open(file.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file.fd < 0) throw MachineError(path + ": cannot create: " + std::strerror(errno));
   write_all(file.fd, path, content);
@@ -151,6 +151,8 @@ void write_rank_result(const std::string& path, const RankResult& result) {
       {"schema_version", kSchemaVersion},
       {"rank", result.rank},
       {"world_size", result.world_size},
+      {"config_hash", result.config_hash},
+      {"data_hash", result.data_hash},
       {"status", result.status},
       {"error", result.error},
       {"phase", result.phase},
@@ -176,6 +178,7 @@ void write_rank_result(const std::string& path, const RankResult& result) {
     for (double value : series.values) values.push_back(number_to_json(value));
     json["curves"][name] = {{"steps", series.steps}, {"values", std::move(values)}};
   }
+  seal(json);
   write_file_atomically(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
@@ -191,9 +194,14 @@ RankResult read_rank_result(const std::string& path) {
   if (version != kSchemaVersion) {
     reader.fail(fmt::format("schema version {}; this build reads version {}", version, kSchemaVersion));
   }
+  if (const std::string problem = seal_problem(json); !problem.empty()) {
+    throw std::runtime_error(path + " " + problem);
+  }
   RankResult result;
   result.rank = static_cast<int>(reader.integer(json, "rank"));
   result.world_size = static_cast<int>(reader.integer(json, "world_size"));
+  result.config_hash = reader.text(json, "config_hash");
+  result.data_hash = reader.text(json, "data_hash");
   result.status = reader.text(json, "status");
   result.error = reader.text(json, "error");
   result.phase = reader.text(json, "phase");

@@ -17,6 +17,8 @@ struct Series {
 struct RankResult {
   int rank = 0;
   int world_size = 1;
+  std::string config_hash;  ///< of the run that it is of; empty: not said
+  std::string data_hash;    ///< of the data that the rank's process read; empty: none was read
   std::string status;  ///< "finished", "failed", "interrupted"
   std::string error;   ///< what was thrown, if it failed
   std::string phase;   ///< launch, rendezvous, train, evaluate: where it ended
@@ -38,10 +40,10 @@ struct RankResult {
 };
 
 /// Doubles are kept as 17 digits and as hex bits where they are metrics; NaN and infinities as strings.
-/// Written to a temporary name, synced and renamed. Throws MachineError.
+/// Sealed by a checksum. Written to a temporary name, synced and renamed. Throws MachineError.
 void write_rank_result(const std::string& path, const RankResult& result);
 
-/// Throws std::runtime_error naming the file if it is missing, malformed or of an unknown version.
+/// Throws std::runtime_error naming the file if it is missing, malformed, damaged or of an unknown version.
 RankResult read_rank_result(const std::string& path);
 
 /// Write a whole file: temporary name in the same folder, fsync, rename, folder fsync. Throws MachineError

@@ -83,6 +83,12 @@ struct TraceReader::Impl {
     return fmt::format("{}: at offset {}, {}", path, with_commas(offset), after_step());
   }
   [[noreturn]] void fail(const std::string& reason) const { throw TraceError(place() + ": " + reason); }
+  [[noreturn]] void fail_damaged(const char* what, uint64_t said, uint64_t found, int digits) const {
+    fail(fmt::format(
+        "{} is damaged: its checksum is {:0{}x} and its bytes give {:0{}x}; run the matrix again, "
+        "which trains this run anew",
+        what, said, digits, found, digits));
+  }
 
   void cut_short() {
     ended = true;
@@ -103,14 +109,16 @@ struct TraceReader::Impl {
     read(offset, reinterpret_cast<char*>(&head), sizeof head);
     const auto size = static_cast<uint32_t>(head);
     const auto type = static_cast<FrameType>(head >> 32 & 0xff);
-    if (head != frame_head(size, type)) fail("the head of a frame is damaged (its check does not fit)");
+    if (const uint64_t right = frame_head(size, type); head != right) {
+      fail_damaged("the head of a frame", head >> 40, right >> 40, 6);
+    }
     if (left - kFrameHeadBytes < uint64_t{size} + kFrameTailBytes) return std::nullopt;
     frame.resize(kFrameHeadBytes + size + kFrameTailBytes);
     read(offset, frame.data(), frame.size());
     uint64_t checksum = 0;
     std::memcpy(&checksum, frame.data() + kFrameHeadBytes + size, sizeof checksum);
-    if (checksum != XXH3_64bits(frame.data(), kFrameHeadBytes + size)) {
-      fail("a frame is damaged (its checksum does not fit)");
+    if (const uint64_t right = XXH3_64bits(frame.data(), kFrameHeadBytes + size); checksum != right) {
+      fail_damaged("a frame", checksum, right, 16);
     }
     payload = std::string_view(frame).substr(kFrameHeadBytes, size);
     return type;
@@ -254,6 +262,22 @@ Trace read_all(TraceReader reader, const std::string& path) {
 }
 
 }  // namespace
+
+std::string trace_problem(const std::string& path, const std::string& config_hash, int rank) {
+  try {
+    TraceReader reader(path);
+    const TraceHeader& header = reader.header();
+    if (header.config_hash != config_hash || header.rank != rank) {
+      return fmt::format("{}: is of rank {} of the run with the config hash {}, where rank {} of {} belongs",
+                         path, header.rank, header.config_hash, rank, config_hash);
+    }
+    while (reader.next_gradient_norms()) {
+    }
+    return reader.finished() ? "" : fmt::format("{}: {}", path, reader.end());
+  } catch (const TraceError& error) {
+    return error.what();
+  }
+}
 
 Trace read_trace(const std::string& path) { return read_all(TraceReader(path), path); }
 

@@ -76,6 +76,11 @@ class TraceReader {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Reads the trace that `rank` of the run with that config hash must have left whole, frame by frame. What is
+/// wrong with it, file and offset first: damage, an end before the end mark, another run's trace. Empty if
+/// nothing is.
+std::string trace_problem(const std::string& path, const std::string& config_hash, int rank);
+
 Trace read_trace(const std::string& path);
 /// The same from memory (fuzzing, tests).
 Trace read_trace_bytes(std::span<const std::byte> bytes, const std::string& name);

@@ -20,6 +20,7 @@
 
 #include "harness/launch/beat.h"
 #include "harness/plan/run_config.h"
+#include "harness/plan/sealed_json.h"
 #include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"
 
@@ -44,8 +45,9 @@ double train_seconds(const RunConfig& config) {
   if (mkdtemp(dir.data()) == nullptr) {
     throw std::runtime_error("no temporary folder");
   }
-  write_file_atomically(dir + "/run.json",
-                        nlohmann::json{{"config", nlohmann::json::parse(canonical_json(config))}}.dump());
+  nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}};
+  seal(run);
+  write_file_atomically(dir + "/run.json", run.dump());
   const int world = config.layout.world_size;
   BeatFile::create(dir + "/beat", world);
   const bool real = config.ranks == RankKind::real && world > 1;

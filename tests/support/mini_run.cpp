@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/launch/beat.h"
+#include "harness/plan/sealed_json.h"
 #include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"
 
@@ -30,7 +31,8 @@ RunConfig mini_config() {
 std::vector<int> mini_run_statuses(const std::string& root, const std::string& id, const RunConfig& config) {
   const std::string dir = root + "/" + id;
   std::filesystem::create_directories(dir);
-  const nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}};
+  nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}};
+  seal(run);
   write_file_atomically(dir + "/run.json", run.dump());
   BeatFile::create(dir + "/beat", config.layout.world_size);
   const bool real = config.ranks == RankKind::real && config.layout.world_size > 1;

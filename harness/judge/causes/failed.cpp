@@ -43,10 +43,12 @@ std::optional<Cause> name_failure_cause(const Failure& failure) {
     code = "rank-died";
   } else if (failure.kind == "hung") {
     code = "rank-hung";
+  } else if (failure.kind == "unreadable") {
+    code = "file-damaged";
   } else {
     return std::nullopt;
   }
-  const double confidence = code.starts_with("rank-") ? 0.9 : causes::kExact;
+  const double confidence = code.starts_with("rank-") || code == "file-damaged" ? 0.9 : causes::kExact;
   Cause cause = causes::made(code.c_str(), confidence, told(failure));
   if (const CausePage* page = find_cause_page(code)) cause.remedy = page->remedy;
   return cause;

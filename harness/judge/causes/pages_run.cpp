@@ -71,6 +71,12 @@ constexpr CausePage kPages[] = {
      "Lightning-AI/pytorch-lightning#19485"},
     {"rank-threw", "failed", "A rank threw an exception.", "the rank's result says what was thrown", "", "",
      "Read the message and the rank's last lines.", ""},
+    {"file-damaged", "failed", "A file that a finished run left is damaged, cut short or another run's.",
+     "its checksum, its end or the run that it names does not fit", "", "",
+     "Run the same command again: a run whose files are not what it left is trained anew. If it comes again, "
+     "look "
+     "at the disk and at who else writes to the folder.",
+     ""},
     {"shapes-differ", "failed", "Ranks brought tensors of different shapes to one gather.",
      "the header exchange before the payload found rows of another shape, or another number of tensors",
      "all_gather(x[:, :n_local])", "all_gather(pad(x, n_max))",

@@ -9,6 +9,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/compare_outcome.h"
 #include "harness/plan/errors.h"
+#include "harness/trace/reader.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -229,6 +230,7 @@ class CompareBits : public CompareOutcome {
       prepare_run_folder(folder_ / name, run, {});
       support::FakeRun fake;
       fake.steps = support::steps_up_to(3);
+      fake.config_hash = config_hash(config);
       support::write_fake_run(folder_ / name, fake);
     };
     write("a", a);
@@ -250,6 +252,52 @@ TEST_F(CompareBits, RefusesOtherDataAndOtherTrainers) {
   EXPECT_THAT(end.out, HasSubstr("across questions: data.seed is 5 against 0"));
   o.json = true;
   EXPECT_EQ(nlohmann::json::parse(call(o).out).at("question_differences").at(0).at("what"), "data.seed");
+}
+
+TEST_F(CompareBits, RefusesTheTraceOfAnotherRun) {
+  RunConfig b = out_config(3, 8);
+  b.steps = 700;
+  const CompareCommandOptions o = traced(out_config(3, 8), b);
+  const std::string file = "/rank-0.trace";
+  std::filesystem::copy_file(folder_ / ("b" + file), folder_ / ("a" + file),
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("a/rank-0.trace: is of another run than run.json beside it"),
+                                HasSubstr(config_hash(b))));
+}
+
+// The runs part at step 0, and the damage lies behind: it is told all the same.
+TEST_F(CompareBits, RefusesATraceThatIsDamagedBehindTheFirstDivergence) {
+  const CompareCommandOptions o = traced(out_config(3, 8), out_config(3, 8));
+  support::FakeRun other;
+  other.steps = support::steps_up_to(3);
+  other.config_hash = config_hash(out_config(3, 8));
+  other.fault = [](support::FakeStep& it) { it.loss += 1; };
+  support::write_fake_run(folder_ / "b", other);
+  EXPECT_EQ(call(o).code, 1);
+  const std::string path = folder_ / "b/rank-2.trace";
+  std::string trace = read_text(path);
+  trace[trace.size() - 60] ^= 1;
+  write_text(path, trace);
+  EXPECT_THROW(
+      {
+        try {
+          call(o);
+        } catch (const TraceError& error) {
+          EXPECT_THAT(error.what(),
+                      AllOf(HasSubstr(path + ": at offset "), HasSubstr("after step 1: a frame is damaged")));
+          throw;
+        }
+      },
+      TraceError);
+}
+
+TEST_F(CompareBits, RefusesADamagedDescription) {
+  const CompareCommandOptions o = traced(out_config(3, 8), out_config(3, 8));
+  nlohmann::json run = nlohmann::json::parse(read_text(folder_ / "a/run.json"));
+  run["config"]["steps"] = 9;
+  write_text(folder_ / "a/run.json", run.dump());
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("a/run.json is damaged: its checksum is "),
+                                HasSubstr("run its matrix again, which trains this run anew")));
 }
 
 TEST_F(CompareBits, TakesAnotherLengthOrCacheForTheSameQuestion) {

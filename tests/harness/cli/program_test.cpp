@@ -253,12 +253,14 @@ class JudgedProgram : public LockstepProgram {
     out_ = end.out;
     return end.err.find("nothing has changed since these results were judged") != std::string::npos;
   }
-  std::string a_result() const {
+  std::string a_file(const std::string& name) const {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "out/tiny/runs")) {
-      if (entry.path().filename() == "rank-0.result.json") return entry.path().string();
+      if (entry.path().filename() == name) return entry.path().string();
     }
     return {};
   }
+  std::string a_result() const { return a_file("rank-0.result.json"); }
+  std::string a_trace() const { return a_file("rank-0.trace"); }
   std::string out_;
 };
 
@@ -285,19 +287,111 @@ TEST_F(JudgedProgram, NoticesReportsThatWereTouched) {
   }
 }
 
-TEST_F(JudgedProgram, NoticesEvidenceThatWasTouched) {
+TEST_F(JudgedProgram, NoticesEvidenceThatChanged) {
   const std::string path = a_result(), before = read_text(path);
+  write_text(path, before);
+  EXPECT_TRUE(stands()) << "the same bytes, written later";
   std::string other = before;
   other[other.find("\"rank\"")] = '\'';  // of the same size, and no JSON
   write_text(path, other);
   EXPECT_FALSE(stands());
-  write_text(path, before);
-  EXPECT_FALSE(stands());
   EXPECT_TRUE(stands());
-  write_text(path.substr(0, path.rfind('/')) + "/rank-0.trace", "not there when it was judged");
+  write_text(path.substr(0, path.rfind('/')) + "/rank-7.trace", "not there when it was judged");
   EXPECT_FALSE(stands());
   std::filesystem::remove(path);
   EXPECT_THAT(run({"plan", "tiny.yaml"}).out, HasSubstr("its rank-0.result.json is gone"));
+}
+
+// The judge of two layouts reads few bytes of most traces; those that it does not read are looked at all the
+// same.
+TEST_F(JudgedProgram, TrainsAgainWhatWasDamagedAndSaysWhere) {
+  const std::string path = a_trace(), before = read_text(path);
+  std::string damaged = before;
+  damaged[before.size() / 2] ^= 1;
+  write_text(path, damaged);
+  const ProgramEnd plan = run({"plan", "tiny.yaml"});
+  EXPECT_THAT(plan.out,
+              HasSubstr("rank-0.trace is damaged between bytes 0 and " + std::to_string(before.size())));
+  const ProgramEnd end = run({"run", "tiny.yaml"});
+  EXPECT_THAT(end.err, HasSubstr("not reused: "));
+  EXPECT_THAT(end.err, HasSubstr("its rank-0.trace is damaged between bytes 0 and "));
+  EXPECT_THAT(end.err, HasSubstr("; it runs again\n"));
+  EXPECT_NE(end.code, 7) << end.err;
+  EXPECT_EQ(read_text(path), before);
+  EXPECT_TRUE(stands());
+}
+
+TEST_F(JudgedProgram, TrainsAgainWhatAnEarlierVersionLeft) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "out/tiny/runs")) {
+    if (entry.path().filename() != "done") continue;
+    auto done = nlohmann::json::parse(read_text(entry.path()));
+    done.erase("checksum");
+    write_text(entry.path(), done.dump());
+  }
+  EXPECT_THAT(run({"plan", "tiny.yaml"}).out,
+              HasSubstr("its done file has no checksum: an earlier version wrote it"));
+  EXPECT_THAT(run({"run", "tiny.yaml"}).err, HasSubstr(" 0 reused"));
+  EXPECT_TRUE(stands());
+}
+
+TEST_F(JudgedProgram, RefusesResultsThatWereChanged) {
+  const std::string path = folder_ / "out/tiny/results.json";
+  auto results = nlohmann::ordered_json::parse(read_text(path));
+  write_text(path, results.dump(4));
+  EXPECT_EQ(run({"report", "out/tiny"}).code, 0) << "laid out anew, of the same content";
+  results["summary"]["exit_code"] = 9;
+  write_text(path, results.dump());
+  const ProgramEnd end = run({"report", "out/tiny"});
+  EXPECT_EQ(end.code, 2);
+  EXPECT_THAT(end.err, HasSubstr("results.json: is damaged: its checksum is "));
+  EXPECT_THAT(end.err, HasSubstr("`lockstep run` with its config writes it anew"));
+}
+
+// What is edited while the matrix runs counts from the next run on, and not as what was judged.
+TEST_F(LockstepProgram, JudgesByTheConfigThatItReadAtItsStart) {
+  const std::string with = "timeout_s: 0.2\nexpect: [{when: {}, verdict: failed}]";
+  run({"run", "tiny.yaml"});
+  const auto edited = start({"run", "tiny.yaml", "--fresh", "--jobs", "1"});
+  ASSERT_TRUE(edited->wait_for("started   "));
+  change_matrix("timeout_s: 0.2", with);
+  edited->end();
+  const ProgramEnd again = run({"run", "tiny.yaml"});
+  EXPECT_THAT(again.err, HasSubstr(" 0 to do"));
+  EXPECT_THAT(again.err, Not(HasSubstr("nothing has changed"))) << "another expectation than was judged";
+  EXPECT_THAT(run({"run", "tiny.yaml"}).err, HasSubstr("nothing has changed"));
+}
+
+TEST_F(LockstepProgram, TakesAConfigFromAPipe) {
+  const auto piped = [this](const std::string& expect, const std::string& more) {
+    write_text(folder_ / "piped.yaml", kMatrix + expect);
+    return Program({"/bin/sh", "-c", "cat piped.yaml | \"$0\" run /dev/stdin " + more,
+                    LOCKSTEP_BINARY_DIR "/bin/lockstep"},
+                   folder_.path(),
+                   {{"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"}, {"FAKE_RANKS", ""}})
+        .end();
+  };
+  EXPECT_THAT(piped("", "").err, HasSubstr(" 3 to do"));
+  EXPECT_THAT(piped("", "").err, HasSubstr("nothing has changed"));
+  EXPECT_THAT(piped("expect: [{when: {}, verdict: failed}]\n", "").err,
+              Not(HasSubstr("nothing has changed")));
+  const ProgramEnd none = piped("", "--only layout==5x5");
+  EXPECT_EQ(none.code, 6);
+  EXPECT_THAT(none.err, HasSubstr("its cells are:\n  2x3")) << "read once, though it is needed twice";
+}
+
+TEST_F(LockstepProgram, PrintsNothingIntoItsFilesWhereItsStreamsAreClosed) {
+  for (const std::string closed : {"2>&-", ">&-", "<&- >&- 2>&-"}) {
+    const std::vector<std::string> words{"/bin/sh", "-c", "exec \"$0\" run tiny.yaml --fresh " + closed,
+                                         LOCKSTEP_BINARY_DIR "/bin/lockstep"};
+    const ProgramEnd end =
+        Program(words, folder_.path(),
+                {{"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"}, {"FAKE_RANKS", ""}})
+            .end();
+    EXPECT_GE(end.code, 0) << closed;
+    EXPECT_TRUE(exists("out/tiny/report.html")) << closed;
+    EXPECT_EQ(read_text(folder_ / "out/tiny/.lock"), "") << closed;
+    std::filesystem::remove(folder_ / "out/tiny/report.html");
+  }
 }
 
 TEST_F(JudgedProgram, NoticesAnotherQuestion) {

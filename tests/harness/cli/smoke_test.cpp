@@ -129,6 +129,57 @@ TEST_F(Smoke, ADivergentStepIsKeptAndRepeatedAlone) {
   const auto second = nlohmann::json::parse(read_text(folder_ / "again/results.json")).at("verdicts").at(0);
   EXPECT_EQ(second.at("first_divergence"), first.at("first_divergence"));
   EXPECT_EQ(second.at("cause").at("code"), "sign-flipped");
+  EXPECT_THAT(lockstep({"run", replay, "--out", folder_ / "again"}).err, HasSubstr(" 0 to do"));
+  std::ofstream(replay.substr(0, replay.rfind('/')) + "/rank-0.trace", std::ios::app) << "another step";
+  EXPECT_THAT(lockstep({"plan", replay, "--out", folder_ / "again"}).out, HasSubstr("the data changed"));
+}
+
+/// Series of two dimensions, as a `.ts` file.
+std::string series_text(int series, int steps) {
+  std::string text = "@classLabel false\n@data\n";
+  for (int s = 0; s < series; ++s) {
+    for (int d = 0; d < 2; ++d) {
+      if (d > 0) text += ':';
+      for (int t = 0; t < steps; ++t) text += (t > 0 ? "," : "") + std::to_string((s * 7 + t * (d + 1)) % 11);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+// Between plan and ranks somebody writes to the data: what trained on them is no run of the planned data.
+TEST_F(Smoke, DataThatChangeWhileTheMatrixRunsFailItsRuns) {
+  write_text(folder_ / "train.ts", series_text(12, 60));
+  write_text(folder_ / "test.ts", series_text(6, 60));
+  write_text(
+      folder_ / "m.yaml",
+      "name: m\ntrainer: energy\ndata: {source: ts_files, train_file: " + (folder_ / "train.ts") +
+          ", test_file: " + (folder_ / "test.ts") +
+          "}\nsteps: 3\nseeds: 0\nquestion: mechanism\ncertify_steps: 0\nforced_steps: []\neval_every: 0\n"
+          "reference: {layout: 1x6}\naxes: {layout: [2x3]}\n");
+  const auto run_with = [this](const std::string& before) {
+    write_text(folder_ / "rank",
+               "#!/bin/sh\n" + before + "\nexec " LOCKSTEP_BINARY_DIR "/bin/lockstep-rank \"$@\"\n");
+    std::filesystem::permissions(folder_ / "rank", std::filesystem::perms::owner_all);
+    return Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", "m.yaml"}, folder_.path(),
+                   {{"LOCKSTEP_RANK", folder_ / "rank"}})
+        .end();
+  };
+  const ProgramEnd changed = run_with("echo '1,2,3,4,5,6,7,8,9,10:1,2,3,4,5,6,7,8,9,10' >> train.ts");
+  EXPECT_EQ(changed.code, 3) << changed.out << changed.err;
+  EXPECT_THAT(changed.err,
+              testing::ContainsRegex("the data changed while the matrix ran: its hash was [0-9a-f]{32} when "
+                                     "the runs were planned, and rank [01] read [0-9a-f]{32}"));
+  const ProgramEnd unchanged = run_with(":");
+  EXPECT_EQ(unchanged.code, 0) << unchanged.out << unchanged.err;
+  EXPECT_THAT(unchanged.err, HasSubstr(" 0 reused"));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "out/m/runs")) {
+    if (entry.path().filename() != "rank-0.result.json") continue;
+    const auto result = nlohmann::json::parse(read_text(entry.path()));
+    const auto run = nlohmann::json::parse(read_text(entry.path().parent_path() / "run.json"));
+    EXPECT_EQ(result.at("data_hash"), run.at("data_hash"));
+    EXPECT_EQ(result.at("config_hash"), run.at("config_hash"));
+  }
 }
 
 TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {

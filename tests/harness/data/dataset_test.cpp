@@ -160,28 +160,28 @@ TEST(CountPairs, AreThoseThatAreCut) {
   generated.series_steps = 61;
   generated.stride = 3;
   for (const DataConfig& config : {files_config(train, test), generated}) {
-    const PairCounts pairs = count_pairs(config);
+    const PairCounts pairs = inspect_data(config).pairs;
     const Dataset data = load_dataset(config);
     EXPECT_EQ(pairs.train, static_cast<int64_t>(data.train.size()));
     EXPECT_EQ(pairs.holdout, static_cast<int64_t>(data.holdout.size()));
     EXPECT_EQ(pairs.test, static_cast<int64_t>(data.test.size()));
   }
-  EXPECT_EQ(counted_pairs(generated)->train, count_pairs(generated).train);
-  EXPECT_EQ(counted_pairs(generated)->holdout, count_pairs(generated).holdout);
-  EXPECT_EQ(counted_pairs(generated)->test, count_pairs(generated).test);
+  EXPECT_EQ(counted_pairs(generated)->train, inspect_data(generated).pairs.train);
+  EXPECT_EQ(counted_pairs(generated)->holdout, inspect_data(generated).pairs.holdout);
+  EXPECT_EQ(counted_pairs(generated)->test, inspect_data(generated).pairs.test);
 }
 
 TEST(CountPairs, RefuseWhatLoadingRefuses) {
   Scratch scratch;
   const std::string train = scratch.file("a.ts", ts_text(8, 40, 0));
-  EXPECT_THROW(count_pairs(files_config(train, scratch.file("b.ts", ts_text(3, 20, 0)))), ConfigError);
-  EXPECT_THROW(count_pairs(files_config(train, scratch.file("c.ts", "@classLabel false\n@data\n:\n"))),
+  EXPECT_THROW(inspect_data(files_config(train, scratch.file("b.ts", ts_text(3, 20, 0)))), ConfigError);
+  EXPECT_THROW(inspect_data(files_config(train, scratch.file("c.ts", "@classLabel false\n@data\n:\n"))),
                ConfigError)
       << "a series without a step";
   DataConfig config;
   config.source = DataSource::synthetic;
   config.series = config.series_steps = config.channels = 1 << 30;
-  EXPECT_THROW(count_pairs(config), ConfigError);
+  EXPECT_THROW(inspect_data(config), ConfigError);
 }
 
 TEST(Dataset, RefusesASyntheticSetBeyondMemory) {
@@ -200,6 +200,23 @@ TEST(DataHash, SeesEveryByteAndWhichFileItIsIn) {
   EXPECT_EQ(data_hash(files_config(a, b)), hash);
   scratch.file("b.ts", ts_text(4, 40, 1) + "\n");
   EXPECT_NE(data_hash(files_config(a, b)), hash);
+}
+
+TEST(DataHash, IsOfWhatWasLoaded) {
+  Scratch scratch;
+  const std::string a = scratch.file("a.ts", ts_text(8, 40, 0)), b = scratch.file("b.ts", ts_text(8, 40, 1));
+  const Dataset loaded = load_dataset(files_config(a, b));
+  EXPECT_EQ(loaded.hash, data_hash(files_config(a, b)));
+  scratch.file("b.ts", ts_text(8, 40, 2));
+  EXPECT_NE(load_dataset(files_config(a, b)).hash, loaded.hash);
+  DataConfig config;
+  config.source = DataSource::synthetic;
+  const std::string plain = data_hash(config);
+  EXPECT_EQ(load_dataset(config).hash, plain);
+  config.correlation = 0.5;
+  config.block = 2;
+  EXPECT_NE(load_dataset(config).hash, plain);
+  EXPECT_EQ(load_dataset(config).hash, data_hash(config));
 }
 
 TEST(DataHash, OfGeneratedSeriesIsThatOfTheirParameters) {

@@ -169,6 +169,8 @@ TEST(FailureCauses, AreNamedByKindAndByTheHeaderExchange) {
             "shapes-differ");
   EXPECT_EQ(code("threw", "loss.candidates: rank 1 calls another collective (seen from rank 0)"),
             "collective-order");
+  EXPECT_EQ(code("unreadable", "rank-0.trace: at offset 96, after step 3: a frame is damaged"),
+            "file-damaged");
   EXPECT_EQ(code("interrupted", "stopped on request"), "");
 }
 

@@ -5,6 +5,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "harness/plan/sealed_json.h"
 
 namespace lockstep {
 namespace {
@@ -87,9 +90,14 @@ class Provenance : public testing::Test {
     plan_.runs[2].reused = true;
   }
   ~Provenance() override { std::filesystem::remove_all(out_); }
-  void write(const std::string& id, const std::string& text) {
+  void write_text(const std::string& id, const std::string& text) {
     std::filesystem::create_directories(out_ + "/runs/" + id);
     std::ofstream(out_ + "/runs/" + id + "/run.json") << text;
+  }
+  void write(const std::string& id, const std::string& text) {
+    nlohmann::json run = nlohmann::json::parse(text);
+    seal(run);
+    write_text(id, run.dump());
   }
 
   std::string out_;
@@ -108,10 +116,17 @@ TEST_F(Provenance, PutsWhatDiffersFirst) {
 
 TEST_F(Provenance, NamesRunsThatSayNothing) {
   write("a", R"({"provenance": {"host": "one"}})");
-  write("b", R"({"provenance": {"host")");
+  write_text("b", R"({"provenance": {"host")");
   EXPECT_THAT(gather_provenance(plan_, out_),
               ElementsAre(Pair("without run.json", "b, c"), Pair("host", "one"),
                           Pair("plan", "3 runs, 1 of them reused")));
+}
+
+TEST_F(Provenance, TakesNothingFromADamagedDescription) {
+  for (const char* id : {"a", "b", "c"}) write(id, R"({"provenance": {"host": "one"}})");
+  write_text("b", R"({"provenance": {"host": "two"}, "checksum": "0123456789abcdef"})");
+  EXPECT_THAT(gather_provenance(plan_, out_), ElementsAre(Pair("without run.json", "b"), Pair("host", "one"),
+                                                          Pair("plan", "3 runs, 1 of them reused")));
 }
 
 }  // namespace

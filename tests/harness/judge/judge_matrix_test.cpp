@@ -8,10 +8,13 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "harness/judge/judge.h"
+#include "harness/plan/sealed_json.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/writer.h"
+#include "tests/support/files.h"
 
 namespace lockstep {
 namespace {
@@ -58,7 +61,9 @@ class JudgeMatrix : public testing::Test {
   /// `flipped_rank`: one value of its local gradient at step 2 is another.
   void write_run(const PlannedRun& run, int flipped_rank = -1) const {
     std::filesystem::create_directories(dir_of(run));
-    std::ofstream(dir_of(run) + "/run.json") << R"({"provenance": {"host": "one", "threads": "1"}})";
+    nlohmann::json described = {{"provenance", {{"host", "one"}, {"threads", "1"}}}};
+    seal(described);
+    std::ofstream(dir_of(run) + "/run.json") << described.dump();
     const int world = run.config.layout.world_size;
     const int64_t steps = run.role == RunRole::certify ? 4 : 6;
     for (int rank = 0; rank < world; ++rank) {
@@ -66,6 +71,7 @@ class JudgeMatrix : public testing::Test {
       RankResult result;
       result.rank = rank;
       result.world_size = world;
+      result.config_hash = run.hash;
       result.status = "finished";
       result.steps_done = steps;
       for (int64_t step = 0; step < steps; ++step) {
@@ -158,6 +164,35 @@ TEST_F(JudgeMatrix, ARealRankWithOneOtherBitTakesTheCertificateAway) {
   EXPECT_FALSE(results.cells[0].as_expected);
   EXPECT_TRUE(results.cells[1].as_expected);
   EXPECT_EQ(results.summary.exit_code, 1);
+}
+
+// One digit of a metric's bits: it read as another metric, and the cell as undecided.
+TEST_F(JudgeMatrix, OneChangedDigitOfAResultIsDamageAndNoFinding) {
+  const PlannedRun& run = run_of(judge().cells[0].scenario, RunRole::cell, 1);
+  const std::string path = dir_of(run) + "/rank-0.result.json";
+  std::string text = support::read_file(path);
+  const std::size_t at = text.find("\"bits\": \"") + 14;
+  text[at] = text[at] == '0' ? '1' : '0';
+  support::write_file(path, text);
+  const Results results = judge();
+  ASSERT_TRUE(results.cells[0].failure);
+  EXPECT_EQ(results.cells[0].failure->kind, "unreadable");
+  EXPECT_THAT(results.cells[0].failure->message, HasSubstr(path + " is damaged: its checksum is "));
+  EXPECT_EQ(results.cells[0].cause->code, "file-damaged");
+  EXPECT_THAT(results.cells[0].cause->remedy, HasSubstr("Run the same command again"));
+  EXPECT_EQ(results.summary.exit_code, 7);
+}
+
+TEST_F(JudgeMatrix, AResultOfAnotherRunIsRefusedByName) {
+  const std::string name = judge().cells[0].scenario;
+  const PlannedRun &run = run_of(name, RunRole::cell, 1), &other = run_of(name, RunRole::cell, 2);
+  const std::string file = "/rank-0.result.json";
+  support::write_file(dir_of(run) + file, support::read_file(dir_of(other) + file));
+  const Results results = judge();
+  ASSERT_TRUE(results.cells[0].failure);
+  EXPECT_THAT(results.cells[0].failure->message,
+              HasSubstr("is of another run: its config hash is " + other.hash + ", where " + run.hash +
+                        " was expected"));
 }
 
 TEST_F(JudgeMatrix, ATornTraceOrAMissingResultFailsItsCellAlone) {

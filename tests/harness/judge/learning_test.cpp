@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "harness/plan/sealed_json.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/synthetic_matrix.h"
 
@@ -177,6 +178,7 @@ TEST(LearningJson, ComesBackAsItWas) {
 TEST(LearningJson, RefusesACurveWithListsOfUnequalLength) {
   auto document = nlohmann::json::parse(results_to_json(SyntheticMatrix::usual().judge()));
   document["verdicts"][0]["statistics"]["curves"][0]["low"].erase(0);
+  seal(document);
   EXPECT_THROW(results_from_json(document.dump(), "results.json"), std::runtime_error);
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/plan/sealed_json.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/synthetic_matrix.h"
 
@@ -137,6 +138,7 @@ TEST(ResultsJson, RefusesWhatItDoesNotKnow) {
   const auto broken = [&](auto change) {
     Json copy = document;
     change(copy);
+    seal(copy);
     return error_of(copy.dump());
   };
   EXPECT_EQ(error_of(document.dump()), "none");
@@ -154,6 +156,18 @@ TEST(ResultsJson, RefusesWhatItDoesNotKnow) {
               HasSubstr("without statistics"));
   EXPECT_THAT(broken([](Json& j) { j["verdicts"][0]["curves"][0]["low"].erase(0); }),
               HasSubstr("unequal length"));
+}
+
+TEST(ResultsJson, RefusesWhatWasChangedSinceItWasWritten) {
+  const Json document = Json::parse(results_to_json(full()));
+  EXPECT_EQ(error_of(document.dump(7)), "none") << "laid out anew, of the same content";
+  Json changed = document;
+  changed["summary"]["exit_code"] = 5;
+  EXPECT_THAT(error_of(changed.dump()), HasSubstr("out/results.json: is damaged: its checksum is "));
+  changed = document;
+  changed.erase("checksum");
+  EXPECT_THAT(error_of(changed.dump()),
+              HasSubstr("out/results.json: has no checksum: an earlier version wrote it"));
 }
 
 TEST(ResultsSchema, IsTheFileThatStandsInReports) {

@@ -111,6 +111,14 @@ TEST_F(Evidence, ResultsOfAnotherRunAreRefused) {
   result(1).world_size = 3;
   result(1).status = "great";
   EXPECT_THAT(gather().failure->message, HasSubstr("unknown status \"great\""));
+  result(1).status = "finished";
+  run_.hash = "c0ffee";
+  result(1).config_hash = "c0ffee";
+  EXPECT_FALSE(gather().failure) << "the others do not say";
+  result(1).config_hash = "decaf";
+  EXPECT_EQ(gather().failure->kind, "unreadable");
+  EXPECT_THAT(gather().failure->message,
+              HasSubstr(path(1) + " is of another run: its config hash is decaf, where c0ffee was expected"));
 }
 
 TEST_F(Evidence, FinishedMeansAllSteps) {

@@ -8,6 +8,7 @@
 
 #include "harness/launch/run_folder.h"
 #include "harness/trace/rank_result.h"
+#include "harness/trace/writer.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -47,6 +48,60 @@ TEST_F(NameFailure, FindsNothingWhereEveryRankFinished) {
   EXPECT_FALSE(name_failure(ends_));
   ends_.ends = {{-1}};
   EXPECT_FALSE(name_failure(ends_));
+}
+
+PlannedRun planned() {
+  PlannedRun run;
+  run.hash = "c0ffee";
+  return run;
+}
+
+TEST_F(NameFailure, FindsNothingWrongWithWholeFiles) {
+  all_finish();
+  EXPECT_FALSE(unreadable_failure(ends_, planned())) << "no traces at the level `off`";
+  for (int rank = 0; rank < 3; ++rank) {
+    TraceWriter writer(folder_ / ("rank-" + std::to_string(rank) + ".trace"),
+                       {"c0ffee", rank, 3, "energy", TraceLevel::hash, "real"});
+    writer.finish();
+  }
+  EXPECT_FALSE(unreadable_failure(ends_, planned()));
+}
+
+TEST_F(NameFailure, NamesTheFileThatAFinishedRankLeftDamaged) {
+  all_finish();
+  const std::string path = folder_ / "rank-1.trace";
+  {
+    TraceWriter writer(path, {"c0ffee", 1, 3, "energy", TraceLevel::hash, "real"});
+    writer.begin_step(0);
+    writer.scalar(Phase::loss, "loss", 1, Sharing::own);
+    writer.end_step();
+    writer.finish();
+  }
+  const std::string whole = read_text(path);
+  std::string damaged = whole;
+  damaged[whole.size() - 30] ^= 1;
+  write_text(path, damaged);
+  auto failure = unreadable_failure(ends_, planned());
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->kind, "unreadable");
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_THAT(failure->message, HasSubstr(path + ": at offset "));
+  write_text(path, whole.substr(0, whole.size() - 1));
+  EXPECT_THAT(unreadable_failure(ends_, planned())->message, HasSubstr("cut short"));
+  write_text(path, whole);
+  PlannedRun other;
+  other.hash = "decaf";
+  EXPECT_THAT(unreadable_failure(ends_, other)->message,
+              HasSubstr("config hash c0ffee, where rank 1 of decaf belongs"));
+  write_text(rank_result_path(folder_.path(), 2), "{\"schema_version\": 2}");
+  std::filesystem::remove(path);
+  EXPECT_THAT(unreadable_failure(ends_, planned())->message, HasSubstr("rank-2.result.json has no checksum"));
+  RankResult result;
+  result.config_hash = "decaf";
+  write_rank_result(rank_result_path(folder_.path(), 0), result);
+  EXPECT_THAT(
+      unreadable_failure(ends_, planned())->message,
+      HasSubstr("rank-0.result.json is of a run with the config hash decaf, where c0ffee was expected"));
 }
 
 TEST_F(NameFailure, NamesTheOneThatThrewNotThoseThatLostIt) {

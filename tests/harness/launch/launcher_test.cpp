@@ -15,6 +15,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "harness/launch/identity.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/errors.h"
 #include "harness/trace/rank_result.h"
@@ -102,6 +103,29 @@ TEST_F(Launcher, RunsEveryRankInItsOwnProcess) {
   expect_no_orphan("a", 3);
   EXPECT_THAT(events_, Contains(std::pair(RunEvent::Kind::started, std::string("a"))));
   EXPECT_EQ(events_.back(), std::pair(RunEvent::Kind::finished, std::string("a")));
+}
+
+TEST_F(Launcher, RefusesAProgramThatIsNotThePlanned) {
+  plan_.runs = {a_run("a", 1, RankKind::real)};
+  options_.program_hash = hash_of_file(kFakeRank);
+  EXPECT_EQ(launch_all().finished, 1);
+  options_.program_hash = "0123456789abcdef";
+  plan_.runs = {a_run("b", 1, RankKind::real)};
+  try {
+    launch_all();
+    FAIL() << "nothing was thrown";
+  } catch (const MachineError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("changed since the runs were planned: its hash was 0123456789abcdef and is "));
+  }
+  EXPECT_FALSE(done("b"));
+}
+
+TEST_F(Launcher, TellsRanksWhatDataTheyArePlannedOn) {
+  plan_.runs = {a_run("a", 1, RankKind::real)};
+  options_.data_hash_of = [](const RunConfig& config) { return "data of " + std::to_string(config.steps); };
+  launch_all();
+  EXPECT_THAT(read_text(folder_ / "runs/a/run.json"), HasSubstr("\"data_hash\": \"data of 5\""));
 }
 
 TEST_F(Launcher, RunsEmulatedRanksInOneProcess) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/plan/errors.h"
+#include "harness/plan/sealed_json.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -64,7 +65,7 @@ TEST(RunFolder, SaysWhichFolderCannotBeMade) {
 
 TEST(RunFolder, KeepsTheHashesThatDecideReuse) {
   const TemporaryFolder folder;
-  write_text(folder / "rank-0.trace", "0123");
+  write_text(folder / "rank-0.trace", std::string(70000, '0'));
   write_text(folder / "rank-0.log", "not judged");
   write_done(folder.path(), a_run(), {"b", "t", "i", "d"}, 1.5);
   const auto json = nlohmann::json::parse(read_text(folder / "done"));
@@ -74,7 +75,35 @@ TEST(RunFolder, KeepsTheHashesThatDecideReuse) {
   EXPECT_EQ(json.at("isa"), "i");
   EXPECT_EQ(json.at("data"), "d");
   EXPECT_EQ(json.at("seconds"), 1.5);
-  EXPECT_EQ(json.at("files"), (nlohmann::json{{"rank-0.trace", 4}}));
+  EXPECT_EQ(seal_problem(json), "");
+  const auto& files = json.at("files");
+  EXPECT_EQ(files.size(), 1U);
+  EXPECT_EQ(files.at("rank-0.trace").at("bytes"), 70000);
+  EXPECT_EQ(files.at("rank-0.trace").at("xxh3").size(), 2U);
+}
+
+TEST(RunFolder, SealsTheDescriptionOfTheRun) {
+  const TemporaryFolder folder;
+  prepare_run_folder(folder / "runs/a", a_run(), {}, "da7a");
+  std::string problem;
+  const auto run = read_sealed(folder / "runs/a/run.json", problem);
+  ASSERT_TRUE(run) << problem;
+  EXPECT_EQ(run->at("data_hash"), "da7a");
+  prepare_run_folder(folder / "runs/a", a_run(), {});
+  EXPECT_FALSE(read_sealed(folder / "runs/a/run.json", problem)->contains("data_hash")) << "not known";
+}
+
+TEST(PlannedData, IsWhatRanksMustHaveRead) {
+  EXPECT_NO_THROW(require_planned_data("a", "a", 2));
+  EXPECT_NO_THROW(require_planned_data("", "b", 2)) << "a run that was not planned on any";
+  try {
+    require_planned_data("a", "b", 2);
+    FAIL() << "nothing was thrown";
+  } catch (const MachineError& error) {
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("the data changed while the matrix ran: its hash was a when the runs "
+                                   "were planned, and rank 2 read b"));
+  }
 }
 
 TEST(LastLines, GivesTheEndAndNoControlCharacters) {

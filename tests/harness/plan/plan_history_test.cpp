@@ -9,6 +9,7 @@
 #include "harness/plan/earlier_runs.h"
 #include "harness/plan/plan.h"
 #include "harness/plan/plan_history.h"
+#include "harness/plan/sealed_json.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {
@@ -37,10 +38,19 @@ class History : public testing::Test {
     std::ofstream(path) << text;
   }
   void finish(const PlannedRun& run, double seconds = 2, const BuildIdentity& identity = kNow) const {
-    const nlohmann::json done{{"config_hash", run.hash},       {"build", identity.build},
-                              {"libtorch", identity.libtorch}, {"isa", identity.isa},
-                              {"data", identity.data},         {"seconds", seconds}};
-    write(out_ + "/runs/" + run.id + "/done", done.dump());
+    const std::string dir = out_ + "/runs/" + run.id;
+    nlohmann::json described{{"config", nlohmann::json::parse(canonical_json(run.config))}};
+    seal(described);
+    write(dir + "/run.json", described.dump());
+    nlohmann::json done{{"config_hash", run.hash},
+                        {"build", identity.build},
+                        {"libtorch", identity.libtorch},
+                        {"isa", identity.isa},
+                        {"data", identity.data},
+                        {"seconds", seconds},
+                        {"files", nlohmann::json::parse(evidence_json(dir))}};
+    seal(done);
+    write(dir + "/done", done.dump());
   }
   void finish_all() const {
     for (const PlannedRun& run : plan().runs) finish(run);
@@ -89,7 +99,10 @@ TEST_F(History, DoesNotReuseWhatIsUnfinishedOrMalformedOrOfAnotherConfig) {
   for (const std::string text : {"", "{", "[]", "{}", R"({"config_hash": 3})"}) {
     write(done, text);
     EXPECT_FALSE(plan().runs[0].reused);
-    EXPECT_EQ(plan().runs[0].why, "its done file is malformed") << text;
+    EXPECT_THAT(plan().runs[0].why, testing::AnyOf(HasSubstr("its done file is damaged: its "),
+                                                   HasSubstr("its done file is not a JSON object"),
+                                                   HasSubstr("its done file has no checksum")))
+        << text;
   }
   PlannedRun other = first.runs[0];
   other.hash = "0123456789abcdef";
@@ -97,22 +110,44 @@ TEST_F(History, DoesNotReuseWhatIsUnfinishedOrMalformedOrOfAnotherConfig) {
   EXPECT_THAT(plan().runs[0].why, HasSubstr("its config was another"));
 }
 
-// As the launcher leaves it: ranks' files, and their sizes in `done`.
+TEST_F(History, DoesNotReuseWhatAnEarlierVersionLeft) {
+  const Plan first = plan();
+  finish(first.runs[0]);
+  const std::string path = out_ + "/runs/" + first.runs[0].id + "/done";
+  nlohmann::json done = nlohmann::json::parse(std::ifstream(path));
+  done.erase("checksum");
+  write(path, done.dump());
+  EXPECT_EQ(plan().runs[0].why,
+            "its done file has no checksum: an earlier version wrote it, or not lockstep");
+  EXPECT_FALSE(plan().runs[0].damaged) << "an old file is no damage";
+  done["files"] = {{"run.json", 2}};  // sizes alone
+  seal(done);
+  write(path, done.dump());
+  EXPECT_EQ(plan().runs[0].why, "its done file has no checksum of run.json: an earlier version wrote it");
+  done.erase("files");
+  seal(done);
+  write(path, done.dump());
+  EXPECT_FALSE(plan().runs[0].reused);
+}
+
+// As the launcher leaves it: ranks' files, and their checksums in `done`.
 TEST_F(History, DoesNotReuseWhatLostATraceOrAResult) {
   const std::string dir = out_ + "/runs/" + plan().runs[0].id;
   const auto finish_whole = [&] {
     write(dir + "/rank-0.trace", "0123456789");
     write(dir + "/rank-0.result.json", "{}");
     finish(plan().runs[0]);
-    nlohmann::json done = nlohmann::json::parse(std::ifstream(dir + "/done"));
-    done["files"] = nlohmann::json::parse(evidence_json(dir));
-    write(dir + "/done", done.dump());
   };
   finish_whole();
   EXPECT_TRUE(plan().runs[0].reused) << plan().runs[0].why;
   fs::remove(dir + "/rank-0.trace");
   EXPECT_FALSE(plan().runs[0].reused);
   EXPECT_EQ(plan().runs[0].why, "its rank-0.trace is gone");
+  EXPECT_TRUE(plan().runs[0].damaged);
+  finish_whole();
+  write(dir + "/rank-1.trace", "of whom?");
+  EXPECT_EQ(plan().runs[0].why, "its rank-1.trace was not there when it finished");
+  fs::remove(dir + "/rank-1.trace");
   finish_whole();
   write(dir + "/rank-0.trace", "01234");
   EXPECT_EQ(plan().runs[0].why, "its rank-0.trace has 5 bytes and had 10");
@@ -124,12 +159,40 @@ TEST_F(History, DoesNotReuseWhatLostATraceOrAResult) {
   EXPECT_TRUE(plan().runs[0].reused) << "logs are no evidence";
 }
 
+// Bytes that change and leave the size, also of files that no judge would have read.
+TEST_F(History, DoesNotReuseWhatChangedInAnyByte) {
+  const PlannedRun run = plan().runs[0];
+  const std::string dir = out_ + "/runs/" + run.id;
+  const std::string trace(200000, 't');
+  write(dir + "/rank-0.trace", trace);
+  write(dir + "/rank-3.trace", trace);
+  write(dir + "/rank-0.result.json", "{}");
+  finish(run);
+  ASSERT_TRUE(plan().runs[0].reused) << plan().runs[0].why;
+  for (const std::size_t at : {0UL, 65535UL, 65536UL, 199999UL}) {
+    std::string damaged = trace;
+    damaged[at] ^= 1;
+    write(dir + "/rank-3.trace", damaged);
+    const Plan again = plan();
+    EXPECT_FALSE(again.runs[0].reused) << at;
+    EXPECT_TRUE(again.runs[0].damaged) << at;
+    const std::size_t block = at / 65536 * 65536;
+    EXPECT_THAT(
+        again.runs[0].why,
+        HasSubstr("its rank-3.trace is damaged between bytes " + std::to_string(block) + " and " +
+                  std::to_string(std::min<std::size_t>(block + 65536, trace.size())) + ": their XXH3 is "));
+  }
+  write(dir + "/rank-3.trace", std::string(trace.size(), '\0'));
+  EXPECT_FALSE(plan().runs[0].reused) << "zeroed";
+  write(dir + "/rank-3.trace", trace);
+  EXPECT_TRUE(plan().runs[0].reused) << "the same bytes, whenever they were written";
+  write(dir + "/run.json", std::string(fs::file_size(dir + "/run.json"), ' '));
+  EXPECT_THAT(plan().runs[0].why, HasSubstr("its run.json is damaged"));
+}
+
 TEST_F(History, SaysWhichKeyOfTheConfigChanged) {
   const Plan before = plan();
-  for (const PlannedRun& run : before.runs) {
-    finish(run);
-    write(out_ + "/runs/" + run.id + "/run.json", R"({"config": )" + canonical_json(run.config) + "}");
-  }
+  for (const PlannedRun& run : before.runs) finish(run);
   EXPECT_TRUE(plan().runs[0].reused);
   matrix_ = parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 101\n");
   const Plan longer = plan();

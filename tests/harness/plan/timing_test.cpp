@@ -3,11 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/plan/earlier_runs.h"
+#include "harness/plan/sealed_json.h"
 #include "tests/harness/plan/matrix_helpers.h"
 #include "tests/support/temporary_folder.h"
 
@@ -64,10 +65,18 @@ TEST(Timing, IsNeverReused) {
   const BuildIdentity identity{"b", "t", "i", "d"};
   Plan plan = make_plan(parse(kTimed), folder.path(), identity);
   for (const PlannedRun& run : plan.runs) {
-    std::filesystem::create_directories(folder / ("runs/" + run.id));
-    std::ofstream(folder / ("runs/" + run.id + "/done")) << nlohmann::json{
-        {"config_hash", run.hash}, {"build", "b"}, {"libtorch", "t"}, {"isa", "i"}, {"data", "d"},
-        {"seconds", 2.0}};
+    const std::string dir = folder / ("runs/" + run.id);
+    std::filesystem::create_directories(dir);
+    write_text(dir + "/run.json", "{}");
+    nlohmann::json done{{"config_hash", run.hash},
+                        {"build", "b"},
+                        {"libtorch", "t"},
+                        {"isa", "i"},
+                        {"data", "d"},
+                        {"seconds", 2.0},
+                        {"files", nlohmann::json::parse(evidence_json(dir))}};
+    seal(done);
+    write_text(dir + "/done", done.dump());
   }
   plan = make_plan(parse(kTimed), folder.path(), identity);
   for (const PlannedRun& run : plan.runs) {

@@ -9,7 +9,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <nlohmann/json.hpp>
+
 #include "harness/plan/errors.h"
+#include "harness/plan/sealed_json.h"
 #include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
@@ -23,6 +26,8 @@ RankResult sample_result() {
   RankResult result;
   result.rank = 2;
   result.world_size = 8;
+  result.config_hash = "c0ffee";
+  result.data_hash = "da7a";
   result.status = "failed";
   result.error = "a \"quoted\" error\n\xff";
   result.phase = "train";
@@ -51,6 +56,8 @@ TEST(RankResult, ComesBackBitForBit) {
   const RankResult back = read_rank_result(folder / "r.json");
   EXPECT_EQ(back.rank, 2);
   EXPECT_EQ(back.world_size, 8);
+  EXPECT_EQ(back.config_hash, "c0ffee");
+  EXPECT_EQ(back.data_hash, "da7a");
   EXPECT_EQ(back.status, "failed");
   EXPECT_EQ(back.phase, "train");
   EXPECT_EQ(back.steps_done, 17);
@@ -79,10 +86,14 @@ TEST(RankResult, RefusesMissingMalformedAndUnknown) {
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("not JSON, or cut short"));
   support::write_file(folder / "r", "{\"schema_version\": 7}");
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 7"));
+  support::write_file(folder / "r", "{\"schema_version\": 1}");
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 1; this build reads version 2"));
   write_rank_result(folder / "r", sample_result());
-  std::string text = support::read_file(folder / "r");
-  text.replace(text.find("3fd3333333333334"), 16, "3fd333333333333x");
-  support::write_file(folder / "r", text);
+  const std::string text = support::read_file(folder / "r");
+  nlohmann::json json = nlohmann::json::parse(text);
+  json["metrics"]["accuracy_24"]["bits"] = "3fd333333333333x";
+  seal(json);
+  support::write_file(folder / "r", json.dump());
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("accuracy_24"));
 }
 
@@ -92,6 +103,25 @@ TEST(RankResult, RefusesWhatIsNestedTooDeepOrNoFile) {
   EXPECT_THAT(error_of(folder / "r"), HasSubstr(folder / "r: nested deeper than 100 levels"));
   ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
   EXPECT_THAT(error_of(folder / "fifo"), HasSubstr(folder / "fifo: is a FIFO, not a file"));
+}
+
+TEST(RankResult, RefusesEveryChangedDigitByName) {
+  TempFolder folder;
+  write_rank_result(folder / "r", sample_result());
+  const std::string text = support::read_file(folder / "r");
+  for (const std::string digits : {"3fd3333333333334", "17", "1.25", "1e-300", "c0ffee", "finished"}) {
+    const std::size_t at = text.find(digits);
+    if (at == std::string::npos) continue;
+    std::string damaged = text;
+    damaged[at] = digits[0] == '3' ? '2' : '9';
+    support::write_file(folder / "r", damaged);
+    EXPECT_THAT(error_of(folder / "r"), HasSubstr((folder / "r") + " is damaged: its checksum is "))
+        << digits;
+  }
+  nlohmann::json json = nlohmann::json::parse(text);
+  json.erase("checksum");
+  support::write_file(folder / "r", json.dump());
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("has no checksum"));
 }
 
 TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {

@@ -97,6 +97,34 @@ TEST(TraceReader, NamesFileOffsetAndStepOfADamagedFrame) {
               AllOf(HasSubstr("mem: at offset "), HasSubstr("after step 1: a frame is damaged")));
 }
 
+TEST(TraceReader, SaysWhatADamagedFrameGivesAndWhatToDo) {
+  std::string bytes = small_trace(1);
+  bytes[bytes.size() - 60] = static_cast<char>(~bytes[bytes.size() - 60]);
+  EXPECT_THAT(error_of(bytes),
+              testing::ContainsRegex("its checksum is [0-9a-f]{16} and its bytes give [0-9a-f]{16}; "
+                                     "run the matrix again, which trains this run anew"));
+}
+
+TEST(TraceProblem, IsNoneOfAWholeTraceOfItsRunAlone) {
+  support::TempFolder folder;
+  const std::string whole = small_trace(3), path = folder / "rank-0.trace";
+  const Trace trace = parse(whole);
+  const std::string hash = trace.header.config_hash;
+  const int rank = trace.header.rank;
+  support::write_file(path, whole);
+  EXPECT_EQ(trace_problem(path, hash, rank), "");
+  EXPECT_THAT(trace_problem(path, "another", rank), HasSubstr("with the config hash " + hash + ", where"));
+  EXPECT_THAT(trace_problem(path, hash, rank + 1), HasSubstr("is of rank"));
+  support::write_file(path, whole.substr(0, whole.size() - 3));
+  EXPECT_THAT(trace_problem(path, hash, rank), HasSubstr(path + ": "));
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x04);
+    support::write_file(path, damaged);
+    EXPECT_NE(trace_problem(path, hash, rank), "") << "byte " << i;
+  }
+}
+
 TEST(TraceReader, ATraceCutAnywhereIsReadUpToTheLastWholeStep) {
   const std::string bytes = small_trace(3);
   const uint64_t first_step = only_header().size();
