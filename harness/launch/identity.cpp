@@ -36,6 +36,16 @@ void add_file(XXH3_state_t* state, const std::string& path) {
   if (!file.eof()) throw MachineError(path + ": cannot be read, so its runs cannot be told from others");
 }
 
+/// What the build wrote about a rank program: LibTorch's version, the commit.
+std::array<std::string, 2> version_lines(const std::string& rank_program) {
+  const fs::path program = rank_program, name = program.filename().string() + ".version";
+  std::ifstream file(program.parent_path() / name);
+  if (!file) file.open(program.parent_path().parent_path() / "share" / "lockstep" / name);
+  std::array<std::string, 2> lines;
+  for (std::string& line : lines) std::getline(file, line);
+  return lines;
+}
+
 #if defined(__x86_64__)
 std::string processor() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -91,11 +101,17 @@ std::string rank_program_path() {
   return (fs::path(program_path()).parent_path() / "lockstep-rank").string();
 }
 
-std::string libtorch_version(const std::string& rank_program) {
-  std::ifstream file(rank_program + ".version");
-  std::string version;
-  std::getline(file, version);
-  return version;
+std::string share_folder() {
+  std::error_code error;
+  const fs::path share = fs::path(program_path()).parent_path().parent_path() / "share" / "lockstep";
+  return fs::is_directory(share, error) ? share.string() : "";
+}
+
+std::string libtorch_version(const std::string& rank_program) { return version_lines(rank_program)[0]; }
+
+std::string commit_of_rank_program(const std::string& rank_program) {
+  const std::string commit = version_lines(rank_program)[1];
+  return commit.empty() ? "unknown commit" : commit;
 }
 
 std::string instruction_sets() {
