@@ -15,6 +15,7 @@
 #include "harness/cli/doctor.h"
 #include "harness/data/dataset.h"
 #include "harness/launch/identity.h"
+#include "harness/launch/libraries.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/errors.h"
 
@@ -49,6 +50,8 @@ Check programs() {
     return {State::failed, "programs",
             fmt::format("lockstep {}; {}: {}", LOCKSTEP_VERSION, program, std::strerror(errno))};
   }
+  if (const std::string problem = library_problem(program); !problem.empty())
+    return {State::failed, "programs", problem};
   const std::string libtorch = libtorch_version(program);
   if (libtorch.empty()) {
     return {State::note, "programs",

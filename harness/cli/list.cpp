@@ -58,11 +58,26 @@ std::vector<ListedEntry> configs_in(const std::string& folder) {
 std::string configs_folder() {
   std::error_code error;
   if (fs::is_directory("configs", error)) return "configs";
+  if (const std::string share = share_folder(); !share.empty()) return share + "/configs";
   for (fs::path place = program_path(); place.has_relative_path(); place = place.parent_path()) {
     if (const fs::path candidate = place / "configs"; fs::is_directory(candidate, error))
       return candidate.string();
   }
   return "";
+}
+
+std::string config_path(const std::string& name) {
+  std::error_code error;
+  if (name.empty() || fs::is_regular_file(name, error) || fs::path(name).is_absolute()) return name;
+  constexpr std::string_view kFolder = "configs/";
+  const std::string folder = configs_folder();
+  const std::string stem = name.starts_with(kFolder) ? name.substr(kFolder.size()) : name;
+  if (folder.empty() || stem.find('/') != std::string::npos) return name;
+  for (const std::string& file : {stem, stem + ".yaml"}) {
+    const fs::path candidate = fs::path(folder) / file;
+    if (fs::is_regular_file(candidate, error)) return candidate.string();
+  }
+  return name;
 }
 
 std::string list_text(const std::vector<ListedKind>& kinds) {

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "harness/cli/commands.h"
+#include "harness/cli/list.h"
 #include "harness/launch/parent_process.h"
 #include "harness/launch/standard_streams.h"
 #include "harness/plan/clean_text.h"
@@ -18,8 +19,14 @@ int call(const CommandOptions& command, const Console& console, double started) 
   struct Caller {
     const Console& console;
     double started;
-    int operator()(const RunOptions& o) const { return run_command(o, console, started); }
-    int operator()(const PlanOptions& o) const { return plan_command(o, console); }
+    int operator()(RunOptions o) const {
+      o.selection.config = config_path(o.selection.config);
+      return run_command(o, console, started);
+    }
+    int operator()(PlanOptions o) const {
+      o.selection.config = config_path(o.selection.config);
+      return plan_command(o, console);
+    }
     int operator()(const CompareCommandOptions& o) const { return compare_command(o, console); }
     int operator()(const ReportOptions& o) const { return report_command(o, console); }
     int operator()(const ListOptions& o) const { return list_command(o, console); }

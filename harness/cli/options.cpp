@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "harness/cli/commit.h"
 #include "harness/cli/words.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/errors.h"
@@ -25,8 +26,8 @@ constexpr const char* kExitCodes =
 
 std::string version_text() {
   const std::string libtorch = libtorch_version(rank_program_path());
-  return std::string("lockstep ") + LOCKSTEP_VERSION +
-         (libtorch.empty() ? " (no lockstep-rank beside it)" : " (LibTorch " + libtorch + ")");
+  return std::string("lockstep ") + LOCKSTEP_VERSION + " (" + build_commit() + ", " +
+         (libtorch.empty() ? "no lockstep-rank beside it" : "LibTorch " + libtorch) + ")";
 }
 
 CLI::Option* repeated(CLI::App* command, const std::string& name, std::vector<std::string>& values,
@@ -50,7 +51,7 @@ const CLI::Validator& finite() {
 }
 
 void add_selection(CLI::App* command, MatrixSelection& selection) {
-  command->add_option("CONFIG", selection.config, "YAML matrix")->required();
+  command->add_option("CONFIG", selection.config, "YAML matrix: a file, or a name that `lockstep list configs` shows")->required();
   repeated(command, "--set", selection.set, "set a config value; of an axis, replace it")
       ->type_name("KEY=VALUE");
   last_wins(command->add_option("--only", selection.only,

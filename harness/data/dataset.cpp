@@ -54,8 +54,8 @@ void require_basic_motions(const DataConfig& config, const Files& files) {
     if (fs::exists(*file, ignored)) continue;
     problems.push_back(
         {*file, 0, 0,
-         "no such file; run ci/bootstrap, which fetches BasicMotions, or use generated data with "
-         "data.source=synthetic",
+         "no such file; in a clone run ci/bootstrap, which fetches BasicMotions; else name its folder in "
+         "LOCKSTEP_DATA, or use generated data: --set data.source=synthetic",
          ""});
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
@@ -254,9 +254,15 @@ std::string data_folder() {
   if (const char* chosen = std::getenv("LOCKSTEP_DATA"); chosen != nullptr && *chosen != '\0') return chosen;
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const std::string beside = error ? "." : program.parent_path().string();
-  const std::string found = find_data_folder(beside);
-  return found.empty() ? beside + "/.lockstep/data" : found;
+  return data_folder_of(error ? "." : program.parent_path().string());
+}
+
+std::string data_folder_of(const std::string& program_folder) {
+  std::error_code error;
+  const fs::path share = fs::path(program_folder).parent_path() / "share" / "lockstep";
+  if (fs::is_directory(share, error)) return (share / "data").string();
+  const std::string found = find_data_folder(program_folder);
+  return found.empty() ? program_folder + "/.lockstep/data" : found;
 }
 
 DataFacts inspect_data(const DataConfig& config) {

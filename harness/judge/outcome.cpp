@@ -249,8 +249,9 @@ void adjust_for_family(std::vector<CellResult>& cells) {
   }
 }
 
-std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words) {
-  return fmt::format("{} {}{}", metric_in_words, size_in_words(outcome), disagreement(outcome));
+std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words,
+                                const std::string& reason) {
+  return fmt::format("{} {}{}{}", metric_in_words, size_in_words(outcome), reason, disagreement(outcome));
 }
 
 Outcome judge_outcome(const OutcomeInputs& inputs) {

@@ -39,9 +39,10 @@ struct OutcomeInputs {
 Outcome judge_outcome(const OutcomeInputs& inputs);
 
 /// "24-way accuracy 0.094 lower (0.074 to 0.114), although its training loss reads better": the difference's
-/// size with its (1 - alpha) interval, and the other metrics whose intervals speak against it. Of an outcome
-/// with n >= 2.
-std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words);
+/// size with its (1 - alpha) interval, `reason` (", because ...", or nothing), and the other metrics whose
+/// intervals speak against it. Of an outcome with n >= 2.
+std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words,
+                                const std::string& reason = "");
 
 /// Of an undecided outcome with n >= 2: "28 seeds would decide this if the true difference is 0, 61 if it is
 /// half the margin", or, where that many have run, that the difference may lie near the margin. Nothing of it

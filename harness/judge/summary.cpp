@@ -111,6 +111,22 @@ std::string equivalent_in_words(const Cells& cells) {
                      pairs_in_words(fewest_pairs, most_pairs));
 }
 
+/// ", because a row has 2 negatives instead of 23, those of its own rank alone": the evidence of the cause that
+/// the traces show; nothing where they show none.
+std::string reason_in_words(const CellResult& cell) {
+  if (!cell.mechanism || !cell.mechanism->cause) return "";
+  const Cause& cause = *cell.mechanism->cause;
+  return cause.code == "unexplained" || cause.evidence.empty() ? "" : ", because " + cause.evidence;
+}
+
+std::string divergent_in_words(const CellResult& cell, bool reference_is_named) {
+  const Outcome& outcome = *cell.outcome;
+  return fmt::format(
+      "{} does not{}: {}{}.", cell.scenario, reference_is_named ? "" : " train the same as " + cell.reference,
+      difference_in_words(outcome, metric_label(outcome.metric), reason_in_words(cell)),
+      family_in_words(outcome));
+}
+
 std::string undecided_in_words(const CellResult& cell) {
   if (!cell.outcome) return cell.scenario + " is undecided: its outcome could not be judged.";
   return cell.outcome->sentence;
@@ -227,12 +243,14 @@ std::vector<std::string> outcome_sentences(const Results& results, const Sorted&
   if (const std::string at_once = all_at_once(sorted); !at_once.empty()) all.push_back(at_once);
   const bool said =
       !sorted.equivalent.empty() && references_of(sorted.equivalent) == references_of(sorted.divergent);
-  add(all, each_of(sorted.divergent, "do not train the same", [&](const CellResult& cell) {
-        return fmt::format("{} does not{}: {}{}.", cell.scenario,
-                           said ? "" : " train the same as " + cell.reference,
-                           difference_in_words(*cell.outcome, metric_label(cell.outcome->metric)),
-                           family_in_words(*cell.outcome));
-      }));
+  add(all, each_of(sorted.divergent, "do not train the same",
+                   [&](const CellResult& cell) { return divergent_in_words(cell, said); }));
+  // Reports show the first sentence large: one answer of each kind is the whole answer.
+  if (said && sorted.divergent.size() == 1) {
+    all.front().back() = ';';
+    all.front() += " " + all.back();
+    all.pop_back();
+  }
   add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
   for (const Growth& growth : results.growth) all.push_back(growth.sentence);
   return all;

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <sstream>
 #include <vector>
 
 #include "harness/plan/errors.h"
@@ -41,6 +42,19 @@ void add_file(XXH3_state_t* state, const std::string& path) {
     throw MachineError(fmt::format("{}: {}, so its runs cannot be told from others", path,
                                    file.problem().empty() ? std::strerror(errno) : file.problem()));
   }
+}
+
+/// What the build wrote about a rank program: LibTorch's version, the commit.
+std::array<std::string, 2> version_lines(const std::string& rank_program) {
+  const fs::path program = rank_program, name = program.filename().string() + ".version";
+  FileText file = read_file((program.parent_path() / name).string(), kMostConfigBytes);
+  if (!file) {
+    file = read_file((program.parent_path().parent_path() / "share" / "lockstep" / name).string(), kMostConfigBytes);
+  }
+  std::istringstream text(file.text);
+  std::array<std::string, 2> lines;
+  for (std::string& line : lines) std::getline(text, line);
+  return lines;
 }
 
 #if defined(__x86_64__)
@@ -98,9 +112,17 @@ std::string rank_program_path() {
   return (fs::path(program_path()).parent_path() / "lockstep-rank").string();
 }
 
-std::string libtorch_version(const std::string& rank_program) {
-  const std::string text = read_file(rank_program + ".version", kMostConfigBytes).text;
-  return text.substr(0, text.find('\n'));
+std::string share_folder() {
+  std::error_code error;
+  const fs::path share = fs::path(program_path()).parent_path().parent_path() / "share" / "lockstep";
+  return fs::is_directory(share, error) ? share.string() : "";
+}
+
+std::string libtorch_version(const std::string& rank_program) { return version_lines(rank_program)[0]; }
+
+std::string commit_of_rank_program(const std::string& rank_program) {
+  const std::string commit = version_lines(rank_program)[1];
+  return commit.empty() ? "unknown commit" : commit;
 }
 
 std::string instruction_sets() {

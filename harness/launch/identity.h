@@ -10,12 +10,19 @@ namespace lockstep {
 /// Path of the running program.
 std::string program_path();
 
+/// `share/lockstep` of the prefix under whose `bin` the running program is installed; empty if it is not installed.
+std::string share_folder();
+
 /// Path of lockstep-rank: $LOCKSTEP_RANK if set, else beside the running program. It need not exist.
 std::string rank_program_path();
 
-/// The LibTorch that `rank_program` was linked with: what the build wrote to `rank_program`.version; empty if
-/// there is none.
+/// The LibTorch that `rank_program` was linked with: the first line of what the build wrote to
+/// `rank_program`.version, which stands beside it or in its prefix's share/lockstep; empty if there is none.
 std::string libtorch_version(const std::string& rank_program);
+
+/// The commit that `rank_program` was built from: the second line there. It is no part of the program, so that
+/// commits that leave the program as it is leave finished runs as they are.
+std::string commit_of_rank_program(const std::string& rank_program);
 
 /// Vendor and family of the processor, the vector instruction sets that it offers, and the variables of the
 /// environment that make ATen or MKL choose among them.

@@ -14,9 +14,8 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
-#include <string_view>
 
-#include "harness/launch/run_folder.h"
+#include "harness/launch/libraries.h"
 #include "harness/plan/errors.h"
 
 namespace lockstep {
@@ -24,29 +23,6 @@ namespace {
 
 constexpr int kSocketInParent = 3;
 constexpr int kExecFailed = 127;
-
-/// The environment of ranks: ours, with the thread counts pinned that libraries read while they load.
-std::vector<std::string> rank_environment() {
-  const std::array<std::string, 2> pinned = {"OMP_NUM_THREADS=" + std::to_string(kThreadsPerRank),
-                                             "MKL_NUM_THREADS=" + std::to_string(kThreadsPerRank)};
-  std::vector<std::string> entries(pinned.begin(), pinned.end());
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    const auto is_name_of = [&](const std::string& pin) {
-      const std::size_t name = pin.find('=') + 1;
-      return text.substr(0, name) == std::string_view(pin).substr(0, name);
-    };
-    if (std::none_of(pinned.begin(), pinned.end(), is_name_of)) entries.emplace_back(text);
-  }
-  return entries;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
 
 /// In the forked child: only calls that are safe between fork and exec.
 [[noreturn]] void become(const char* program, char* const* arguments, char* const* environment, int socket,
@@ -82,6 +58,8 @@ ParentProcess::ParentProcess(const std::string& program) : program_(program) {
     throw MachineError(program + ": " + std::strerror(errno) +
                        "; it starts the ranks: build it (target lockstep-rank), or name it in LOCKSTEP_RANK");
   }
+  // The loader's own words come too late, and name a file where a package is missing.
+  if (const std::string problem = library_problem(program); !problem.empty()) throw MachineError(problem);
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     throw MachineError(std::string("cannot make a socket pair: ") + std::strerror(errno));

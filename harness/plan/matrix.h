@@ -128,9 +128,6 @@ struct Overrides {
 /// cells.
 Matrix read_matrix(const std::string& file, const Overrides& overrides);
 
-/// The bytes of a config, to be given to parse_matrix: a pipe can be read only once, and a file may be
-/// another when it is read again. Throws ConfigError if it cannot be read.
-std::string read_config_text(const std::string& file);
 Matrix parse_matrix(const std::string& text, const std::string& file_name, const Overrides& overrides);
 
 /// JSON Schema (draft-07) of the configs that read_matrix accepts.

@@ -1,11 +1,22 @@
 // lockstep-rank: LibTorch is loaded once, here; the ranks are forked from this process before it has run any
 // tensor.
 
+#include <string>
+
+#include "harness/launch/identity.h"
 #include "harness/rank/parent.h"
 #include "harness/rank/rank_main.h"
 
+namespace {
+
+std::string description() {
+  const std::string program = lockstep::program_path();
+  return "lockstep-rank " LOCKSTEP_VERSION " (" + lockstep::commit_of_rank_program(program) + ", LibTorch " +
+         lockstep::libtorch_version(program) + ")";
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  return lockstep::rank_program_main(
-      argc, argv, "lockstep-rank " LOCKSTEP_VERSION " (LibTorch " LOCKSTEP_TORCH_VERSION ")",
-      lockstep::rank_main);
+  return lockstep::rank_program_main(argc, argv, description().c_str(), lockstep::rank_main);
 }

@@ -25,9 +25,9 @@ prefix() { # prefix NAME VERSION: a folder that looks like LibTorch's
 prefix right 2.13.0
 prefix wrong 2.12.1
 
-bootstrap() { # bootstrap PREFIX: in the checkout, with an index that has nothing
+bootstrap() { # bootstrap PREFIX [OPTION]: in the checkout, with an index that has nothing
   env PATH="$work/bin:$PATH" CMAKE_PREFIX_PATH="$1" PIP_NO_INDEX=1 PIP_FIND_LINKS="$work/empty" PIP_CONFIG_FILE=/dev/null \
-    "$work/checkout/ci/bootstrap" >"$work/log" 2>&1
+    "$work/checkout/ci/bootstrap" "${@:2}" >"$work/log" 2>&1
 }
 logged() { grep -q -- "$1" "$work/log" || complain "nothing says \"$1\""; }
 
@@ -58,6 +58,18 @@ bootstrap "$work/right" || status=$?
 ((status == 7)) || complain "a full disk: status $status instead of 7"
 logged "200 MB are free in $work/checkout; the build needs about 1500 MB"
 rm "$work/bin/df"
+
+status=0
+"$work/checkout/ci/bootstrap" --program >"$work/log" 2>&1 || status=$?
+((status == 2)) || complain "an unknown option: status $status instead of 2"
+logged "unknown option --program; --programs, or nothing"
+
+printf '#!/bin/sh\n[ "$4" = libgtest-dev ] || printf installed\n' >"$work/bin/dpkg-query"
+status=0
+bootstrap "$work/right" --programs || status=$?
+((status == 0)) || complain "programs alone without what tests need: status $status"
+[[ ! -e $work/apt.calls ]] || complain "called apt-get for the tests' packages though programs alone are wanted"
+printf '#!/bin/sh\n[ -e "%s/missing" ] && [ "$4" = ninja-build ] || printf installed\n' "$work" >"$work/bin/dpkg-query"
 
 touch "$work/missing"
 status=0

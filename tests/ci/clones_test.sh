@@ -20,4 +20,10 @@ for name in lockstep lockstep-rank; do
   printf '%s/harness/planted.cpp' "$source_dir" >>"$work/planted"
   holds_path "$work/planted" || { echo "clones_test: a planted path was not found" >&2; exit 1; }
 done
+# Commits that leave the rank program as it is leave its bytes, and with them finished runs.
+commit=$("$bin_dir/lockstep" --version | sed -n 's/.*(commit \([0-9a-f]*\).*/\1/p')
+if [[ -n $commit && -e $bin_dir/lockstep-rank ]]; then
+  grep -a -q -F "$commit" "$bin_dir/lockstep" || { echo "clones_test: lockstep does not hold its commit $commit" >&2; exit 1; }
+  if grep -a -q -F "$commit" "$bin_dir/lockstep-rank"; then echo "clones_test: lockstep-rank holds the commit $commit" >&2; exit 1; fi
+fi
 ((checked > 0)) || { echo "clones_test: no program in $bin_dir" >&2; exit 1; }

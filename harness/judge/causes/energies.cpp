@@ -89,20 +89,20 @@ std::pair<int64_t, int64_t> shape_of(const StepRecords& rank) {
 std::optional<Cause> local_negatives(const CauseInputs& inputs) {
   if (!missing_columns(inputs) || !inputs.cell || !inputs.reference) return std::nullopt;
   if (inputs.cell->ranks.size() < 2) return std::nullopt;
+  const int64_t first = shape_of(inputs.cell->ranks[0]).first;
   int64_t rows = 0;
+  bool equal = true;
   for (const StepRecords& rank : inputs.cell->ranks) {
     const auto [own, columns] = shape_of(rank);
     if (own < 1 || own != columns) return std::nullopt;
     rows += own;
+    equal = equal && own == first;
   }
   const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
-  const auto own = shape_of(inputs.cell->ranks[0]).first;
   if (expected != rows) return std::nullopt;
-  return made(
-      "local-negatives", kExact,
-      fmt::format("each rank has as many candidates as rows of its own ({} on rank 0), where the reference "
-                  "has {}",
-                  own, expected));
+  return made("local-negatives", kExact,
+              fmt::format("a row{} has {} negative{} instead of {}, those of its own rank alone",
+                          equal ? "" : " of rank 0", first - 1, first == 2 ? "" : "s", expected - 1));
 }
 
 std::optional<Cause> negatives_missing(const CauseInputs& inputs) {

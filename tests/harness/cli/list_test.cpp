@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/temporary_folder.h"
@@ -30,6 +31,40 @@ TEST(List, TakesTheQuestionFromAConfigsFirstLine) {
   EXPECT_EQ(configs[0].help, "");
   EXPECT_EQ(configs[1].help, "Does it?");
   EXPECT_TRUE(configs_in(folder / "none").empty());
+}
+
+class ConfigPath : public testing::Test {
+ protected:
+  ConfigPath() {
+    std::filesystem::create_directories(folder_ / "configs");
+    write_text(folder_ / "configs/smoke.yaml", "# Does it?\nname: smoke\n");
+    write_text(folder_ / "own.yaml", "# Does it?\nname: own\n");
+    std::filesystem::current_path(folder_.path());
+  }
+  ~ConfigPath() override { std::filesystem::current_path(before_); }
+  const std::filesystem::path before_ = std::filesystem::current_path();
+  const TemporaryFolder folder_;
+};
+
+TEST_F(ConfigPath, IsTheFileThatWasNamed) {
+  for (const std::string name : {"own.yaml", "configs/smoke.yaml"}) EXPECT_EQ(config_path(name), name);
+  EXPECT_EQ(config_path(folder_ / "own.yaml"), folder_ / "own.yaml");
+}
+
+TEST_F(ConfigPath, OfANameIsInTheFolderOfConfigs) {
+  EXPECT_EQ(config_path("smoke"), "configs/smoke.yaml");
+  EXPECT_EQ(config_path("smoke.yaml"), "configs/smoke.yaml");
+  EXPECT_EQ(config_path("configs/smoke"), "configs/smoke.yaml");
+}
+
+TEST_F(ConfigPath, OfWhatIsNowhereStaysAsItWasGiven) {
+  for (const std::string name : {"none", "none.yaml", "configs/none.yaml", "../own.yaml", ""})
+    EXPECT_EQ(config_path(name), name);
+}
+
+TEST_F(ConfigPath, IsAboveTheProgramWhereTheWorkingFolderHasNone) {
+  std::filesystem::remove_all(folder_ / "configs");
+  EXPECT_EQ(config_path("smoke"), LOCKSTEP_SOURCE_DIR "/configs/smoke.yaml");
 }
 
 }  // namespace

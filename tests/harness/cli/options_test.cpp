@@ -99,6 +99,12 @@ TEST(CommandLine, EndsWithTwoForWhatItCannotRead) {
   }
 }
 
+TEST(CommandLine, TellsVersionCommitAndLibtorch) {
+  EXPECT_THAT(parse({"--version"}).out,
+              testing::MatchesRegex("lockstep [0-9.]+ \\((commit [0-9a-f]+(\\+changes)?|unknown commit), "
+                                    "(LibTorch [0-9.]+|no lockstep-rank beside it)\\)\n"));
+}
+
 TEST(CommandLine, GivesHelpAndVersionOnStandardOutput) {
   for (const char* word : {"--help", "--help-all", "--version"}) {
     const ParsedLine line = parse({word});

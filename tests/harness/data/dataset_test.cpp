@@ -127,7 +127,7 @@ TEST(Dataset, SaysHowToGetBasicMotions) {
   Scratch scratch;
   Environment data("LOCKSTEP_DATA", scratch.path().string());
   EXPECT_THAT(refusal(DataConfig{}),
-              testing::AllOf(HasSubstr("BasicMotions_TRAIN.ts: no such file; run ci/bootstrap"),
+              testing::AllOf(HasSubstr("BasicMotions_TRAIN.ts: no such file; in a clone run ci/bootstrap"),
                              HasSubstr("BasicMotions_TEST.ts"), HasSubstr("data.source=synthetic")));
   EXPECT_THROW(data_hash(DataConfig{}), ConfigError);
 }
@@ -239,6 +239,17 @@ TEST(DataFolder, IsTheFirstOneAtOrAboveThePlace) {
   fs::create_directories(scratch.path() / "checkout/build/.lockstep/data");
   EXPECT_EQ(find_data_folder((scratch.path() / "checkout/build/release/bin").string()),
             (scratch.path() / "checkout/build/.lockstep/data").string());
+}
+
+TEST(DataFolder, IsTheSharedOneOfAnInstalledProgram) {
+  Scratch scratch;
+  fs::create_directories(scratch.path() / "prefix/bin");
+  fs::create_directories(scratch.path() / ".lockstep/data");
+  const std::string bin = (scratch.path() / "prefix/bin").string();
+  EXPECT_EQ(data_folder_of(bin), (scratch.path() / ".lockstep/data").string());
+  fs::create_directories(scratch.path() / "prefix/share/lockstep");
+  EXPECT_EQ(data_folder_of(bin), (scratch.path() / "prefix/share/lockstep/data").string())
+      << "there or not: the message names where it belongs";
 }
 
 TEST(DataFolder, TheEnvironmentDecides) {

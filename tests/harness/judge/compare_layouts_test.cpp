@@ -131,6 +131,10 @@ TEST_P(CompareLayouts, MissingNegativesAreCounted) {
   EXPECT_EQ(result.first_divergence->actual,
             std::to_string(own) + " negatives a row (" + std::to_string(23 - own) + " missing)");
   EXPECT_THAT(result.sentence, HasSubstr(std::to_string(own) + " negatives of 23"));
+  ASSERT_TRUE(result.cause.has_value());
+  EXPECT_EQ(result.cause->code, "local-negatives");
+  EXPECT_EQ(result.cause->evidence,
+            "a row has " + std::to_string(own) + " negatives instead of 23, those of its own rank alone");
 }
 
 TEST_P(CompareLayouts, AScaledGradientLeavesTheBound) {

@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 using support::SyntheticMatrix;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -119,9 +120,30 @@ TEST(SummarySentence, SaysWhichTrainTheSameWhichNotAndByHowMuch) {
   EXPECT_EQ(
       sentence,
       "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.001 (-0.004 to +0.006), "
-      "margin 0.03, 10 paired seeds. 8x3 local does not: 24-way accuracy 0.094 lower (0.080 to 0.108), "
+      "margin 0.03, 10 paired seeds; 8x3 local does not: 24-way accuracy 0.094 lower (0.080 to 0.108), "
       "although its training loss / log N and its raw cross-entropy read better. The power control 8x3 "
       "global lr_scale=0.125 came out divergent, as it must: 24-way accuracy 0.347 lower (0.334 to 0.360).");
+}
+
+TEST(SummarySentence, SaysWhyACellDoesNotTrainTheSame) {
+  Results results = SyntheticMatrix::usual().judge();
+  Mechanism& mechanism = results.cells[1].mechanism.emplace();
+  mechanism.verdict = VerdictKind::divergent;
+  const auto sentence = [&results] { return summarize_results(results).sentence; };
+  mechanism.cause = Cause{"local-negatives", 0.98, "a row has 2 negatives instead of 23", "Gather them."};
+  EXPECT_THAT(sentence(), HasSubstr("(0.080 to 0.108), because a row has 2 negatives instead of 23, although "
+                                    "its training loss / log N"));
+  mechanism.cause->code = "unexplained";
+  EXPECT_THAT(sentence(), Not(HasSubstr("because")));
+  mechanism.cause.reset();
+  EXPECT_THAT(sentence(), Not(HasSubstr("because")));
+}
+
+TEST(SummarySentence, GivesEachOfSeveralDivergentCellsASentence) {
+  SyntheticMatrix matrix = SyntheticMatrix::usual();
+  matrix.add_cell({"8x3 other", -0.2, 0.02});
+  EXPECT_THAT(matrix.judge().summary.sentence,
+              AllOf(HasSubstr("10 paired seeds. 8x3 local does not: "), HasSubstr(". 8x3 other does not: ")));
 }
 
 TEST(SummarySentence, SaysOfAControlTooWhereItsMetricsDisagree) {

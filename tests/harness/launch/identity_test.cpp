@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -23,6 +25,18 @@ TEST(Identity, ReadsTheVersionBesideTheRankProgram) {
   EXPECT_EQ(libtorch_version(folder / "rank"), "");
   write_text(folder / "rank.version", "2.13.0\n");
   EXPECT_EQ(libtorch_version(folder / "rank"), "2.13.0");
+  EXPECT_EQ(commit_of_rank_program(folder / "rank"), "unknown commit");
+  write_text(folder / "rank.version", "2.13.0\ncommit 0123456789ab+changes\n");
+  EXPECT_EQ(libtorch_version(folder / "rank"), "2.13.0");
+  EXPECT_EQ(commit_of_rank_program(folder / "rank"), "commit 0123456789ab+changes");
+}
+
+TEST(Identity, ReadsTheVersionOfAnInstalledRankProgramInItsPrefix) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "share/lockstep");
+  write_text(folder / "share/lockstep/rank.version", "2.13.0\ncommit 0123456789ab\n");
+  EXPECT_EQ(libtorch_version(folder / "bin/rank"), "2.13.0");
+  EXPECT_EQ(commit_of_rank_program(folder / "bin/rank"), "commit 0123456789ab");
 }
 
 TEST(Identity, WorksWithoutARankProgram) {

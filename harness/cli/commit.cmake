@@ -1,0 +1,21 @@
+# cmake -D source=DIR [-D template=FILE] -D output=FILE [-D heading=LINE] -P commit.cmake: fills in @commit@ of the template, or writes the
+# heading and the commit. A file that would stay as it is keeps its time, so nothing is compiled for it.
+set(ENV{GIT_OPTIONAL_LOCKS} 0)
+set(git git -c safe.directory=* -C ${source})
+execute_process(COMMAND ${git} rev-parse --short=12 HEAD OUTPUT_VARIABLE id OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_commit)
+# Sources that were unpacked inside another project's clone are not of its commit.
+execute_process(COMMAND ${git} rev-parse --show-prefix OUTPUT_VARIABLE below OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(no_commit OR below)
+  set(commit "unknown commit")
+else()
+  set(commit "commit ${id}")
+  execute_process(COMMAND ${git} status --porcelain --untracked-files=no OUTPUT_VARIABLE changes ERROR_QUIET)
+  if(changes)
+    string(APPEND commit "+changes")
+  endif()
+endif()
+if(template)
+  configure_file(${template} ${output} @ONLY)
+else()
+  file(WRITE ${output} "${heading}\n${commit}\n")
+endif()
