@@ -92,7 +92,9 @@ class StepPairs {
 /// `backend` are left to the caller, who knows the plan. Throws TraceError.
 Certification certify(const std::string& emulated_dir, const std::string& real_dir, int64_t asked);
 
-/// Mechanism of two runs of different layouts from free traces alone, by the analytic rounding bound.
+/// Mechanism of two runs of different layouts from free traces alone. What rounding touches is held to the
+/// analytic bound while both runs have the same parameters; what leaves it later is undecided, since training
+/// amplifies rounding by nobody knows how much.
 Mechanism compare_layouts(StepPairs& pairs, const CompareOptions& options);
 
 /// The analytic bound, relative to the size of the compared phase, `steps` steps after equal parameters.

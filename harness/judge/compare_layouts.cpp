@@ -2,17 +2,14 @@
 // not measured.
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <map>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "harness/judge/compare.h"
 #include "harness/judge/forced_free.h"
+#include "harness/judge/step_records.h"
 
 namespace lockstep {
 namespace {
@@ -21,208 +18,49 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Where the bound reaches this share it says nothing any more, and only the exact phases are compared.
 constexpr double kUselessBound = 0.1;
 
-const Record* find(const StepRecords& step, Phase phase, const std::string& name) {
-  for (const Record& record : step.records) {
-    if (record.phase == phase && record.name == name) return &record;
-  }
-  return nullptr;
-}
-
-std::vector<const Record*> of_phase(const StepRecords& step, Phase phase) {
-  std::vector<const Record*> list;
-  for (const Record& record : step.records) {
-    if (record.phase == phase) list.push_back(&record);
-  }
-  return list;
-}
-
-Difference difference(int64_t step, Phase phase, int rank, const std::string& where, const std::string& kind,
-                      const std::string& expected, const std::string& actual, int world_size) {
-  Difference result;
-  result.phase = phase;
-  result.relative = kInfinity;
-  result.divergence = {step, name_of(phase), rank, where, kind, expected, actual, ""};
-  result.divergence.sentence =
-      fmt::format("They part at step {}, {}, {}: {}: {}.", step, name_of(phase), rank_text(rank, world_size),
-                  where, expected_found(expected, actual));
-  return result;
-}
-
-// --- sample ids ---
-
-uint64_t merged_hash(const StepOfRun& step, Phase phase, const std::string& name) {
-  uint64_t sum = 0;
-  for (const StepRecords& rank : step.ranks) {
-    const Record* record = find(rank, phase, name);
-    sum += record ? record->stats.hash : 0;
-  }
-  return sum;
-}
-
-std::vector<int64_t> sorted_ids(const StepOfRun& step) {
-  std::vector<int64_t> ids;
-  for (const StepRecords& rank : step.ranks) {
-    for (const Record* record : of_phase(rank, Phase::samples)) {
-      ids.insert(ids.end(), record->ids.begin(), record->ids.end());
-    }
-  }
-  std::sort(ids.begin(), ids.end());
-  return ids;
-}
-
-std::string samples_text(const std::vector<int64_t>& ids) {
-  if (ids.empty()) return "none";
-  const std::size_t shown = std::min<std::size_t>(ids.size(), 6);
-  std::string text = ids.size() == 1 ? "sample " : "samples ";
-  text += fmt::format("{}", fmt::join(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  if (shown < ids.size()) text += fmt::format(" and {} more", ids.size() - shown);
-  return text;
-}
-
-std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun& b) {
-  // The merged hash settles the common case; ids in other rows are the same batch all the same.
-  if (merged_hash(a, Phase::samples, "samples") == merged_hash(b, Phase::samples, "samples"))
-    return std::nullopt;
-  const std::vector<int64_t> in_a = sorted_ids(a), in_b = sorted_ids(b);
-  std::vector<int64_t> missing, extra;
-  std::set_difference(in_a.begin(), in_a.end(), in_b.begin(), in_b.end(), std::back_inserter(missing));
-  std::set_difference(in_b.begin(), in_b.end(), in_a.begin(), in_a.end(), std::back_inserter(extra));
-  if (missing.empty() && extra.empty()) return std::nullopt;
-  int rank = -1;
-  for (std::size_t r = 0; r < b.ranks.size() && rank < 0 && !extra.empty(); ++r) {
-    for (const Record* record : of_phase(b.ranks[r], Phase::samples)) {
-      for (int64_t id : record->ids) {
-        if (std::binary_search(extra.begin(), extra.end(), id)) rank = static_cast<int>(r);
-      }
-    }
-  }
-  return difference(a.step, Phase::samples, rank, "samples", extra.empty() ? "missing" : "value",
-                    samples_text(missing), samples_text(extra), static_cast<int>(b.ranks.size()));
-}
-
-// --- random streams ---
-
-struct StreamSum {
-  uint64_t hash = 0;
-  double draws = 0;
-  std::set<uint64_t> by_rank;
-};
-
-std::map<std::string, StreamSum> stream_sums(const StepOfRun& step) {
-  std::map<std::string, StreamSum> sums;
-  for (const StepRecords& rank : step.ranks) {
-    for (const Record* record : of_phase(rank, Phase::random)) {
-      StreamSum& sum = sums[record->name];
-      sum.hash += record->stats.hash;
-      sum.draws += record->value;
-      sum.by_rank.insert(record->stats.hash);
-    }
-  }
-  return sums;
-}
-
-std::string stream_text(const std::map<std::string, StreamSum>& sums, const std::string& name) {
-  const auto found = sums.find(name);
-  if (found == sums.end()) return "nothing";
-  return fmt::format("hash {}, {} draws", hex16(found->second.hash), exact_number(found->second.draws));
-}
-
-/// "dropout replay" is drawn by runs that compute their energies again in the backward pass. It must be what
-/// "dropout" was, also where the other run has no second pass.
-std::map<std::string, StreamSum> with_replays(std::map<std::string, StreamSum> sums,
-                                              const std::map<std::string, StreamSum>& other) {
-  constexpr std::string_view kReplay = " replay";
-  for (const auto& [name, unused] : other) {
-    const bool replay = name.size() > kReplay.size() && name.ends_with(kReplay);
-    const auto first = replay ? sums.find(name.substr(0, name.size() - kReplay.size())) : sums.end();
-    if (first != sums.end()) sums.emplace(name, first->second);
-  }
-  return sums;
-}
-
-std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun& b) {
-  const std::map<std::string, StreamSum> own_a = stream_sums(a), own_b = stream_sums(b);
-  const std::map<std::string, StreamSum> sums_a = with_replays(own_a, own_b),
-                                         sums_b = with_replays(own_b, own_a);
-  std::map<std::string, StreamSum> names = sums_a;
-  names.insert(sums_b.begin(), sums_b.end());
-  const int world_size = static_cast<int>(b.ranks.size());
-  for (const auto& [name, unused] : names) {
-    const auto in_a = sums_a.find(name), in_b = sums_b.find(name);
-    const bool both = in_a != sums_a.end() && in_b != sums_b.end();
-    if (both && in_a->second.hash == in_b->second.hash && in_a->second.draws == in_b->second.draws) continue;
-    Difference result = difference(a.step, Phase::random, -1, name, both ? "bits" : "missing",
-                                   stream_text(sums_a, name), stream_text(sums_b, name), world_size);
-    if (both && world_size > 1 && in_b->second.by_rank.size() == 1) {
-      result.divergence.actual += fmt::format("; all {} ranks drew the same numbers", world_size);
-      result.divergence.sentence += fmt::format(" All {} ranks drew the same numbers.", world_size);
-    }
-    return result;
-  }
-  return std::nullopt;
-}
-
-// --- control values ---
-
-std::string control_text(const Record* record) { return record ? exact_number(record->value) : "nothing"; }
-
-std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun& b) {
-  const int world_size = static_cast<int>(b.ranks.size());
-  std::vector<std::string> names;
-  for (const StepOfRun* run : {&a, &b}) {
-    for (const Record* record : of_phase(run->ranks[0], Phase::control)) {
-      if (std::find(names.begin(), names.end(), record->name) == names.end()) names.push_back(record->name);
-    }
-  }
-  for (const std::string& name : names) {
-    const Record* expected = find(a.ranks[0], Phase::control, name);
-    std::vector<int> wrong;
-    for (int rank = 0; rank < world_size; ++rank) {
-      const Record* actual = find(b.ranks[static_cast<std::size_t>(rank)], Phase::control, name);
-      const bool same = expected && actual &&
-                        std::bit_cast<uint64_t>(expected->value) == std::bit_cast<uint64_t>(actual->value);
-      if (!same) wrong.push_back(rank);
-    }
-    if (wrong.empty()) continue;
-    const Record* actual = find(b.ranks[static_cast<std::size_t>(wrong[0])], Phase::control, name);
-    const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
-    return difference(a.step, Phase::control, on_all ? -1 : wrong[0], name,
-                      expected && actual ? "value" : "missing", control_text(expected), control_text(actual),
-                      world_size);
-  }
-  return std::nullopt;
-}
-
-// --- what rounding touches ---
-
-/// The free traces' bounded phases at one step.
+/// The free traces' bounded phases at one step. `alike`: both runs began it with the same parameters.
 class BoundedStep {
  public:
-  BoundedStep(const StepOfRun& a, const StepOfRun& b, double bound) : a_(a), b_(b), bound_(bound) {}
+  BoundedStep(const StepOfRun& a, const StepOfRun& b, double bound, bool alike)
+      : a_(a), b_(b), bound_(bound), alike_(alike) {}
 
-  /// Phase by phase; the first that leaves the bound.
+  /// Phase by phase: the first difference that no rounding explains.
   std::optional<Difference> first() {
     for (auto part : {&BoundedStep::energies, &BoundedStep::loss, &BoundedStep::gradients,
                       &BoundedStep::gradient_norm, &BoundedStep::parameters}) {
-      if (auto found = (this->*part)()) return found;
+      auto found = (this->*part)();
+      if (!found) continue;
+      if (!may_be_rounding(*found)) return found;
+      if (!doubt_) doubt_ = std::move(found);
     }
     return std::nullopt;
   }
+  /// After first(): the first difference beyond the bound that rounding may explain all the same.
+  const std::optional<Difference>& doubt() const { return doubt_; }
   double used() const { return used_; }
 
  private:
+  /// From other parameters everything may differ by what training has made of rounding, and no bound is known
+  /// for that. So it is with parameters after their update: Adam takes a full step where a gradient is
+  /// nothing but rounding.
+  bool may_be_rounding(const Difference& found) const {
+    return found.divergence.kind == "band" && std::isfinite(found.relative) &&
+           (!alike_ || found.phase == Phase::parameters);
+  }
+
   /// Nothing if |expected - actual| <= bound * size; counts how much of the bound it takes.
   std::optional<Difference> within(Phase phase, const std::string& where, double expected, double actual,
                                    double size) {
-    const double gap = std::abs(expected - actual);
+    const double gap = distance(expected, actual);
     const double share = gap == 0 ? 0 : size > 0 && std::isfinite(gap) ? gap / (bound_ * size) : kInfinity;
     if (share <= 1) {
       used_ = std::max(used_, share);
       return std::nullopt;
     }
     used_ = share;
-    Difference found = difference(a_.step, phase, -1, where, "band", exact_number(expected),
+    Difference found = difference_at(a_.step, phase, -1, where, "band", exact_number(expected),
                                   exact_number(actual), static_cast<int>(b_.ranks.size()));
+    found.relative = std::isfinite(gap) ? share : kInfinity;
     found.divergence.sentence.pop_back();
     found.divergence.sentence += fmt::format(
         ", which is {} times what rounding may explain (bound, not measured).", short_number(share));
@@ -231,16 +69,16 @@ class BoundedStep {
 
   /// Columns of one rank's energies, -1 if it recorded none.
   static int64_t columns_of(const StepRecords& rank) {
-    const Record* columns = find(rank, Phase::energies, "columns");
+    const Record* columns = find_record(rank, Phase::energies, "columns");
     if (columns && columns->shape.size() == 1) return columns->shape[0];
-    const Record* energies = find(rank, Phase::energies, "energies");
+    const Record* energies = find_record(rank, Phase::energies, "energies");
     return energies && energies->shape.size() == 2 ? energies->shape[1] : -1;
   }
 
   static double merged_norm(const StepOfRun& step) {
     double squares = 0;
     for (const StepRecords& rank : step.ranks) {
-      const Record* energies = find(rank, Phase::energies, "energies");
+      const Record* energies = find_record(rank, Phase::energies, "energies");
       if (!energies || !energies->has_stats || energies->stats.nonfinite > 0) return -1;
       squares += energies->stats.norm * energies->stats.norm;
     }
@@ -271,7 +109,7 @@ class BoundedStep {
   static std::optional<double> mean_loss(const StepOfRun& step) {
     double sum = 0;
     for (const StepRecords& rank : step.ranks) {
-      const Record* loss = find(rank, Phase::loss, "loss");
+      const Record* loss = find_record(rank, Phase::loss, "loss");
       if (!loss) return std::nullopt;
       sum += loss->value;
     }
@@ -287,7 +125,7 @@ class BoundedStep {
 
   static double total_norm(const StepOfRun& step, Phase phase) {
     double squares = 0;
-    for (const Record* record : of_phase(step.ranks[0], phase))
+    for (const Record* record : records_of(step.ranks[0], phase))
       squares += record->stats.norm * record->stats.norm;
     return std::sqrt(squares);
   }
@@ -298,10 +136,10 @@ class BoundedStep {
     const double size = total_norm(a_, Phase::reduced_gradients);
     std::optional<Difference> worst;
     double most = 1;
-    for (const Record* record : of_phase(a_.ranks[0], Phase::reduced_gradients)) {
-      const Record* other = find(b_.ranks[0], Phase::reduced_gradients, record->name);
+    for (const Record* record : records_of(a_.ranks[0], Phase::reduced_gradients)) {
+      const Record* other = find_record(b_.ranks[0], Phase::reduced_gradients, record->name);
       if (!other) {
-        return difference(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient",
+        return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient",
                           "nothing", static_cast<int>(b_.ranks.size()));
       }
       if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
@@ -316,9 +154,9 @@ class BoundedStep {
   }
 
   std::optional<Difference> gradient_norm() {
-    const std::vector<const Record*> expected = of_phase(a_.ranks[0], Phase::gradient_norm);
+    const std::vector<const Record*> expected = records_of(a_.ranks[0], Phase::gradient_norm);
     for (const Record* record : expected) {
-      const Record* other = find(b_.ranks[0], Phase::gradient_norm, record->name);
+      const Record* other = find_record(b_.ranks[0], Phase::gradient_norm, record->name);
       if (!other || !record->is_scalar) continue;
       if (auto found = within(Phase::gradient_norm, record->name, record->value, other->value,
                               std::abs(record->value))) {
@@ -338,14 +176,71 @@ class BoundedStep {
 
   const StepOfRun &a_, &b_;
   double bound_;
+  bool alike_;
   double used_ = 0;
+  std::optional<Difference> doubt_;
 };
+
+/// Does rank 0 of both hold the same parameters, bit for bit, at the end of the step? True where neither
+/// says: of a trace that begins with its first step.
+bool same_parameters(const StepOfRun& a, const StepOfRun& b) {
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
+    if (other && other->stats.hash != record->stats.hash) return false;
+  }
+  return true;
+}
+
+/// What the free traces of two layouts leave open, and why.
+struct OpenQuestion {
+  std::optional<Difference> beyond;  ///< the first difference beyond the bound that may be rounding
+  double times = 0;                  ///< so many times the bound
+  int64_t bounded_steps = 0;         ///< steps at which the bound said anything
+};
+
+std::string undecided_sentence(const OpenQuestion& open, int64_t compared) {
+  std::string text = fmt::format(
+      "Sample ids, random streams, control values, collectives and replicas agree exactly over {}; energies, "
+      "losses and gradients cannot be judged: ",
+      counted(compared, "step"));
+  if (open.beyond) {
+    const Divergence& first = open.beyond->divergence;
+    text += fmt::format(
+        "from step {} on ({}, {}) they differ by more than the rounding of one step, {} times it at first, "
+        "and training may have made that of rounding.",
+        first.step, first.phase, first.where, short_number(open.times));
+  } else {
+    text += "rounding in their precision has no useful bound.";
+  }
+  return text +
+         " Gradients at forced_steps, from equal parameters and against a measured band, would decide.";
+}
+
+/// The verdict where nothing was found to differ beyond rounding.
+void judge_undiverged(const OpenQuestion& open, const std::string& ends, Mechanism& result) {
+  if (result.compared_steps == 0) {
+    result.sentence = fmt::format("Nothing could be compared: {}.",
+                                  ends.empty() ? "both traces end before the first step" : ends);
+    return;
+  }
+  if (open.beyond || open.bounded_steps == 0) {
+    result.verdict = VerdictKind::inconclusive;
+    result.sentence = undecided_sentence(open, result.compared_steps);
+  } else {
+    result.verdict = VerdictKind::within_envelope;
+    result.sentence = fmt::format(
+        "Within rounding (bound, not measured): {:.2g} % of it used over the first {}; sample ids, random "
+        "streams and control values agree exactly over {}.",
+        100 * result.band_used, counted(open.bounded_steps, "step"), counted(result.compared_steps, "step"));
+  }
+  if (!ends.empty()) result.sentence += fmt::format(" Compared as far as both go: {}.", ends);
+}
 
 }  // namespace
 
 Difference columns_difference(int64_t step, int64_t expected, int64_t actual, int rank, int world_size) {
   const int64_t missing = expected - actual;
-  Difference found = difference(step, Phase::energies, rank, "energies", "missing",
+  Difference found = difference_at(step, Phase::energies, rank, "energies", "missing",
                                 counted(expected - 1, "negative") + " a row",
                                 counted(actual - 1, "negative") + " a row", world_size);
   if (missing > 0) found.divergence.actual += fmt::format(" ({} missing)", missing);
@@ -360,18 +255,14 @@ double rounding_bound(int64_t steps, double epsilon) {
   return 128 * epsilon * grown * grown;
 }
 
-std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b) {
-  if (auto found = samples_difference(a, b)) return found;
-  if (auto found = random_difference(a, b)) return found;
-  return control_difference(a, b);
-}
-
 Mechanism compare_layouts(StepPairs& pairs, const CompareOptions& options) {
   Mechanism result;
   std::optional<CauseInputs> inputs;
   SampleHistory samples_a, samples_b;
-  int64_t bounded_steps = 0;
+  OpenQuestion open;
   std::optional<int64_t> first_step;
+  bool alike = true;
+  const double epsilon = working_epsilon(options.reference_config, std::numeric_limits<float>::epsilon());
   while (!result.first_divergence && pairs.next()) {
     const StepOfRun &a = pairs.step_a(), &b = pairs.step_b();
     if (!first_step) first_step = a.step;
@@ -381,13 +272,18 @@ Mechanism compare_layouts(StepPairs& pairs, const CompareOptions& options) {
     std::optional<Difference> found = own.difference;
     // Of an exact phase nothing lies before it; a ledger or a replica may come after the bounded phases.
     const bool exact = found && is_exact(found->phase);
-    const double bound = rounding_bound(a.step - *first_step);
+    const double bound = rounding_bound(a.step - *first_step, epsilon);
     if (!exact && bound <= kUselessBound) {
-      BoundedStep bounded(a, b, bound);
+      BoundedStep bounded(a, b, bound, alike);
       keep_earlier(found, bounded.first());
       result.band_used = std::max(result.band_used, bounded.used());
-      ++bounded_steps;
+      ++open.bounded_steps;
+      if (!open.beyond && bounded.doubt()) {
+        open.beyond = bounded.doubt();
+        open.times = bounded.doubt()->relative;
+      }
     }
+    alike = alike && same_parameters(a, b);
     if (!found) continue;
     result.first_divergence = found->divergence;
     result.compared_steps = pairs.compared();
@@ -417,19 +313,7 @@ Mechanism compare_layouts(StepPairs& pairs, const CompareOptions& options) {
     }
     return result;
   }
-  const std::string ends = pairs.ends();
-  if (result.compared_steps == 0) {
-    result.sentence = fmt::format("Nothing could be compared: {}.",
-                                  ends.empty() ? "both traces end before the first step" : ends);
-    return result;
-  }
-  result.verdict = VerdictKind::within_envelope;
-  result.sentence = fmt::format(
-      "Within rounding (bound, not measured): {:.2g} % of it used over the first {}; sample ids, random "
-      "streams and "
-      "control values agree exactly over {}.",
-      100 * result.band_used, counted(bounded_steps, "step"), counted(result.compared_steps, "step"));
-  if (!ends.empty()) result.sentence += fmt::format(" Compared as far as both go: {}.", ends);
+  judge_undiverged(open, pairs.ends(), result);
   return result;
 }
 

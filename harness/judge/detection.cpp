@@ -7,6 +7,7 @@
 #include <boost/math/distributions/binomial.hpp>
 #include <cctype>
 
+#include "harness/judge/run_evidence.h"
 #include "harness/plan/planted.h"
 
 namespace lockstep {
@@ -87,6 +88,14 @@ void score_divergence(const PlantedFault& fault, const CellResult& result, Trial
   }
 }
 
+/// Did the fault that must show first change nothing? Where it acted, it may have kept the other from acting.
+bool is_idle(const PlantedFault& fault, const RunConfig& config, const CellResult& result) {
+  if (!result.failure || result.failure->kind != kIdleFault) return false;
+  const auto idle = split_words(result.failure->operation, ' ');
+  const char* const key = fault.mutant == config.mutant ? "mutant" : "second_mutant";
+  return std::find(idle.begin(), idle.end(), key) != idle.end();
+}
+
 std::string planted_words(const RunConfig& config) {
   std::string text;
   for (const MutantConfig* mutant : {&config.mutant, &config.second_mutant}) {
@@ -100,6 +109,7 @@ std::string planted_words(const RunConfig& config) {
 
 std::string said_words(const CellResult& result) {
   std::string text = name_of(result.verdict);
+  if (result.failure && result.failure->kind == kIdleFault) return text + ": " + result.failure->message;
   if (result.mechanism && result.mechanism->first_divergence) {
     const Divergence& d = *result.mechanism->first_divergence;
     text += fmt::format(" at step {}, {}{}{}", d.step, d.phase, d.where.empty() ? "" : ", ", d.where);
@@ -115,6 +125,7 @@ std::string said_words(const CellResult& result) {
 
 std::string wrong_words(const TrialScore& score) {
   if (!score.planted) return "false alarm";
+  if (score.idle) return "never acted";
   if (!score.caught) return "missed";
   if (score.wrong_cause) return "wrong cause";
   if (!score.exact_step) return "another step";
@@ -185,7 +196,8 @@ DetectionRate forbidden(DetectionRate rate) {
   return rate;
 }
 
-void set_rates(Detection& detection) {
+/// `idle`: trials whose fault never acted, which the rows leave out.
+void set_rates(Detection& detection, int64_t idle) {
   const DetectionRow all = total_of(detection.rows);
   auto& rates = detection.rates;
   rates.push_back(asked(detection_rate("caught", all.caught, all.trials), kAskedCaught));
@@ -195,6 +207,7 @@ void set_rates(Detection& detection) {
   rates.push_back(forbidden(detection_rate("named wrongly", all.wrong_cause, all.trials)));
   rates.push_back(
       forbidden(detection_rate("false alarms on clean pairs", detection.false_alarms, detection.clean)));
+  if (idle > 0) rates.push_back(forbidden(detection_rate("never acted", idle, all.trials + idle)));
   rates.push_back(detection_rate("found by comparing loss curves", all.by_loss_curve, all.trials));
   detection.passed =
       std::all_of(rates.begin(), rates.end(), [](const DetectionRate& rate) { return rate.enough; });
@@ -202,7 +215,7 @@ void set_rates(Detection& detection) {
 
 }  // namespace
 
-bool TrialScore::is_right() const { return planted ? caught && exact() && right_cause : !caught; }
+bool TrialScore::is_right() const { return planted ? !idle && caught && exact() && right_cause : !caught; }
 
 const std::vector<std::string>& detector_names() {
   static const std::vector<std::string> names{"samples", "random",  "control", "ledger",   "energies", "loss",
@@ -221,6 +234,8 @@ TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_g
     score.caught = !inside || (result.mechanism && result.mechanism->cause);
     return score;
   }
+  score.idle = is_idle(*fault, cell.config, result);
+  if (score.idle) return score;
   if (fault->entry->phase == "failed")
     score_failure(*fault, result, score);
   else
@@ -257,14 +272,21 @@ Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
   DetectionRow pairs;
   pairs.mutant = "pairs";
   pairs.first_found.assign(detection.detectors.size(), 0);
+  int64_t idle = 0;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = matrix.cells[i];
     CellResult& result = cells[i];
     const TrialScore score = score_trial(cell, result, loss_gaps[i]);
+    if (result.failure && result.failure->kind == kIdleFault && !score.idle && result.mechanism) {
+      result.failure.reset();  // The trial is that of its first fault.
+      result.verdict = result.mechanism->verdict;
+    }
     result.as_expected = score.is_right();
     if (!score.planted) {
       ++detection.clean;
       detection.false_alarms += score.caught;
+    } else if (score.idle) {
+      ++idle;
     } else if (cell.config.second_mutant.name != "none") {
       count(score, pairs);
     } else {
@@ -285,7 +307,7 @@ Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
     slim(cell, result);
   }
   if (pairs.trials > 0) detection.rows.push_back(std::move(pairs));
-  set_rates(detection);
+  set_rates(detection, idle);
   return detection;
 }
 

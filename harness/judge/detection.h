@@ -15,6 +15,7 @@ inline constexpr double kLossCurveTolerance = 0.05;
 /// One trial of a detection matrix.
 struct TrialScore {
   bool planted = false;  ///< false: a clean pair, of which `caught` is a false alarm
+  bool idle = false;     ///< the fault never acted: the trial says nothing about the detectors
   bool caught = false;   ///< divergent (or not finite); failed, where the fault ends the run
   bool exact_step = false;
   bool exact_place =

@@ -66,6 +66,8 @@ class ForcedJudge {
     context.at.step = a.step;
     ForcedEvidence& evidence = context.evidence;
     evidence.reference = forced_values(a, reference_.dir());
+    evidence.reference.working_epsilon =
+        working_epsilon(inputs_.reference_config, evidence.reference.epsilon);
     evidence.cell = forced_values(b, cell_.dir());
     evidence.reduced = judge_gradients(evidence.reference, evidence.cell, repeats, inputs_.band);
     if (state) evidence.state = *state;

@@ -27,13 +27,13 @@ struct ForcedInputs {
 
 /// Mechanism of a cell against its reference. At each forced step, per tensor g of the gradients,
 ///
-///   band = max(factor * max over repeats |g_repeat - g_ref|, factor * q * |sum of |terms||,
-///              floor * epsilon * |sum of |terms||) (2-norms)
+///   band = max(own, min(factor * q * |sum of |terms||, 4 * own), floor * epsilon * |sum of |terms||),
+///   own = factor * max over repeats |g_repeat - g_ref| (2-norms)
 ///
 /// where q is the upper quartile over the tensors of max over repeats |g_repeat - g_ref| / |sum of |terms||
 /// (of tensors with a single element, which four repeats measure too rarely, 8 * factor) with epsilon of the
-/// gradients' type; or, if band.exact > 0, exact * max(|g_ref|, |sum of |terms||) without any
-/// repeat. It holds for the mean over ranks of the local gradients and for the reduced ones; energies (by row
+/// precision in which the terms were computed; or, if band.exact > 0, exact * max(|g_ref|, |sum of |terms||)
+/// without any repeat. It holds for the mean over ranks of the local gradients and for the reduced ones; energies (by row
 /// id and column id), loss and gradient norm likewise. Without a reference are judged: the reduced gradient
 /// against the mean of the local ones, by the rounding of V terms; the update against what the cell's own
 /// gradient gives; ledgers and replicas. Sample ids, random streams and control values are compared exactly

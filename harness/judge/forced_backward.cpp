@@ -204,8 +204,9 @@ std::optional<Difference> judge_buffers(const ForcedContext& context) {
     const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
     if (!actual || actual->values.size() != expected.values.size()) continue;
     const double gap = distance(expected.values, actual->values);
-    const double band = context.band.exact > 0 ? context.band.exact * energy
-                                               : rounding_bound(0, evidence.reference.epsilon) * energy;
+    const double rounding = std::max(rounding_bound(0, evidence.reference.epsilon),
+                                     context.band.floor * evidence.reference.working_epsilon);
+    const double band = (context.band.exact > 0 ? context.band.exact : rounding) * energy;
     if (energy == 0 || gap <= band) continue;
     return made(context, Phase::parameters, -1, expected.name, "band", exact_number(expected.values[0]),
                 exact_number(actual->values[0]));

@@ -26,9 +26,8 @@ std::string ForcedContext::band_text(const BandUse& use) const {
                      short_number(use.used()), what, short_number(use.band));
 }
 
-double ForcedContext::scalar_band(double repeated, double size) const {
+double ForcedContext::scalar_band(double repeated, double size, double epsilon) const {
   if (band.exact > 0) return band.exact * size;
-  const double epsilon = evidence.reference.epsilon;
   const double floor = band.floor * epsilon * size;
   return std::max(floor, repeats.empty() ? rounding_bound(0, epsilon) * size : band.factor * repeated);
 }
@@ -52,8 +51,13 @@ Difference made(const ForcedContext& context, Phase phase, int rank, const std::
   return forced_difference(context, phase, {0, "", rank, where, kind, expected, actual, ""});
 }
 
+/// How large a value is, in which precision it was computed, and what it takes over from values before it.
+struct ScalarScale {
+  double size = 0, epsilon = 0, inherited = 0;
+};
+
 std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std::string& where,
-                                 std::optional<double> ForcedValues::*member, double size) {
+                                 std::optional<double> ForcedValues::*member, const ScalarScale& scale) {
   const std::optional<double> expected = context.evidence.reference.*member,
                               actual = context.evidence.cell.*member;
   if (!expected && !actual) return std::nullopt;
@@ -65,7 +69,8 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
   for (const ForcedValues& repeat : context.repeats) {
     if (repeat.*member) repeated = std::max(repeated, distance(*expected, *(repeat.*member)));
   }
-  const BandUse use{distance(*expected, *actual), context.scalar_band(repeated, size)};
+  const BandUse use{distance(*expected, *actual),
+                    context.scalar_band(repeated, scale.size, scale.epsilon) + scale.inherited};
   if (phase == Phase::loss) context.evidence.loss_band = use.band;
   if (!context.outside(where, use)) return std::nullopt;
   return made(context, phase, -1, where, "band", exact_number(*expected),
@@ -103,7 +108,8 @@ std::optional<Difference> judge_energies(ForcedContext& context) {
     if (repeat.energies)
       repeated = std::max(repeated, energy_difference(*a.energies, *repeat.energies).largest);
   }
-  const BandUse use{found.largest, context.scalar_band(repeated, largest_energy(*a.energies))};
+  const BandUse use{found.largest,
+                    context.scalar_band(repeated, largest_energy(*a.energies), a.working_epsilon)};
   context.evidence.energy_band = use.band;
   if (!context.outside("energies", use)) return std::nullopt;
   return made(context, Phase::energies, found.rank,
@@ -111,12 +117,29 @@ std::optional<Difference> judge_energies(ForcedContext& context) {
               exact_number(found.expected), exact_number(found.actual) + "; " + context.band_text(use));
 }
 
+namespace {
+
+/// What a difference of the energies makes of the mean loss at most, where they are computed in a lower
+/// precision than the loss: no row's loss changes by more than the sum of its energies' changes over the
+/// temperature.
+double loss_by_energies(const ForcedEvidence& evidence) {
+  const ForcedValues &a = evidence.reference, &b = evidence.cell;
+  if (a.working_epsilon <= a.epsilon || !a.energies || !b.energies || a.energies->rows.empty()) return 0;
+  const double temperature = a.losses.empty() ? 0 : a.losses.front().temperature;
+  if (!(temperature > 0)) return 0;
+  const auto rows = static_cast<double>(a.energies->rows.size());
+  return energy_difference(*a.energies, *b.energies).sum / (rows * temperature);
+}
+
+}  // namespace
+
 std::optional<Difference> judge_loss(ForcedContext& context) {
   // A loss near 0 comes from energies that are not: rounding follows their size.
   const ForcedValues& reference = context.evidence.reference;
   const double size = std::max(std::abs(reference.loss.value_or(0)),
                                reference.energies ? largest_energy(*reference.energies) : 0);
-  return scalar(context, Phase::loss, "loss", &ForcedValues::loss, size);
+  return scalar(context, Phase::loss, "loss", &ForcedValues::loss,
+                {size, reference.epsilon, loss_by_energies(context.evidence)});
 }
 
 std::optional<Difference> judge_gradient_norm(ForcedContext& context) {
@@ -124,7 +147,7 @@ std::optional<Difference> judge_gradient_norm(ForcedContext& context) {
   double terms = 0;
   for (const NamedTensor& each : reference.term_sums) terms = std::hypot(terms, norm(each.values));
   return scalar(context, Phase::gradient_norm, "gradient_norm", &ForcedValues::gradient_norm,
-                std::max(terms, reference.gradient_norm.value_or(0)));
+                {std::max(terms, reference.gradient_norm.value_or(0)), reference.working_epsilon});
 }
 
 }  // namespace lockstep

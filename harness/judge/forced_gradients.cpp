@@ -14,6 +14,10 @@ namespace {
 /// From two elements on it falls with k^8 or faster.
 constexpr double kSingleElement = 8;
 
+/// A tensor's errors may have one common source, so that its repeats are draws of one number too: how far the
+/// other tensors' rounding may widen its band. By the same rule 4 bands are left by chance once in a million.
+constexpr double kCommonSource = 4;
+
 /// Sums over the tensors of a group.
 struct GroupSums {
   std::string name;
@@ -79,9 +83,10 @@ double band_of(const GroupSums& sums, const BandScale& scale) {
   const double floor = config.floor * scale.epsilon * std::sqrt(sums.terms);
   if (sums.repeats.empty()) return std::max(floor, rounding_bound(0, scale.epsilon) * scale.whole_gradient);
   const double factor = sums.elements == 1 ? kSingleElement * config.factor : config.factor;
-  // A tensor whose few repeats all lie close by chance still rounds as the others do.
   const double measured = std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end()));
-  return std::max({floor, factor * measured, config.factor * scale.pooled * std::sqrt(sums.terms)});
+  // A tensor whose few repeats all lie close by chance still rounds as the others do.
+  const double as_others = config.factor * scale.pooled * std::sqrt(sums.terms);
+  return std::max({floor, factor * measured, std::min(as_others, kCommonSource * factor * measured)});
 }
 
 /// c = <g, g_ref> / |g_ref|^2 and cosine are 0 where they would divide by 0, unless both gradients are 0.
@@ -161,7 +166,8 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
   for (const NamedTensor& actual : cell.gradients) {
     if (!find_tensor(reference.gradients, actual.name)) judgement.missing.push_back(actual.name);
   }
-  const BandScale scale{config, std::sqrt(all.reference), reference.epsilon, pooled_rounding(by_tensor)};
+  const BandScale scale{config, std::sqrt(all.reference), reference.working_epsilon,
+                        pooled_rounding(by_tensor)};
   for (const GroupSums& sums : by_tensor) {
     judgement.tensors.push_back({sums.name,
                                  {std::sqrt(sums.difference), band_of(sums, scale)},

@@ -28,8 +28,9 @@ struct ForcedContext {
   bool outside(const std::string& where, const BandUse& use);
   /// "differs by 1e-3, 12 times the band of 8e-5".
   std::string band_text(const BandUse& use) const;
-  /// Band of a value of that size whose repeats differ by up to `repeated`.
-  double scalar_band(double repeated, double size) const;
+  /// Band of a value of that size, computed in the precision of `epsilon`, whose repeats differ by up to
+  /// `repeated`.
+  double scalar_band(double repeated, double size, double epsilon) const;
 };
 
 /// A difference of the context's step with its sentence.

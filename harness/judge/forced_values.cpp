@@ -117,6 +117,7 @@ void compare_row(const Energies& reference, const EnergyRow& expected, const Ene
     }
     const double gap = distance(expected.values[*place], row.values[j]);
     ++total.compared;
+    total.sum += gap;
     if (gap <= total.largest && total.compared > 1) continue;
     total.largest = gap;
     total.row_id = row.row_id;
@@ -243,6 +244,12 @@ std::vector<std::vector<NamedTensor>> local_gradients(const StepOfRun& step) {
 
 }  // namespace
 
+double working_epsilon(const RunConfig* config, double recorded) {
+  constexpr double kBfloat16 = 0x1p-8;  // Half the distance of 1 to the next number: eight significant bits.
+  const bool low = config != nullptr && config->precision == Precision::bfloat16;
+  return low ? std::max(recorded, kBfloat16) : recorded;
+}
+
 ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir) {
   ForcedValues values;
   values.step = step.step;
@@ -267,7 +274,7 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir) {
     throw TraceError(fmt::format("{}: step {} holds no reduced gradients; this is no trace of a forced run",
                                  run_dir, step.step));
   }
-  values.epsilon = values.gradients.front().epsilon;
+  values.epsilon = values.working_epsilon = values.gradients.front().epsilon;
   values.local = local_gradients(step);
   for (const StepRecords& rank : step.ranks) values.losses.push_back(rank_loss(rank));
   double sum = 0;

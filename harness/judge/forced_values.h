@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/judge/align.h"
+#include "harness/plan/run_config.h"
 
 namespace lockstep {
 
@@ -51,6 +52,8 @@ struct ForcedValues {
   std::optional<double> loss;  ///< mean over ranks
   std::optional<double> gradient_norm, learning_rate;
   double epsilon = std::numeric_limits<float>::epsilon();  ///< of the gradients' type
+  /// Of the type in which their terms were computed, which may be coarser: see working_epsilon.
+  double working_epsilon = std::numeric_limits<float>::epsilon();
   /// By rank, if every rank kept its local gradients whole and each once; else empty.
   std::vector<std::vector<NamedTensor>> local;
   std::vector<NamedTensor> parameters;  ///< rank 0's after the update, if kept whole; buffers too
@@ -68,6 +71,11 @@ struct Snapshot {
 };
 Snapshot snapshot_of(const StepRecords& rank0);
 
+/// What one rounding may change, relative, where a run of that config (null: unknown) computes energies and
+/// gradients: 2^-8 in bfloat16, which rounds what was summed in float32; else `recorded`, the epsilon of the
+/// type in which they are kept.
+double working_epsilon(const RunConfig* config, double recorded);
+
 /// Throws TraceError if the reduced gradients were not kept whole.
 ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir);
 
@@ -80,6 +88,7 @@ double norm(const std::vector<double>& values);
 
 struct EnergyDifference {
   double largest = 0;  ///< over all energies that both have
+  double sum = 0;      ///< of all their distances
   int64_t row_id = -1, column_id = -1;
   int rank = 0;  ///< of the other run
   double expected = 0, actual = 0;

@@ -103,7 +103,12 @@ std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::ve
     if (failure && (!first || (first->kind == "interrupted" && failure->kind != "interrupted")))
       first = &*failure;
   }
-  return first ? std::optional(*first) : std::nullopt;
+  if (first) return *first;
+  // Of forced runs and prefixes only those that stand for the cell itself have to reach the fault.
+  for (std::size_t i = 0; i < 2 * pairs.size(); ++i) {
+    if (const auto& idle = evidence_of(*needed[i]).idle_fault) return idle;
+  }
+  return std::nullopt;
 }
 
 void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs,
@@ -365,6 +370,8 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed && !too_few
                                         : std::ranges::find(expected, result.verdict) != expected.end();
   if (cell.power_control && result.verdict != VerdictKind::divergent) result.as_expected = false;
+  // Who expects a failure expects that of the fault, not one for want of it.
+  if (result.failure && result.failure->kind == kIdleFault) result.as_expected = false;
   if (result.certification.divergence) apply_certification_divergence(result);
   if (result.failure) result.cause = name_failure_cause(*result.failure);
   return result;

@@ -9,6 +9,7 @@
 
 #include "harness/judge/metric_names.h"
 #include "harness/judge/paired_curves.h"
+#include "harness/plan/fault_checks.h"
 
 namespace lockstep {
 namespace {
@@ -158,6 +159,23 @@ void take_curves(const std::vector<RankFile>& files, RunEvidence& evidence) {
   }
 }
 
+/// A fault that was planted and changed nothing on any rank: what the run shows is not about it.
+std::optional<Failure> find_idle_fault(const PlannedRun& run, const std::vector<RankFile>& files) {
+  const auto idle = [&files](const MutantConfig& mutant, const std::string& key) {
+    return mutant.name != "none" && std::ranges::none_of(files, [&key](const RankFile& file) {
+             return std::ranges::find(file.result.faults_acted, key) != file.result.faults_acted.end();
+           });
+  };
+  std::optional<Failure> found;
+  for (const auto& [mutant, key] :
+       {std::pair(&run.config.mutant, "mutant"), {&run.config.second_mutant, "second_mutant"}}) {
+    if (!idle(*mutant, key)) continue;
+    if (!found) found = failure_of(run, kIdleFault, -1, idle_fault_words(*mutant, key, run.config));
+    found->operation += (found->operation.empty() ? "" : " ") + std::string(key);
+  }
+  return found;
+}
+
 }  // namespace
 
 RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const Failure* launched,
@@ -171,6 +189,7 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
   for (int rank = 0; rank < run.config.layout.world_size; ++rank)
     files.push_back(read_rank(run, run_dir, rank, read));
   evidence.failure = first_failure(files);
+  if (!evidence.failure) evidence.idle_fault = find_idle_fault(run, files);
   // Forced and certifying runs are judged by their traces; only their end matters here.
   if (evidence.failure || (run.role != RunRole::reference && run.role != RunRole::cell)) return evidence;
   for (const RankFile& file : files) {

@@ -14,8 +14,13 @@
 
 namespace lockstep {
 
+/// Kind of the failure of a run whose planted fault changed nothing: no verdict is about it. Its operation
+/// says which: "mutant", "second_mutant", or both with a space between.
+inline constexpr const char* kIdleFault = "idle";
+
 struct RunEvidence {
   std::optional<Failure> failure;
+  std::optional<Failure> idle_fault;  ///< the run finished, and a fault that was planted in it never acted
   std::map<std::string, double> metrics;  ///< of rank 0; training metrics and areas made from the curves
   double seconds = 0;                     ///< of training, on the slowest rank
   double activation_bytes = 0;            ///< most that a step kept, on the rank that kept most

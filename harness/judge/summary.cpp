@@ -11,6 +11,7 @@
 #include "harness/judge/judge.h"
 #include "harness/judge/metric_names.h"
 #include "harness/judge/outcome.h"
+#include "harness/judge/run_evidence.h"
 #include "harness/judge/stats.h"
 
 namespace lockstep {
@@ -376,7 +377,7 @@ int code_of(const CellResult& cell) {
   const std::string& kind = cell.failure->kind;
   if (kind == "hung") return 4;
   if (kind == "unreadable") return 7;
-  if (kind == "nonfinite" || kind == "unmeasured") return 1;
+  if (kind == "nonfinite" || kind == "unmeasured" || kind == kIdleFault) return 1;
   if (kind == "interrupted") return 5;
   return 3;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/plan/adaptive.h"
+#include "harness/plan/fault_checks.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/metrics.h"
 #include "harness/plan/pairs.h"
@@ -33,7 +34,7 @@ class Checker {
       check_schedule(*config);
       check_steps(*config);
       check_trace(cell, *config);
-      check_faults(*config);
+      for (auto& [key, message] : fault_problems(*config)) add(std::move(key), std::move(message));
       for (auto& [key, message] : training_problems(*config, source_.matrix.question)) {
         add(std::move(key), std::move(message));
       }
@@ -341,26 +342,6 @@ class Checker {
                certifies) {
       add("trace",
           "trace: off keeps neither snapshots nor hashes; it needs forced_steps: [] and certify_steps: 0");
-    }
-  }
-
-  void check_faults(const RunConfig& config) {
-    check_fault(config, config.mutant, "mutant");
-    check_fault(config, config.second_mutant, "second_mutant");
-  }
-
-  void check_fault(const RunConfig& config, const MutantConfig& mutant, const std::string& key) {
-    if (mutant.name == "none") return;
-    if (mutant.rank >= config.layout.world_size) {
-      add(key + ".rank", fmt::format("{}.rank {} of {} ranks (0 to {})", key, mutant.rank,
-                                     config.layout.world_size, config.layout.world_size - 1));
-    }
-    if (mutant.step >= config.steps) {
-      add(key + ".step",
-          fmt::format("{}.step {} is never reached in {} steps", key, mutant.step, config.steps));
-    }
-    if (mutant.name == "grad_scale" && mutant.factor == 1.0) {
-      add(key + ".factor", fmt::format("grad_scale with {}.factor 1 changes nothing", key));
     }
   }
 

@@ -127,7 +127,6 @@ struct Overrides {
 /// Reads and resolves. Throws ConfigError with every problem found. An `only` that selects no cell gives no
 /// cells.
 Matrix read_matrix(const std::string& file, const Overrides& overrides);
-
 Matrix parse_matrix(const std::string& text, const std::string& file_name, const Overrides& overrides);
 
 /// JSON Schema (draft-07) of the configs that read_matrix accepts.

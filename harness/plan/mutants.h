@@ -17,6 +17,9 @@ struct MutantDraws {
   bool factor = false;
 };
 
+/// What `mutant.tensor` may name: nothing | one parameter | every parameter whose name begins so.
+enum class MutantTensor { none, one, group };
+
 struct MutantEntry {
   std::string_view name;
   std::string_view help;         ///< one line
@@ -25,6 +28,7 @@ struct MutantEntry {
   std::string_view settings = {};
   int min_world = 2;  ///< fewest ranks with which it shows
   MutantDraws draws = {};
+  MutantTensor tensor = MutantTensor::none;
   /// name_of(Phase) of the first place where it shows, several separated by "|"; "failed" if the run ends by
   /// it.
   std::string_view phase = {};

@@ -23,6 +23,7 @@
 #include "harness/train/loop.h"
 #include "harness/train/perturb.h"
 #include "scenarios/mutants/mutants.h"
+#include "scenarios/mutants/witness.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -137,6 +138,7 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
       compute_forced(context, snapshots_of(process), result);
     }
     trace.finish();
+    result.faults_acted = acted_faults(mutant.get());
     result.status = "finished";
   } catch (const std::exception& error) {
     const auto* torch_error = dynamic_cast<const c10::Error*>(&error);

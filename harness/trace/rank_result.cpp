@@ -56,6 +56,16 @@ class ResultReader {
     if (!value.is_string()) fail('"' + key + "\" is not a text");
     return value.get<std::string>();
   }
+  std::vector<std::string> texts(const Json& object, const std::string& key) const {
+    const Json& list = at(object, key);
+    if (!list.is_array()) fail('"' + key + "\" is not a list");
+    std::vector<std::string> texts;
+    for (const Json& each : list) {
+      if (!each.is_string()) fail("an item of \"" + key + "\" is not a text");
+      texts.push_back(each.get<std::string>());
+    }
+    return texts;
+  }
   int64_t integer(const Json& object, const std::string& key) const {
     const Json& value = at(object, key);
     if (!value.is_number_integer()) fail('"' + key + "\" is not an integer");
@@ -168,6 +178,7 @@ void write_rank_result(const std::string& path, const RankResult& result) {
       {"communication_share", number_to_json(result.communication_share)},
       {"weight_bytes", number_to_json(result.weight_bytes)},
       {"received_bytes", number_to_json(result.received_bytes)},
+      {"faults_acted", result.faults_acted},
       {"metrics", Json::object()},
       {"curves", Json::object()},
   };
@@ -218,6 +229,8 @@ RankResult read_rank_result(const std::string& path) {
   result.communication_share = read("communication_share");
   result.weight_bytes = read("weight_bytes");
   result.received_bytes = read("received_bytes");
+  // Results from before faults were watched have none.
+  if (json.contains("faults_acted")) result.faults_acted = reader.texts(json, "faults_acted");
   for (const auto& [name, value] : reader.at(json, "metrics").items())
     result.metrics[name] = reader.metric(value, name);
   for (const auto& [name, value] : reader.at(json, "curves").items())

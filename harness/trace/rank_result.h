@@ -37,6 +37,8 @@ struct RankResult {
   double communication_share = 0;  ///< of those steps' time, in [0, 1]
   double weight_bytes = 0;         ///< of all parameters
   double received_bytes = 0;       ///< from other ranks in the collectives of one of those steps, in the mean
+  /// Of the planted faults those that changed something on this rank: "mutant", "second_mutant".
+  std::vector<std::string> faults_acted;
 };
 
 /// Doubles are kept as 17 digits and as hex bits where they are metrics; NaN and infinities as strings.

@@ -53,42 +53,37 @@ std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat, int64_t m
   return places;
 }
 
+/// Adds |the gradient of `loss`| to the sums. Leaves the parameters without gradients.
+void add_terms(const at::Tensor& loss, std::vector<at::Tensor>& parameters, std::vector<at::Tensor>& sums) {
+  for (at::Tensor& parameter : parameters) {
+    parameter.mutable_grad() = at::Tensor();
+  }
+  loss.backward({}, /*retain_graph=*/true);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (parameters[i].grad().defined()) {
+      sums[i].add_(parameters[i].grad().abs());
+    }
+  }
+}
+
 /// Per element the sum over rows of |that row's contribution to the gradient|: the size of what rounding acts
-/// on.
-void trace_term_sums(const RankContext& context, TracedStep& traced, int64_t step,
-                     const TracedStep::Options& options) {
+/// on. From the graphs of the step itself: computed again, its collectives would stand in the ledger twice.
+void trace_term_sums(const RankContext& context, TracedStep& traced, const std::vector<StepOutput>& passes) {
   ParameterList& parameters = context.task->parameters();
-  StepInput input;
-  input.step = step;
-  input.ids = input.step_ids = options.ids;
-  input.places = options.places;
-  input.end_row = static_cast<int64_t>(options.ids.size());
-  const StepOutput output = context.task->forward(input);
-  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> sums, gradients;  // the update still needs the gradients
   for (const at::Tensor& parameter : parameters.tensors) {
     sums.push_back(at::zeros_like(parameter.detach()));
-  }
-  std::vector<at::Tensor> gradients;  // which the update still needs
-  for (const at::Tensor& parameter : parameters.tensors) {
     gradients.push_back(parameter.grad());
   }
   traced.listen(false);
-  for (int64_t row = 0; row < output.row_losses_B.numel(); ++row) {
-    for (at::Tensor& parameter : parameters.tensors) {
-      parameter.mutable_grad() = at::Tensor();
-    }
-    (output.row_losses_B[row] * output.row_weight).backward({}, /*retain_graph=*/true);
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      if (parameters.tensors[i].grad().defined()) {
-        sums[i].add_(parameters.tensors[i].grad().abs());
-      }
+  for (const StepOutput& pass : passes) {
+    for (int64_t row = 0; row < pass.row_losses_B.numel(); ++row) {
+      add_terms(pass.row_losses_B[row] * pass.row_weight, parameters.tensors, sums);
     }
   }
   traced.listen(true);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     parameters.tensors[i].mutable_grad() = gradients[i];
-  }
-  for (std::size_t i = 0; i < sums.size(); ++i) {
     context.trace->tensor(Phase::term_sums, parameters.names[i], view_of(sums[i]), Sharing::replicated, {},
                           Keep::whole);
   }
@@ -125,10 +120,15 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
       // Every second repeat takes rows in parts as ranks do: other shapes of a product round otherwise.
       options.rows_a_part = forced.repeat % 4 == 2 ? 3 : forced.repeat % 4 == 0 ? 8 : 0;
     }
+    if (forced.repeat > 0) {
+      // An odd weight, another one each: times a power of two everything rounds as it did.
+      options.weight = 1 + 2 * forced.repeat;
+    }
+    options.keep_passes = forced.repeat == 0 && alone && context.trace->enabled();
     context.trace->begin_step(step);
     const TracedStep::Outcome outcome = traced.run(step, options);
-    if (forced.repeat == 0 && alone && context.trace->enabled()) {
-      trace_term_sums(context, traced, step, options);
+    if (options.keep_passes) {
+      trace_term_sums(context, traced, outcome.passes);
     }
     update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()),
                  options.keep);

@@ -165,16 +165,25 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
       // Before the last backward pass, whose records come behind.
       trace_forward(options, passes, outputs, outcome);
     }
-    outputs.back().loss.backward();
+    const at::Tensor& own = outputs.back().loss;
+    (options.weight == 1 ? own : own * options.weight).backward({}, options.keep_passes);
   }
   kept_counted_ = true;
+  if (options.weight != 1) {
+    for (at::Tensor& parameter : parameters.tensors) {
+      parameter.mutable_grad().div_(options.weight);
+    }
+  }
   if (context_.mutant != nullptr) {
     context_.mutant->reduced_gradients(step, parameters, *context_.comm);
   }
   outcome.gradient_norm_tensor = total_gradient_norm(parameters.tensors);
   outcome.gradient_norm = outcome.gradient_norm_tensor.item<double>();
-  outcome.scalars = std::move(outputs.front().scalars);
+  outcome.scalars = outputs.front().scalars;
   outcome.energy_positive = outputs.front().energy_positive;
+  if (options.keep_passes) {
+    outcome.passes = std::move(outputs);
+  }
   trace_gradients(options, outcome);
   return outcome;
 }

@@ -23,6 +23,10 @@ class TracedStep {
     double learning_rate = 0;
     int64_t rows_a_part = 0;  ///< > 0: forward and backward over so many rows at a time (one process alone)
     std::shared_ptr<const PreparedRows> prepared = {};  ///< as StepInput's
+    /// The loss is differentiated times this, and the reduced gradients are divided by it: ranks weight their
+    /// rows by the world size and take the mean, which rounds at other places than one process does.
+    double weight = 1;
+    bool keep_passes = false;  ///< the passes' graphs are kept, and handed out
   };
   struct Outcome {
     double loss = 0;
@@ -32,6 +36,7 @@ class TracedStep {
     std::vector<std::pair<std::string, double>> scalars;
     int64_t kept_bytes =
         0;  ///< most that a pass kept for its backward; of the first step alone, the others' too
+    std::vector<StepOutput> passes;  ///< with their graphs, if they were asked for
   };
 
   /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values,

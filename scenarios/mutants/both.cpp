@@ -4,17 +4,25 @@
 
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/mutants/mutants.h"
+#include "scenarios/mutants/witness.h"
 
 namespace lockstep {
 namespace {
 
-class Both : public Mutant, public EnergyFault {
+class Both : public Mutant, public EnergyFault, public Watched {
  public:
   Both(std::unique_ptr<Mutant> first, std::unique_ptr<Mutant> second)
       : a_(std::move(first)),
         b_(std::move(second)),
         in_a_(dynamic_cast<EnergyFault*>(a_.get())),
         in_b_(dynamic_cast<EnergyFault*>(b_.get())) {}
+
+  std::vector<std::string> acted() const override {
+    std::vector<std::string> keys = acted_faults(a_.get());
+    const std::vector<std::string> others = acted_faults(b_.get());
+    keys.insert(keys.end(), others.begin(), others.end());
+    return keys;
+  }
 
   std::unique_ptr<Comm> above_ledger(std::unique_ptr<Comm> comm) override {
     return b_->above_ledger(a_->above_ledger(std::move(comm)));

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "scenarios/mutants/mutants.h"
+#include "scenarios/mutants/witness.h"
 
 namespace lockstep {
 namespace {
@@ -101,13 +102,15 @@ constexpr std::array kMutants{
     MutantMaker{"wrong_root", &make_wrong_root},
 };
 
-std::unique_ptr<Mutant> make_one(const RunConfig& run, const MutantConfig& config, int rank) {
+std::unique_ptr<Mutant> make_one(const RunConfig& run, const MutantConfig& config, const char* key,
+                                 int rank) {
   if (config.name == "none" || (config.rank >= 0 && config.rank != rank)) {
     return nullptr;
   }
   for (const MutantMaker& entry : kMutants) {
     if (entry.name == config.name) {
-      return entry.make({config, run, rank});
+      const Planting planting{config, run, rank};
+      return make_witness(entry.make(planting), planting, key);
     }
   }
   throw std::invalid_argument("no mutant is called " + config.name);
@@ -118,8 +121,8 @@ std::unique_ptr<Mutant> make_one(const RunConfig& run, const MutantConfig& confi
 std::span<const MutantMaker> mutants() { return kMutants; }
 
 std::unique_ptr<Mutant> make_mutant(const RunConfig& run, int rank) {
-  std::unique_ptr<Mutant> first = make_one(run, run.mutant, rank);
-  std::unique_ptr<Mutant> second = make_one(run, run.second_mutant, rank);
+  std::unique_ptr<Mutant> first = make_one(run, run.mutant, "mutant", rank);
+  std::unique_ptr<Mutant> second = make_one(run, run.second_mutant, "second_mutant", rank);
   if (first == nullptr || second == nullptr) {
     return first == nullptr ? std::move(second) : std::move(first);
   }

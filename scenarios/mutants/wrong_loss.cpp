@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "losses/block.h"
 #include "losses/infonce.h"
 
 namespace lockstep {
@@ -10,9 +11,10 @@ at::Tensor targets(const LossInput& input, int64_t offset) {
   return at::arange(offset + input.first_row, offset + input.end_row, at::kLong);
 }
 
-LossOutput row_loss(const LossInput& input, const at::Tensor& energy_BN, const at::Tensor& target_B,
+LossOutput row_loss(const LossInput& input, const at::Tensor& head_BN, const at::Tensor& target_B,
                     std::vector<int64_t> column_ids) {
   const double world = input.comm.world_size();
+  const at::Tensor energy_BN = in_loss_precision(head_BN);
   const InfoNce nce =
       row_infonce(energy_BN, input.model.temperature(), target_B, {}, {world, input.total_rows});
   LossOutput output;

@@ -29,7 +29,7 @@ class WrongLoss : public Planted, public EnergyFault, public Loss {
 };
 
 /// Row InfoNCE of energies [rows, N] whose positives stand in `target_B`, times R / total_rows.
-LossOutput row_loss(const LossInput& input, const at::Tensor& energy_BN, const at::Tensor& target_B,
+LossOutput row_loss(const LossInput& input, const at::Tensor& head_BN, const at::Tensor& target_B,
                     std::vector<int64_t> column_ids);
 
 /// [end_row - first_row] int64: columns of the positives among candidates of which this rank's begin at

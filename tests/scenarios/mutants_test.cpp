@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -203,6 +204,16 @@ std::vector<std::string> split(std::string_view text, char at) {
   return parts;
 }
 
+/// Keys of the faults that changed something on any rank.
+std::set<std::string> acted_in(const std::string& dir, int world) {
+  std::set<std::string> keys;
+  for (int rank = 0; rank < world; ++rank) {
+    const RankResult result = read_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json");
+    keys.insert(result.faults_acted.begin(), result.faults_acted.end());
+  }
+  return keys;
+}
+
 constexpr const char* kTensor = "energy_head.key.weight";
 
 class Mutants : public testing::Test {
@@ -252,6 +263,8 @@ TEST_F(Mutants, ShowFirstWhereTheTableSays) {
     const RunConfig wrong = planted(entry, config);
     const auto run =
         read_run(mini_run(root_.path(), std::string(entry.name), wrong), config.layout.world_size);
+    EXPECT_EQ(acted_in(root_.path() + "/" + std::string(entry.name), config.layout.world_size),
+              std::set<std::string>{"mutant"});
     const std::optional<Difference> difference = first_difference(clean(config), run);
     if (!difference) {
       ADD_FAILURE() << entry.name << " is not seen";
@@ -306,6 +319,68 @@ TEST_F(Mutants, TwoActAtOnce) {
   ASSERT_TRUE(second.has_value());
   EXPECT_EQ(second->step, 3);
   EXPECT_EQ(second->phase, Phase::random);
+  EXPECT_EQ(acted_in(root_.path() + "/both", 3), (std::set<std::string>{"mutant", "second_mutant"}));
+}
+
+TEST_F(Mutants, ThatChangeNothingAreKnownToHaveDoneNothing) {
+  struct Idle {
+    const char *name, *settings;
+  };
+  // What each needs is missing: its collective, its draws, its epoch, its schedule, a bound that is reached.
+  const std::vector<Idle> idle{{"collective_missing", ""},
+                               {"wrong_dtype", ""},
+                               {"buffers_not_synchronised", ""},
+                               {"stale_buffer", ""},
+                               {"same_noise", "dropout=0 context_noise=0"},
+                               {"noise_by_rank", "rank_seed=plus_rank"},
+                               {"dropout_off", "dropout=0"},
+                               {"dropout_not_replayed", "dropout=0.1"},
+                               {"set_epoch_forgotten", ""},
+                               {"schedule_shifted", "schedule=constant"},
+                               {"clip_missing", "clip_norm=1000"},
+                               {"weight_decay_twice", "weight_decay=0"},
+                               {"decay_coupled", "optimizer=adamw weight_decay=0"},
+                               {"optimizer_state_lost", "optimizer=sgd"},
+                               {"context_mask_ignored", "data.min_context=16"},
+                               {"low_precision_candidates", "precision=bfloat16"}};
+  for (const auto& [name, settings] : idle) {
+    SCOPED_TRACE(name);
+    RunConfig config = with(small_config(), settings);
+    config.mutant.name = name;
+    config.mutant.step = 1;
+    const std::string dir = mini_run(root_.path(), std::string("idle-") + name, config);
+    EXPECT_TRUE(acted_in(dir, config.layout.world_size).empty());
+    EXPECT_FALSE(first_difference(clean(with(small_config(), settings)), read_run(dir, 3)).has_value());
+  }
+}
+
+TEST_F(Mutants, OfTwoTheOneThatNeverActsIsTold) {
+  RunConfig config = small_config();
+  config.mutant.name = "grad_scale";
+  config.mutant.factor = 2;
+  config.second_mutant.name = "collective_extra";  // there are no running statistics
+  EXPECT_EQ(acted_in(mini_run(root_.path(), "one-of-two", config), 3), std::set<std::string>{"mutant"});
+  std::swap(config.mutant, config.second_mutant);
+  EXPECT_EQ(acted_in(mini_run(root_.path(), "other-of-two", config), 3),
+            std::set<std::string>{"second_mutant"});
+}
+
+TEST_F(Mutants, TakeTheParametersThatTheTableSays) {
+  for (const MutantEntry& entry : mutant_entries()) {
+    if (entry.tensor == MutantTensor::none) continue;
+    SCOPED_TRACE(entry.name);
+    RunConfig config = planted(entry, with(small_config(), entry.settings));
+    config.mutant.factor = 2;
+    config.mutant.tensor = "energy_head";
+    const std::string id = std::string(entry.name) + "-group";
+    if (entry.tensor == MutantTensor::group) {
+      EXPECT_FALSE(acted_in(mini_run(root_.path(), id, config), 3).empty()) << "it acts on a whole group";
+    } else {
+      const std::vector<int> ends = mini_run_statuses(root_.path(), id, config);
+      const bool ended = std::any_of(ends.begin(), ends.end(), [](int status) { return status != 0; });
+      EXPECT_TRUE(ended || acted_in(root_.path() + "/" + id, 3).empty()) << "it acts on one parameter alone";
+    }
+  }
 }
 
 }  // namespace

@@ -59,6 +59,19 @@ TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
   }
 }
 
+TEST(EnergyModel, ItsActionHeadHasTheParametersThatThePlannerKnows) {
+  RunConfig config;
+  config.negatives = Negatives::layer;
+  config.model = {8, 16, 3};
+  EnergyModel energy({config.data.context_steps, 5, config.data.action_steps, 8, 16, 3}, 0.5, 3);
+  const std::vector<ModelParameter> expected = energy_parameters(config, 5);
+  ASSERT_EQ(energy.parameters().names.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(energy.parameters().names[i], expected[i].name);
+    EXPECT_EQ(energy.parameters().tensors[i].sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
+  }
+}
+
 TEST(EnergyModel, MaskedStepsDoNotMatter) {
   const EnergyModel energy = model();
   at::Tensor mask = at::ones({2, 16}, at::kBool);

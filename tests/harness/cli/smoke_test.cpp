@@ -78,6 +78,32 @@ TEST_F(Smoke, AGroupScaledByAThousandthIsFoundAtTheFirstStep) {
               HasSubstr("action_encoder"));
 }
 
+TEST_F(Smoke, AFaultThatNeverActsIsNoPass) {
+  const auto planted = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--only", "layout==3x8", "--set", "ranks=emulated"});
+    return run("smoke.yaml", out, more);
+  };
+  const ProgramEnd unknown =
+      planted("unknown", {"--set", "mutant.name=grad_scale", "--set", "mutant.factor=8", "--set",
+                          "mutant.tensor=action_encodr"});
+  EXPECT_EQ(unknown.code, 2) << unknown.out << unknown.err;
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean action_encoder?"));
+  // Without running statistics their collectives are not called.
+  const ProgramEnd idle = planted("idle", {"--set", "mutant.name=collective_missing"});
+  EXPECT_EQ(idle.code, 1) << idle.out << idle.err;
+  EXPECT_THAT(idle.out, HasSubstr("the planted fault collective_missing"));
+  EXPECT_THAT(idle.out, HasSubstr("never acted"));
+}
+
+TEST_F(Smoke, WhatCannotBeJudgedIsUndecidedAndWhatCountsOnceIsNotMissed) {
+  const ProgramEnd free = run("smoke.yaml", "free", {"--set", "ranks=emulated", "--set", "forced_steps=[]"});
+  EXPECT_EQ(free.code, 5) << free.out << free.err;
+  EXPECT_THAT(free.out, HasSubstr("cannot be judged"));
+  const ProgramEnd rows =
+      run("smoke.yaml", "rows", {"--set", "ranks=emulated", "--set", "invalid_rows=0.3"});
+  EXPECT_EQ(rows.code, 0) << rows.out << rows.err;
+}
+
 TEST_F(Smoke, RanksThatFailAreNamed) {
   const auto planted = [&](const std::string& name, const std::string& ranks = "real") {
     return run(

@@ -1,6 +1,7 @@
 // One process against V ranks, from free traces alone.
 
 #include <algorithm>
+#include <cmath>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -148,6 +149,51 @@ TEST_P(CompareLayouts, AScaledGradientLeavesTheBound) {
   EXPECT_THAT(result.first_divergence->where, HasSubstr("action_encoder.weight1"));
   EXPECT_EQ(result.first_divergence->kind, "band");
   EXPECT_GT(result.band_used, 1);
+}
+
+TEST_P(CompareLayouts, WhatTrainingMayHaveMadeOfRoundingIsUndecided) {
+  // From step 1 on parameters differ in their last places; from step 3 on energies do in the first.
+  const Mechanism result = with([](FakeStep& it) {
+    if (it.step < 3) return;
+    for (float& energy : it.energies) energy *= 1.01F;
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
+  EXPECT_FALSE(result.first_divergence.has_value());
+  EXPECT_FALSE(result.cause.has_value());
+  EXPECT_EQ(result.compared_steps, 120);
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("agree exactly over 120 steps"), HasSubstr("from step 3 on"),
+                                     HasSubstr("forced_steps")));
+}
+
+TEST_P(CompareLayouts, AnExactPhaseBehindAnUndecidedOneIsNamed) {
+  const Mechanism result = with([](FakeStep& it) {
+    if (it.step >= 3) it.loss *= 2;
+    if (it.step == 50 && it.rank == 1) it.samples[0] = 1403;
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 50);
+  EXPECT_EQ(result.first_divergence->phase, "samples");
+}
+
+TEST_P(CompareLayouts, ANumberThatIsNoneIsNoRounding) {
+  const Mechanism result = with([](FakeStep& it) {
+    if (it.step == 5) it.loss = std::nan("");
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 5);
+  EXPECT_EQ(result.first_divergence->phase, "loss");
+}
+
+TEST_P(CompareLayouts, Bfloat16HasNoBoundThatSaysAnything) {
+  support::write_fake_run(folder_ / "a", clean(1, 1));
+  support::write_fake_run(folder_ / "b", clean(GetParam(), 2));
+  RunConfig config;
+  config.precision = Precision::bfloat16;
+  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}, &config, &config});
+  EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
+  EXPECT_THAT(result.sentence, HasSubstr("no useful bound"));
 }
 
 TEST_P(CompareLayouts, AnotherLossLeavesTheBound) {

@@ -90,6 +90,46 @@ std::vector<std::string> short_rates(const Detection& detection) {
   return names;
 }
 
+TEST(DetectionScore, AFaultThatNeverActedIsNeitherCaughtNorMissed) {
+  Trials trials;
+  CellResult& idle = trials.of_mutant("flip_bit", 3);
+  idle.verdict = VerdictKind::failed;  // its mechanism is divergent all the same
+  idle.failure.emplace();
+  idle.failure->kind = "idle";
+  idle.failure->operation = "mutant";
+  idle.failure->message = "the planted fault flip_bit never acted";
+  const Results results = trials.score();
+  const Detection& detection = *results.detection;
+  EXPECT_EQ(row_of(detection, "flip_bit").trials, 9);
+  EXPECT_EQ(row_of(detection, "flip_bit").caught, 9);
+  EXPECT_FALSE(detection.passed);
+  EXPECT_THAT(short_rates(detection), ElementsAre("never acted"));
+  ASSERT_EQ(detection.misses.size(), 1u);
+  EXPECT_EQ(detection.misses[0].wrong, "never acted");
+  EXPECT_THAT(detection.misses[0].said, HasSubstr("the planted fault flip_bit never acted"));
+  EXPECT_EQ(results.summary.exit_code, 1);
+  EXPECT_THAT(results.summary.sentence, HasSubstr("never acted 1 of 40, where none may be"));
+}
+
+TEST(DetectionScore, APairWhoseFirstFaultKeepsTheOtherFromActingIsThatOfTheFirst) {
+  Trials trials;
+  for (const char* key : {"second_mutant", "mutant second_mutant"}) {
+    for (std::size_t i = 0; i < trials.cells.size(); ++i) {
+      if (trials.matrix.cells[i].config.second_mutant.name == "none") continue;
+      CellResult& pair = trials.cells[i];
+      pair.verdict = VerdictKind::failed;
+      pair.failure.emplace();
+      pair.failure->kind = "idle";
+      pair.failure->operation = key;
+      const Results results = trials.score();
+      const bool both = std::string(key).starts_with("mutant");
+      EXPECT_EQ(results.detection->passed, !both) << key;
+      EXPECT_EQ(results.cells[i].verdict, both ? VerdictKind::failed : VerdictKind::divergent);
+      break;
+    }
+  }
+}
+
 TEST(DetectionScore, AJudgeThatSeesAllPasses) {
   const Results results = Trials().score();
   const Detection& detection = *results.detection;

@@ -39,13 +39,22 @@ ForcedValues five(double others, double fifth) {
 
 double fifth_used(double difference) {
   // Four tensors round by 1e-6; the fifth's repeats lie close by chance.
-  const ForcedValues one = five(1e-6, 1e-9);
+  const ForcedValues one = five(1e-6, 2e-7);
   return judge_gradients(five(0, 0), five(0, difference), {one, one, one, one}, {}).tensors.at(4).use.used();
 }
 
 TEST(JudgeGradients, ATensorWhoseRepeatsLieCloseByChanceRoundsAsTheOthersDo) {
   EXPECT_LT(fifth_used(5e-6), 1);
   EXPECT_GT(fifth_used(1e-5), 1);
+}
+
+TEST(JudgeGradients, ATensorThatRoundsFarLessThanTheOthersIsJudgedByItsOwnRepeats) {
+  const ForcedValues one = five(1e-3, 1e-9);
+  const auto used = [&](double difference) {
+    const ForcedValues cell = five(0, difference);
+    return judge_gradients(five(0, 0), cell, {one, one, one, one}, {}).tensors.at(4).use.used();
+  };
+  EXPECT_GT(used(1e-3), 1) << "what rounds a millionth of the others has no band of theirs";
 }
 
 TEST(JudgeGradients, ASingleElementScaledByAThousandthIsFound) {

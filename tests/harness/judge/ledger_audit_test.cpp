@@ -44,6 +44,23 @@ TEST(AuditLedger, AResultOfItsOwnIsACorruptedMessage) {
   EXPECT_EQ(found->rank, 1);
 }
 
+TEST(AuditLedger, ASumThatIsAsBeforeByChanceIsWhatTheReferenceHas) {
+  const StepOfRun before = sums(3, {7, 7}), now = sums(4, {7, 7}), same = sums(4, {7}), other = sums(4, {8});
+  EXPECT_FALSE(audit_ledger(now, &before, &same)) << "other counts of rows may have one sum";
+  const auto found = audit_ledger(now, &before, &other);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "stale-buffer");
+  EXPECT_EQ(found->rank, -1);
+}
+
+TEST(AuditLedger, ACallOfTheReferenceThatNoRankMakesIsMissing) {
+  const StepOfRun reference = sums(4, {7});
+  const auto found = audit_ledger(StepOfRun{4, {{4, {}}, {4, {}}}}, nullptr, &reference);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "collective-missing");
+  EXPECT_EQ(found->name, "all_reduce stats.energy");
+}
+
 TEST(AuditLedger, IsSilentWhereAllRanksAgree) {
   const StepOfRun before = sums(3, {7, 7, 7});
   EXPECT_FALSE(audit_ledger(sums(4, {9, 9, 9}), &before, nullptr));

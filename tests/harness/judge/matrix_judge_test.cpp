@@ -181,6 +181,31 @@ TEST(MatrixJudge, AnExpectedFailureIsAsExpected) {
   EXPECT_EQ(results.summary.exit_code, 0);
 }
 
+TEST(MatrixJudge, AFaultThatNeverActedIsNoVerdictWhateverIsExpected) {
+  SyntheticMatrix matrix(2);
+  matrix.add_cell({"8x3 planted", 0.0, 0.008, 0.0, false, {VerdictKind::failed}});
+  matrix.plan.matrix.question = Question::mechanism;
+  for (PlannedRun& run : matrix.plan.runs) {
+    if (run.cell == "8x3 planted" && run.role == RunRole::cell) run.config.mutant.name = "collective_extra";
+  }
+  const Results idle = matrix.judge();
+  EXPECT_EQ(idle.cells[0].verdict, VerdictKind::failed);
+  ASSERT_TRUE(idle.cells[0].failure);
+  EXPECT_EQ(idle.cells[0].failure->kind, "idle");
+  EXPECT_FALSE(idle.cells[0].as_expected);
+  EXPECT_EQ(idle.summary.exit_code, 1);
+  EXPECT_THAT(idle.summary.sentence, HasSubstr("the planted fault collective_extra"));
+  EXPECT_THAT(idle.summary.sentence, HasSubstr("never acted"));
+
+  matrix.result("8x3 planted seed 0", 7).faults_acted = {"mutant"};
+  EXPECT_EQ(matrix.judge().cells[0].failure->kind, "idle") << "that of the other seed has not";
+  matrix.result("8x3 planted seed 1").faults_acted = {"mutant"};
+  matrix.plan.matrix.cells[0].expected = {VerdictKind::within_envelope};
+  const Results acted = matrix.judge();
+  EXPECT_EQ(acted.cells[0].verdict, VerdictKind::within_envelope);
+  EXPECT_EQ(acted.summary.exit_code, 0);
+}
+
 TEST(MatrixJudge, AnythingButFailedWillDoWhereNothingIsExpected) {
   SyntheticMatrix matrix;
   matrix.add_cell({"8x3 free", 0.0, 0.3});

@@ -65,6 +65,24 @@ TEST_F(Evidence, AFinishedRunGivesMetricsAndCurvesMeanOverRanks) {
   EXPECT_FALSE(evidence.metrics.contains("train_loss"));
 }
 
+TEST_F(Evidence, AFaultThatChangedNothingOnAnyRankIsIdle) {
+  EXPECT_FALSE(gather().idle_fault) << "nothing was planted";
+  run_.config.mutant.name = "collective_missing";
+  const RunEvidence idle = gather();
+  EXPECT_FALSE(idle.failure) << "the run itself is sound";
+  ASSERT_TRUE(idle.idle_fault);
+  EXPECT_EQ(idle.idle_fault->kind, kIdleFault);
+  EXPECT_THAT(idle.idle_fault->message, HasSubstr("the planted fault collective_missing"));
+  EXPECT_THAT(idle.idle_fault->message, HasSubstr("running_stats=true"));
+  result(2).faults_acted = {"mutant"};
+  EXPECT_FALSE(gather().idle_fault) << "one rank is enough";
+  run_.config.second_mutant.name = "grad_scale";
+  ASSERT_TRUE(gather().idle_fault) << "each of two must act";
+  EXPECT_THAT(gather().idle_fault->message, HasSubstr("grad_scale"));
+  result(0).faults_acted = {"second_mutant"};
+  EXPECT_FALSE(gather().idle_fault);
+}
+
 TEST_F(Evidence, WhatTheLauncherSawComesFirst) {
   Failure hung;
   hung.kind = "hung";

@@ -51,14 +51,14 @@ TEST(Cells, HaveUniqueNamesEvenIfDefaultsWouldHideTheDifference) {
 }
 
 TEST(Cells, WithOneNameAndTwoConfigsAreToldApartByTheirHash) {
-  // A parameter's name that reads like another setting.
+  // A file's name that reads like another setting.
   const Matrix matrix = parse(kHead +
-                              "layout: 8x3\ninclude:\n"
-                              "  - {mutant.name: die, mutant.tensor: a, mutant.bit: 3}\n"
-                              "  - {mutant.name: die, mutant.tensor: a mutant.bit=3}\n");
+                              "layout: 8x3\ndata: {source: ts_files, train_file: a, test_file: b}\ninclude:\n"
+                              "  - {data.train_file: c, data.stride: 3}\n"
+                              "  - {data.train_file: c data.stride=3}\n");
   const std::vector<std::string> names = names_of(matrix);
   ASSERT_EQ(names.size(), 2u);
-  EXPECT_EQ(names[0], "8x3 mutant.name=die mutant.tensor=a mutant.bit=3");
+  EXPECT_EQ(names[0], "8x3 data.train_file=c data.stride=3");
   EXPECT_EQ(names[1], names[0] + " #" + config_hash(matrix.cells[1].config).substr(0, 8));
 }
 

@@ -220,6 +220,28 @@ TEST(MatrixChecks, RefuseFaultsThatCannotAct) {
   expect_one("mutant: {step: 3}\n", "m.yaml:5:10: mutant.step has no effect: mutant.name is none");
 }
 
+TEST(MatrixChecks, RefuseFaultsInParametersThatTheModelLacks) {
+  const auto expect_one = [](const std::string& text, const std::string& part) {
+    EXPECT_THAT(problems_of(kGood + text), ElementsAre(HasSubstr(part))) << text;
+  };
+  expect_one("mutant: {name: flip_bit, tensor: energy_head.key.wieght}\n",
+             "m.yaml:5:26: cell '8x3' and 1 more: mutant.tensor 'energy_head.key.wieght' is no parameter of "
+             "the model; did you mean energy_head.key.weight?");
+  expect_one("mutant: {name: grad_scale, factor: 8, tensor: action_encode.in}\n",
+             "is no parameter or group of the model; did you mean action_encoder.in?");
+  expect_one("mutant: {name: grad_scale, factor: 8, tensor: nosuch}\n",
+             "names begin with context_encoder, action_encoder, energy_head, temperature");
+  expect_one("second_mutant: {name: nan_gradient, tensor: energy_head}\n",
+             "second_mutant.tensor 'energy_head' is no parameter of the model");
+  expect_one("mutant: {name: sample_dropped, tensor: energy_head.key.weight}\n",
+             "mutant.tensor has no effect: sample_dropped acts on no parameter of choice");
+  expect_one("mutant: {name: sign_flipped, tensor: action_head}\n", "is no parameter or group of the model");
+  EXPECT_THAT(problems_of(kGood + "negatives: layer\nmutant: {name: sign_flipped, tensor: action_head}\n"),
+              IsEmpty());
+  EXPECT_THAT(problems_of(kGood + "mutant: {name: grad_scale, factor: 8, tensor: action_encoder.in}\n"),
+              IsEmpty());
+}
+
 TEST(MatrixChecks, RefuseACellThatIsItsOwnReference) {
   EXPECT_THAT(
       problems_of(kHead + "axes: {layout: [1x24, 8x3]}\n"),

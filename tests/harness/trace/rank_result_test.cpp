@@ -33,6 +33,7 @@ RankResult sample_result() {
   result.phase = "train";
   result.steps_done = 17;
   result.train_seconds = 1.25;
+  result.faults_acted = {"second_mutant"};
   result.metrics = {{"accuracy_24", 0.1 + 0.2},
                     {"nan", std::numeric_limits<double>::quiet_NaN()},
                     {"low", -std::numeric_limits<double>::infinity()}};
@@ -62,6 +63,7 @@ TEST(RankResult, ComesBackBitForBit) {
   EXPECT_EQ(back.phase, "train");
   EXPECT_EQ(back.steps_done, 17);
   EXPECT_EQ(back.train_seconds, 1.25);
+  EXPECT_EQ(back.faults_acted, result.faults_acted);
   ASSERT_EQ(back.metrics.size(), 3u);
   for (const auto& [name, value] : result.metrics) {
     EXPECT_EQ(std::bit_cast<uint64_t>(back.metrics.at(name)), std::bit_cast<uint64_t>(value)) << name;

@@ -1,0 +1,271 @@
+#include "scenarios/mutants/witness.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "harness/plan/adaptive.h"
+#include "harness/plan/mutants.h"
+#include "harness/train/optimizer.h"
+#include "harness/train/parameters.h"
+#include "scenarios/mutants/energy_fault.h"
+#include "scenarios/mutants/witness_comm.h"
+
+namespace lockstep {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+Tensors copies(const Tensors& tensors) {
+  Tensors copied;
+  for (const at::Tensor& tensor : tensors) {
+    copied.push_back(tensor.defined() ? tensor.detach().clone() : at::Tensor());
+  }
+  return copied;
+}
+
+bool same_bits(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return lockstep::same_bits(x, y); });
+}
+
+Tensors gradients_of(const ParameterList& parameters) {
+  Tensors gradients;
+  for (const at::Tensor& parameter : parameters.tensors) {
+    gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+/// In a graph equal numbers may have other gradients: there another tensor is another one.
+bool differs(const at::Tensor& before, const at::Tensor& after) {
+  if (before.is_same(after)) {
+    return false;
+  }
+  return before.requires_grad() || after.requires_grad() || !lockstep::same_bits(before, after);
+}
+
+/// All that an update reads and writes.
+struct StateBefore {
+  explicit StateBefore(const TrainingState& state)
+      : parameters(copies(state.parameters.tensors)),
+        first_moments(copies(state.optimizer.first_moments())),
+        second_moments(copies(state.optimizer.second_moments())),
+        updates(state.optimizer.updates()),
+        config(state.optimizer.config()) {}
+
+  bool equals(const TrainingState& state) const {
+    RunConfig now = state.optimizer.config();
+    if (config.weight_decay == 0 && now.weight_decay == 0 && config.optimizer != OptimizerKind::sgd &&
+        now.optimizer != OptimizerKind::sgd) {
+      now.optimizer = config.optimizer;  // Adam and AdamW differ in the weight decay alone.
+    }
+    return updates == state.optimizer.updates() && same_config(config, now) &&
+           same_bits(parameters, state.parameters.tensors) &&
+           same_bits(first_moments, state.optimizer.first_moments()) &&
+           same_bits(second_moments, state.optimizer.second_moments());
+  }
+
+  Tensors parameters, first_moments, second_moments;
+  int64_t updates;
+  RunConfig config;
+};
+
+class Witness : public Mutant, public EnergyFault, public Watched {
+ public:
+  Witness(std::unique_ptr<Mutant> fault, const Planting& planting, std::string key)
+      : fault_(std::move(fault)),
+        inside_(dynamic_cast<EnergyFault*>(fault_.get())),
+        run_(planting.run),
+        key_(std::move(key)),
+        among_ranks_(planting.run.layout.world_size > 1) {
+    const MutantEntry* entry = find_mutant(planting.config.name);
+    needs_ranks_ = entry != nullptr && entry->min_world > 1;
+  }
+
+  std::vector<std::string> acted() const override {
+    return acted_ ? std::vector<std::string>{key_} : std::vector<std::string>{};
+  }
+
+  std::unique_ptr<Comm> above_ledger(std::unique_ptr<Comm> comm) override {
+    const auto plant = [this](std::unique_ptr<Comm> inner) { return fault_->above_ledger(std::move(inner)); };
+    return watched_comm(std::move(comm), plant, [this] { acted_ = true; });
+  }
+  std::unique_ptr<Comm> below_ledger(std::unique_ptr<Comm> comm) override {
+    const auto plant = [this](std::unique_ptr<Comm> inner) { return fault_->below_ledger(std::move(inner)); };
+    return watched_comm(std::move(comm), plant, [this] { acted_ = true; });
+  }
+
+  bool initial_parameters(ParameterList& parameters) override {
+    const Tensors before = copies(parameters.tensors);
+    const bool broadcast = fault_->initial_parameters(parameters);
+    note(!same_bits(before, parameters.tensors));
+    return broadcast;
+  }
+  void before_step(int64_t step) override { fault_->before_step(step); }
+  std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
+    return noted(rows, fault_->rows(step, rows, rows_of));
+  }
+  double learning_rate(int64_t step, double rate) override {
+    return noted(rate, fault_->learning_rate(step, rate));
+  }
+  double loss_factor(int64_t step) override { return noted(1.0, fault_->loss_factor(step)); }
+  at::Tensor local_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) override {
+    return noted_bits(gradient, fault_->local_gradient(step, parameter, gradient));
+  }
+  at::Tensor sent_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) override {
+    return noted_bits(gradient, fault_->sent_gradient(step, parameter, gradient));
+  }
+  bool reduces(int64_t step) override {
+    const bool reduces = fault_->reduces(step);
+    note(!reduces && among_ranks_);
+    return reduces;
+  }
+  void reduced_gradients(int64_t step, ParameterList& parameters, Comm& comm) override {
+    const Tensors before = copies(gradients_of(parameters));
+    fault_->reduced_gradients(step, parameters, comm);
+    note(!same_bits(before, gradients_of(parameters)));
+  }
+  bool zeroes_gradients(int64_t step) override {
+    const bool zeroes = fault_->zeroes_gradients(step);
+    note(!zeroes && has_gradients_);  // Before the first backward pass there is nothing to keep.
+    has_gradients_ = true;
+    return zeroes;
+  }
+  double clip_norm(int64_t step, double total_norm) override {
+    const double norm = fault_->clip_norm(step, total_norm);
+    note(clip_factor(norm) != clip_factor(total_norm));
+    return norm;
+  }
+  void before_update(int64_t step, const TrainingState& state) override {
+    const StateBefore before(state);
+    fault_->before_update(step, state);
+    note(!before.equals(state));
+  }
+  bool updates(int64_t step) override { return noted(true, fault_->updates(step)); }
+  void after_update(int64_t step, const TrainingState& state) override {
+    const StateBefore before(state);
+    fault_->after_update(step, state);
+    note(!before.equals(state));
+  }
+
+  Loss& loss(int64_t step, Loss& right) override {
+    Loss& loss = inside_ == nullptr ? right : inside_->loss(step, right);
+    note(&loss != &right && (among_ranks_ || !needs_ranks_));
+    return loss;
+  }
+  const RandomStreams& streams(int64_t step, const RandomStreams& right) override {
+    const RandomStreams& streams = inside_ == nullptr ? right : inside_->streams(step, right);
+    // By sample, by place and rank, or by place alone: one key tells them apart.
+    constexpr int64_t kSample = 12345, kPlace = 1;
+    const auto key = [step](const RandomStreams& of) {
+      return of.row_key(Purpose::dropout, step, kSample, kPlace);
+    };
+    note(draws() && key(streams) != key(right));
+    return streams;
+  }
+  int64_t stream_step(int64_t step) override {
+    const int64_t other = inside_ == nullptr ? step : inside_->stream_step(step);
+    note(draws() && other != step);
+    return other;
+  }
+  uint64_t row_key(int64_t step, Purpose purpose, uint64_t key) override {
+    return inside_ == nullptr ? key : noted(key, inside_->row_key(step, purpose, key));
+  }
+  uint64_t extra_draws(int64_t step, Purpose purpose) override {
+    return inside_ == nullptr ? 0 : noted(uint64_t{0}, inside_->extra_draws(step, purpose));
+  }
+  uint64_t replay_key(int64_t step, uint64_t key) override {
+    const uint64_t replayed = inside_ == nullptr ? key : inside_->replay_key(step, key);
+    note(replayed != key && draws_again());
+    return replayed;
+  }
+  double dropout(int64_t step, double probability) override {
+    return inside_ == nullptr ? probability : noted(probability, inside_->dropout(step, probability));
+  }
+  std::vector<int64_t> content(int64_t step, std::vector<int64_t> ids) override {
+    return inside_ == nullptr ? ids : noted(ids, inside_->content(step, ids));
+  }
+  at::Tensor context_mask(int64_t step, at::Tensor mask) override {
+    return inside_ == nullptr ? mask : noted_graph(mask, inside_->context_mask(step, mask));
+  }
+  EncodedRows encoded_context(int64_t step, EncodedRows rows) override {
+    if (inside_ == nullptr) {
+      return rows;
+    }
+    const Tensors before = rows.tensors;
+    EncodedRows after = inside_->encoded_context(step, std::move(rows));
+    note(!std::equal(before.begin(), before.end(), after.tensors.begin(), after.tensors.end(),
+                     [](const at::Tensor& x, const at::Tensor& y) { return !differs(x, y); }));
+    return after;
+  }
+  at::Tensor encoded_action(int64_t step, at::Tensor action) override {
+    return inside_ == nullptr ? action : noted_graph(action, inside_->encoded_action(step, action));
+  }
+  at::Tensor explicit_candidates(int64_t step, at::Tensor candidates,
+                                 const std::vector<at::Tensor>& predictions) override {
+    return inside_ == nullptr
+               ? candidates
+               : noted_graph(candidates, inside_->explicit_candidates(step, candidates, predictions));
+  }
+  at::Tensor temperature(int64_t step, at::Tensor tau) override {
+    return inside_ == nullptr ? tau : noted_graph(tau, inside_->temperature(step, tau));
+  }
+
+ private:
+  void note(bool changed) { acted_ = acted_ || changed; }
+  template <typename Value>
+  Value noted(const Value& before, Value after) {
+    note(before != after);
+    return after;
+  }
+  at::Tensor noted_bits(const at::Tensor& before, at::Tensor after) {
+    note(!lockstep::same_bits(before, after));
+    return after;
+  }
+  at::Tensor noted_graph(const at::Tensor& before, at::Tensor after) {
+    note(differs(before, after));
+    return after;
+  }
+
+  double clip_factor(double norm) const {
+    return norm < 0 ? 1 : std::min(1.0, run_.clip_norm / (norm + 1e-6));
+  }
+
+  /// Does a row draw anything from its streams?
+  bool draws() const { return run_.dropout > 0 || run_.context_noise > 0 || makes_negatives(run_); }
+
+  /// Are energies computed a second time, from masks that are drawn again?
+  bool draws_again() const {
+    const Layout& layout = run_.layout;
+    const Negatives negatives = resolved_negatives(run_);
+    const int64_t rows = negatives == Negatives::local ? layout.rows_per_rank : layout.global_batch();
+    return run_.activation_checkpointing ||
+           (negatives != Negatives::layer && run_.tile_columns < rows / run_.accumulation);
+  }
+
+  std::unique_ptr<Mutant> fault_;
+  EnergyFault* inside_;  ///< the same, if it acts inside the trainer
+  const RunConfig run_;
+  const std::string key_;
+  const bool among_ranks_;
+  bool needs_ranks_ = false;
+  bool has_gradients_ = false;
+  bool acted_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Mutant> make_witness(std::unique_ptr<Mutant> fault, const Planting& planting,
+                                     const std::string& key) {
+  return std::make_unique<Witness>(std::move(fault), planting, key);
+}
+
+std::vector<std::string> acted_faults(const Mutant* mutant) {
+  const auto* watched = dynamic_cast<const Watched*>(mutant);
+  return watched == nullptr ? std::vector<std::string>{} : watched->acted();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,194 @@
+// Verdicts on ranks that compute what one process computes, where rounding is coarse or a gradient is nothing
+// else; and the same with a fault planted.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "harness/judge/forced.h"
+#include "harness/judge/judge.h"
+#include "harness/trace/reader.h"
+#include "tests/support/mini_run.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+/// Runs everything that a forced comparison reads, and judges it.
+class Verdicts : public testing::Test {
+ protected:
+  Mechanism judged(const RunConfig& cell) {
+    RunConfig reference = cell;
+    reference.mutant = {};
+    reference.layout = {1, cell.layout.global_batch()};
+    reference.snapshot_steps = {0, 2};
+    ForcedInputs inputs;
+    inputs.reference_free = run("free", reference);
+    inputs.cell_free = run("free", cell);
+    RunConfig forced = reference, forced_cell = cell;
+    forced.snapshot_steps = {};
+    forced.forced = forced_cell.forced = {id_of("free", reference), {0, 2}, 0};
+    inputs.forced_reference = run("forced", forced);
+    inputs.forced_cell = run("forced", forced_cell);
+    for (int repeat = 1; repeat <= inputs.band.repeats; ++repeat) {
+      forced.forced.repeat = repeat;
+      inputs.forced_repeats.push_back(run("repeat", forced));
+    }
+    inputs.reference_config = &reference;
+    inputs.cell_config = &cell;
+    forced_reference_ = inputs.forced_reference;
+    return judge_forced(inputs);
+  }
+
+  std::string write_series(const std::string& name, int channels) {
+    std::string text = "@problemName Constant\n@timeStamps false\n@missing false\n@univariate false\n";
+    text += "@dimensions " + std::to_string(channels) + "\n@equalLength true\n@seriesLength 60\n";
+    text += "@classLabel true A B\n@data\n";
+    for (int series = 0; series < 16; ++series) {
+      for (int channel = 0; channel < channels; ++channel) {
+        for (int step = 0; step < 60; ++step) text += step == 0 ? "1.0" : ",1.0";
+        text += ":";
+      }
+      text += series % 2 == 0 ? "A\n" : "B\n";
+    }
+    const std::string path = folder_ / name;
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  static RunConfig config_of(Layout layout) {
+    RunConfig config = mini_config();
+    config.layout = layout;
+    config.steps = 3;
+    config.model.width = 16;
+    config.model.hidden = 32;
+    return config;
+  }
+
+  support::TempFolder folder_;
+  std::string forced_reference_;
+
+ private:
+  static std::string id_of(const std::string& role, const RunConfig& config) {
+    return role + "-" + config_hash(config);
+  }
+  std::string run(const std::string& role, const RunConfig& config) {
+    const std::string id = id_of(role, config);
+    if (const auto known = runs_.find(id); known != runs_.end()) return known->second;
+    return runs_[id] = mini_run(folder_.path(), id, config);
+  }
+  std::map<std::string, std::string> runs_;
+};
+
+TEST_F(Verdicts, RowsThatDoNotCountAreCountedOnceAStep) {
+  RunConfig config = config_of({3, 4});
+  config.invalid_rows = 0.3;
+  const Mechanism clean = judged(config);
+  EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << clean.sentence;
+  for (const StepRecords& step : read_trace(forced_reference_ + "/rank-0.trace").steps) {
+    int calls = 0;
+    for (const Record& record : step.records) calls += record.name == "all_reduce loss.rows";
+    EXPECT_EQ(calls, 1) << "step " << step.step << ": sums of |terms| are no call of the training step";
+  }
+}
+
+TEST_F(Verdicts, MicroStepsThatSumTermsStayWithinTheBand) {
+  RunConfig config = config_of({3, 4});
+  config.accumulation = 2;
+  const Mechanism clean = judged(config);
+  EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << clean.sentence;
+}
+
+TEST_F(Verdicts, Bfloat16IsJudgedByItsOwnRounding) {
+  for (const Layout layout : {Layout{3, 8}, {6, 4}, {12, 2}, {8, 3}, {5, 5}}) {
+    for (const int64_t seed : {0, 1}) {
+      RunConfig config = config_of(layout);
+      config.precision = Precision::bfloat16;
+      config.seed = seed;
+      const Mechanism clean = judged(config);
+      EXPECT_EQ(clean.verdict, VerdictKind::within_envelope)
+          << layout.world_size << " ranks, seed " << seed << ": " << clean.sentence;
+      EXPECT_LT(clean.band_used, 0.5);
+    }
+  }
+}
+
+TEST_F(Verdicts, GrossFaultsAreFoundAndNamedUnderBfloat16) {
+  const std::map<std::string, std::string> causes{{"gradient_times_world", "gradient-times-world"},
+                                                  {"sign_flipped", "sign-flipped"},
+                                                  {"gradient_sum", "gradient-sum-not-mean"},
+                                                  {"loss_times_world", "loss-times-world"},
+                                                  {"loss_over_world", "loss-over-world"},
+                                                  {"temperature_applied_twice", "temperature-applied-twice"},
+                                                  {"label_offset", "label-offset"}};
+  for (const auto& [mutant, cause] : causes) {
+    RunConfig config = config_of({3, 8});
+    config.precision = Precision::bfloat16;
+    config.dropout = 0;
+    config.mutant.name = mutant;
+    const Mechanism planted = judged(config);
+    EXPECT_EQ(planted.verdict, VerdictKind::divergent) << mutant << ": " << planted.sentence;
+    ASSERT_TRUE(planted.cause) << mutant;
+    EXPECT_EQ(planted.cause->code, cause) << mutant << ": " << planted.sentence;
+  }
+  RunConfig config = config_of({8, 3});
+  config.precision = Precision::bfloat16;
+  config.mutant.name = "grad_scale";
+  config.mutant.factor = 8;
+  const Mechanism planted = judged(config);
+  EXPECT_EQ(planted.verdict, VerdictKind::divergent) << planted.sentence;
+  ASSERT_TRUE(planted.cause);
+  EXPECT_EQ(planted.cause->code, "gradient-times-world");
+}
+
+TEST_F(Verdicts, SeriesThatNeverChangeAreNoDivergence) {
+  // Candidates that are all alike cancel in every row, so that gradients are mostly rounding.
+  for (const double noise : {0.05, 0.0}) {
+    for (const int64_t seed : {3, 4}) {
+      RunConfig config = config_of({3, 8});
+      config.data.source = DataSource::ts_files;
+      config.data.train_file = write_series("train.ts", 3);
+      config.data.test_file = write_series("test.ts", 3);
+      config.model = {};
+      config.context_noise = noise;
+      config.dropout = noise > 0 ? config.dropout : 0;
+      config.seed = seed;
+      const Mechanism clean = judged(config);
+      EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << "seed " << seed << ": " << clean.sentence;
+    }
+  }
+}
+
+TEST_F(Verdicts, FreeRunsOfTwoLayoutsAreNotCalledDivergentForWhatTrainingMakesOfRounding) {
+  RunConfig cell = config_of({3, 8});
+  cell.steps = 12;
+  RunConfig reference = cell;
+  reference.layout = {1, 24};
+  const auto compare = [&](const RunConfig& config, const std::string& id) {
+    const std::string run = mini_run(folder_.path(), id, config);
+    return compare_runs({folder_ / "reference", run, {}, {}, &reference, &config});
+  };
+  mini_run(folder_.path(), "reference", reference);
+  const Mechanism clean = compare(cell, "clean");
+  EXPECT_EQ(clean.verdict, VerdictKind::inconclusive) << clean.sentence;
+  EXPECT_NE(clean.sentence.find("forced_steps"), std::string::npos) << clean.sentence;
+  RunConfig planted = cell;
+  planted.mutant.name = "sample_replaced";
+  planted.mutant.step = 9;
+  planted.mutant.rank = 1;
+  const Mechanism found = compare(planted, "planted");
+  EXPECT_EQ(found.verdict, VerdictKind::divergent) << found.sentence;
+  EXPECT_EQ(found.first_divergence->step, 9);
+  planted.mutant = {};
+  planted.mutant.name = "sign_flipped";
+  EXPECT_EQ(compare(planted, "flipped").verdict, VerdictKind::inconclusive)
+      << "norms of one step do not tell a sign";
+  planted.mutant.name = "gradient_times_world";
+  const Mechanism first = compare(planted, "scaled");
+  EXPECT_EQ(first.verdict, VerdictKind::divergent) << first.sentence;
+  EXPECT_EQ(first.first_divergence->step, 0);
+}
+
+}  // namespace
+}  // namespace lockstep
