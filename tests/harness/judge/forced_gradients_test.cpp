@@ -57,6 +57,22 @@ TEST(JudgeGradients, ATensorThatRoundsFarLessThanTheOthersIsJudgedByItsOwnRepeat
   EXPECT_GT(used(1e-3), 1) << "what rounds a millionth of the others has no band of theirs";
 }
 
+TEST(JudgeGradients, TheFloorKnowsInWhichPrecisionTermsWereComputed) {
+  RunConfig config;
+  const auto used = [&config](double difference) {
+    ForcedValues reference = five(0, 0);
+    reference.working_epsilon = working_epsilon(&config, reference.epsilon);
+    const ForcedValues same = five(0, 0);  // bits that four repeats do not move
+    const ForcedValues cell = five(0, difference);
+    return judge_gradients(reference, cell, {same, same, same, same}, {}).tensors.at(4).use.used();
+  };
+  EXPECT_GT(used(0.01), 1) << "float32 does not round by a hundredth";
+  config.precision = Precision::bfloat16;
+  EXPECT_LT(used(0.01), 1);
+  EXPECT_GT(used(0.03), 1);
+  EXPECT_EQ(working_epsilon(nullptr, 1e-7), 1e-7) << "nothing is known without a config";
+}
+
 TEST(JudgeGradients, ASingleElementScaledByAThousandthIsFound) {
   EXPECT_GT(share_used({1}, {1.001}, {1 + 1e-6}), 1);
 }
