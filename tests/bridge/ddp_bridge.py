@@ -39,6 +39,13 @@ def scramble(x):
     return x ^ (x >> 16)
 
 
+def normals(radius, angle):
+    """Box and Muller with the C library's logarithm and cosine in float64, rounded once to float32."""
+    pairs = zip(radius.flatten().tolist(), angle.flatten().tolist())
+    values = [math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v) for u, v in pairs]
+    return torch.tensor(values, dtype=torch.float64).float().reshape(radius.shape)
+
+
 def uniform(key, n):
     low, high = key & MASK32, key >> 32
     position = torch.arange(n, dtype=torch.int64)
@@ -171,7 +178,7 @@ def train(rank, c, store):
                 action, columns, offset = own, ids, 0
             noise = torch.stack([uniform(streams.row(Streams.NOISE, step, int(i), k), 2 * S * C)
                                  for k, i in enumerate(ids)]).reshape(B, 2, S * C)
-            normal = torch.sqrt(-2.0 * torch.log(1.0 - noise.select(1, 0))) * torch.cos(2.0 * math.pi * noise.select(1, 1))
+            normal = normals(noise.select(1, 0), noise.select(1, 1))
             context = contexts.index_select(0, ids) + c["context_noise"] * normal.reshape(B, S, C)
             p = struct.unpack("f", struct.pack("f", c["dropout"]))[0]
             kept = (torch.tensor(1.0) / (torch.tensor(1.0) - torch.tensor(p))).item()

@@ -107,7 +107,7 @@ TEST_F(BadInput, FilesThatAreNoneAreNamedAndNotWaitedFor) {
   }
   expect_usage_error({"compare", "a", "b"}, HasSubstr("a/rank-0.trace: is a FIFO, not a file"));
   for (const char* name : {"a", "b"}) fifo(std::string(name) + "/run.json");
-  expect_usage_error({"compare", "a", "b"}, HasSubstr("a/run.json: is a FIFO, not a file"));
+  expect_usage_error({"compare", "a", "b"}, HasSubstr("a/run.json is a FIFO, not a file"));
 }
 
 TEST_F(BadInput, JsonThatIsNestedTooDeepIsNamed) {
@@ -117,7 +117,7 @@ TEST_F(BadInput, JsonThatIsNestedTooDeepIsNamed) {
     write(std::string(name) + "/results.json", nested_objects());
   }
   expect_usage_error({"compare", "a", "b"},
-                     HasSubstr("a/run.json: nested deeper than 100 levels, at line 1, column 1001"));
+                     HasSubstr("a/run.json is damaged: nested deeper than 100 levels, at line 1, column 1001"));
   expect_usage_error({"report", "a"}, HasSubstr("a/results.json: nested deeper than 100 levels"));
   write("points.json", nested_objects());
   write("result_0.txt", ":::MLLOG " + nested_objects() + "\n");
