@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-
 namespace lockstep {
 
 at::Tensor valid_candidates(const LossInput& input, const Candidates& candidates,

@@ -51,7 +51,10 @@ const CLI::Validator& finite() {
 }
 
 void add_selection(CLI::App* command, MatrixSelection& selection) {
-  command->add_option("CONFIG", selection.config, "YAML matrix: a file, or a name that `lockstep list configs` shows")->required();
+  command
+      ->add_option("CONFIG", selection.config,
+                   "YAML matrix: a file, or a name that `lockstep list configs` shows")
+      ->required();
   repeated(command, "--set", selection.set, "set a config value; of an axis, replace it")
       ->type_name("KEY=VALUE");
   last_wins(command->add_option("--only", selection.only,

@@ -43,8 +43,8 @@ Prepared prepare(const MatrixSelection& selection);
 /// "no cell of CONFIG is selected by --only '…'; it has these: …"
 std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection);
 
-/// Reads all data of the matrix's configs. Throws ConfigError if a file is missing or corrupt, or if a part has
-/// fewer pairs than its steps or metrics need.
+/// Reads all data of the matrix's configs. Throws ConfigError if a file is missing or corrupt, or if a part
+/// has fewer pairs than its steps or metrics need.
 PlannedData check_data(const Matrix& matrix);
 
 /// Throws ConfigError if a claim names a cause that there is not, with the nearest. Their codes stand in a

@@ -59,7 +59,7 @@ class BoundedStep {
     }
     used_ = share;
     Difference found = difference_at(a_.step, phase, -1, where, "band", exact_number(expected),
-                                  exact_number(actual), static_cast<int>(b_.ranks.size()));
+                                     exact_number(actual), static_cast<int>(b_.ranks.size()));
     found.relative = std::isfinite(gap) ? share : kInfinity;
     found.divergence.sentence.pop_back();
     found.divergence.sentence += fmt::format(
@@ -140,7 +140,7 @@ class BoundedStep {
       const Record* other = find_record(b_.ranks[0], Phase::reduced_gradients, record->name);
       if (!other) {
         return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient",
-                          "nothing", static_cast<int>(b_.ranks.size()));
+                             "nothing", static_cast<int>(b_.ranks.size()));
       }
       if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
       auto found = within(Phase::reduced_gradients, record->name + " (norm)", record->stats.norm,
@@ -241,8 +241,8 @@ void judge_undiverged(const OpenQuestion& open, const std::string& ends, Mechani
 Difference columns_difference(int64_t step, int64_t expected, int64_t actual, int rank, int world_size) {
   const int64_t missing = expected - actual;
   Difference found = difference_at(step, Phase::energies, rank, "energies", "missing",
-                                counted(expected - 1, "negative") + " a row",
-                                counted(actual - 1, "negative") + " a row", world_size);
+                                   counted(expected - 1, "negative") + " a row",
+                                   counted(actual - 1, "negative") + " a row", world_size);
   if (missing > 0) found.divergence.actual += fmt::format(" ({} missing)", missing);
   found.divergence.sentence =
       fmt::format("They part at step {}, energies, {}: {} of {} a row.", step, rank_text(rank, world_size),

@@ -33,12 +33,13 @@ struct ForcedInputs {
 /// where q is the upper quartile over the tensors of max over repeats |g_repeat - g_ref| / |sum of |terms||
 /// (of tensors with a single element, which four repeats measure too rarely, 8 * factor) with epsilon of the
 /// precision in which the terms were computed; or, if band.exact > 0, exact * max(|g_ref|, |sum of |terms||)
-/// without any repeat. It holds for the mean over ranks of the local gradients and for the reduced ones; energies (by row
-/// id and column id), loss and gradient norm likewise. Without a reference are judged: the reduced gradient
-/// against the mean of the local ones, by the rounding of V terms; the update against what the cell's own
-/// gradient gives; ledgers and replicas. Sample ids, random streams and control values are compared exactly
-/// at all steps of the free runs; the earliest (step, phase) outside is the first divergence, and its cause
-/// is named. Throws TraceError if a trace is missing, damaged or lacks what forced runs keep.
+/// without any repeat. It holds for the mean over ranks of the local gradients and for the reduced ones;
+/// energies (by row id and column id), loss and gradient norm likewise. Without a reference are judged: the
+/// reduced gradient against the mean of the local ones, by the rounding of V terms; the update against what
+/// the cell's own gradient gives; ledgers and replicas. Sample ids, random streams and control values are
+/// compared exactly at all steps of the free runs; the earliest (step, phase) outside is the first
+/// divergence, and its cause is named. Throws TraceError if a trace is missing, damaged or lacks what forced
+/// runs keep.
 Mechanism judge_forced(const ForcedInputs& inputs);
 
 }  // namespace lockstep

@@ -112,8 +112,8 @@ std::string equivalent_in_words(const Cells& cells) {
                      pairs_in_words(fewest_pairs, most_pairs));
 }
 
-/// ", because a row has 2 negatives instead of 23, those of its own rank alone": the evidence of the cause that
-/// the traces show; nothing where they show none.
+/// ", because a row has 2 negatives instead of 23, those of its own rank alone": the evidence of the cause
+/// that the traces show; nothing where they show none.
 std::string reason_in_words(const CellResult& cell) {
   if (!cell.mechanism || !cell.mechanism->cause) return "";
   const Cause& cause = *cell.mechanism->cause;
@@ -122,10 +122,10 @@ std::string reason_in_words(const CellResult& cell) {
 
 std::string divergent_in_words(const CellResult& cell, bool reference_is_named) {
   const Outcome& outcome = *cell.outcome;
-  return fmt::format(
-      "{} does not{}: {}{}.", cell.scenario, reference_is_named ? "" : " train the same as " + cell.reference,
-      difference_in_words(outcome, metric_label(outcome.metric), reason_in_words(cell)),
-      family_in_words(outcome));
+  return fmt::format("{} does not{}: {}{}.", cell.scenario,
+                     reference_is_named ? "" : " train the same as " + cell.reference,
+                     difference_in_words(outcome, metric_label(outcome.metric), reason_in_words(cell)),
+                     family_in_words(outcome));
 }
 
 std::string undecided_in_words(const CellResult& cell) {

@@ -49,7 +49,8 @@ std::array<std::string, 2> version_lines(const std::string& rank_program) {
   const fs::path program = rank_program, name = program.filename().string() + ".version";
   FileText file = read_file((program.parent_path() / name).string(), kMostConfigBytes);
   if (!file) {
-    file = read_file((program.parent_path().parent_path() / "share" / "lockstep" / name).string(), kMostConfigBytes);
+    file = read_file((program.parent_path().parent_path() / "share" / "lockstep" / name).string(),
+                     kMostConfigBytes);
   }
   std::istringstream text(file.text);
   std::array<std::string, 2> lines;

@@ -10,7 +10,8 @@ namespace lockstep {
 /// Path of the running program.
 std::string program_path();
 
-/// `share/lockstep` of the prefix under whose `bin` the running program is installed; empty if it is not installed.
+/// `share/lockstep` of the prefix under whose `bin` the running program is installed; empty if it is not
+/// installed.
 std::string share_folder();
 
 /// Path of lockstep-rank: $LOCKSTEP_RANK if set, else beside the running program. It need not exist.
@@ -20,8 +21,8 @@ std::string rank_program_path();
 /// `rank_program`.version, which stands beside it or in its prefix's share/lockstep; empty if there is none.
 std::string libtorch_version(const std::string& rank_program);
 
-/// The commit that `rank_program` was built from: the second line there. It is no part of the program, so that
-/// commits that leave the program as it is leave finished runs as they are.
+/// The commit that `rank_program` was built from: the second line there. It is no part of the program, so
+/// that commits that leave the program as it is leave finished runs as they are.
 std::string commit_of_rank_program(const std::string& rank_program);
 
 /// Vendor and family of the processor, the vector instruction sets that it offers, and the variables of the

@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-/// The environment of rank programs: ours, with the thread counts pinned that libraries read while they load, and
-/// $LOCKSTEP_LIBTORCH, a folder of LibTorch's libraries, first where the loader looks.
+/// The environment of rank programs: ours, with the thread counts pinned that libraries read while they load,
+/// and $LOCKSTEP_LIBTORCH, a folder of LibTorch's libraries, first where the loader looks.
 std::vector<std::string> rank_environment();
 
-/// Shared libraries that the loader does not find for `program` in the environment of ranks; asks the loader, which
-/// starts nothing. Empty where it cannot be asked: the start will show.
+/// Shared libraries that the loader does not find for `program` in the environment of ranks; asks the loader,
+/// which starts nothing. Empty where it cannot be asked: the start will show.
 std::vector<std::string> missing_libraries(const std::string& program);
 
 /// Why `program` cannot be loaded and what to do next; empty if every library is there.

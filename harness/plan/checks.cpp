@@ -336,7 +336,8 @@ class Checker {
       add("trace",
           "trace: off leaves nothing to compare between two layouts: their final parameters differ by "
           "rounding");
-    } else if (question != Question::mechanism && !asks_outcome(question) && question != Question::calibration) {
+    } else if (question != Question::mechanism && !asks_outcome(question) &&
+               question != Question::calibration) {
       add("trace", "trace: off leaves nothing to compare");
     } else if ((!source_.matrix.forced_steps.empty() && !(question == Question::mechanism && cell.paired)) ||
                certifies) {

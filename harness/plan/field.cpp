@@ -231,10 +231,8 @@ struct JsonWriter : TextWriter {
   void operator()(const std::vector<int64_t>* value) const { list(*value, ","); }
   void operator()(const Layout* value) const { quote(value); }
   template <class E>
-    requires std::is_enum_v<E>
-  void operator()(const E* value) const {
-    quote(value);
-  }
+  requires std::is_enum_v<E>
+  void operator()(const E* value) const { quote(value); }
   void quote(const auto* value) const {
     out += '"';
     TextWriter::operator()(value);

@@ -27,8 +27,14 @@ constexpr Range kSteps{1, 1e9, false, false};
 constexpr Range kSeed{0, kMostExact, false, false};
 
 // The member's own spelling is its key.
-#define RUN(member, ...) {{#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return &c.member; }}
-#define MATRIX(member, ...) {{#member, __VA_ARGS__}, [](Matrix& m) -> FieldRef { return &m.member; }}
+#define RUN(member, ...)                                                       \
+  {                                                                            \
+    {#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return &c.member; } \
+  }
+#define MATRIX(member, ...)                                                 \
+  {                                                                         \
+    {#member, __VA_ARGS__}, [](Matrix& m) -> FieldRef { return &m.member; } \
+  }
 constexpr Setter kPlanner = Setter::internal;
 
 const RunField kRunFields[] = {

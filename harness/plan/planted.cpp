@@ -25,26 +25,25 @@ int64_t ModelParameter::elements() const {
 std::vector<ModelParameter> energy_parameters(const RunConfig& config, int64_t c) {
   const int64_t d = config.model.width, w = config.model.hidden;
   const int64_t s = config.data.context_steps, a = config.data.action_steps * c;
-  std::vector<ModelParameter> parameters{
-      {"context_encoder.in.weight", {d, c}},
-      {"context_encoder.in.bias", {d}},
-      {"context_encoder.place", {s, d}, false, true},
-      {"context_encoder.out.weight", {d, d}},
-      {"context_encoder.out.bias", {d}},
-      {"context_encoder.summary_in.weight", {w, s * c}, false, true},
-      {"context_encoder.summary_in.bias", {w}},
-      {"context_encoder.summary_out.weight", {d, w}},
-      {"action_encoder.in.weight", {w, a}},
-      {"action_encoder.in.bias", {w}},
-      {"action_encoder.out.weight", {d, w}},
-      {"action_encoder.out.bias", {d}},
-      {"energy_head.query.weight", {d, d}},
-      {"energy_head.key.weight", {d, d}},
-      {"energy_head.hidden.weight", {w, 3 * d}},
-      {"energy_head.hidden.bias", {w}},
-      {"energy_head.energy.weight", {1, w}},
-      {"energy_head.energy.bias", {1}, true},
-          {"temperature.log_tau", {}}};
+  std::vector<ModelParameter> parameters{{"context_encoder.in.weight", {d, c}},
+                                         {"context_encoder.in.bias", {d}},
+                                         {"context_encoder.place", {s, d}, false, true},
+                                         {"context_encoder.out.weight", {d, d}},
+                                         {"context_encoder.out.bias", {d}},
+                                         {"context_encoder.summary_in.weight", {w, s * c}, false, true},
+                                         {"context_encoder.summary_in.bias", {w}},
+                                         {"context_encoder.summary_out.weight", {d, w}},
+                                         {"action_encoder.in.weight", {w, a}},
+                                         {"action_encoder.in.bias", {w}},
+                                         {"action_encoder.out.weight", {d, w}},
+                                         {"action_encoder.out.bias", {d}},
+                                         {"energy_head.query.weight", {d, d}},
+                                         {"energy_head.key.weight", {d, d}},
+                                         {"energy_head.hidden.weight", {w, 3 * d}},
+                                         {"energy_head.hidden.bias", {w}},
+                                         {"energy_head.energy.weight", {1, w}},
+                                         {"energy_head.energy.bias", {1}, true},
+                                         {"temperature.log_tau", {}}};
   if (!makes_negatives(config)) return parameters;
   for (int layer = 0; layer < config.model.action_layers; ++layer) {
     parameters.push_back({fmt::format("action_head.layer{}.weight", layer), {d, d}});

@@ -131,7 +131,7 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     result.phase = "train";
     const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm, mutant.get());
     const RowsOf rows = perturbed(rows_of(process), config), rows_ahead = perturbed(rows_of(process), config);
-    const RankContext context{&config, rank, comm.get(), &trace,       task.get(), mutant.get(),
+    const RankContext context{&config, rank, comm.get(),   &trace,     task.get(), mutant.get(),
                               rows,    beat, &monotonic_s, rows_ahead, &meter};
     if (config.forced.from.empty()) {
       train(context, result);

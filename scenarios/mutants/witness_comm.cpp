@@ -90,9 +90,9 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
-std::unique_ptr<Comm> watched_comm(
-    std::unique_ptr<Comm> comm, const std::function<std::unique_ptr<Comm>(std::unique_ptr<Comm>)>& plant,
-    std::function<void()> acted) {
+std::unique_ptr<Comm> watched_comm(std::unique_ptr<Comm> comm,
+                                   const std::function<std::unique_ptr<Comm>(std::unique_ptr<Comm>)>& plant,
+                                   std::function<void()> acted) {
   const auto arrived = std::make_shared<Calls>();
   auto inside = std::make_unique<TellingComm>(
       std::move(comm), [] {}, [arrived](Call call) { arrived->push_back(std::move(call)); });

@@ -11,9 +11,9 @@ namespace lockstep {
 
 /// `plant` puts the fault's communicator around the one that it is given, or returns that one itself. Calls
 /// `acted` whenever a call is left out, added or changed between the two.
-std::unique_ptr<Comm> watched_comm(
-    std::unique_ptr<Comm> comm, const std::function<std::unique_ptr<Comm>(std::unique_ptr<Comm>)>& plant,
-    std::function<void()> acted);
+std::unique_ptr<Comm> watched_comm(std::unique_ptr<Comm> comm,
+                                   const std::function<std::unique_ptr<Comm>(std::unique_ptr<Comm>)>& plant,
+                                   std::function<void()> acted);
 
 /// Equal type, shape and bits; two undefined tensors too.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);

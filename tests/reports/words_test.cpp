@@ -82,8 +82,9 @@ TEST(SentencesOf, DoNotSplitNumbers) {
 TEST(NoteWords, SayWhatMatters) {
   const Results r = outcome_results();
   EXPECT_EQ(note_words(r.cells[0]), "mechanism within envelope (19 % of the band)");
-  EXPECT_EQ(note_words(r.cells[1]),
-            "step 0, energies: 2 negatives of 23; cause: local-negatives. Gather the candidates of all ranks.");
+  EXPECT_EQ(
+      note_words(r.cells[1]),
+      "step 0, energies: 2 negatives of 23; cause: local-negatives. Gather the candidates of all ranks.");
   EXPECT_EQ(note_words(r.cells[5]), "as it must be");
   CellResult near = r.cells[0];
   near.verdict = VerdictKind::inconclusive;

@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 struct Options {
   int64_t runs = 10000;
   int jobs = 2;
-  int spinners = 2;  // beside each loaded run
+  int spinners = 2;    // beside each loaded run
   int64_t plant = -1;  // this run gets a flipped bit
   int kinds = 0;       // the first so many; 0: all
   std::string out;
@@ -215,8 +215,7 @@ bool in_workers(const Options& options, int64_t count, Shared& shared, const Wor
     while (::waitpid(pid, &status, WNOHANG) == 0) {
       ::sigtimedwait(&child_ended, nullptr, &kLook);
       if (::isatty(STDERR_FILENO) == 0 || shared.done == 0) continue;
-      const double seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
       const auto done = static_cast<double>(shared.done.load());
       std::fprintf(stderr, "\rsoak: %lld of %lld, %.0f s to go  ", static_cast<long long>(shared.done.load()),
                    static_cast<long long>(count), seconds * (static_cast<double>(count) - done) / done);
@@ -247,8 +246,7 @@ int soak(const Options& options) {
   if (options.kinds > 0 && static_cast<std::size_t>(options.kinds) < variants.size()) {
     variants.resize(static_cast<std::size_t>(options.kinds));
   }
-  void* memory =
-      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
   auto* shared = new (memory) Shared;
   fs::create_directories(options.out + "/first");

@@ -15,8 +15,9 @@ struct Variant {
   int forced_from = -1;
 };
 
-/// Every loss with every kind of negatives that it takes, on one process, three emulated and three real ranks,
-/// in each precision, free and forced. Optimizers, dealings of rows, micro-steps and trace levels take turns.
+/// Every loss with every kind of negatives that it takes, on one process, three emulated and three real
+/// ranks, in each precision, free and forced. Optimizers, dealings of rows, micro-steps and trace levels take
+/// turns.
 std::vector<Variant> soak_variants();
 
 }  // namespace lockstep

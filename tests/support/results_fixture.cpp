@@ -187,9 +187,9 @@ CellResult local_cell() {
   c.mechanism = parted(86000, 0.43,
                        {0, "energies", -1, "energy_BN", "shape", "24 candidates a row", "3 candidates a row",
                         "step 0, energies: 2 negatives of 23"});
-  c.mechanism->cause = Cause{"local-negatives", 0.98,
-                             "a row has 2 negatives instead of 23, those of its own rank alone",
-                             "Gather the candidates of all ranks."};
+  c.mechanism->cause =
+      Cause{"local-negatives", 0.98, "a row has 2 negatives instead of 23, those of its own rank alone",
+            "Gather the candidates of all ranks."};
   c.curves = curves(0.53, 0.12, 600);
   return c;
 }
@@ -252,7 +252,8 @@ Results outcome_results() {
       r, 74, 3,
       "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.000 (-0.004 to +0.005), "
       "margin 0.03, 10 paired "
-      "seeds; 8x3 local does not: 24-way accuracy 0.094 lower (0.074 to 0.114), because a row has 2 negatives "
+      "seeds; 8x3 local does not: 24-way accuracy 0.094 lower (0.074 to 0.114), because a row has 2 "
+      "negatives "
       "instead of 23, those of its own rank alone, although its training loss / log N and its "
       "raw cross-entropy read better. 8x3 global lr_rule=linear failed: rank 3 died at step 41 in all_gather "
       "loss.actions: killed "

@@ -116,8 +116,9 @@ TEST_F(BadInput, JsonThatIsNestedTooDeepIsNamed) {
     write(std::string(name) + "/run.json", nested_objects());
     write(std::string(name) + "/results.json", nested_objects());
   }
-  expect_usage_error({"compare", "a", "b"},
-                     HasSubstr("a/run.json is damaged: nested deeper than 100 levels, at line 1, column 1001"));
+  expect_usage_error(
+      {"compare", "a", "b"},
+      HasSubstr("a/run.json is damaged: nested deeper than 100 levels, at line 1, column 1001"));
   expect_usage_error({"report", "a"}, HasSubstr("a/results.json: nested deeper than 100 levels"));
   write("points.json", nested_objects());
   write("result_0.txt", ":::MLLOG " + nested_objects() + "\n");

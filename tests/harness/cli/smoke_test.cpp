@@ -83,9 +83,8 @@ TEST_F(Smoke, AFaultThatNeverActsIsNoPass) {
     more.insert(more.begin(), {"--only", "layout==3x8", "--set", "ranks=emulated"});
     return run("smoke.yaml", out, more);
   };
-  const ProgramEnd unknown =
-      planted("unknown", {"--set", "mutant.name=grad_scale", "--set", "mutant.factor=8", "--set",
-                          "mutant.tensor=action_encodr"});
+  const ProgramEnd unknown = planted("unknown", {"--set", "mutant.name=grad_scale", "--set",
+                                                 "mutant.factor=8", "--set", "mutant.tensor=action_encodr"});
   EXPECT_EQ(unknown.code, 2) << unknown.out << unknown.err;
   EXPECT_THAT(unknown.err, HasSubstr("did you mean action_encoder?"));
   // Without running statistics their collectives are not called.
@@ -99,8 +98,7 @@ TEST_F(Smoke, WhatCannotBeJudgedIsUndecidedAndWhatCountsOnceIsNotMissed) {
   const ProgramEnd free = run("smoke.yaml", "free", {"--set", "ranks=emulated", "--set", "forced_steps=[]"});
   EXPECT_EQ(free.code, 5) << free.out << free.err;
   EXPECT_THAT(free.out, HasSubstr("cannot be judged"));
-  const ProgramEnd rows =
-      run("smoke.yaml", "rows", {"--set", "ranks=emulated", "--set", "invalid_rows=0.3"});
+  const ProgramEnd rows = run("smoke.yaml", "rows", {"--set", "ranks=emulated", "--set", "invalid_rows=0.3"});
   EXPECT_EQ(rows.code, 0) << rows.out << rows.err;
 }
 
@@ -148,7 +146,8 @@ TEST_F(Smoke, ADivergentStepIsKeptAndRepeatedAlone) {
   EXPECT_EQ(end.code, 1) << end.out << end.err;
   const auto first = nlohmann::json::parse(read_text(folder_ / "planted/results.json")).at("verdicts").at(0);
   EXPECT_EQ(first.at("cause").at("code"), "sign-flipped");
-  const std::string replay = folder_ / "planted/replay/" + first.at("run").get<std::string>() + "/replay.yaml";
+  const std::string replay =
+      folder_ / "planted/replay/" + first.at("run").get<std::string>() + "/replay.yaml";
   EXPECT_THAT(first.at("replay").get<std::string>(), HasSubstr(replay));
   const ProgramEnd again = lockstep({"run", replay, "--out", folder_ / "again"});
   EXPECT_EQ(again.code, 0) << again.out << again.err;

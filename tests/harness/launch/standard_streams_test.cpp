@@ -10,7 +10,8 @@ namespace lockstep {
 namespace {
 
 bool is_null(int descriptor) {
-  struct stat null{}, open{};
+  struct stat null {
+  }, open{};
   return ::stat("/dev/null", &null) == 0 && ::fstat(descriptor, &open) == 0 && open.st_rdev == null.st_rdev &&
          S_ISCHR(open.st_mode);
 }
@@ -40,7 +41,8 @@ TEST(StandardStreams, AreOpenWhicheverWereClosed) {
 }
 
 TEST(StandardStreams, StayAsTheyAreIfTheyAreOpen) {
-  struct stat before{}, after{};
+  struct stat before {
+  }, after{};
   ASSERT_EQ(::fstat(STDERR_FILENO, &before), 0);
   open_standard_streams();
   ASSERT_EQ(::fstat(STDERR_FILENO, &after), 0);

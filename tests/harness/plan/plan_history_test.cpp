@@ -99,9 +99,10 @@ TEST_F(History, DoesNotReuseWhatIsUnfinishedOrMalformedOrOfAnotherConfig) {
   for (const std::string text : {"", "{", "[]", "{}", R"({"config_hash": 3})"}) {
     write(done, text);
     EXPECT_FALSE(plan().runs[0].reused);
-    EXPECT_THAT(plan().runs[0].why, testing::AnyOf(HasSubstr("its done file is damaged: not JSON, or cut short"),
-                                                   HasSubstr("its done file is not a JSON object"),
-                                                   HasSubstr("its done file has no checksum")))
+    EXPECT_THAT(plan().runs[0].why,
+                testing::AnyOf(HasSubstr("its done file is damaged: not JSON, or cut short"),
+                               HasSubstr("its done file is not a JSON object"),
+                               HasSubstr("its done file has no checksum")))
         << text;
   }
   PlannedRun other = first.runs[0];
