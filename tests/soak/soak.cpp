@@ -43,7 +43,7 @@ struct Options {
 
 /// What the workers, which are processes, tell the one that waits for them.
 struct Shared {
-  std::atomic<int64_t> done{0}, loaded{0}, executed{0};
+  std::atomic<int64_t> next{0}, done{0}, loaded{0}, executed{0};
   std::atomic<bool> stop{false};
 };
 
@@ -179,13 +179,14 @@ bool repeat(const Options& options, const std::vector<Variant>& variants, int64_
   return true;
 }
 
-/// One worker's share of `work(0 … count - 1)`, in a process of its own that has run no tensor.
+/// `work(0 … count - 1)`, dealt to workers: processes that have run no tensor.
 template <typename Work>
 bool in_workers(const Options& options, int64_t count, Shared& shared, const Work& work) {
   sigset_t child_ended;
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+  shared.next = shared.done = 0;
   std::vector<pid_t> pids;
   for (int worker = 0; worker < options.jobs; ++worker) {
     const pid_t pid = ::fork();
@@ -193,7 +194,7 @@ bool in_workers(const Options& options, int64_t count, Shared& shared, const Wor
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       bool good = true;
       try {
-        for (int64_t i = worker; i < count && good && !shared.stop; i += options.jobs) {
+        for (int64_t i = shared.next++; i < count && good && !shared.stop; i = shared.next++) {
           good = work(i);
           ++shared.done;
         }
@@ -262,7 +263,6 @@ int soak(const Options& options) {
   const auto count = static_cast<int64_t>(variants.size());
   bool good = in_workers(options, count, *shared, first_time(false)) &&
               in_workers(options, count, *shared, first_time(true)) && emulated_is_real(options, variants);
-  shared->done = 0;
   good = good && in_workers(options, options.runs, *shared,
                             [&](int64_t i) { return repeat(options, variants, i, *shared); });
   const auto number = [](const auto& value) { return static_cast<long long>(value); };
