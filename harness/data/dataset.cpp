@@ -111,6 +111,7 @@ struct Parts {
   SeriesSet train, test;
   Split split;
   std::vector<int> tested;
+  PairCounts pairs;
   std::string hash;  ///< of the bytes that were read, or of the generator's parameters
 };
 
@@ -199,16 +200,11 @@ Parts load_parts(const DataConfig& config) {
   parts.split = split_series(static_cast<int>(parts.train.series.size()), config);
   parts.tested.resize(parts.test.series.size());
   std::iota(parts.tested.begin(), parts.tested.end(), 0);
-  return parts;
-}
-
-PairCounts require_parts(const Parts& parts, const DataConfig& config) {
-  PairCounts pairs;
   const auto& [kept, held_out] = parts.split;
-  pairs.train = require_pairs(parts.train, kept, config, "training");
-  pairs.test = require_pairs(parts.test, parts.tested, config, "test");
-  if (!held_out.empty()) pairs.holdout = require_pairs(parts.train, held_out, config, "held-out");
-  return pairs;
+  parts.pairs.train = require_pairs(parts.train, kept, config, "training");
+  parts.pairs.test = require_pairs(parts.test, parts.tested, config, "test");
+  if (!held_out.empty()) parts.pairs.holdout = require_pairs(parts.train, held_out, config, "held-out");
+  return parts;
 }
 
 /// Cuts the pairs of a part. Of correlated blocks: what a block shares comes from series of its own (those of
@@ -268,7 +264,7 @@ std::string data_folder_of(const std::string& program_folder) {
 DataFacts inspect_data(const DataConfig& config) {
   if (config.source != DataSource::synthetic) {
     const Parts parts = load_parts(config);
-    return {require_parts(parts, config), parts.hash};
+    return {parts.pairs, parts.hash};
   }
   // Generated series are all of one length: none needs to be made.
   require_sound(config);
@@ -286,7 +282,6 @@ DataFacts inspect_data(const DataConfig& config) {
 
 Dataset load_dataset(const DataConfig& config) {
   Parts parts = load_parts(config);
-  require_parts(parts, config);
   const ChannelScale scale = channel_scale(parts.train, parts.split.kept);
   const int channels = parts.train.channels;
   const auto train_set = std::make_shared<const SeriesSet>(std::move(parts.train));
@@ -306,13 +301,6 @@ Dataset load_dataset(const DataConfig& config) {
       dataset.holdout.size(), parts.tested.size(), dataset.test.size(), channels, config.context_steps,
       config.action_steps);
   return dataset;
-}
-
-std::string data_hash(const DataConfig& config) {
-  if (config.source == DataSource::synthetic) return hash_of_generator(config);
-  const Files files = files_of(config);
-  require_basic_motions(config, files);
-  return hash_of_files(read_data_file(files.train), read_data_file(files.test));
 }
 
 }  // namespace lockstep

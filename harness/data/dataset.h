@@ -23,7 +23,6 @@ struct SeriesSet {
 /// Reads the `.ts` format of the time-series archives (multivariate, no time stamps, `?` refused).
 /// Throws ConfigError with file:line:column (bytes, from 1) and what is wrong, for the first 20 problems at
 /// once.
-SeriesSet read_ts_file(const std::string& path);
 SeriesSet parse_ts(const std::string& text, const std::string& file_name);
 
 /// Sums of keyed sinusoids and noise; the same for the same (data.seed, part) on every machine.
@@ -63,9 +62,6 @@ Dataset load_dataset(const DataConfig& config);
 /// The pairs that load_dataset would give and Dataset::hash, without cutting a pair; files are read for it.
 /// Throws ConfigError as it does.
 DataFacts inspect_data(const DataConfig& config);
-
-/// Hex hash of what load_dataset would read now: Dataset::hash without the rest.
-std::string data_hash(const DataConfig& config);
 
 /// Folder of the BasicMotions files: $LOCKSTEP_DATA, else that of the running program.
 std::string data_folder();

@@ -364,6 +364,4 @@ SeriesSet parse_ts(const std::string& text, const std::string& file_name) {
   return TsParser(text, file_name).parse();
 }
 
-SeriesSet read_ts_file(const std::string& path) { return parse_ts(read_data_file(path), path); }
-
 }  // namespace lockstep

@@ -31,17 +31,11 @@ struct HashStateFree {
 using HashState = std::unique_ptr<XXH3_state_t, HashStateFree>;
 
 void add_file(XXH3_state_t* state, const std::string& path) {
-  const OpenFile file(path);
-  std::vector<char> block(std::size_t{1} << 18);
-  ssize_t got = -1;
-  while (file.problem().empty() && (got = ::read(file.descriptor(), block.data(), block.size())) != 0) {
-    if (got > 0) XXH3_64bits_update(state, block.data(), static_cast<std::size_t>(got));
-    if (got < 0 && errno != EINTR) break;
-  }
-  if (got != 0) {
-    throw MachineError(fmt::format("{}: {}, so its runs cannot be told from others", path,
-                                   file.problem().empty() ? std::strerror(errno) : file.problem()));
-  }
+  const std::string problem = OpenFile(path).read_blocks(
+      std::size_t{1} << 18,
+      [state](std::string_view block) { XXH3_64bits_update(state, block.data(), block.size()); });
+  if (problem.empty()) return;
+  throw MachineError(fmt::format("{}: {}, so its runs cannot be told from others", path, problem));
 }
 
 /// What the build wrote about a rank program: LibTorch's version, the commit.

@@ -1,14 +1,10 @@
 #include "harness/plan/earlier_runs.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +14,7 @@
 
 #include "harness/plan/errors.h"
 #include "harness/plan/json_text.h"
+#include "harness/plan/read_file.h"
 #include "harness/plan/sealed_json.h"
 
 namespace lockstep {
@@ -35,32 +32,12 @@ struct Fingerprint {
   std::vector<std::string> blocks;  ///< XXH3 of each 64 KiB
 };
 
-/// Nothing, and errno, if the file cannot be read to its end.
-std::optional<Fingerprint> fingerprint_of(const fs::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return std::nullopt;
-  Fingerprint print;
-  std::vector<char> block(kBlockBytes);
-  for (bool more = true; more;) {
-    std::size_t filled = 0;
-    while (filled < block.size()) {
-      const ssize_t got = ::read(file, block.data() + filled, block.size() - filled);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) {
-        const int error = errno;
-        ::close(file);
-        errno = error;
-        return std::nullopt;
-      }
-      if (got == 0) break;
-      filled += static_cast<std::size_t>(got);
-    }
-    more = filled == block.size();
-    print.bytes += filled;
-    if (filled > 0) print.blocks.push_back(fmt::format("{:016x}", XXH3_64bits(block.data(), filled)));
-  }
-  ::close(file);
-  return print;
+/// Returns what keeps the file from being read to its end, or nothing.
+std::string take_fingerprint(const fs::path& path, Fingerprint& print) {
+  return OpenFile(path.string()).read_blocks(kBlockBytes, [&print](std::string_view block) {
+    print.bytes += block.size();
+    print.blocks.push_back(fmt::format("{:016x}", XXH3_64bits(block.data(), block.size())));
+  });
 }
 
 std::vector<std::string> evidence_in(const std::string& run_folder) {
@@ -119,10 +96,10 @@ std::string evidence_json(const std::string& run_folder) {
   nlohmann::json files = nlohmann::json::object();
   for (const std::string& name : evidence_in(run_folder)) {
     const fs::path path = fs::path(run_folder) / name;
-    const std::optional<Fingerprint> found = fingerprint_of(path);
-    if (!found)
-      throw MachineError(fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno)));
-    files[name] = {{"bytes", found->bytes}, {"xxh3", found->blocks}};
+    Fingerprint found;
+    const std::string problem = take_fingerprint(path, found);
+    if (!problem.empty()) throw MachineError(fmt::format("{}: {}", path.string(), problem));
+    files[name] = {{"bytes", found.bytes}, {"xxh3", found.blocks}};
   }
   return files.dump();
 }
@@ -136,15 +113,16 @@ std::string evidence_problem(const std::string& run_folder, const std::string& f
     if (!was.is_object() || bytes == was.end() || blocks == was.end()) {
       return fmt::format("its done file has no checksum of {}: an earlier version wrote it", name);
     }
-    const std::optional<Fingerprint> is = fingerprint_of(fs::path(run_folder) / name);
-    if (!is) return fmt::format("its {} is gone", name);
-    if (*bytes != is->bytes)
-      return fmt::format("its {} has {} bytes and had {}", name, is->bytes, bytes->dump());
-    for (std::size_t i = 0; i < is->blocks.size(); ++i) {
-      if (i < blocks->size() && (*blocks)[i] == is->blocks[i]) continue;
+    Fingerprint is;
+    if (!take_fingerprint(fs::path(run_folder) / name, is).empty())
+      return fmt::format("its {} is gone", name);
+    if (*bytes != is.bytes)
+      return fmt::format("its {} has {} bytes and had {}", name, is.bytes, bytes->dump());
+    for (std::size_t i = 0; i < is.blocks.size(); ++i) {
+      if (i < blocks->size() && (*blocks)[i] == is.blocks[i]) continue;
       return fmt::format(
           "its {} is damaged between bytes {} and {}: their XXH3 is {}, and was {} when the run finished",
-          name, i * kBlockBytes, std::min((i + 1) * kBlockBytes, is->bytes), is->blocks[i],
+          name, i * kBlockBytes, std::min((i + 1) * kBlockBytes, is.bytes), is.blocks[i],
           i < blocks->size() && (*blocks)[i].is_string() ? (*blocks)[i].get<std::string>() : "not noted");
     }
   }

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "harness/plan/read_file.h"
-
 namespace lockstep {
 namespace {
 
@@ -72,18 +70,6 @@ nlohmann::json parse_json(std::string_view text, JsonProblem* problem) {
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, JsonProblem* problem) {
   return parse<nlohmann::ordered_json>(text, problem);
-}
-
-nlohmann::json read_json(const std::string& path, std::string* problem) {
-  const FileText file = read_file(path);
-  JsonProblem found;
-  nlohmann::json value(nlohmann::json::value_t::discarded);
-  if (file) value = parse_json(file.text, &found);
-  if (problem != nullptr) {
-    *problem =
-        file && found.message.empty() ? "" : fmt::format("{}: {}", path, file ? found.text() : file.problem);
-  }
-  return value;
 }
 
 }  // namespace lockstep

@@ -26,7 +26,4 @@ nlohmann::json parse_json(std::string_view text, JsonProblem* problem = nullptr)
 /// The same with keys in the text's order.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, JsonProblem* problem = nullptr);
 
-/// A file's value, or a discarded one; `problem` then names the path and what is wrong.
-nlohmann::json read_json(const std::string& path, std::string* problem = nullptr);
-
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <vector>
 
 #include "harness/plan/errors.h"
 
@@ -122,6 +123,23 @@ OpenFile::OpenFile(const std::string& path) {
 
 OpenFile::~OpenFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::string OpenFile::read_blocks(std::size_t block_bytes,
+                                  const std::function<void(std::string_view)>& take) const {
+  if (!problem_.empty()) return problem_;
+  std::vector<char> block(block_bytes);
+  for (std::size_t filled = block_bytes; filled == block_bytes;) {
+    for (filled = 0; filled < block_bytes;) {
+      const ssize_t got = ::read(descriptor_, block.data() + filled, block_bytes - filled);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return cannot_be_read(errno);
+      if (got == 0) break;
+      filled += static_cast<std::size_t>(got);
+    }
+    if (filled > 0) take({block.data(), filled});
+  }
+  return "";
 }
 
 FileText read_file(const std::string& path, uint64_t most_bytes) {

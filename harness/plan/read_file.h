@@ -1,8 +1,11 @@
 #pragma once
 // Files read whole, and never waited for: opening a FIFO that nobody writes to would last for ever.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -25,6 +28,9 @@ class OpenFile {
   bool missing() const { return missing_; }
   int descriptor() const { return descriptor_; }
   uint64_t size_bytes() const { return size_bytes_; }
+  /// Gives the bytes from where the file stands to its end, in blocks of that size but for the last. Returns
+  /// what went wrong ("cannot be read: Input/output error"), or nothing.
+  std::string read_blocks(std::size_t block_bytes, const std::function<void(std::string_view)>& take) const;
 
  private:
   int descriptor_ = -1;

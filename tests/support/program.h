@@ -2,6 +2,7 @@
 // Starts a program as a user would and looks at what it leaves.
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,13 @@ struct ProgramEnd {
   int signal = 0;
   std::string out, err;
 };
+
+/// Exit code 2, nothing on standard output, and on standard error what was to be said.
+inline void expect_usage_error(const ProgramEnd& end, const testing::Matcher<std::string>& says) {
+  EXPECT_EQ(end.code, 2) << end.err;
+  EXPECT_THAT(end.err, says);
+  EXPECT_EQ(end.out, "");
+}
 
 /// A program that runs in a folder of its own choice; its standard output goes to a file, its standard error
 /// to a pipe.

@@ -43,10 +43,7 @@ class BadInput : public testing::Test {
     return Program({"/bin/bash", "-c", command}, folder_.path(), environment_).end();
   }
   void expect_usage_error(const std::vector<std::string>& words, const testing::Matcher<std::string>& says) {
-    const ProgramEnd end = run(words);
-    EXPECT_EQ(end.code, 2) << end.err;
-    EXPECT_THAT(end.err, says);
-    EXPECT_EQ(end.out, "");
+    lockstep::expect_usage_error(run(words), says);
   }
   const TemporaryFolder folder_;
   const std::string lockstep_ = LOCKSTEP_BINARY_DIR "/bin/lockstep ";

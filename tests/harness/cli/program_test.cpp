@@ -48,10 +48,7 @@ class LockstepProgram : public testing::Test {
     return start(words, ranks)->end();
   }
   void expect_usage_error(const std::vector<std::string>& words, const std::string& says) {
-    const ProgramEnd end = run(words);
-    EXPECT_EQ(end.code, 2) << end.err;
-    EXPECT_THAT(end.err, HasSubstr(says));
-    EXPECT_EQ(end.out, "");
+    lockstep::expect_usage_error(run(words), HasSubstr(says));
   }
   void change_matrix(const std::string& from, const std::string& to) {
     std::string text = kMatrix;

@@ -129,7 +129,7 @@ TEST(Dataset, SaysHowToGetBasicMotions) {
   EXPECT_THAT(refusal(DataConfig{}),
               testing::AllOf(HasSubstr("BasicMotions_TRAIN.ts: no such file; in a clone run ci/bootstrap"),
                              HasSubstr("BasicMotions_TEST.ts"), HasSubstr("data.source=synthetic")));
-  EXPECT_THROW(data_hash(DataConfig{}), ConfigError);
+  EXPECT_THROW(inspect_data(DataConfig{}).hash, ConfigError);
 }
 
 TEST(Dataset, RefusesWhatGivesNoPairs) {
@@ -193,40 +193,40 @@ TEST(Dataset, RefusesASyntheticSetBeyondMemory) {
 
 TEST(DataHash, SeesEveryByteAndWhichFileItIsIn) {
   Scratch scratch;
-  const std::string a = scratch.file("a.ts", ts_text(4, 40, 0)), b = scratch.file("b.ts", ts_text(4, 40, 1));
-  const std::string hash = data_hash(files_config(a, b));
+  const std::string a = scratch.file("a.ts", ts_text(8, 40, 0)), b = scratch.file("b.ts", ts_text(8, 40, 1));
+  const std::string hash = inspect_data(files_config(a, b)).hash;
   EXPECT_EQ(hash.size(), 32u);
-  EXPECT_NE(data_hash(files_config(b, a)), hash);
-  EXPECT_EQ(data_hash(files_config(a, b)), hash);
-  scratch.file("b.ts", ts_text(4, 40, 1) + "\n");
-  EXPECT_NE(data_hash(files_config(a, b)), hash);
+  EXPECT_NE(inspect_data(files_config(b, a)).hash, hash);
+  EXPECT_EQ(inspect_data(files_config(a, b)).hash, hash);
+  scratch.file("b.ts", ts_text(8, 40, 1) + "\n");
+  EXPECT_NE(inspect_data(files_config(a, b)).hash, hash);
 }
 
 TEST(DataHash, IsOfWhatWasLoaded) {
   Scratch scratch;
   const std::string a = scratch.file("a.ts", ts_text(8, 40, 0)), b = scratch.file("b.ts", ts_text(8, 40, 1));
   const Dataset loaded = load_dataset(files_config(a, b));
-  EXPECT_EQ(loaded.hash, data_hash(files_config(a, b)));
+  EXPECT_EQ(loaded.hash, inspect_data(files_config(a, b)).hash);
   scratch.file("b.ts", ts_text(8, 40, 2));
   EXPECT_NE(load_dataset(files_config(a, b)).hash, loaded.hash);
   DataConfig config;
   config.source = DataSource::synthetic;
-  const std::string plain = data_hash(config);
+  const std::string plain = inspect_data(config).hash;
   EXPECT_EQ(load_dataset(config).hash, plain);
   config.correlation = 0.5;
   config.block = 2;
   EXPECT_NE(load_dataset(config).hash, plain);
-  EXPECT_EQ(load_dataset(config).hash, data_hash(config));
+  EXPECT_EQ(load_dataset(config).hash, inspect_data(config).hash);
 }
 
 TEST(DataHash, OfGeneratedSeriesIsThatOfTheirParameters) {
   DataConfig config;
   config.source = DataSource::synthetic;
-  const std::string hash = data_hash(config);
+  const std::string hash = inspect_data(config).hash;
   config.stride = 3;  // a matter of the config, not of the data
-  EXPECT_EQ(data_hash(config), hash);
+  EXPECT_EQ(inspect_data(config).hash, hash);
   config.seed = 1;
-  EXPECT_NE(data_hash(config), hash);
+  EXPECT_NE(inspect_data(config).hash, hash);
 }
 
 TEST(DataFolder, IsTheFirstOneAtOrAboveThePlace) {

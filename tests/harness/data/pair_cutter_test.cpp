@@ -63,7 +63,7 @@ TEST(Dataset, WithoutCacheKeepsNoTrainingPairAndTheSameOthers) {
   EXPECT_EQ(cut.test.contexts, cached.test.contexts);
   EXPECT_EQ(cut.holdout.actions, cached.holdout.actions);
   EXPECT_EQ(cut.description, cached.description);
-  EXPECT_EQ(data_hash(config), data_hash(padded_config()));
+  EXPECT_EQ(inspect_data(config).hash, inspect_data(padded_config()).hash);
 }
 
 }  // namespace

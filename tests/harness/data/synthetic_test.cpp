@@ -123,14 +123,14 @@ TEST(Correlation, MakesPairsOfABlockAlikeAndNoOthers) {
   const Dataset plain = load_dataset(config);
   config.block = 3;
   EXPECT_EQ(load_dataset(config).train.actions, plain.train.actions) << "blocks alone change nothing";
-  EXPECT_EQ(data_hash(config), data_hash(synthetic()));
+  EXPECT_EQ(inspect_data(config).hash, inspect_data(synthetic()).hash);
   config.correlation = 0.95;
   const Dataset correlated = load_dataset(config);
   EXPECT_EQ(correlated.train.context_mask, plain.train.context_mask);
   EXPECT_GT(alike(correlated.train, true), 0.85);
   EXPECT_LT(alike(plain.train, true), 0.5);
   EXPECT_LT(alike(correlated.train, false), 0.5);
-  EXPECT_NE(data_hash(config), data_hash(synthetic()));
+  EXPECT_NE(inspect_data(config).hash, inspect_data(synthetic()).hash);
   for (std::size_t i = 0; i < correlated.train.contexts.size(); ++i) {
     const std::size_t step = i / static_cast<std::size_t>(correlated.train.channels);
     if (correlated.train.context_mask[step] == 0) {

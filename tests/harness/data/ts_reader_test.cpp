@@ -181,13 +181,13 @@ TEST(TsReader, ShowsForeignClassLabelsHarmlessly) {
 
 TEST(TsReader, NamesAMissingFileAndAFolder) {
   try {
-    read_ts_file("/nowhere/a.ts");
+    read_data_file("/nowhere/a.ts");
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("/nowhere/a.ts: cannot be read: No such file or directory"));
   }
   try {
-    read_ts_file("/");
+    read_data_file("/");
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("/: is a folder"));

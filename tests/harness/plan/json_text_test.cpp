@@ -5,6 +5,7 @@
 
 #include "harness/plan/errors.h"
 #include "harness/plan/run_config.h"
+#include "harness/plan/sealed_json.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -62,12 +63,14 @@ TEST(JsonText, NamesTheFileThatCannotBeRead) {
   const TemporaryFolder folder;
   std::string problem;
   write_text(folder / "deep.json", nested(100000, "{\"a\":", "}"));
-  EXPECT_TRUE(read_json(folder / "deep.json", &problem).is_discarded());
-  EXPECT_EQ(problem, folder / "deep.json: nested deeper than 100 levels, at line 1, column 501");
-  EXPECT_TRUE(read_json(folder.path(), &problem).is_discarded());
-  EXPECT_EQ(problem, folder.path() + ": is a folder, not a file");
-  write_text(folder / "good.json", "{\"a\": 1}");
-  EXPECT_EQ(read_json(folder / "good.json", &problem).at("a"), 1);
+  EXPECT_FALSE(read_sealed(folder / "deep.json", problem));
+  EXPECT_EQ(problem, "is damaged: nested deeper than 100 levels, at line 1, column 501");
+  EXPECT_FALSE(read_sealed(folder.path(), problem));
+  EXPECT_EQ(problem, "is a folder, not a file");
+  nlohmann::json good = {{"a", 1}};
+  seal(good);
+  write_text(folder / "good.json", good.dump());
+  EXPECT_EQ(read_sealed(folder / "good.json", problem)->at("a"), 1);
   EXPECT_EQ(problem, "");
 }
 
