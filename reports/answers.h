@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/judge/results.h"
+#include "harness/results/results.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/judge/results.h"
+#include "harness/results/results.h"
 #include "reports/scale.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "harness/judge/results.h"
+#include "harness/results/results.h"
 
 namespace lockstep {
 

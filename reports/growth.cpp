@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/judge/growth_words.h"
+#include "harness/stats/growth_words.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"

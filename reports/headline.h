@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/judge/results.h"
+#include "harness/results/results.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "harness/plan/clean_text.h"
+#include "harness/base/clean_text.h"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 #include <map>
 #include <optional>
 
-#include "harness/judge/metric_names.h"
-#include "harness/judge/stats.h"
+#include "harness/results/metric_names.h"
+#include "harness/stats/stats.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 

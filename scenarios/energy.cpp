@@ -7,7 +7,7 @@
 #include <cmath>
 #include <optional>
 
-#include "harness/data/hashing.h"
+#include "harness/base/hashing.h"
 #include "harness/data/sampler.h"
 #include "harness/plan/adaptive.h"
 #include "harness/train/streams.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 #include "harness/train/streams.h"
 #include "harness/train/task.h"
 

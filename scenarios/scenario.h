@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "harness/comm/comm.h"
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 #include "harness/train/fault.h"
 #include "harness/train/task.h"
 

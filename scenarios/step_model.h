@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 #include "scenarios/energy_model.h"
 
 namespace lockstep {

@@ -2,8 +2,8 @@
 // One function a command: prints to the console and returns the exit code. They throw ConfigError,
 // MachineError and TraceError; main turns those into exit codes.
 
-#include "harness/cli/console.h"
 #include "harness/cli/options.h"
+#include "harness/session/console.h"
 
 namespace lockstep {
 

@@ -8,12 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "harness/base/clean_text.h"
+#include "harness/base/errors.h"
+#include "harness/causes/mechanism.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare_arms.h"
 #include "harness/cli/words.h"
-#include "harness/judge/judge.h"
-#include "harness/plan/clean_text.h"
-#include "harness/plan/errors.h"
+#include "harness/questions/judge.h"
 #include "harness/trace/reader.h"
 
 namespace lockstep {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "harness/cli/console.h"
 #include "harness/cli/options.h"
-#include "harness/judge/arms.h"
-#include "harness/judge/results.h"
+#include "harness/evidence/arms.h"
+#include "harness/results/results.h"
+#include "harness/session/console.h"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "harness/base/errors.h"
 #include "harness/cli/commands.h"
-#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/judge/arms.h"
+#include "harness/evidence/arms.h"
 
 namespace lockstep {
 

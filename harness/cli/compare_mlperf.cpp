@@ -9,11 +9,11 @@
 #include <map>
 #include <ostream>
 
+#include "harness/base/clean_text.h"
+#include "harness/base/errors.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare.h"
-#include "harness/cli/mllog.h"
-#include "harness/plan/clean_text.h"
-#include "harness/plan/errors.h"
+#include "harness/mlperf/mllog.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "harness/cli/compare_outcome.h"
-#include "harness/judge/mlperf.h"
-#include "harness/judge/mlperf_log.h"
+#include "harness/mlperf/mlperf.h"
+#include "harness/mlperf/mlperf_log.h"
 
 namespace lockstep {
 

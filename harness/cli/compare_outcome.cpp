@@ -6,10 +6,10 @@
 #include <ostream>
 #include <set>
 
+#include "harness/base/clean_text.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare.h"
 #include "harness/cli/words.h"
-#include "harness/plan/clean_text.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/cli/compare_arms.h"
-#include "harness/judge/outcome.h"
+#include "harness/stats/outcome.h"
 
 namespace lockstep {
 

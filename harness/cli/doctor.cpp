@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "harness/base/clean_text.h"
 #include "harness/cli/commands.h"
 #include "harness/launch/identity.h"
-#include "harness/plan/clean_text.h"
 
 namespace lockstep {
 namespace {

@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <map>
 
+#include "harness/base/errors.h"
 #include "harness/cli/doctor.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/launcher.h"
 #include "harness/launch/parent_process.h"
 #include "harness/launch/run_folder.h"
-#include "harness/plan/errors.h"
 #include "harness/trace/reader.h"
 
 namespace lockstep {

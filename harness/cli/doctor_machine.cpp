@@ -12,12 +12,12 @@
 #include <fstream>
 #include <string>
 
+#include "harness/base/errors.h"
 #include "harness/cli/doctor.h"
-#include "harness/data/dataset.h"
+#include "harness/data/data_folder.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/libraries.h"
 #include "harness/launch/run_folder.h"
-#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {

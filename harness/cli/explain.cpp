@@ -6,9 +6,9 @@
 #include <ostream>
 #include <sstream>
 
+#include "harness/base/errors.h"
 #include "harness/cli/commands.h"
-#include "harness/plan/catalogue.h"
-#include "harness/plan/errors.h"
+#include "harness/config/catalogue.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "harness/judge/cause.h"
+#include "harness/causes/cause.h"
 
 namespace lockstep {
 

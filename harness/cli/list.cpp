@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "harness/base/clean_text.h"
+#include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
+#include "harness/config/catalogue.h"
 #include "harness/launch/identity.h"
-#include "harness/plan/catalogue.h"
-#include "harness/plan/clean_text.h"
-#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {

@@ -4,12 +4,12 @@
 #include <iostream>
 #include <variant>
 
+#include "harness/base/clean_text.h"
+#include "harness/base/errors.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/list.h"
 #include "harness/launch/parent_process.h"
 #include "harness/launch/standard_streams.h"
-#include "harness/plan/clean_text.h"
-#include "harness/plan/errors.h"
 #include "harness/trace/reader.h"
 
 namespace lockstep {

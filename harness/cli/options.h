@@ -6,16 +6,9 @@
 #include <variant>
 #include <vector>
 
-namespace lockstep {
+#include "harness/session/matrix_selection.h"
 
-/// Which cells of which matrix, and where their runs lie.
-struct MatrixSelection {
-  std::string config;
-  std::vector<std::string> set;  ///< key=value
-  std::string only, seeds;
-  std::string out;  ///< empty: out/<name of the matrix>
-  int jobs = 0;     ///< 0: cores
-};
+namespace lockstep {
 
 struct RunOptions {
   MatrixSelection selection;
@@ -72,12 +65,5 @@ struct ParsedLine {
 };
 
 ParsedLine parse_command_line(int argc, const char* const* argv);
-
-/// "lockstep run CONFIG …" as a shell takes it: the command that does the same once more (without --fresh and
-/// --json).
-std::string command_text(const MatrixSelection& selection);
-
-/// A word as a POSIX shell reads it back.
-std::string shell_quoted(const std::string& word);
 
 }  // namespace lockstep

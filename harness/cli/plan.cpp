@@ -1,8 +1,8 @@
 #include <ostream>
 
+#include "harness/base/clean_text.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/prepare.h"
-#include "harness/plan/clean_text.h"
+#include "harness/session/prepare.h"
 
 namespace lockstep {
 

@@ -3,14 +3,14 @@
 #include <filesystem>
 #include <ostream>
 
+#include "harness/base/clean_text.h"
+#include "harness/base/errors.h"
+#include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/mllog.h"
-#include "harness/cli/out_folder.h"
 #include "harness/cli/words.h"
-#include "harness/judge/results.h"
-#include "harness/plan/clean_text.h"
-#include "harness/plan/errors.h"
-#include "harness/plan/read_file.h"
+#include "harness/mlperf/mllog.h"
+#include "harness/results/results.h"
+#include "harness/session/out_folder.h"
 #include "reports/format.h"
 #include "reports/terminal.h"
 

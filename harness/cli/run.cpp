@@ -7,16 +7,16 @@
 #include <ostream>
 #include <thread>
 
+#include "harness/base/clean_text.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/judged.h"
-#include "harness/cli/looks.h"
-#include "harness/cli/out_folder.h"
-#include "harness/cli/prepare.h"
-#include "harness/cli/progress.h"
-#include "harness/cli/texts.h"
-#include "harness/judge/judge.h"
 #include "harness/launch/parent_process.h"
-#include "harness/plan/clean_text.h"
+#include "harness/questions/judge.h"
+#include "harness/session/judged.h"
+#include "harness/session/looks.h"
+#include "harness/session/out_folder.h"
+#include "harness/session/prepare.h"
+#include "harness/session/progress.h"
+#include "harness/session/texts.h"
 #include "reports/terminal.h"
 
 namespace lockstep {

@@ -2,8 +2,8 @@
 
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
-#include "harness/judge/results.h"
 #include "harness/plan/matrix.h"
+#include "harness/results/results.h"
 
 namespace lockstep {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "harness/plan/catalogue.h"
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
+#include "harness/config/catalogue.h"
 
 namespace lockstep {
 

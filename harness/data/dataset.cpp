@@ -1,25 +1,25 @@
+#include "harness/data/data_folder.h"
 #include "harness/data/dataset.h"
+#include "harness/data/series.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <numeric>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "harness/base/errors.h"
 #include "harness/data/pair_cutter.h"
 #include "harness/data/windows.h"
-#include "harness/plan/errors.h"
-#include "harness/plan/read_file.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+
 
 constexpr int kSyntheticVersion = 1;
 /// A generated or windowed set beyond this is a slip of the pen, not a wish.
@@ -226,40 +226,6 @@ std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& se
 }
 
 }  // namespace
-
-std::string read_data_file(const std::string& path) {
-  FileText file = read_file(path);
-  if (!file) throw ConfigError({ConfigProblem{path, 0, 0, file.problem, ""}});
-  return std::move(file.text);
-}
-
-std::string find_data_folder(const std::string& folder) {
-  std::error_code error;
-  fs::path place = fs::absolute(folder, error);
-  while (!error) {
-    const fs::path candidate = place / ".lockstep" / "data";
-    if (fs::is_directory(candidate, error)) return candidate.string();
-    error.clear();  // an unreadable folder on the way is as good as an empty one
-    if (!place.has_relative_path()) break;
-    place = place.parent_path();
-  }
-  return "";
-}
-
-std::string data_folder() {
-  if (const char* chosen = std::getenv("LOCKSTEP_DATA"); chosen != nullptr && *chosen != '\0') return chosen;
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  return data_folder_of(error ? "." : program.parent_path().string());
-}
-
-std::string data_folder_of(const std::string& program_folder) {
-  std::error_code error;
-  const fs::path share = fs::path(program_folder).parent_path() / "share" / "lockstep";
-  if (fs::is_directory(share, error)) return (share / "data").string();
-  const std::string found = find_data_folder(program_folder);
-  return found.empty() ? program_folder + "/.lockstep/data" : found;
-}
 
 DataFacts inspect_data(const DataConfig& config) {
   if (config.source != DataSource::synthetic) {

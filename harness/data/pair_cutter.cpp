@@ -5,8 +5,9 @@
 #include <numeric>
 #include <utility>
 
-#include "harness/data/hashing.h"
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
+#include "harness/base/hashing.h"
+#include "harness/plan/pairs.h"
 
 namespace lockstep {
 namespace {
@@ -92,6 +93,13 @@ void PairCutter::correlate(std::span<const int64_t> pairs, Windows& windows) con
   for (std::size_t i = 0; i < windows.actions.size(); ++i) {
     windows.actions[i] = of_block * shared.actions[i] + of_pair * windows.actions[i];
   }
+}
+
+Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const ChannelScale& scale,
+                     const DataConfig& config, WindowPart part) {
+  // Not owned: the cutter is gone before the set.
+  const std::shared_ptr<const SeriesSet> borrowed(std::shared_ptr<const SeriesSet>(), &set);
+  return PairCutter(borrowed, chosen, scale, config, part).cut_all();
 }
 
 }  // namespace lockstep

@@ -1,11 +1,12 @@
 #pragma once
 // Pairs cut from their series one by one, whenever they are asked for.
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "harness/data/dataset.h"
+#include "harness/data/series.h"
 #include "harness/data/windows.h"
 
 namespace lockstep {
@@ -40,5 +41,11 @@ class PairCutter {
   WindowPart part_;
   std::shared_ptr<const PairCutter> shared_;
 };
+
+/// Pairs of the chosen series in order: starts 0, stride, 2 * stride, … while a context and an action chunk
+/// fit. Pair i keeps the last keyed_context_length(config, part, i) steps of its context; the steps before
+/// have mask 0, value 0.
+Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const ChannelScale& scale,
+                     const DataConfig& config, WindowPart part);
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 
 namespace lockstep {
 namespace {

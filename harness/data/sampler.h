@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 
 namespace lockstep {
 

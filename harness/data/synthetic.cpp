@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/data/dataset.h"
-#include "harness/data/hashing.h"
+#include "harness/base/hashing.h"
+#include "harness/data/series.h"
 
 // Every class is a motion: a rhythm, and for each channel the weights and phases of its first three
 // harmonics. A series plays that motion at its own speed, from its own moment, with its own strength, under

@@ -4,11 +4,13 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "harness/data/dataset.h"
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
+#include "harness/base/read_file.h"
+#include "harness/data/series.h"
 
 namespace lockstep {
 namespace {
@@ -362,6 +364,12 @@ void TsParser::parse_lines() {
 
 SeriesSet parse_ts(const std::string& text, const std::string& file_name) {
   return TsParser(text, file_name).parse();
+}
+
+std::string read_data_file(const std::string& path) {
+  FileText file = read_file(path);
+  if (!file) throw ConfigError({ConfigProblem{path, 0, 0, file.problem, ""}});
+  return std::move(file.text);
 }
 
 }  // namespace lockstep

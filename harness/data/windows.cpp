@@ -4,9 +4,8 @@
 #include <cmath>
 #include <memory>
 
-#include "harness/data/hashing.h"
-#include "harness/data/pair_cutter.h"
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
+#include "harness/base/hashing.h"
 
 namespace lockstep {
 namespace {
@@ -63,13 +62,6 @@ ChannelScale channel_scale(const SeriesSet& set, std::span<const int> chosen) {
 int keyed_context_length(const DataConfig& config, WindowPart part, int64_t pair) {
   const auto choices = static_cast<uint64_t>(config.context_steps - config.min_context + 1);
   return config.min_context + static_cast<int>(keyed(kContextLengthKey, part, pair) % choices);
-}
-
-Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const ChannelScale& scale,
-                     const DataConfig& config, WindowPart part) {
-  // Not owned: the cutter is gone before the set.
-  const std::shared_ptr<const SeriesSet> borrowed(std::shared_ptr<const SeriesSet>(), &set);
-  return PairCutter(borrowed, chosen, scale, config, part).cut_all();
 }
 
 }  // namespace lockstep

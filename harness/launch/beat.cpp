@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 
 namespace lockstep {
 namespace {

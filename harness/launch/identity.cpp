@@ -17,8 +17,8 @@
 #include <sstream>
 #include <vector>
 
-#include "harness/plan/errors.h"
-#include "harness/plan/read_file.h"
+#include "harness/base/errors.h"
+#include "harness/base/read_file.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include <random>
 #include <utility>
 
+#include "harness/base/errors.h"
 #include "harness/launch/ready_jobs.h"
-#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 
 namespace lockstep {
 

@@ -12,12 +12,12 @@
 #include <optional>
 #include <thread>
 
+#include "harness/base/errors.h"
 #include "harness/launch/identity.h"
+#include "harness/launch/job_queue.h"
 #include "harness/launch/parent_process.h"
 #include "harness/launch/run_folder.h"
-#include "harness/launch/job_queue.h"
 #include "harness/launch/watch.h"
-#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {

@@ -15,8 +15,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "harness/base/errors.h"
 #include "harness/launch/libraries.h"
-#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {

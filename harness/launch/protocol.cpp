@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <stdexcept>
 
-#include "harness/plan/json_text.h"
+#include "harness/base/json_text.h"
 
 namespace lockstep {
 namespace {

@@ -13,11 +13,11 @@
 #include <string_view>
 #include <thread>
 
-#include "harness/plan/clean_text.h"
+#include "harness/base/clean_text.h"
+#include "harness/base/errors.h"
+#include "harness/base/read_file.h"
+#include "harness/base/sealed_json.h"
 #include "harness/plan/earlier_runs.h"
-#include "harness/plan/errors.h"
-#include "harness/plan/read_file.h"
-#include "harness/plan/sealed_json.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {

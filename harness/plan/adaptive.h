@@ -1,7 +1,7 @@
 #pragma once
 // Which candidates the loss takes where a config leaves the choice to a rule.
 
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 
 namespace lockstep {
 

@@ -9,11 +9,11 @@
 #include <set>
 #include <string_view>
 
-#include "harness/plan/catalogue.h"
+#include "harness/config/catalogue.h"
+#include "harness/config/settings.h"
 #include "harness/plan/matrix.h"
 #include "harness/plan/metrics.h"
 #include "harness/plan/planted.h"
-#include "harness/plan/settings.h"
 
 namespace lockstep {
 namespace {

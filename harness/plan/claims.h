@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/plan/problems.h"
+#include "harness/config/problems.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <array>
 #include <set>
 
-#include "harness/plan/catalogue.h"
+#include "harness/config/catalogue.h"
 #include "harness/plan/planted.h"
 
 namespace lockstep {

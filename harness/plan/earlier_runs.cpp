@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "harness/plan/errors.h"
-#include "harness/plan/json_text.h"
-#include "harness/plan/read_file.h"
-#include "harness/plan/sealed_json.h"
+#include "harness/base/errors.h"
+#include "harness/base/json_text.h"
+#include "harness/base/read_file.h"
+#include "harness/base/sealed_json.h"
 
 namespace lockstep {
 namespace {

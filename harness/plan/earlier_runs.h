@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "harness/plan/plan.h"
+#include "harness/plan/planned_run.h"
 
 namespace lockstep {
 

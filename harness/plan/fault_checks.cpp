@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "harness/plan/catalogue.h"
-#include "harness/plan/errors.h"
-#include "harness/plan/field.h"
+#include "harness/base/errors.h"
+#include "harness/config/catalogue.h"
+#include "harness/config/field.h"
 #include "harness/plan/planted.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 
 namespace lockstep {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <functional>
 
+#include "harness/base/read_file.h"
 #include "harness/plan/detection.h"
 #include "harness/plan/matrix_source.h"
-#include "harness/plan/read_file.h"
 #include "harness/plan/select.h"
 
 namespace lockstep {

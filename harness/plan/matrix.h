@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "harness/config/run_config.h"
 #include "harness/plan/claims.h"
-#include "harness/plan/run_config.h"
 
 namespace lockstep {
 

@@ -6,12 +6,12 @@
 #include <array>
 #include <filesystem>
 
+#include "harness/base/read_file.h"
+#include "harness/config/catalogue.h"
+#include "harness/config/seeds.h"
 #include "harness/plan/calibration.h"
-#include "harness/plan/catalogue.h"
 #include "harness/plan/detection.h"
 #include "harness/plan/looks.h"
-#include "harness/plan/read_file.h"
-#include "harness/plan/seeds.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/plan/settings.h"
+#include "harness/config/settings.h"
 
 namespace lockstep {
 

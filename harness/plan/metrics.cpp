@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "harness/config/catalogue.h"
 #include "harness/plan/adaptive.h"
-#include "harness/plan/catalogue.h"
 
 namespace lockstep {
 namespace {

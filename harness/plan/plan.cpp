@@ -242,24 +242,4 @@ const PlannedRun* find_run(const Plan& plan, const std::string& cell, RunRole ro
   return has_it != plan.matrix.cells.end() ? find(has_it->reference_name) : nullptr;
 }
 
-const char* name_of(RunRole role) {
-  switch (role) {
-    case RunRole::reference:
-      return "reference";
-    case RunRole::cell:
-      return "cell";
-    case RunRole::certify:
-      return "certify";
-    case RunRole::forced_reference:
-      return "forced_reference";
-    case RunRole::forced_repeat:
-      return "forced_repeat";
-    case RunRole::forced_cell:
-      return "forced_cell";
-    case RunRole::timing:
-      return "timing";
-  }
-  return "?";
-}
-
 }  // namespace lockstep

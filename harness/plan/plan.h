@@ -5,44 +5,13 @@
 #include <vector>
 
 #include "harness/plan/matrix.h"
+#include "harness/plan/planned_run.h"
 
 namespace lockstep {
-
-enum class RunRole {
-  reference,         ///< trains freely; the reference of one or more cells, one seed
-  cell,              ///< trains freely; one seed of a cell
-  certify,           ///< the real prefix of a cell whose long runs are emulated
-  forced_reference,  ///< gradients of the reference at its own snapshots, with the sums of |terms|
-  forced_repeat,     ///< the same, rows or ranks permuted: measures the band
-  forced_cell,       ///< gradients of the cell at the reference's snapshots
-  timing,            ///< real ranks, alone on the machine, for its speed
-};
-
-struct PlannedRun {
-  std::string id;  ///< folder under OUT/runs: readable, then the first 8 digits of the hash
-  RunRole role = RunRole::cell;
-  std::string cell;  ///< the cell's name; a reference's own name
-  RunConfig config;
-  std::string hash;                ///< config_hash(config)
-  std::vector<std::string> needs;  ///< ids that must have finished before (snapshots)
-  double estimate_s = 0;           ///< expected duration, alone on this machine
-  bool exclusive = false;          ///< runs alone, and is never reused
-  bool reused = false;
-  bool damaged = false;  ///< finished with the same everything, but its files are not what it left
-  std::string why;  ///< why it is or is not reused, in words
-};
 
 struct Plan {
   Matrix matrix;
   std::vector<PlannedRun> runs;  ///< each distinct run once, references first
-};
-
-/// Identifies what besides the config decides a run's bits: build, LibTorch, instruction set, data.
-struct BuildIdentity {
-  std::string build;  ///< hash of the rank program
-  std::string libtorch;
-  std::string isa;   ///< instruction sets that ATen picks from
-  std::string data;  ///< hash of the data files
 };
 
 /// Expands the matrix: references, cells, certifying prefixes, forced runs. Marks runs in `out_dir` that can
@@ -66,17 +35,5 @@ double estimate_trace_bytes(const Plan& plan);
 std::string plan_text(const Plan& plan, int jobs = 0);
 /// The same as JSON, every run with its config.
 std::string plan_json(const Plan& plan, int jobs = 0);
-
-/// "out/<name>".
-std::string default_out_dir(const Matrix& matrix);
-
-/// Content of OUT/matrix.json, which says whose folder OUT is: {"file": …, "name": …, "schema_version": 1}.
-std::string matrix_stamp(const Matrix& matrix);
-
-/// Throws ConfigError naming both matrices if `out_dir` holds the results of a matrix of another name. A
-/// folder that is not there yet or has no matrix.json is free to take.
-void check_out_dir(const Matrix& matrix, const std::string& out_dir);
-
-const char* name_of(RunRole role);
 
 }  // namespace lockstep

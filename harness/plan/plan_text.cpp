@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 #include "harness/plan/looks.h"
 #include "harness/plan/plan.h"
 #include "harness/plan/plan_history.h"

@@ -6,8 +6,8 @@
 #include <cctype>
 #include <cmath>
 
+#include "harness/config/field.h"
 #include "harness/plan/adaptive.h"
-#include "harness/plan/field.h"
 
 namespace lockstep {
 namespace {

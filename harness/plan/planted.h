@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/plan/mutants.h"
-#include "harness/plan/run_config.h"
+#include "harness/config/mutants.h"
+#include "harness/config/run_config.h"
 
 namespace lockstep {
 

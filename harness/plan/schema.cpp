@@ -3,8 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "harness/config/mutants.h"
 #include "harness/plan/matrix_source.h"
-#include "harness/plan/mutants.h"
 
 namespace lockstep {
 namespace {

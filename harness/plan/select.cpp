@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/plan/catalogue.h"
-#include "harness/plan/field.h"
+#include "harness/config/catalogue.h"
+#include "harness/config/field.h"
 
 namespace lockstep {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "harness/config/problems.h"
 #include "harness/plan/matrix.h"
-#include "harness/plan/problems.h"
 
 namespace lockstep {
 

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/plan/plan.h"
+#include "harness/plan/matrix.h"
+#include "harness/plan/planned_run.h"
 
 namespace lockstep {
 

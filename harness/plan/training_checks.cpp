@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "harness/config/learning_rate.h"
 #include "harness/plan/adaptive.h"
-#include "harness/plan/learning_rate.h"
 #include "harness/plan/planted.h"
 
 namespace lockstep {

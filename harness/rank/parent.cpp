@@ -20,10 +20,10 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/base/errors.h"
 #include "harness/launch/protocol.h"
 #include "harness/launch/run_folder.h"
 #include "harness/launch/standard_streams.h"
-#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {

@@ -12,6 +12,8 @@
 #include <optional>
 #include <thread>
 
+#include "harness/base/errors.h"
+#include "harness/base/sealed_json.h"
 #include "harness/comm/emulated.h"
 #include "harness/comm/gloo.h"
 #include "harness/comm/ledger.h"
@@ -19,8 +21,6 @@
 #include "harness/data/sampler.h"
 #include "harness/launch/beat.h"
 #include "harness/launch/run_folder.h"
-#include "harness/plan/errors.h"
-#include "harness/plan/sealed_json.h"
 #include "harness/train/loop.h"
 #include "harness/train/perturb.h"
 #include "scenarios/mutants/mutants.h"

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "harness/trace/format.h"
-#include "harness/trace/reader.h"
+#include "harness/trace/record.h"
+#include "harness/trace/trace_error.h"
 
 namespace lockstep {
 

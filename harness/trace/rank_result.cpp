@@ -13,10 +13,10 @@
 
 #include <fmt/format.h>
 
-#include "harness/plan/errors.h"
-#include "harness/plan/json_text.h"
-#include "harness/plan/read_file.h"
-#include "harness/plan/sealed_json.h"
+#include "harness/base/errors.h"
+#include "harness/base/json_text.h"
+#include "harness/base/read_file.h"
+#include "harness/base/sealed_json.h"
 #include "harness/trace/temporary_files.h"
 
 namespace lockstep {

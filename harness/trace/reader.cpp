@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include "harness/plan/read_file.h"
+#include "harness/base/read_file.h"
 #include "harness/trace/decode.h"
 #include "harness/trace/format.h"
-#include "harness/trace/header_json.h"
+#include "harness/trace/header.h"
 
 namespace lockstep {
 namespace {

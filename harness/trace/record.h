@@ -86,4 +86,19 @@ struct Record {
   CollectiveRecord collective;     ///< phase == collective alone
 };
 
+struct StepRecords {
+  int64_t step = 0;
+  std::vector<Record> records;  ///< in the order in which they were written
+};
+
+/// Lengths of one rank's gradients at a step, over all parameters; all that a noise scale takes of a trace.
+struct GradientNorms {
+  int64_t step = 0;
+  std::vector<int64_t> ids;                     ///< samples of this rank's rows
+  double local_squared = 0;                     ///< sum of squares, before any reduction
+  double reduced_squared = 0;                   ///< the same of the reduced gradients
+  bool has_local = false, has_reduced = false;  ///< false: the trace keeps no lengths of them
+  uint64_t nonfinite = 0;                       ///< values that the sums leave out
+};
+
 }  // namespace lockstep

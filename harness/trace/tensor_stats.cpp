@@ -14,7 +14,7 @@
 #include <cstring>
 #include <limits>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 
 namespace lockstep {
 namespace {

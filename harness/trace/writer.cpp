@@ -12,9 +12,9 @@
 
 #include <xxhash.h>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 #include "harness/trace/format.h"
-#include "harness/trace/header_json.h"
+#include "harness/trace/header.h"
 
 namespace lockstep {
 namespace {

@@ -2,22 +2,14 @@
 // The append-only, framed, checksummed trace of one rank.
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
-#include "harness/plan/run_config.h"
+#include "harness/trace/header.h"
 #include "harness/trace/record.h"
 
 namespace lockstep {
-
-struct TraceHeader {
-  std::string config_hash;
-  int rank = 0;
-  int world_size = 1;
-  std::string trainer;
-  TraceLevel level = TraceLevel::hash;
-  std::string started_by;  ///< "emulated", "real", or the name of another tracer
-};
 
 /// Is a value this rank's own, or one that all ranks hold alike (and rank 0 writes out for all)?
 enum class Sharing { own, replicated };

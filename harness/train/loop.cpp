@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "harness/base/hashing.h"
 #include "harness/comm/tensor_view.h"
-#include "harness/data/hashing.h"
 #include "harness/train/kept.h"
 #include "harness/train/perturb.h"
 #include "harness/train/prefetch.h"

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "harness/plan/learning_rate.h"
-#include "harness/plan/run_config.h"
+#include "harness/config/learning_rate.h"
+#include "harness/config/run_config.h"
 #include "harness/train/parameters.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "harness/plan/stream_keys.h"
+#include "harness/config/stream_keys.h"
 
 namespace lockstep {
 namespace {

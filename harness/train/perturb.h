@@ -1,7 +1,7 @@
 #pragma once
-// What the two runs of an A/A pair differ in, beside the random streams (harness/plan/stream_keys.h).
+// What the two runs of an A/A pair differ in, beside the random streams (harness/config/stream_keys.h).
 
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 #include "harness/train/parameters.h"
 #include "harness/train/rank_context.h"
 

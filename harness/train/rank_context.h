@@ -6,7 +6,7 @@
 
 #include "harness/comm/comm.h"
 #include "harness/comm/ledger.h"
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/writer.h"
 #include "harness/train/fault.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "harness/plan/run_config.h"
-#include "harness/plan/stream_keys.h"
+#include "harness/config/run_config.h"
+#include "harness/config/stream_keys.h"
 
 namespace lockstep {
 

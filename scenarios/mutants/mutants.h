@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 #include "harness/train/fault.h"
 #include "scenarios/mutants/planted.h"
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 #include "harness/train/fault.h"
 
 namespace lockstep {

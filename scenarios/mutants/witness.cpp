@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "harness/config/mutants.h"
 #include "harness/plan/adaptive.h"
-#include "harness/plan/mutants.h"
 #include "harness/train/optimizer.h"
 #include "harness/train/parameters.h"
 #include "scenarios/mutants/energy_fault.h"

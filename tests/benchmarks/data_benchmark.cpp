@@ -3,6 +3,7 @@
 #include <string>
 
 #include "harness/data/dataset.h"
+#include "harness/data/series.h"
 #include "harness/data/sampler.h"
 
 namespace lockstep {

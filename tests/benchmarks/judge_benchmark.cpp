@@ -2,8 +2,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "harness/judge/matrix_judge.h"
-#include "harness/judge/stats.h"
+#include "harness/questions/matrix_judge.h"
+#include "harness/stats/stats.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace {

@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/sealed_json.h"
+#include "harness/config/run_config.h"
 #include "harness/launch/beat.h"
-#include "harness/plan/run_config.h"
-#include "harness/plan/sealed_json.h"
 #include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"
 

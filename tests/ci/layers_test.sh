@@ -21,7 +21,7 @@ plant() {
   local file=$1 text=$2 expected=$3 tree=$work/tree
   rm -rf "$tree"
   mkdir -p "$tree/harness/plan" "$tree/$(dirname "$file")"
-  echo '#pragma once' >"$tree/harness/plan/errors.h"
+  echo '#pragma once' >"$tree/harness/base/errors.h"
   printf '// A file.\n%b\n' "$text" >"$tree/$file"
   if "$source_dir/ci/layers" "$tree" >"$work/log"; then
     [[ -z $expected ]] || complain "not found in $file: $text"
@@ -34,18 +34,18 @@ plant() {
 
 include() { echo "#include $1"; }
 
-plant harness/plan/a.cpp "$(include '"harness/plan/errors.h"')" ""
+plant harness/plan/a.cpp "$(include '"harness/base/errors.h"')" ""
 plant harness/plan/a.cpp "$(include '"harness/trace/record.h"')" "harness/plan may not include harness/trace/record.h"
 plant harness/plan/a.cpp "$(include '<torch/torch.h>')" "harness/plan may not include torch/torch.h"
 plant harness/judge/a.cpp "$(include '<ATen/ATen.h>')" "may not include ATen"
 plant harness/data/a.cpp "$(include '<c10/core/Scalar.h>')" "may not include c10"
-plant harness/data/a.cpp "$(include '"harness/plan/run_config.h"')" ""
+plant harness/data/a.cpp "$(include '"harness/config/run_config.h"')" ""
 plant harness/data/a.cpp "$(include '"harness/trace/record.h"')" "harness/data may not include"
 plant harness/trace/a.cpp "$(include '"harness/launch/launcher.h"')" "harness/trace may not include"
 plant harness/judge/a.cpp "$(include '"harness/launch/launcher.h"')" ""
 plant harness/comm/a.cpp "$(include '"harness/launch/beat.h"')" ""
 plant harness/comm/a.cpp "$(include '"harness/launch/launcher.h"')" "harness/comm may not include"
-plant harness/rank/a.cpp "$(include '"harness/judge/judge.h"')" "harness/rank may not include"
+plant harness/rank/a.cpp "$(include '"harness/questions/judge.h"')" "harness/rank may not include"
 plant harness/cli/a.cpp "$(include '"scenarios/energy.h"')" "harness/cli may not include"
 plant harness/cli/a.cpp "$(include '"reports/html.h"')" ""
 plant losses/a.cpp "$(include '"harness/comm/comm.h"')" ""
@@ -57,9 +57,9 @@ plant reports/a.cpp "$(include '"harness/plan/plan.h"')" "reports may not includ
 plant reports/a.cpp "#  include  \"harness/cli/args.h\"" "reports may not include"
 plant reports/a.cpp "$(include '"html.h"')" "include from the root"
 plant reports/a.h "$(include '<fmt/format.h>')" "fmt in a header"
-plant tests/a.cpp "$(include '"harness/judge/judge.h"')" ""
+plant tests/a.cpp "$(include '"harness/questions/judge.h"')" ""
 plant harness/a.cpp "int x;" "belongs into a room"
-plant harness/other/a.cpp "$(include '"harness/plan/errors.h"')" "no room of the table"
+plant harness/other/a.cpp "$(include '"harness/base/errors.h"')" "no room of the table"
 plant losses/a.cpp "auto x = at::randn({3, 4});" "default generator"
 plant losses/a.cpp "auto x = at::randn({3, 4}, generator);" ""
 plant losses/a.cpp "auto x = torch::dropout(h, 0.1, true);" "own mask"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 #include "harness/plan/matrix.h"
 #include "harness/plan/plan.h"
 

@@ -3,8 +3,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "harness/base/errors.h"
 #include "harness/data/dataset.h"
-#include "harness/plan/errors.h"
+#include "harness/data/series.h"
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "harness/compare/bits.h"
 #include "reports/html.h"
 #include "reports/junit.h"
 #include "reports/markdown.h"

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "harness/plan/sealed_json.h"
+#include "harness/base/sealed_json.h"
 #include "reports/chart.h"
 #include "reports/curve_data.h"
 #include "reports/html.h"

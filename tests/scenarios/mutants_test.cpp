@@ -12,7 +12,8 @@
 #include <set>
 #include <sstream>
 
-#include "harness/plan/mutants.h"
+#include "harness/compare/bits.h"
+#include "harness/config/mutants.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "scenarios/mutants/mutants.h"

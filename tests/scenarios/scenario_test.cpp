@@ -5,11 +5,11 @@
 #include <set>
 
 #include "harness/comm/solo.h"
-#include "harness/plan/catalogue.h"
+#include "harness/config/catalogue.h"
 #include "harness/plan/planted.h"
+#include "losses/loss.h"
 #include "scenarios/energy_evaluation.h"
 #include "scenarios/energy_model.h"
-#include "losses/loss.h"
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/scenario.h"
 

@@ -20,7 +20,9 @@
 #include <thread>
 #include <vector>
 
-#include "harness/judge/judge.h"
+#include "harness/causes/mechanism.h"
+#include "harness/compare/bits.h"
+#include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "tests/soak/variants.h"
 #include "tests/support/files.h"

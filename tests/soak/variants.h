@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/plan/run_config.h"
+#include "harness/config/run_config.h"
 
 namespace lockstep {
 

@@ -19,10 +19,10 @@
 #include <stdexcept>
 #include <string>
 
+#include "harness/base/sealed_json.h"
+#include "harness/config/run_config.h"
 #include "harness/launch/beat.h"
 #include "harness/launch/run_folder.h"
-#include "harness/plan/run_config.h"
-#include "harness/plan/sealed_json.h"
 #include "harness/rank/parent.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/writer.h"

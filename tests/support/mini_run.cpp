@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "harness/base/sealed_json.h"
 #include "harness/launch/beat.h"
-#include "harness/plan/sealed_json.h"
 #include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "harness/judge/results.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/plan.h"
+#include "harness/results/results.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 
 #include <boost/math/distributions/beta.hpp>
 
-#include "harness/judge/results.h"
+#include "harness/results/results.h"
 
 namespace lockstep::support {
 

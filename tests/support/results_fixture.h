@@ -1,7 +1,7 @@
 #pragma once
 // Results built by hand, for reports: what a judge would fill in, without one.
 
-#include "harness/judge/results.h"
+#include "harness/results/results.h"
 
 namespace lockstep {
 

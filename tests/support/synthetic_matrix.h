@@ -8,7 +8,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/judge/matrix_judge.h"
+#include "harness/causes/mechanism.h"
+#include "harness/questions/matrix_judge.h"
 
 namespace lockstep::support {
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/judge/forced.h"
-#include "harness/plan/learning_rate.h"
-#include "harness/plan/stream_keys.h"
+#include "harness/compare/forced/forced.h"
+#include "harness/config/learning_rate.h"
+#include "harness/config/stream_keys.h"
 #include "harness/trace/writer.h"
 #include "tests/support/fake_run.h"
 

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/base/errors.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/mllog.h"
-#include "harness/plan/errors.h"
+#include "harness/mlperf/mllog.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temporary_folder.h"
 

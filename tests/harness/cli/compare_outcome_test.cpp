@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/base/errors.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare_outcome.h"
-#include "harness/plan/errors.h"
 #include "harness/trace/reader.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/out_fixture.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "harness/base/errors.h"
 #include "harness/cli/words.h"
-#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {

@@ -1,3 +1,4 @@
+#include "harness/data/data_folder.h"
 #include "harness/data/dataset.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +10,7 @@
 #include <fstream>
 #include <string>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 
 namespace lockstep {
 namespace {

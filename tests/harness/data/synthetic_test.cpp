@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "harness/base/hashing.h"
 #include "harness/data/dataset.h"
-#include "harness/data/hashing.h"
+#include "harness/data/series.h"
 #include "harness/data/windows.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -15,9 +15,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "harness/base/errors.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/run_folder.h"
-#include "harness/plan/errors.h"
 #include "harness/trace/rank_result.h"
 #include "tests/support/temporary_folder.h"
 

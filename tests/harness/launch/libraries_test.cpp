@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
+#include "harness/base/errors.h"
 #include "harness/launch/parent_process.h"
-#include "harness/plan/errors.h"
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "harness/plan/errors.h"
-#include "harness/plan/sealed_json.h"
+#include "harness/base/errors.h"
+#include "harness/base/sealed_json.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 #include "harness/plan/matrix.h"
 
 namespace lockstep {

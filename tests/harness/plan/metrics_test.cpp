@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/plan/catalogue.h"
+#include "harness/config/catalogue.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {

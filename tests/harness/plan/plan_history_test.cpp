@@ -6,10 +6,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "harness/base/sealed_json.h"
 #include "harness/plan/earlier_runs.h"
+#include "harness/plan/matrix_folder.h"
 #include "harness/plan/plan.h"
 #include "harness/plan/plan_history.h"
-#include "harness/plan/sealed_json.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {

@@ -8,9 +8,9 @@
 #include <set>
 #include <sstream>
 
-#include "harness/plan/field.h"
+#include "harness/config/field.h"
+#include "harness/config/yaml_tree.h"
 #include "harness/plan/matrix_source.h"
-#include "harness/plan/yaml_tree.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {

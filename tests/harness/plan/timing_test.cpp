@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/base/sealed_json.h"
 #include "harness/plan/earlier_runs.h"
-#include "harness/plan/sealed_json.h"
 #include "tests/harness/plan/matrix_helpers.h"
 #include "tests/support/temporary_folder.h"
 

@@ -10,8 +10,9 @@
 #include <set>
 #include <tuple>
 
-#include "harness/judge/judge.h"
+#include "harness/causes/mechanism.h"
 #include "harness/plan/metrics.h"
+#include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "tests/support/mini_run.h"

@@ -8,7 +8,8 @@
 #include <map>
 #include <set>
 
-#include "harness/judge/judge.h"
+#include "harness/causes/mechanism.h"
+#include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "tests/support/mini_run.h"

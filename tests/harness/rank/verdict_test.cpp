@@ -6,8 +6,9 @@
 #include <fstream>
 #include <map>
 
-#include "harness/judge/forced.h"
-#include "harness/judge/judge.h"
+#include "harness/causes/mechanism.h"
+#include "harness/compare/forced/forced.h"
+#include "harness/questions/judge.h"
 #include "harness/trace/reader.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"

@@ -11,8 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/plan/errors.h"
-#include "harness/plan/sealed_json.h"
+#include "harness/base/errors.h"
+#include "harness/base/sealed_json.h"
 #include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/plan/errors.h"
+#include "harness/base/errors.h"
 #include "harness/trace/reader.h"
 #include "tests/support/files.h"
 #include "tests/support/temp_folder.h"

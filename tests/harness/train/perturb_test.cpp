@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/plan/stream_keys.h"
+#include "harness/config/stream_keys.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "harness/plan/catalogue.h"
+#include "harness/config/catalogue.h"
 #include "harness/train/optimizer.h"
 #include "harness/train/streams.h"
 

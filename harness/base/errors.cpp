@@ -1,0 +1,63 @@
+#include "harness/base/errors.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "harness/base/clean_text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kMostShown = 20;
+
+/// 19980 as "19,980".
+std::string with_commas(std::size_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
+  return text;
+}
+
+std::string joined(const std::vector<ConfigProblem>& problems) {
+  std::string text;
+  // A line that says "and 1 more" is no shorter than the one.
+  const std::size_t shown = problems.size() > kMostShown + 1 ? kMostShown : problems.size();
+  for (std::size_t i = 0; i < shown; ++i) {
+    if (!text.empty()) text += '\n';
+    text += problems[i].text();
+  }
+  if (shown < problems.size()) text += fmt::format("\n… and {} more", with_commas(problems.size() - shown));
+  return text;
+}
+
+}  // namespace
+
+std::string ConfigProblem::text() const {
+  std::string out;
+  if (!file.empty()) {
+    const std::string shown = clean_line(file);
+    out = line > 0 ? fmt::format("{}:{}:{}: ", shown, line, column) : shown + ": ";
+  }
+  out += message;
+  if (!suggestion.empty()) out += fmt::format("; did you mean {}?", suggestion);
+  return clean_text(out);
+}
+
+ConfigError::ConfigError(std::vector<ConfigProblem> problems)
+    : std::runtime_error(joined(problems)), problems_(std::move(problems)) {}
+
+ConfigError::ConfigError(const std::string& message) : std::runtime_error(message) {
+  ConfigProblem problem;
+  problem.message = message;
+  problems_.push_back(std::move(problem));
+}
+
+void check_failed(const char* condition, const char* file, int line, const std::string& why) {
+  // stdio alone: the heap may be what is broken.
+  std::fprintf(stderr, "%s:%d: broken invariant: %s (%s)\n", file, line, why.c_str(), condition);
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#include "harness/base/json_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+JsonProblem at_byte(std::string_view text, std::size_t byte, std::string message) {
+  const std::string_view before = text.substr(0, byte > 0 ? byte - 1 : 0);
+  const std::size_t line_start = before.rfind('\n');
+  JsonProblem problem;
+  problem.line = static_cast<int>(std::count(before.begin(), before.end(), '\n')) + 1;
+  problem.column =
+      static_cast<int>(before.size() - (line_start == std::string_view::npos ? 0 : line_start + 1)) + 1;
+  problem.message = std::move(message);
+  return problem;
+}
+
+/// The byte (from 1) at which the text is nested too deep; 0 if nowhere. Up to its first mistake a text of
+/// JSON has no bracket but those outside its strings, and no parser goes on behind that.
+std::size_t first_too_deep(std::string_view text) {
+  std::size_t depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMostJsonDepth) return i + 1;
+    } else if ((c == '}' || c == ']') && depth > 0) {
+      --depth;
+    }
+  }
+  return 0;
+}
+
+template <class Json>
+Json parse(std::string_view text, JsonProblem* problem) {
+  JsonProblem found;
+  Json value(Json::value_t::discarded);
+  if (const std::size_t byte = first_too_deep(text); byte > 0) {
+    found = at_byte(text, byte, fmt::format("nested deeper than {} levels", kMostJsonDepth));
+  } else {
+    try {
+      value = Json::parse(text);
+    } catch (const typename Json::parse_error& error) {
+      found = at_byte(text, std::min(error.byte, text.size() + 1), "not JSON, or cut short");
+    } catch (const typename Json::out_of_range&) {
+      found = at_byte(text, 1, "not JSON that can be read: it holds a number that no double has");
+    }
+  }
+  if (problem != nullptr) *problem = std::move(found);
+  return value;
+}
+
+}  // namespace
+
+std::string JsonProblem::text() const {
+  return message.empty() ? "" : fmt::format("{}, at line {}, column {}", message, line, column);
+}
+
+nlohmann::json parse_json(std::string_view text, JsonProblem* problem) {
+  return parse<nlohmann::json>(text, problem);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, JsonProblem* problem) {
+  return parse<nlohmann::ordered_json>(text, problem);
+}
+
+}  // namespace lockstep

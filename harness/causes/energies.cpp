@@ -1,0 +1,381 @@
+// Causes of wrong energies: which rows and columns differ, and whether the reference has the values
+// elsewhere.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "harness/causes/rules.h"
+#include "harness/compare/bits.h"
+#include "harness/config/field.h"
+
+namespace lockstep::causes {
+namespace {
+
+/// A row of the cell beside the reference's, column by column.
+struct AlignedRow {
+  int64_t id = 0;
+  int rank = 0;
+  std::vector<int64_t> columns;
+  std::vector<double> expected, actual;
+};
+
+/// Rows that both have, with the columns that both have; empty if energies were not kept.
+std::vector<AlignedRow> aligned_rows(const CauseInputs& inputs) {
+  std::vector<AlignedRow> rows;
+  if (!inputs.forced || !inputs.forced->reference.energies || !inputs.forced->cell.energies) return rows;
+  const Energies &reference = *inputs.forced->reference.energies, &cell = *inputs.forced->cell.energies;
+  for (const EnergyRow& row : cell.rows) {
+    const auto same = std::find_if(reference.rows.begin(), reference.rows.end(),
+                                   [&](const EnergyRow& each) { return each.row_id == row.row_id; });
+    if (same == reference.rows.end()) continue;
+    const std::vector<int64_t>& wanted = reference.columns[static_cast<std::size_t>(same->rank)];
+    const std::vector<int64_t>& own = cell.columns[static_cast<std::size_t>(row.rank)];
+    AlignedRow aligned{row.row_id, row.rank, {}, {}, {}};
+    for (std::size_t j = 0; j < own.size(); ++j) {
+      const auto place = std::find(wanted.begin(), wanted.end(), own[j]);
+      if (place == wanted.end()) continue;
+      aligned.columns.push_back(own[j]);
+      aligned.expected.push_back(same->values[static_cast<std::size_t>(place - wanted.begin())]);
+      aligned.actual.push_back(row.values[j]);
+    }
+    rows.push_back(std::move(aligned));
+  }
+  return rows;
+}
+
+/// Which energies lie outside the band.
+struct Wrong {
+  std::size_t count = 0, total = 0;
+  std::map<int64_t, std::size_t> by_row, by_column;
+  std::map<int64_t, std::size_t> row_width, column_height;
+  std::map<int, std::size_t> by_rank, of_rank;
+};
+
+Wrong wrong_in(const std::vector<AlignedRow>& rows, double band) {
+  Wrong wrong;
+  for (const AlignedRow& row : rows) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+      ++wrong.total;
+      ++wrong.row_width[row.id];
+      ++wrong.column_height[row.columns[j]];
+      ++wrong.of_rank[row.rank];
+      if (distance(row.expected[j], row.actual[j]) <= band) continue;
+      ++wrong.count;
+      ++wrong.by_row[row.id];
+      ++wrong.by_column[row.columns[j]];
+      ++wrong.by_rank[row.rank];
+    }
+  }
+  return wrong;
+}
+
+bool missing_columns(const CauseInputs& inputs) {
+  return inputs.difference.phase == Phase::energies && inputs.difference.divergence.kind == "missing";
+}
+
+/// [rows, columns] of a rank's energies, as recorded.
+std::pair<int64_t, int64_t> shape_of(const StepRecords& rank) {
+  for (const Record& record : rank.records) {
+    if (record.phase == Phase::energies && record.name == "energies" && record.shape.size() == 2) {
+      return {record.shape[0], record.shape[1]};
+    }
+  }
+  return {-1, -1};
+}
+
+std::optional<Cause> local_negatives(const CauseInputs& inputs) {
+  if (!missing_columns(inputs) || !inputs.cell || !inputs.reference) return std::nullopt;
+  if (inputs.cell->ranks.size() < 2) return std::nullopt;
+  const int64_t first = shape_of(inputs.cell->ranks[0]).first;
+  int64_t rows = 0;
+  bool equal = true;
+  for (const StepRecords& rank : inputs.cell->ranks) {
+    const auto [own, columns] = shape_of(rank);
+    if (own < 1 || own != columns) return std::nullopt;
+    rows += own;
+    equal = equal && own == first;
+  }
+  const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
+  if (expected != rows) return std::nullopt;
+  return made("local-negatives", kExact,
+              fmt::format("a row{} has {} negative{} instead of {}, those of its own rank alone",
+                          equal ? "" : " of rank 0", first - 1, first == 2 ? "" : "s", expected - 1));
+}
+
+std::optional<Cause> negatives_missing(const CauseInputs& inputs) {
+  if (!missing_columns(inputs) || local_negatives(inputs) || !inputs.cell || !inputs.reference)
+    return std::nullopt;
+  const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
+  std::vector<std::size_t> ranks;
+  int64_t fewest = expected;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    const int64_t columns = shape_of(inputs.cell->ranks[rank]).second;
+    if (columns < 0 || columns >= expected) continue;
+    ranks.push_back(rank);
+    fewest = std::min(fewest, columns);
+  }
+  if (ranks.empty()) return std::nullopt;
+  return made("negatives-missing", 0.95,
+              fmt::format("rank {}: {} candidates a row where the reference has {}", fmt::join(ranks, ", "),
+                          fewest, expected));
+}
+
+/// The columns of a rank's rows that carry another candidate's energies in every row; nothing if some column
+/// carries no candidate's.
+std::optional<std::map<int64_t, int64_t>> permutation_of(const std::vector<AlignedRow>& rows, int rank,
+                                                         double band) {
+  std::vector<const AlignedRow*> own;
+  for (const AlignedRow& row : rows) {
+    if (row.rank == rank) own.push_back(&row);
+  }
+  std::map<int64_t, int64_t> moved;
+  if (own.empty()) return moved;
+  std::set<std::size_t> taken;
+  const std::size_t width = own[0]->columns.size();
+  for (std::size_t j = 0; j < width; ++j) {
+    const auto carries = [&](std::size_t k) {
+      return std::all_of(own.begin(), own.end(), [&](const AlignedRow* row) {
+        return distance(row->actual[j], row->expected[k]) <= band;
+      });
+    };
+    std::size_t found = j;
+    if (!carries(j)) {
+      found = 0;
+      while (found < width && !(carries(found) && taken.count(found) == 0)) ++found;
+      if (found == width) return std::nullopt;
+      moved[own[0]->columns[j]] = own[0]->columns[found];
+    }
+    taken.insert(found);
+  }
+  return taken.size() == width ? std::optional(moved) : std::nullopt;
+}
+
+std::optional<Cause> candidates_misordered(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty() || missing_columns(inputs)) return std::nullopt;
+  std::size_t moved = 0;
+  std::pair<int64_t, int64_t> example;
+  std::set<int> ranks;
+  for (const AlignedRow& row : rows) ranks.insert(row.rank);
+  for (const int rank : ranks) {
+    const auto permutation = permutation_of(rows, rank, inputs.forced->energy_band);
+    if (!permutation) return std::nullopt;
+    moved += permutation->size();
+    if (!permutation->empty()) example = *permutation->begin();
+  }
+  if (moved < 2) return std::nullopt;
+  return made(
+      "candidates-misordered", kExact,
+      fmt::format("every energy is the reference's, in another column: that of candidate {} stands in the "
+                  "column of {}; {} columns moved",
+                  example.second, example.first, moved));
+}
+
+/// Ids of candidates shifted by a constant number of places explain most of what differs, and no other shift
+/// does. Dropout belongs to the pair of row and id, so the values themselves need not be found again.
+std::optional<Cause> candidates_shifted(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.size() < 4 || missing_columns(inputs) || candidates_misordered(inputs)) return std::nullopt;
+  const std::size_t width = rows.front().columns.size();
+  if (width < 4) return std::nullopt;
+  std::vector<double> rest(width, 0);
+  for (const AlignedRow& row : rows) {
+    if (row.columns != rows.front().columns) return std::nullopt;
+    for (std::size_t shift = 0; shift < width; ++shift) {
+      for (std::size_t j = 0; j < width; ++j) {
+        const double gap = row.actual[j] - row.expected[(j + shift) % width];
+        rest[shift] += gap * gap;
+      }
+    }
+  }
+  const auto best = std::min_element(rest.begin(), rest.end());
+  const auto shift = best - rest.begin();
+  double next = rest[0];
+  for (std::size_t k = 0; k < width; ++k) {
+    if (static_cast<std::ptrdiff_t>(k) != shift) next = std::min(next, rest[k]);
+  }
+  if (shift == 0 || *best > 0.3 * next) return std::nullopt;
+  return made(
+      "candidates-misordered", 0.9,
+      fmt::format("energies {} places further on explain {:.3g} % of the squared difference, and no other "
+                  "order does",
+                  shift, 100 * (1 - *best / rest[0])));
+}
+
+std::optional<Cause> padding_is_candidate(const CauseInputs& inputs) {
+  if (!missing_columns(inputs) || !inputs.forced || !inputs.forced->cell.energies ||
+      !inputs.forced->reference.energies) {
+    return std::nullopt;
+  }
+  const Energies &reference = *inputs.forced->reference.energies, &cell = *inputs.forced->cell.energies;
+  std::vector<int64_t> wanted = reference.columns.front();
+  std::sort(wanted.begin(), wanted.end());
+  std::size_t padded = 0;
+  for (std::vector<int64_t> own : cell.columns) {
+    padded += static_cast<std::size_t>(std::count(own.begin(), own.end(), -1));
+    std::erase(own, -1);
+    std::sort(own.begin(), own.end());
+    if (!own.empty() && own != wanted) return std::nullopt;
+  }
+  if (padded == 0) return std::nullopt;
+  return made(
+      "padding-not-masked", kExact,
+      fmt::format("beside the reference's {} candidates there are {} padded columns, on all ranks together",
+                  wanted.size(), padded));
+}
+
+std::optional<Cause> sample_content(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.size() < 2 || missing_columns(inputs)) return std::nullopt;
+  const Wrong wrong = wrong_in(rows, inputs.forced->energy_band);
+  if (wrong.count == 0) return std::nullopt;
+  std::vector<int64_t> explains;
+  for (const auto& [id, width] : wrong.row_width) {
+    const auto in_row = wrong.by_row.count(id) ? wrong.by_row.at(id) : 0;
+    const auto in_column = wrong.by_column.count(id) ? wrong.by_column.at(id) : 0;
+    bool crossing = false;
+    for (const AlignedRow& row : rows) {
+      for (std::size_t j = 0; row.id == id && j < row.columns.size(); ++j) {
+        crossing = crossing || (row.columns[j] == id &&
+                                distance(row.expected[j], row.actual[j]) > inputs.forced->energy_band);
+      }
+    }
+    if (in_row + in_column - (crossing ? 1 : 0) != wrong.count) continue;
+    // A whole row, or a whole column: content that is wrong shows against nearly every other.
+    const auto height = wrong.column_height.count(id) ? wrong.column_height.at(id) : 0;
+    if (10 * in_row >= 9 * width || 10 * in_column >= 9 * height) explains.push_back(id);
+  }
+  if (explains.size() != 1) return std::nullopt;
+  const int64_t id = explains.front();
+  const bool column = wrong.by_column.count(id) && wrong.by_column.at(id) > 1;
+  // A row alone may be a mask as well as a content, if contexts are padded.
+  const bool may_be_mask = inputs.cell_config && !column &&
+                           inputs.cell_config->data.min_context < inputs.cell_config->data.context_steps;
+  return made("sample-content", may_be_mask ? 0.7 : 0.95,
+              fmt::format("sample {}: {} of {} energies differ, all in its row or its column", id,
+                          wrong.count, wrong.total));
+}
+
+std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.size() < 2 || missing_columns(inputs) || !inputs.cell_config) return std::nullopt;
+  if (inputs.cell_config->data.min_context >= inputs.cell_config->data.context_steps) return std::nullopt;
+  const Wrong wrong = wrong_in(rows, inputs.forced->energy_band);
+  std::size_t whole = 0;
+  std::set<int> ranks;
+  for (const AlignedRow& row : rows) {
+    const auto found = wrong.by_row.find(row.id);
+    if (found == wrong.by_row.end()) continue;
+    if (10 * found->second < 9 * row.columns.size()) return std::nullopt;
+    ++whole;
+    ranks.insert(row.rank);
+  }
+  // Padding is a matter of the sample: rows that differ stand beside rows that do not, on more than one rank.
+  if (whole < 2 || whole == rows.size() || (world_size_of(inputs) > 1 && ranks.size() < 2))
+    return std::nullopt;
+  bool mixed = world_size_of(inputs) == 1;
+  for (const auto& [rank, count] : wrong.by_rank) mixed = mixed || count < wrong.of_rank.at(rank);
+  if (!mixed) return std::nullopt;
+  return made(
+      "mask-ignored", kFits,
+      fmt::format("{} of {} rows differ in all their energies and the others in none; contexts of {} to {} "
+                  "steps are padded",
+                  whole, rows.size(), inputs.cell_config->data.min_context,
+                  inputs.cell_config->data.context_steps));
+}
+
+std::optional<Cause> candidates_in_low_precision(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty() || missing_columns(inputs)) return std::nullopt;
+  const Wrong wrong = wrong_in(rows, inputs.forced->energy_band);
+  double squares = 0, difference = 0, largest = 0, mean = 0;
+  for (const AlignedRow& row : rows) {
+    for (const double value : row.expected) mean += value / static_cast<double>(wrong.total);
+  }
+  for (const AlignedRow& row : rows) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+      const double gap = distance(row.expected[j], row.actual[j]);
+      squares += (row.expected[j] - mean) * (row.expected[j] - mean);
+      difference += gap * gap;
+      largest = std::max(largest, gap);
+    }
+  }
+  const auto total = static_cast<double>(wrong.total);
+  const double spread = std::sqrt(squares / total), typical = std::sqrt(difference / total);
+  // Small, everywhere and even: as 8 or 11 bits of mantissa in the candidates would do it.
+  const bool everywhere = 10 * wrong.count >= 8 * wrong.total;
+  if (!everywhere || !(typical > 0) || typical > 0.02 * spread || typical < 1e-5 * spread ||
+      largest > 8 * typical) {
+    return std::nullopt;
+  }
+  return made(
+      "candidates-in-low-precision", kFits,
+      fmt::format("{} of {} energies differ, by {} of their spread on average and by no more than {} times "
+                  "that anywhere",
+                  wrong.count, wrong.total, short_number(typical / spread), short_number(largest / typical)));
+}
+
+double unit_of(Precision precision) {
+  return precision == Precision::bfloat16  ? std::ldexp(1.0, -8)
+         : precision == Precision::float32 ? std::ldexp(1.0, -24)
+                                           : std::ldexp(1.0, -53);
+}
+
+/// Two runs that are meant to round differently do. Where energies were kept whole, no difference may be more
+/// than rounding in the coarser precision: a mistake beside it is another rule's.
+std::optional<Cause> precision_differs(const CauseInputs& inputs) {
+  if (!inputs.reference_config || !inputs.cell_config || missing_columns(inputs)) return std::nullopt;
+  const Precision expected = inputs.reference_config->precision, actual = inputs.cell_config->precision;
+  if (expected == actual) return std::nullopt;
+  static const RunField* const precision = find_run_field("precision");
+  const std::string words = fmt::format("the reference computes in {}, the cell in {}",
+                                        text_of(precision->of(*inputs.reference_config)),
+                                        text_of(precision->of(*inputs.cell_config)));
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty()) return made("precision-differs", 0.9, words);
+  double largest = 0, size = 0;
+  for (const AlignedRow& row : rows) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+      largest = std::max(largest, distance(row.expected[j], row.actual[j]));
+      size = std::max(size, std::abs(row.expected[j]));
+    }
+  }
+  // Roundings of some ten operations, each on terms that may be larger than what they add up to.
+  constexpr double kMostUnits = 64;
+  const double units = largest / (std::max(unit_of(expected), unit_of(actual)) * size);
+  if (!(units <= kMostUnits)) return std::nullopt;
+  return made("precision-differs", kExact,
+              fmt::format("{}; energies differ by no more than {} units of the coarser one's rounding", words,
+                          short_number(units)));
+}
+
+std::optional<Cause> replica_shows_in_energies(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty() || !inputs.cell || missing_columns(inputs)) return std::nullopt;
+  const Wrong wrong = wrong_in(rows, inputs.forced->energy_band);
+  if (wrong.by_rank.size() != 1 || wrong.of_rank.size() < 2) return std::nullopt;
+  const auto drift = replica_drift(*inputs.cell);
+  const auto [rank, count] = *wrong.by_rank.begin();
+  if (!drift || drift->phase != Phase::parameters || drift->rank != rank) return std::nullopt;
+  if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return std::nullopt;
+  return made(
+      "replica-corrupted", 0.95,
+      fmt::format("only rank {} has other energies ({} of its {}), and its {} is another than on the other "
+                  "ranks",
+                  rank, count, wrong.of_rank.at(rank), drift->name));
+}
+
+constexpr Rule kRules[] = {
+    local_negatives,      negatives_missing,        candidates_misordered, candidates_shifted,
+    padding_is_candidate, sample_content,           mask_ignored,          candidates_in_low_precision,
+    precision_differs,    replica_shows_in_energies};
+
+}  // namespace
+
+std::span<const Rule> energy_rules() { return kRules; }
+
+}  // namespace lockstep::causes

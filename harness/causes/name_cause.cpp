@@ -1,0 +1,133 @@
+// Asks the rules of the divergence's phase, and weighs their answers.
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "harness/causes/rules.h"
+#include "harness/causes/signatures.h"
+
+namespace lockstep {
+namespace causes {
+
+Cause made(const char* code, double confidence, const std::string& evidence) {
+  return {code, confidence, evidence, ""};
+}
+
+int world_size_of(const CauseInputs& inputs) {
+  if (inputs.cell) return static_cast<int>(inputs.cell->ranks.size());
+  return inputs.cell_config ? inputs.cell_config->layout.world_size : 1;
+}
+
+std::string factor_text(double factor, int world_size) {
+  const double world = world_size;
+  const auto is = [&](double value) {
+    return std::abs(factor - value) <= 1e-4 * std::max(1e-3, std::abs(value));
+  };
+  if (is(0)) return "0";
+  if (is(1)) return "1";
+  if (is(-1)) return "-1";
+  if (world_size > 1) {
+    if (is(world)) return fmt::format("{} (the world size)", world_size);
+    if (is(1 / world)) return fmt::format("1/{} (one over the world size)", world_size);
+    if (is(1 / world / world))
+      return fmt::format("1/{} (one over the world size squared)", world_size * world_size);
+    if (is(world / (world - 1))) return fmt::format("{}/{}", world_size, world_size - 1);
+    if (is((world - 1) / world)) return fmt::format("{}/{}", world_size - 1, world_size);
+  }
+  if (is(std::round(factor))) return fmt::format("{:.0f}", factor);
+  return short_number(factor);
+}
+
+std::string signature_text(const GradientJudgement& judgement, int world_size) {
+  std::string text;
+  for (const GradientSignature& group : judgement.groups) {
+    if (group.group == "all") continue;
+    text += text.empty() ? "" : "; ";
+    if (group.difference <= group.band) {
+      text += group.group + " as it should be";
+      continue;
+    }
+    text += fmt::format("{} {} times the reference's, residual {:.2g}", group.group,
+                        factor_text(group.ratio, world_size), group.residual);
+  }
+  return text;
+}
+
+namespace {
+
+std::span<const Rule> rules_for(const CauseInputs& inputs) {
+  switch (inputs.difference.phase) {
+    case Phase::samples:
+      return sample_rules();
+    case Phase::random:
+      return random_rules();
+    case Phase::control:
+      return control_rules();
+    case Phase::energies:
+      return energy_rules();
+    case Phase::loss:
+      return loss_rules();
+    case Phase::local_gradients:
+      return gradient_rules();
+    case Phase::collective:
+      return ledger_rules();
+    case Phase::reduced_gradients:
+      return reduction_rules();
+    case Phase::gradient_norm:
+      return norm_rules();
+    case Phase::parameters:
+      return update_rules();
+    default:
+      return {};
+  }
+}
+
+/// What was seen where nothing fits.
+std::string plain_evidence(const CauseInputs& inputs) {
+  const Divergence& divergence = inputs.difference.divergence;
+  std::string text =
+      fmt::format("no known mistake fits: {}", expected_found(divergence.expected, divergence.actual));
+  if (!inputs.forced) return text;
+  const GradientJudgement& judgement =
+      inputs.forced->local.tensors.empty() ? inputs.forced->reduced : inputs.forced->local;
+  if (judgement.groups.empty()) return text;
+  return text + "; gradients: " + signature_text(judgement, world_size_of(inputs));
+}
+
+/// How near two answers must be for their contradiction to count.
+constexpr double kEqualStrength = 0.05;
+
+Cause weighed(std::vector<Cause> answers, const CauseInputs& inputs) {
+  std::stable_sort(answers.begin(), answers.end(),
+                   [](const Cause& x, const Cause& y) { return x.confidence > y.confidence; });
+  if (answers.empty()) return made("unexplained", 0, plain_evidence(inputs));
+  const Cause& best = answers.front();
+  for (const Cause& other : answers) {
+    if (other.code == best.code || best.confidence - other.confidence >= kEqualStrength) continue;
+    return made("unexplained", 0,
+                fmt::format("{} and {} fit equally well: {}; and: {}", best.code, other.code, best.evidence,
+                            other.evidence));
+  }
+  return best;
+}
+
+}  // namespace
+}  // namespace causes
+
+std::optional<Cause> name_cause(const CauseInputs& inputs) {
+  std::vector<Cause> answers;
+  const auto ask = [&](std::span<const causes::Rule> rules) {
+    for (const causes::Rule rule : rules) {
+      if (std::optional<Cause> answer = rule(inputs)) answers.push_back(std::move(*answer));
+    }
+  };
+  ask(causes::rules_for(inputs));
+  if (inputs.difference.divergence.kind == "replica") ask(causes::replica_rules());
+  Cause cause = causes::weighed(std::move(answers), inputs);
+  if (const CausePage* page = find_cause_page(cause.code)) cause.remedy = page->remedy;
+  return cause;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,136 @@
+// Pages of causes in samples, random streams and control values.
+
+#include "harness/causes/catalogue.h"
+
+namespace lockstep::causes {
+namespace {
+
+constexpr CausePage kPages[] = {
+    {"set-epoch-forgotten", "samples",
+     "The sampler is not told the epoch, so every epoch has the order of the first.",
+     "all ranks' samples of a step equal, in order, those of an earlier step that begins another permutation "
+     "in the "
+     "reference",
+     "for epoch in range(epochs):\n    for batch in loader: ...",
+     "for epoch in range(epochs):\n    sampler.set_epoch(epoch)\n    for batch in loader: ...",
+     "Call set_epoch(epoch) on the distributed sampler before each epoch.",
+     "pytorch/pytorch#31771, pytorch/pytorch#31232, kan-bayashi/ParallelWaveGAN#177"},
+    {"shards-identical", "samples", "Every rank reads the same samples: the data is not split at all.",
+     "the sample ids of all ranks of a step are equal",
+     "loader = DataLoader(data, batch_size=b, shuffle=True)",
+     "sampler = DistributedSampler(data, world_size, rank)\nloader = DataLoader(data, batch_size=b, "
+     "sampler=sampler)",
+     "Give each rank its own shard: a sampler that knows rank and world size.",
+     "huggingface/datasets#5360, huggingface/datasets#3423"},
+    {"shards-overlap", "samples", "Shards of neighbouring ranks share samples.",
+     "every sample that is too many stands on two ranks at one step, and as many are missing",
+     "rows = order[rank * n : (rank + 1) * n + 1]", "rows = order[rank * n : (rank + 1) * n]",
+     "Cut shards so that they are disjoint; check that the ranks' ids of an epoch have no repetition.",
+     "huggingface/datasets#5360, huggingface/transformers#11254"},
+    {"sample-dropped", "samples", "A sample that belongs to the step is on no rank.",
+     "the multiset of ids lacks samples, and nothing or the rank's next sample stands in their place",
+     "batch = [x for x in batch if fits(x)]", "batch = [x if fits(x) else masked(x) for x in batch]",
+     "Keep every row of the batch; let rows that must not count have weight 0.",
+     "pytorch/torchtitan#4304, huggingface/datasets#6437"},
+    {"sample-duplicated", "samples", "A sample stands twice in the global batch.",
+     "one id of the batch occurs once more than in the reference, at most one other is missing",
+     "order += order[:total - len(order)]  # the sampler fills up with repetitions",
+     "sampler = DistributedSampler(data, drop_last=True)",
+     "Drop the last incomplete batch, or mask repeated rows: in an in-batch loss a sample must not be its "
+     "own negative.",
+     "pytorch/pytorch#25162, pytorch/pytorch#22584"},
+    {"sample-replaced", "samples", "One row of the batch holds another sample than the order says.",
+     "one id is missing, one that is not in the batch stands in its row, everything else is right",
+     "except IOError: return self[random_index()]",
+     "except IOError as error: raise DataError(index) from error",
+     "Let a sample that cannot be read be an error with its id, not another sample.",
+     "pytorch/torchtitan#4304"},
+    {"rank-behind-data", "samples", "A rank still trains on the batch of the step before.",
+     "ids of one rank, but not of all, equal those that it had at the step before",
+     "if rank == slow: batch = cached_batch", "batch = next(loader)  # on every rank, every step",
+     "Take a batch from the loader on every rank at every step; on resume, move every rank's loader to the "
+     "same step.",
+     "huggingface/accelerate#2016"},
+    {"sampler-seed-differs", "samples", "A rank's sampler shuffles with another seed.",
+     "a rank's samples are others than its shard's of the common permutation, related to it by no order seen",
+     "sampler = DistributedSampler(data, seed=seed + rank)", "sampler = DistributedSampler(data, seed=seed)",
+     "Give every rank's sampler the same seed: shards are disjoint only within one permutation.", ""},
+    {"sample-content", "samples", "The id is right, and the content of that sample is another one.",
+     "ids agree, and energies differ in that sample's row or column alone",
+     "x = augment(data[i])  # on one rank only", "x = augment(data[i], key=(seed, step, i))  # on every rank",
+     "Compare the sample's bytes on both sides; key augmentation and padding by the sample, not by the rank.",
+     "pytorch/torchtitan#4304"},
+
+    {"same-stream-on-all-ranks", "random", "All ranks draw the same random numbers.",
+     "fingerprints of the stream are equal on all ranks although their samples differ",
+     "torch.manual_seed(seed)", "generator = keyed(seed, purpose, step, sample_id)",
+     "Key each draw by the sample (or the global row), so that ranks differ and the layout changes nothing.",
+     "huggingface/transformers#31412, huggingface/transformers#37932, ultralytics/yolov5#2761"},
+    {"stream-keyed-by-rank", "random",
+     "Draws depend on the rank, so that another layout draws other numbers.",
+     "recomputed keys of (seed + rank, place on the rank) give the recorded fingerprints",
+     "torch.manual_seed(seed + rank)", "generator = keyed(seed, purpose, step, sample_id)",
+     "Key each draw by the sample instead of the rank.", "ecmwf/anemoi-core#595"},
+    {"extra-draws", "random", "More numbers are drawn from a stream than the step needs.",
+     "the count of draws over all ranks is larger than the reference's",
+     "noise = normal(rows + 1)  # one row is thrown away", "noise = normal(rows)",
+     "Draw on every path exactly what is used; give side computations (evaluation, logging) a stream of "
+     "their own.",
+     "NVIDIA/Megatron-LM#2658"},
+    {"draws-missing", "random", "Fewer numbers are drawn from a stream than the step needs.",
+     "the count of draws over all ranks is smaller than the reference's, or a rank has no record of the "
+     "stream",
+     "model.eval()  # and never train() again", "model.train()",
+     "Find the rank that skipped the draw: a module left in evaluation mode, a branch that does not draw.",
+     ""},
+    {"stream-not-advanced", "random", "A stream gives the numbers of an earlier step again.",
+     "recomputed keys of an earlier step give the recorded fingerprint",
+     "generator = keyed(seed, purpose, 0, sample_id)", "generator = keyed(seed, purpose, step, sample_id)",
+     "Put the step into the key; on resume restore each stream's position.",
+     "huggingface/transformers#17032, huggingface/accelerate#2016"},
+    {"dropout-not-replayed", "random",
+     "The second pass over a tile draws another dropout mask than the first.",
+     "tiles in two passes with dropout: energies, loss and temperature are right, no other gradient is",
+     "W = grad_of_loss(energies(tile))      # mask 1\n(W * energies(tile)).sum().backward() # mask 2",
+     "with replayed(state): (W * energies(tile)).sum().backward()",
+     "Save the random state of each tile's first pass and restore it in the second; or key masks by row and "
+     "column.",
+     "luyug/GC-DPR#12, pytorch/pytorch#190717"},
+    {"random-stream-differs", "random",
+     "A random stream is another one than the reference's; the key is not known.",
+     "fingerprints differ with as many draws, and no known way of keying gives them", "torch.rand(n)",
+     "fill_uniform(key(seed, purpose, step, sample_id), out)",
+     "Compare seed, purpose, step and sample of the keys on both sides; never use the default generator.",
+     ""},
+
+    {"scheduler-stepped-per-rank", "control", "The schedule advances once a rank instead of once a step.",
+     "the rate is the schedule's value of step V * step",
+     "scheduler = accelerator.prepare(scheduler)  # steps V times a step",
+     "scheduler.step()  # once an update",
+     "Step the scheduler once an update, or divide its horizon by the world size where the library "
+     "multiplies.",
+     "huggingface/accelerate#2142, huggingface/accelerate#2926, huggingface/diffusers#3954"},
+    {"rate-scaled-linear", "control", "The learning rate is multiplied by the number of ranks.",
+     "rate = V * expected at the same global batch", "lr = base_lr * world_size", "lr = base_lr",
+     "At an equal global batch no rule scales the rate; scale it by the growth of the batch alone.",
+     "huggingface/accelerate#1398"},
+    {"rate-scaled-sqrt", "control",
+     "The learning rate is multiplied by the square root of the number of ranks.",
+     "rate = sqrt(V) * expected at the same global batch", "lr = base_lr * math.sqrt(world_size)",
+     "lr = base_lr",
+     "At an equal global batch no rule scales the rate; scale it by the growth of the batch alone.", ""},
+    {"schedule-shifted", "control", "The schedule is some steps ahead or behind.",
+     "the rate is the schedule's value of step + k, |k| from 1 to 10", "scheduler.step(); optimizer.step()",
+     "optimizer.step(); scheduler.step()",
+     "Step the scheduler after the optimizer; on resume restore its counter with the optimizer's.",
+     "Lightricks/LTX-Video-Trainer#67"},
+    {"rate-differs", "control", "The learning rate is another one, by no rule that is known.",
+     "the recorded rate differs from the reference's at the same step", "lr = 3e-4  # a copy of the config",
+     "lr = config.lr", "Compare the resolved configs of both runs, lr, lr_scale, schedule and warm-up.", ""},
+};
+
+}  // namespace
+
+std::span<const CausePage> data_pages() { return kPages; }
+
+}  // namespace lockstep::causes

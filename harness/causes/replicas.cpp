@@ -1,0 +1,167 @@
+// Causes of replicas that differ among themselves, from the hashes that every rank keeps, and of what the
+// ledger of collectives shows by itself.
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "harness/causes/rules.h"
+
+namespace lockstep::causes {
+namespace {
+
+/// The ranks that hold a parameter or buffer otherwise than most do.
+struct Drift {
+  std::map<std::string, std::set<std::size_t>> odd;  ///< by name
+  std::set<std::size_t> ranks;
+  std::size_t names = 0;  ///< of all parameters
+};
+
+std::map<std::string, uint64_t> hashes_of(const StepRecords& rank) {
+  std::map<std::string, uint64_t> hashes;
+  for (const Record& record : rank.records) {
+    if (record.phase == Phase::parameters && !record.is_scalar) hashes[record.name] = record.stats.hash;
+  }
+  return hashes;
+}
+
+std::optional<Drift> drift_of(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.kind != "replica" ||
+      !inputs.cell) {
+    return std::nullopt;
+  }
+  std::vector<std::map<std::string, uint64_t>> by_rank;
+  for (const StepRecords& rank : inputs.cell->ranks) by_rank.push_back(hashes_of(rank));
+  Drift drift;
+  drift.names = by_rank[0].size();
+  for (const auto& [name, unused] : by_rank[0]) {
+    std::map<uint64_t, std::set<std::size_t>> holders;
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+      const auto found = by_rank[rank].find(name);
+      if (found != by_rank[rank].end()) holders[found->second].insert(rank);
+    }
+    if (holders.size() < 2) continue;
+    const auto most = std::max_element(holders.begin(), holders.end(), [](const auto& x, const auto& y) {
+      return x.second.size() < y.second.size();
+    });
+    for (const auto& [hash, ranks] : holders) {
+      if (hash == most->first) continue;
+      drift.odd[name].insert(ranks.begin(), ranks.end());
+      drift.ranks.insert(ranks.begin(), ranks.end());
+    }
+  }
+  return drift.odd.empty() ? std::nullopt : std::optional(drift);
+}
+
+std::optional<Cause> initial_weights_differ(const CauseInputs& inputs) {
+  const auto drift = drift_of(inputs);
+  if (!drift || inputs.difference.divergence.step >= 0) return std::nullopt;
+  return made(
+      "initial-weights-differ", kExact,
+      fmt::format(
+          "before the first step rank {} holds {} of {} tensors otherwise than most ranks do, {} first",
+          fmt::join(drift->ranks, ", "), drift->odd.size(), drift->names, drift->odd.begin()->first));
+}
+
+bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
+
+std::optional<Cause> buffers_not_synchronised(const CauseInputs& inputs) {
+  const auto drift = drift_of(inputs);
+  if (!drift || inputs.difference.divergence.step < 0) return std::nullopt;
+  for (const auto& [name, ranks] : drift->odd) {
+    if (!is_buffer(name)) return std::nullopt;
+  }
+  return made("buffers-not-synchronised", kExact,
+              fmt::format("{} is another on rank {}, and every parameter is alike", drift->odd.begin()->first,
+                          fmt::join(drift->ranks, ", ")));
+}
+
+/// Did those of the rank's tensors that are not alike everywhere keep the bits that they had before the step?
+bool stood_still(const CauseInputs& inputs, const Drift& drift, std::size_t rank) {
+  if (!inputs.cell_before || inputs.cell_before->step != inputs.cell->step - 1) return false;
+  const auto now = hashes_of(inputs.cell->ranks[rank]), before = hashes_of(inputs.cell_before->ranks[rank]);
+  for (const auto& [name, ranks] : drift.odd) {
+    const auto old = before.find(name);
+    if (is_buffer(name)) continue;
+    if (old == before.end() || now.at(name) != old->second) return false;
+  }
+  return true;
+}
+
+std::optional<Cause> rank_behind(const CauseInputs& inputs) {
+  const auto drift = drift_of(inputs);
+  if (!drift || drift->odd.size() < 2 || inputs.difference.divergence.step < 0) return std::nullopt;
+  std::set<std::size_t> still;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    if (stood_still(inputs, *drift, rank)) still.insert(rank);
+  }
+  if (still.empty() || still.size() == inputs.cell->ranks.size()) return std::nullopt;
+  // Of two ranks either may be the odd one; of more, those that stood still must be those that differ.
+  if (inputs.cell->ranks.size() > 2 && still != drift->ranks) return std::nullopt;
+  return made(
+      "rank-behind", kExact,
+      fmt::format("rank {}: {} of {} tensors kept every bit through the step while those of the other ranks "
+                  "moved",
+                  fmt::join(still, ", "), drift->odd.size(), drift->names));
+}
+
+std::optional<Cause> replica_corrupted(const CauseInputs& inputs) {
+  const auto drift = drift_of(inputs);
+  if (!drift || inputs.difference.divergence.step < 0 || drift->ranks.size() != 1 || drift->odd.size() != 1) {
+    return std::nullopt;
+  }
+  // Among two ranks one tensor that differs is still one tensor of one rank; a buffer has a cause of its own.
+  if (is_buffer(drift->odd.begin()->first)) return std::nullopt;
+  // A tensor that stood still was not written at all.
+  if (stood_still(inputs, *drift, *drift->ranks.begin())) {
+    return made("parameter-not-updated", 0.9,
+                fmt::format("{} of rank {} kept every bit through the step", drift->odd.begin()->first,
+                            *drift->ranks.begin()));
+  }
+  return made("replica-corrupted", 0.9,
+              fmt::format("{} of rank {} alone is another; the {} other tensors of that rank are alike",
+                          drift->odd.begin()->first, *drift->ranks.begin(), drift->names - 1));
+}
+
+std::optional<Cause> clip_by_own_norms(const CauseInputs& inputs) {
+  const auto drift = drift_of(inputs);
+  if (!drift || !inputs.cell_config || inputs.cell_config->clip_norm <= 0) return std::nullopt;
+  std::map<double, int> norms;
+  for (const StepRecords& rank : inputs.cell->ranks) {
+    for (const Record& record : rank.records) {
+      if (record.phase == Phase::gradient_norm && record.is_scalar) ++norms[record.value];
+    }
+  }
+  if (norms.size() < 2) return std::nullopt;
+  return made("clip-on-local-norm", 0.9,
+              fmt::format("clipping is to {}, and ranks clip by {} different norms",
+                          inputs.cell_config->clip_norm, norms.size()));
+}
+
+std::optional<Cause> replicas_drift(const CauseInputs& inputs) {
+  const auto drift = drift_of(inputs);
+  if (!drift) return std::nullopt;
+  return made("replicas-drift", kGeneral,
+              fmt::format("{} of {} tensors are not alike on all ranks; rank {} holds others than most",
+                          drift->odd.size(), drift->names, fmt::join(drift->ranks, ", ")));
+}
+
+constexpr Rule kReplicaRules[] = {initial_weights_differ, buffers_not_synchronised, rank_behind,
+                                  replica_corrupted,      clip_by_own_norms,        replicas_drift};
+
+/// The ledger's audit has named the broken rule already.
+std::optional<Cause> by_audit(const CauseInputs& inputs) {
+  if (!inputs.ledger || inputs.difference.phase != Phase::collective) return std::nullopt;
+  return made(inputs.ledger->code.c_str(), kExact, inputs.ledger->evidence);
+}
+
+constexpr Rule kLedgerRules[] = {by_audit};
+
+}  // namespace
+
+std::span<const Rule> replica_rules() { return kReplicaRules; }
+std::span<const Rule> ledger_rules() { return kLedgerRules; }
+
+}  // namespace lockstep::causes

@@ -1,0 +1,254 @@
+// Causes of wrong sample ids: from the ids of all ranks at this step, the steps before and the one after.
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "harness/causes/rules.h"
+
+namespace lockstep::causes {
+namespace {
+
+using Ids = std::vector<int64_t>;
+using ByRank = std::vector<Ids>;
+
+const ByRank* at(const SampleHistory& history, int64_t step) {
+  const auto found = history.find(step);
+  return found == history.end() ? nullptr : &found->second;
+}
+
+/// What each of `ranks` ranks holds of a batch that others hold: row i of the global batch is on rank i mod
+/// V. Empty if rows are not dealt equally.
+ByRank dealt(const ByRank& batch, std::size_t ranks) {
+  if (batch.size() == ranks) return batch;
+  Ids global;
+  for (std::size_t k = 0; k < batch.front().size(); ++k) {
+    for (const Ids& rank : batch) {
+      if (rank.size() != batch.front().size()) return {};
+      global.push_back(rank[k]);
+    }
+  }
+  if (global.empty() || global.size() % ranks != 0) return {};
+  ByRank result(ranks);
+  for (std::size_t i = 0; i < global.size(); ++i) result[i % ranks].push_back(global[i]);
+  return result;
+}
+
+Ids sorted(const ByRank& batch) {
+  Ids ids;
+  for (const Ids& rank : batch) ids.insert(ids.end(), rank.begin(), rank.end());
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+/// Everything that the rules ask of the samples of the step.
+struct Samples {
+  ByRank now, expected, before, next;  ///< by rank; empty if not known
+  Ids missing, extra, batch;           ///< of the global batch; `batch` is the reference's
+  std::vector<std::size_t> differing;  ///< ranks
+};
+
+std::optional<Samples> samples_of(const CauseInputs& inputs) {
+  const int64_t step = inputs.difference.divergence.step;
+  const ByRank* now = at(inputs.cell_samples, step);
+  const ByRank* reference = at(inputs.reference_samples, step);
+  if (!now || !reference || now->empty() || reference->empty()) return std::nullopt;
+  Samples samples;
+  samples.now = *now;
+  samples.expected = dealt(*reference, now->size());
+  if (!samples.expected.empty()) {
+    for (std::size_t rank = 0; rank < now->size(); ++rank) {
+      if (samples.expected[rank] != samples.now[rank]) samples.differing.push_back(rank);
+    }
+  }
+  if (const ByRank* before = at(inputs.cell_samples, step - 1)) samples.before = *before;
+  if (const ByRank* next = at(inputs.reference_samples, step + 1)) samples.next = dealt(*next, now->size());
+  samples.batch = sorted(*reference);
+  const Ids actual = sorted(*now);
+  std::set_difference(samples.batch.begin(), samples.batch.end(), actual.begin(), actual.end(),
+                      std::back_inserter(samples.missing));
+  std::set_difference(actual.begin(), actual.end(), samples.batch.begin(), samples.batch.end(),
+                      std::back_inserter(samples.extra));
+  return samples;
+}
+
+bool in_batch(const Samples& samples, int64_t id) {
+  return std::binary_search(samples.batch.begin(), samples.batch.end(), id);
+}
+
+/// Are the ranks that are wrong now right again at the next step, as far as that is known?
+bool right_again(const CauseInputs& inputs, const Samples& samples) {
+  const ByRank* next = at(inputs.cell_samples, inputs.difference.divergence.step + 1);
+  if (!next || samples.next.size() != next->size()) return true;
+  return std::all_of(samples.differing.begin(), samples.differing.end(),
+                     [&](std::size_t rank) { return (*next)[rank] == samples.next[rank]; });
+}
+
+/// A rank whose list lost one sample and took the next one of its stream at the end.
+std::optional<std::pair<std::size_t, int64_t>> dropped_by(const Samples& samples) {
+  if (samples.differing.size() != 1) return std::nullopt;
+  const std::size_t rank = samples.differing.front();
+  const Ids &expected = samples.expected[rank], &actual = samples.now[rank];
+  for (std::size_t k = 0; k < expected.size(); ++k) {
+    Ids shortened = expected;
+    shortened.erase(shortened.begin() + static_cast<std::ptrdiff_t>(k));
+    if (actual == shortened) return std::pair{rank, expected[k]};
+    if (samples.next.empty() || samples.next[rank].empty()) continue;
+    shortened.push_back(samples.next[rank].front());
+    if (actual == shortened) return std::pair{rank, expected[k]};
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> shards_identical(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->now.size() < 2 || samples->now.front().empty()) return std::nullopt;
+  for (const Ids& rank : samples->now) {
+    if (rank != samples->now.front()) return std::nullopt;
+  }
+  return made(
+      "shards-identical", kExact,
+      fmt::format("all {} ranks hold the samples {}; {} of {} samples of the global batch are missing",
+                  samples->now.size(), fmt::join(samples->now.front(), ", "), samples->missing.size(),
+                  samples->batch.size()));
+}
+
+std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
+  const int64_t step = inputs.difference.divergence.step;
+  const ByRank *now = at(inputs.cell_samples, step), *reference = at(inputs.reference_samples, step);
+  if (!now || !reference) return std::nullopt;
+  for (const auto& [old, batch] : inputs.cell_samples) {
+    if (old < 0 || old + 1 >= step || batch != *now) continue;
+    const ByRank* then = at(inputs.reference_samples, old);
+    if (!then || sorted(*reference) == sorted(*then)) continue;
+    return made(
+        "set-epoch-forgotten", kExact,
+        fmt::format("at step {} every rank holds the very samples of step {} in the same order, where the "
+                    "reference begins another permutation",
+                    step, old));
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> rank_behind_data(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->differing.empty() || samples->before.size() != samples->now.size()) {
+    return std::nullopt;
+  }
+  if (samples->differing.size() == samples->now.size() && samples->now.size() > 1) return std::nullopt;
+  for (const std::size_t rank : samples->differing) {
+    if (samples->now[rank] != samples->before[rank]) return std::nullopt;
+  }
+  return made("rank-behind-data", kExact,
+              fmt::format("rank {} holds the samples {} that it had at the step before",
+                          fmt::join(samples->differing, ", "),
+                          fmt::join(samples->now[samples->differing.front()], ", ")));
+}
+
+std::optional<Cause> sample_dropped(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples) return std::nullopt;
+  if (const auto dropped = dropped_by(*samples)) {
+    return made("sample-dropped", kExact,
+                fmt::format("rank {} leaves sample {} out and takes the rest of its list one place earlier",
+                            dropped->first, dropped->second));
+  }
+  if (!samples->extra.empty() || samples->missing.empty()) return std::nullopt;
+  return made(
+      "sample-dropped", kExact,
+      fmt::format("{} of the reference's batch stands on no rank, sample {} first, and nothing in its place",
+                  counted(static_cast<int64_t>(samples->missing.size()), "sample"),
+                  samples->missing.front()));
+}
+
+std::optional<Cause> sample_duplicated(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || dropped_by(*samples) || samples->extra.size() != 1 || samples->missing.size() > 1) {
+    return std::nullopt;
+  }
+  if (!in_batch(*samples, samples->extra.front())) return std::nullopt;
+  return made("sample-duplicated", kExact,
+              fmt::format("sample {} stands twice in the global batch{}", samples->extra.front(),
+                          samples->missing.empty()
+                              ? ""
+                              : fmt::format(", and sample {} is missing", samples->missing.front())));
+}
+
+std::optional<Cause> sample_replaced(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || dropped_by(*samples)) return std::nullopt;
+  if (samples->extra.size() != 1 || samples->missing.size() != 1) return std::nullopt;
+  // A rank of one row that is wrong again at the next step has another order, not one other sample.
+  const bool single = samples->now.front().size() > 1 || right_again(inputs, *samples);
+  if (in_batch(*samples, samples->extra.front()) || !single) return std::nullopt;
+  return made("sample-replaced", kExact,
+              fmt::format("sample {} stands where sample {} belongs; every other sample is right",
+                          samples->extra.front(), samples->missing.front()));
+}
+
+std::optional<Cause> shards_overlap(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->now.size() < 2 || samples->extra.size() < 2 || rank_behind_data(inputs) ||
+      shards_identical(inputs)) {
+    return std::nullopt;
+  }
+  std::map<int64_t, std::set<std::size_t>> holders;
+  for (std::size_t rank = 0; rank < samples->now.size(); ++rank) {
+    for (const int64_t id : samples->now[rank]) holders[id].insert(rank);
+  }
+  // Random draws of another seed may meet by chance; shards that overlap explain every wrong sample.
+  for (const int64_t id : samples->extra) {
+    if (holders[id].size() < 2) return std::nullopt;
+  }
+  const std::set<std::size_t>& both = holders[samples->extra.front()];
+  return made("shards-overlap", 0.9,
+              fmt::format("{} stand on two ranks, sample {} on rank {} and rank {}; as many are missing",
+                          counted(static_cast<int64_t>(samples->extra.size()), "sample"),
+                          samples->extra.front(), *both.begin(), *both.rbegin()));
+}
+
+/// Do the ids of a rank stand anywhere in what the runs have seen of it?
+bool seen_elsewhere(const CauseInputs& inputs, std::size_t rank, const Ids& ids) {
+  const int64_t step = inputs.difference.divergence.step;
+  for (const SampleHistory* history : {&inputs.reference_samples, &inputs.cell_samples}) {
+    for (const auto& [when, batch] : *history) {
+      if (history == &inputs.cell_samples && when == step) continue;
+      const ByRank by_rank = dealt(batch, at(inputs.cell_samples, step)->size());
+      if (rank < by_rank.size() && by_rank[rank] == ids) return true;
+    }
+  }
+  return false;
+}
+
+std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->differing.empty() || samples->extra.empty()) return std::nullopt;
+  const bool one_row = samples->now.front().size() == 1 && !right_again(inputs, *samples);
+  if (samples->extra.size() < 2 && !one_row) return std::nullopt;
+  if (shards_overlap(inputs) || shards_identical(inputs)) return std::nullopt;
+  for (const std::size_t rank : samples->differing) {
+    Ids expected = samples->expected[rank];
+    std::sort(expected.begin(), expected.end());
+    const auto kept = std::count_if(samples->now[rank].begin(), samples->now[rank].end(), [&](int64_t id) {
+      return std::binary_search(expected.begin(), expected.end(), id);
+    });
+    if (2 * kept >= static_cast<std::ptrdiff_t>(expected.size())) return std::nullopt;
+    if (seen_elsewhere(inputs, rank, samples->now[rank])) return std::nullopt;
+  }
+  return made(
+      "sampler-seed-differs", 0.7,
+      fmt::format("{} of {} samples are others than the reference's, on rank {}, without any order that "
+                  "relates them: another permutation",
+                  samples->extra.size(), samples->batch.size(), fmt::join(samples->differing, ", ")));
+}
+
+constexpr Rule kRules[] = {shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
+                           sample_duplicated, sample_replaced,     shards_overlap,   sampler_seed_differs};
+
+}  // namespace
+
+std::span<const Rule> sample_rules() { return kRules; }
+
+}  // namespace lockstep::causes

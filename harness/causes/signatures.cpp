@@ -1,0 +1,111 @@
+#include "harness/causes/signatures.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::causes {
+namespace {
+
+/// How many bands a gradient must be long for its factor to mean something.
+constexpr double kTelling = 16;
+
+}  // namespace
+
+Role role_of(const std::string& group) {
+  if (group == "action_head") return Role::action_head;
+  if (group.starts_with("context")) return Role::context;
+  if (group.starts_with("action")) return Role::action;
+  if (group.find("head") != std::string::npos) return Role::head;
+  if (group.starts_with("temperature")) return Role::temperature;
+  return Role::other;
+}
+
+Signatures::Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
+                       const GradientJudgement& judgement) {
+  for (const TensorUse& use : judgement.tensors) {
+    const NamedTensor *expected = find_tensor(reference, use.name), *actual = find_tensor(cell, use.name);
+    if (!expected || !actual || expected->values.size() != actual->values.size()) continue;
+    tensors_.push_back(
+        {role_of(parameter_group(use.name)), &expected->values, &actual->values, use.use.band});
+  }
+}
+
+bool Signatures::fits(const Pair& pair, double factor) {
+  double squares = 0;
+  for (std::size_t i = 0; i < pair.reference->size(); ++i) {
+    const double gap = (*pair.cell)[i] - factor * (*pair.reference)[i];
+    squares += gap * gap;
+  }
+  return std::sqrt(squares) <= (1 + std::abs(factor)) * pair.band;
+}
+
+bool Signatures::tells(const Pair& pair) { return norm(*pair.reference) > kTelling * pair.band; }
+
+bool Signatures::fits(Role role, double factor) const {
+  return std::all_of(tensors_.begin(), tensors_.end(),
+                     [&](const Pair& pair) { return pair.role != role || fits(pair, factor); });
+}
+
+bool Signatures::all_fit(double factor) const {
+  return !tensors_.empty() &&
+         std::all_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) { return fits(pair, factor); });
+}
+
+bool Signatures::tells(Role role) const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [&](const Pair& pair) { return pair.role == role && tells(pair); });
+}
+
+bool Signatures::has(Role role) const {
+  return std::any_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) { return pair.role == role; });
+}
+
+bool Signatures::no_factor_fits(const Pair& pair) {
+  double dot = 0, own = 0;
+  for (std::size_t i = 0; i < pair.reference->size(); ++i) {
+    dot += (*pair.cell)[i] * (*pair.reference)[i];
+    own += (*pair.reference)[i] * (*pair.reference)[i];
+  }
+  const double factor = own > 0 ? dot / own : 0;
+  double rest = 0;
+  for (std::size_t i = 0; i < pair.reference->size(); ++i) {
+    rest = std::hypot(rest, (*pair.cell)[i] - factor * (*pair.reference)[i]);
+  }
+  // Well beyond rounding, and a good part of the gradient itself.
+  return rest > kTelling * pair.band && rest >= 0.1 * norm(*pair.cell);
+}
+
+bool Signatures::no_factor_fits(Role role) const {
+  return has(role) && std::all_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) {
+           return pair.role != role || no_factor_fits(pair);
+         });
+}
+
+bool Signatures::some_factor_fits_not(Role role) const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [&](const Pair& pair) { return pair.role == role && no_factor_fits(pair); });
+}
+
+bool Signatures::part_of_a_role_fits(double factor) const {
+  const auto outside = [](const Pair& pair) { return !fits(pair, 1); };
+  const auto first = std::find_if(tensors_.begin(), tensors_.end(), outside);
+  if (first == tensors_.end()) return false;
+  bool told = false, rest_is_right = false;
+  for (const Pair& pair : tensors_) {
+    if (!outside(pair)) {
+      rest_is_right = rest_is_right || (pair.role == first->role && tells(pair) && !fits(pair, factor));
+      continue;
+    }
+    if (pair.role != first->role || !fits(pair, factor)) return false;
+    told = told || tells(pair);
+  }
+  return told && rest_is_right;
+}
+
+bool Signatures::zero_in_reference(Role role) const {
+  return std::all_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) {
+    return pair.role != role || norm(*pair.reference) <= pair.band;
+  });
+}
+
+}  // namespace lockstep::causes

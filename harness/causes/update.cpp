@@ -1,0 +1,230 @@
+// Causes of a wrong update, and of a wrong gradient norm: parameters are recomputed from the state, the
+// gradient and the hyperparameters with one thing changed.
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "harness/causes/rules.h"
+#include "harness/compare/forced/update.h"
+
+namespace lockstep::causes {
+namespace {
+
+double whole_norm(const std::vector<NamedTensor>& tensors) {
+  double whole = 0;
+  for (const NamedTensor& tensor : tensors) whole = std::hypot(whole, norm(tensor.values));
+  return whole;
+}
+
+/// The cell's update at the divergence.
+struct Update {
+  const ForcedValues* cell = nullptr;
+  const Snapshot* state = nullptr;
+  const RunConfig* config = nullptr;
+  double norm = 0;
+
+  std::vector<UpdateUse> judged(const UpdateVariant& variant) const {
+    return judge_update({*state, cell->gradients, norm, *cell->learning_rate, *config}, cell->parameters,
+                        variant);
+  }
+};
+
+std::optional<Update> update_of(const CauseInputs& inputs) {
+  const Divergence& divergence = inputs.difference.divergence;
+  const bool of_update = divergence.kind == "update" || divergence.kind == "replica";
+  if (inputs.difference.phase != Phase::parameters || !of_update) return std::nullopt;
+  if (!inputs.forced || !inputs.forced->state || !inputs.cell_config) return std::nullopt;
+  const ForcedValues& cell = inputs.forced->cell;
+  if (!cell.learning_rate) return std::nullopt;
+  const Update update{&cell, &*inputs.forced->state, inputs.cell_config,
+                      cell.gradient_norm.value_or(whole_norm(cell.gradients))};
+  // Replicas may differ while rank 0, whose parameters are kept, is right.
+  const std::vector<UpdateUse> plain = update.judged({});
+  const bool wrong =
+      std::any_of(plain.begin(), plain.end(), [](const UpdateUse& use) { return use.used > 1; });
+  return wrong ? std::optional(update) : std::nullopt;
+}
+
+bool explains(const Update& update, const UpdateVariant& variant) {
+  const std::vector<UpdateUse> uses = update.judged(variant);
+  return !uses.empty() &&
+         std::all_of(uses.begin(), uses.end(), [](const UpdateUse& use) { return use.used <= 1; });
+}
+
+std::optional<Cause> by_variant(const CauseInputs& inputs, const char* code, const UpdateVariant& variant,
+                                const std::string& told) {
+  const auto update = update_of(inputs);
+  if (!update || !explains(*update, variant)) return std::nullopt;
+  return made(code, kExact, "every parameter is what the update gives " + told);
+}
+
+std::optional<Cause> weight_decay_missing(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || update->config->weight_decay == 0) return std::nullopt;
+  return by_variant(inputs, "weight-decay-missing", {.decay = 0},
+                    fmt::format("without the weight decay of {}", update->config->weight_decay));
+}
+
+std::optional<Cause> weight_decay_twice(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || update->config->weight_decay == 0) return std::nullopt;
+  return by_variant(inputs, "weight-decay-twice", {.decay = 2},
+                    fmt::format("with twice the weight decay of {}", update->config->weight_decay));
+}
+
+std::optional<Cause> decay_coupled(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || update->config->weight_decay == 0 || update->config->optimizer != OptimizerKind::adamw) {
+    return std::nullopt;
+  }
+  return by_variant(inputs, "decay-coupled", {.other_coupling = true},
+                    "with the weight decay added to the gradient, as Adam has it, not beside it");
+}
+
+bool has_moments(const Update& update) {
+  return update.state->updates.value_or(0) > 0 &&
+         (update.config->optimizer != OptimizerKind::sgd || update.config->momentum != 0);
+}
+
+std::optional<Cause> optimizer_state_lost(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || !has_moments(*update)) return std::nullopt;
+  if (auto cause = by_variant(inputs, "optimizer-state-lost", {.zero_moments = true, .zero_count = true},
+                              "with moments of 0 and the first update's bias correction")) {
+    return cause;
+  }
+  return by_variant(inputs, "optimizer-state-lost", {.zero_moments = true},
+                    fmt::format("with moments of 0 at update {}", *update->state->updates + 1));
+}
+
+std::optional<Cause> optimizer_counter_lost(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || !has_moments(*update) || update->config->optimizer == OptimizerKind::sgd)
+    return std::nullopt;
+  return by_variant(
+      inputs, "optimizer-counter-lost", {.zero_count = true},
+      fmt::format("with the bias correction of update 1 instead of {}", *update->state->updates + 1));
+}
+
+std::optional<Cause> clip_missing(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || clip_factor(*update->config, update->norm) == 1) return std::nullopt;
+  return by_variant(inputs, "clip-missing", {.clip = 1},
+                    fmt::format("without clipping a gradient of norm {} to {}", short_number(update->norm),
+                                update->config->clip_norm));
+}
+
+std::optional<Cause> clip_twice(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update) return std::nullopt;
+  const double factor = clip_factor(*update->config, update->norm);
+  if (factor == 1) return std::nullopt;
+  if (auto cause = by_variant(inputs, "clip-twice", {.clip = factor * factor},
+                              fmt::format("with the clip's factor {} applied twice", short_number(factor)))) {
+    return cause;
+  }
+  const int world = world_size_of(inputs);
+  if (world < 2) return std::nullopt;
+  const double again = clip_factor(*update->config, update->norm * std::sqrt(world));
+  return by_variant(
+      inputs, "clip-twice", {.clip = again},
+      fmt::format("with a norm that was summed over {} ranks once more: {} times the reduced one", world,
+                  short_number(std::sqrt(world))));
+}
+
+std::optional<Cause> clip_on_local_norm(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || update->cell->local.size() < 2 || update->config->clip_norm <= 0) return std::nullopt;
+  const double local = whole_norm(update->cell->local[0]);
+  return by_variant(
+      inputs, "clip-on-local-norm", {.clip = clip_factor(*update->config, local)},
+      fmt::format("with the clip's factor from rank 0's own norm {}, not from the reduced one {}",
+                  short_number(local), short_number(update->norm)));
+}
+
+std::optional<Cause> rate_not_applied(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update) return std::nullopt;
+  const double recorded = *update->cell->learning_rate;
+  for (const double rate : {update->config->lr, 1.0, update->config->lr * update->config->lr_scale}) {
+    if (rate == recorded) continue;
+    if (auto cause = by_variant(inputs, "rate-not-applied", {.rate = rate},
+                                fmt::format("at the rate {} instead of this step's {}", rate, recorded))) {
+      return cause;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> parameter_not_updated(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update) return std::nullopt;
+  std::vector<std::string> kept;
+  std::size_t judged = 0;
+  for (const UpdateUse& use : update->judged({})) {
+    ++judged;
+    if (use.used <= 1) continue;
+    const NamedTensor *before = find_tensor(update->state->tensors, use.name),
+                      *after = find_tensor(update->cell->parameters, use.name);
+    if (!before || !after || before->values != after->values) return std::nullopt;
+    kept.push_back(use.name);
+  }
+  if (kept.empty() || kept.size() == judged) return std::nullopt;
+  return made("parameter-not-updated", kExact,
+              fmt::format("{} kept every bit through the update, and {} other tensors moved as they should",
+                          fmt::join(kept, ", "), judged - kept.size()));
+}
+
+std::optional<Cause> update_differs(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update) return std::nullopt;
+  std::size_t wrong = 0, judged = 0;
+  UpdateUse worst;
+  for (const UpdateUse& use : update->judged({})) {
+    ++judged;
+    wrong += use.used > 1;
+    if (use.used > worst.used) worst = use;
+  }
+  return made(
+      "update-differs", kGeneral,
+      fmt::format("{} of {} tensors did not move as their own recorded gradient moves them: {} changed by {} "
+                  "where {} was expected",
+                  wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected)));
+}
+
+constexpr Rule kUpdateRules[] = {
+    weight_decay_missing,   weight_decay_twice,    decay_coupled, optimizer_state_lost,
+    optimizer_counter_lost, clip_missing,          clip_twice,    clip_on_local_norm,
+    rate_not_applied,       parameter_not_updated, update_differs};
+
+/// Ranks that report the norm of their own gradients where all should report that of the reduced ones.
+std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::gradient_norm || !inputs.forced || !inputs.cell) return std::nullopt;
+  const auto& local = inputs.forced->cell.local;
+  if (local.size() < 2 || !inputs.cell_config || inputs.cell_config->clip_norm <= 0) return std::nullopt;
+  std::vector<double> norms;
+  for (std::size_t rank = 0; rank < local.size(); ++rank) {
+    const double own = whole_norm(local[rank]);
+    for (const Record& record : inputs.cell->ranks[rank].records) {
+      if (record.phase != Phase::gradient_norm || !record.is_scalar) continue;
+      if (std::abs(record.value - own) > 1e-5 * own) return std::nullopt;
+      norms.push_back(record.value);
+    }
+  }
+  if (norms.size() != local.size()) return std::nullopt;
+  return made(
+      "clip-on-local-norm", kExact,
+      fmt::format("each rank's norm is that of its own local gradients: {:.4g}; the reduced gradient's is {}",
+                  fmt::join(norms, ", "), short_number(whole_norm(inputs.forced->cell.gradients))));
+}
+
+constexpr Rule kNormRules[] = {norm_of_local};
+
+}  // namespace
+
+std::span<const Rule> update_rules() { return kUpdateRules; }
+std::span<const Rule> norm_rules() { return kNormRules; }
+
+}  // namespace lockstep::causes

@@ -1,0 +1,371 @@
+#include "harness/compare/bits.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+
+
+namespace lockstep {
+namespace {
+
+using RecordList = std::vector<const Record*>;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+/// One rank's first difference, before the ranks are weighed against each other.
+struct RankDifference {
+  Phase phase = Phase::samples;
+  int rank = 0;
+  const Record* a = nullptr;  // null: only the other run has the record
+  const Record* b = nullptr;
+  std::string kind;
+  double relative = kInfinity;
+};
+
+bool same_double(double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); }
+
+/// Do two records tell of the same thing, whatever its value?
+bool same_subject(const Record& a, const Record& b) {
+  return a.phase == b.phase && a.name == b.name && a.is_scalar == b.is_scalar &&
+         a.collective.op == b.collective.op && a.collective.group == b.collective.group;
+}
+
+bool same_form(const Record& a, const Record& b) { return a.dtype == b.dtype && a.shape == b.shape; }
+
+bool same_value(const Record& a, const Record& b) {
+  if (a.is_scalar) return same_double(a.value, b.value);
+  switch (a.phase) {
+    case Phase::samples:
+      return a.ids == b.ids;
+    case Phase::random:
+      return a.stats.hash == b.stats.hash && same_double(a.value, b.value);
+    case Phase::collective:
+      return a.collective == b.collective;
+    default:
+      return same_form(a, b) && a.stats.hash == b.stats.hash;
+  }
+}
+
+bool is_observation(Phase phase) {
+  return phase == Phase::snapshot || phase == Phase::evaluation || phase == Phase::term_sums;
+}
+
+/// A run that lacks it may only have been told to write less: levels above hash keep the candidates' ids.
+bool may_be_missing(const Record& record) {
+  return is_observation(record.phase) ||
+         (record.phase == Phase::energies && record.name.starts_with("columns"));
+}
+
+bool holds(const RecordList& list, const Record& subject) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const Record* each) { return same_subject(*each, subject); });
+}
+
+RecordList of_phase(const StepRecords& step, Phase phase) {
+  RecordList list;
+  for (const Record& record : step.records) {
+    if (record.phase == phase) list.push_back(&record);
+  }
+  return list;
+}
+
+std::string kind_of(const Record& a, const Record& b) {
+  if (a.phase == Phase::samples) return a.ids.size() == b.ids.size() ? "value" : "shape";
+  if (a.is_scalar) return "value";
+  if (!same_form(a, b)) return "shape";
+  if (a.phase == Phase::collective &&
+      (a.collective.reduction != b.collective.reduction || a.collective.root != b.collective.root)) {
+    return "value";
+  }
+  return "bits";
+}
+
+/// How large the difference of two records is against the whole phase of that rank.
+double relative_of(const Record& a, const Record& b, const RecordList& phase_a) {
+  if (a.is_scalar) {
+    const double difference = std::abs(a.value - b.value);
+    const double size = std::max(std::abs(a.value), std::numeric_limits<double>::min());
+    return std::isnan(difference) ? kInfinity : difference / size;
+  }
+  if (is_exact(a.phase)) return kInfinity;
+  if (a.phase == Phase::collective) return a.collective.shape == b.collective.shape ? kUnknown : kInfinity;
+  if (!same_form(a, b)) return kInfinity;
+  if (!a.has_stats || !b.has_stats) return kUnknown;
+  if (a.stats.nonfinite != b.stats.nonfinite) return kInfinity;
+  double squares = 0;
+  for (const Record* each : phase_a) squares += each->has_stats ? each->stats.norm * each->stats.norm : 0;
+  const double difference = std::abs(a.stats.norm - b.stats.norm);
+  return difference == 0 ? 0 : difference / std::sqrt(squares);
+}
+
+std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordList& b, int rank) {
+  RankDifference found;
+  found.rank = rank;
+  const std::size_t common = std::min(a.size(), b.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    found.phase = a[i]->phase;
+    found.a = a[i];
+    found.b = b[i];
+    if (same_subject(*a[i], *b[i])) {
+      if (same_value(*a[i], *b[i])) continue;
+      found.kind = kind_of(*a[i], *b[i]);
+      found.relative = relative_of(*a[i], *b[i], a);
+      return found;
+    }
+    const bool a_later = holds(b, *a[i]), b_later = holds(a, *b[i]);
+    found.kind = a_later && b_later ? "order" : "missing";
+    if (!a_later) found.b = nullptr;
+    if (a_later && !b_later) found.a = nullptr;
+    return found;
+  }
+  if (a.size() == b.size()) return std::nullopt;
+  found.a = a.size() > common ? a[common] : nullptr;
+  found.b = b.size() > common ? b[common] : nullptr;
+  found.phase = (found.a ? found.a : found.b)->phase;
+  found.kind = "missing";
+  return found;
+}
+
+bool all_equal(const StepRecords& a, const StepRecords& b) {
+  if (a.records.size() != b.records.size()) return false;
+  for (std::size_t i = 0; i < a.records.size(); ++i) {
+    if (!same_subject(a.records[i], b.records[i]) || !same_value(a.records[i], b.records[i])) return false;
+  }
+  return true;
+}
+
+std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank,
+                                            bool exact_only) {
+  if (all_equal(a, b)) return std::nullopt;
+  for (int p = 0; p <= static_cast<int>(Phase::term_sums); ++p) {
+    const auto phase = static_cast<Phase>(p);
+    if (exact_only && !is_exact(phase)) continue;
+    RecordList list_a = of_phase(a, phase), list_b = of_phase(b, phase);
+    if (is_observation(phase) || phase == Phase::energies) {
+      const RecordList whole_a = list_a, whole_b = list_b;
+      const auto only_in = [&](const RecordList& other) {
+        return [&](const Record* each) { return may_be_missing(*each) && !holds(other, *each); };
+      };
+      std::erase_if(list_a, only_in(whole_b));
+      std::erase_if(list_b, only_in(whole_a));
+    }
+    std::optional<RankDifference> found = first_in_lists(list_a, list_b, rank);
+    if (found) return found;
+  }
+  return std::nullopt;
+}
+
+/// A collective that all ranks entered with equal bits in both runs and that gave other bits: communication
+/// itself, and so the origin of whatever was computed from it later in the step.
+std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOfRun& b,
+                                                const RankDifference& first) {
+  const auto world_size = a.ranks.size();
+  std::vector<RecordList> lists_a, lists_b;
+  for (std::size_t rank = 0; rank < world_size; ++rank) {
+    lists_a.push_back(of_phase(a.ranks[rank], Phase::collective));
+    lists_b.push_back(of_phase(b.ranks[rank], Phase::collective));
+    if (lists_a[rank].size() != lists_a[0].size() || lists_b[rank].size() != lists_a[0].size())
+      return std::nullopt;
+  }
+  for (std::size_t i = 0; i < lists_a[0].size(); ++i) {
+    bool inputs_agree = true;
+    std::optional<std::size_t> changed;
+    for (std::size_t rank = 0; rank < world_size; ++rank) {
+      const CollectiveRecord &in_a = lists_a[rank][i]->collective, &in_b = lists_b[rank][i]->collective;
+      if (!same_subject(*lists_a[rank][i], *lists_b[rank][i])) return std::nullopt;
+      inputs_agree = inputs_agree && in_a.hash_in == in_b.hash_in;
+      if (!changed && in_a.hash_out != in_b.hash_out) changed = rank;
+    }
+    if (!inputs_agree || !changed) continue;
+    const Record* record = lists_b[*changed][i];
+    // Records of a rank lie in the order in which they were written: only what came later can stem from this.
+    const Record* of_first =
+        first.b != nullptr && first.rank == static_cast<int>(*changed) ? first.b : nullptr;
+    if (of_first != nullptr && of_first < record) return std::nullopt;
+    return RankDifference{Phase::collective, static_cast<int>(*changed), lists_a[*changed][i], record, "bits",
+                          kUnknown};
+  }
+  return std::nullopt;
+}
+
+/// Of two kept payloads the first element that differs: its index and both values.
+std::optional<std::string> first_element(const Record& a, const Record& b, bool of_a) {
+  if (a.payload.empty() || a.payload.size() != b.payload.size() || !same_form(a, b)) return std::nullopt;
+  const std::size_t size = size_of(a.dtype);
+  for (std::size_t i = 0; i < a.payload.size(); i += size) {
+    if (std::memcmp(&a.payload[i], &b.payload[i], size) == 0) continue;
+    const std::byte* at = of_a ? &a.payload[i] : &b.payload[i];
+    std::string text;
+    if (a.dtype == DType::float32) {
+      float value = 0;
+      std::memcpy(&value, at, size);
+      text = fmt::format("{}", value);
+    } else if (a.dtype == DType::float64) {
+      double value = 0;
+      std::memcpy(&value, at, size);
+      text = fmt::format("{}", value);
+    } else {
+      int64_t value = 0;
+      std::memcpy(&value, at, size);
+      text = fmt::format("{}", value);
+    }
+    return fmt::format(", element {} of {}: {}", i / size, a.payload.size() / size, text);
+  }
+  return std::nullopt;
+}
+
+std::string shape_text(const Record& record) {
+  return fmt::format("{} [{}]", name_of(record.dtype), fmt::join(record.shape, ", "));
+}
+
+std::string ids_text(const Record& mine, const Record& other) {
+  for (std::size_t i = 0; i < mine.ids.size() && i < other.ids.size(); ++i) {
+    if (mine.ids[i] != other.ids[i]) return fmt::format("sample {} in row {}", mine.ids[i], i);
+  }
+  return counted(static_cast<int64_t>(mine.ids.size()), "sample");
+}
+
+/// What one side has; `mine` is null if it has nothing.
+std::string describe(const Record* mine, const Record* other, const std::string& kind, bool is_a) {
+  if (mine == nullptr) return "nothing";
+  if (kind == "order") return mine->name;
+  if (mine->phase == Phase::samples) return other ? ids_text(*mine, *other) : "samples";
+  if (mine->is_scalar) return exact_number(mine->value);
+  if (kind == "shape") return shape_text(*mine);
+  if (mine->phase == Phase::random) {
+    return fmt::format("hash {}, {} draws", hex16(mine->stats.hash), exact_number(mine->value));
+  }
+  if (mine->phase == Phase::collective) {
+    const CollectiveRecord& it = mine->collective;
+    if (kind == "value")
+      return fmt::format("reduction {}, root {}", it.reduction.empty() ? "none" : it.reduction, it.root);
+    return fmt::format("in {}, out {}", hex16(it.hash_in), hex16(it.hash_out));
+  }
+  std::string text = "hash " + hex16(mine->stats.hash);
+  if (mine->has_stats) text += ", norm " + exact_number(mine->stats.norm);
+  if (other != nullptr)
+    text += first_element(is_a ? *mine : *other, is_a ? *other : *mine, is_a).value_or("");
+  return text;
+}
+
+Difference worded(const RankDifference& found, int64_t step, bool on_all, int world_size) {
+  Difference result;
+  result.phase = found.phase;
+  result.relative = found.relative;
+  Divergence& it = result.divergence;
+  it.step = step;
+  it.phase = name_of(found.phase);
+  it.rank = on_all ? -1 : found.rank;
+  it.where = (found.a ? found.a : found.b)->name;
+  it.kind = found.kind;
+  it.expected = describe(found.a, found.b, found.kind, true);
+  it.actual = describe(found.b, found.a, found.kind, false);
+  std::string what = it.where + ": " + expected_found(it.expected, it.actual);
+  if (it.kind == "missing") {
+    what = it.where +
+           (found.b == nullptr ? " is missing" : " is there, and the reference has nothing of that name");
+  }
+  if (it.kind == "order")
+    what = fmt::format("another order: {} where {} was expected", it.actual, it.expected);
+  it.sentence =
+      fmt::format("They part at step {}, {}, {}: {}.", step, it.phase, rank_text(it.rank, world_size), what);
+  return result;
+}
+
+}  // namespace
+
+std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, bool exact_phases_only) {
+  const std::size_t world_size = a.ranks.size();
+  std::vector<RankDifference> found;
+  for (std::size_t rank = 0; rank < world_size; ++rank) {
+    std::optional<RankDifference> one =
+        first_of_rank(a.ranks[rank], b.ranks[rank], static_cast<int>(rank), exact_phases_only);
+    if (one) found.push_back(std::move(*one));
+  }
+  if (found.empty()) return std::nullopt;
+  const auto first =
+      std::min_element(found.begin(), found.end(), [](const RankDifference& x, const RankDifference& y) {
+        return x.phase < y.phase;  // of equal phases the first stays: the lowest rank
+      });
+  if (!is_exact(first->phase)) {
+    if (const auto collective = faulty_collective(a, b, *first)) {
+      return worded(*collective, a.step, false, static_cast<int>(world_size));
+    }
+  }
+  auto name = [](const RankDifference& each) { return (each.a ? each.a : each.b)->name; };
+  const bool on_all =
+      world_size > 1 && found.size() == world_size &&
+      std::all_of(found.begin(), found.end(), [&](const RankDifference& each) {
+        return each.phase == first->phase && name(each) == name(*first) && each.kind == first->kind;
+      });
+  return worded(*first, a.step, on_all, static_cast<int>(world_size));
+}
+
+namespace {
+
+/// The record of that subject on a rank; ranks record in the same order but for what rank 0 alone observes,
+/// so the search is short.
+const Record* subject_on(const StepRecords& rank, const Record& subject, std::size_t guess) {
+  const std::vector<Record>& records = rank.records;
+  if (guess < records.size() && same_subject(subject, records[guess])) return &records[guess];
+  for (const Record& each : records) {
+    if (same_subject(subject, each)) return &each;
+  }
+  return nullptr;
+}
+
+/// The rank that differs, and one of those that agree with most.
+std::pair<std::size_t, std::size_t> odd_rank(const StepOfRun& step, const Record& subject,
+                                             std::size_t guess) {
+  std::vector<const Record*> all;
+  for (const StepRecords& rank : step.ranks) all.push_back(subject_on(rank, subject, guess));
+  std::size_t model = 0, most = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::size_t alike = 0;
+    for (const Record* each : all) alike += each && all[rank] && same_value(*each, *all[rank]);
+    if (alike <= most) continue;
+    most = alike;
+    model = rank;
+  }
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] && all[model] && !same_value(*all[rank], *all[model])) return {rank, model};
+  }
+  return {model, model};
+}
+
+}  // namespace
+
+std::optional<ReplicaDrift> replica_drift(const StepOfRun& step) {
+  const std::vector<Record>& records = step.ranks[0].records;
+  std::optional<ReplicaDrift> first;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const Record& mine = records[i];
+    if (!mine.replicated || (first && mine.phase >= first->phase)) continue;
+    bool differs = false;
+    for (std::size_t rank = 1; rank < step.ranks.size() && !differs; ++rank) {
+      const Record* other = subject_on(step.ranks[rank], mine, i);
+      differs = other != nullptr && !same_value(mine, *other);
+    }
+    if (!differs) continue;
+    const auto [odd, model] = odd_rank(step, mine, i);
+    const Record* wrong = subject_on(step.ranks[odd], mine, i);
+    const Record* right = subject_on(step.ranks[model], mine, i);
+    if (!wrong || !right || wrong == right) continue;
+    first = ReplicaDrift{mine.phase,
+                         static_cast<int>(odd),
+                         mine.name,
+                         "",
+                         describe(right, wrong, "bits", true),
+                         describe(wrong, right, "bits", false)};
+    first->sentence = fmt::format("at step {}, {}, rank {} holds {} for {} and rank {} {}", step.step,
+                                  name_of(mine.phase), odd, first->actual, mine.name, model, first->expected);
+  }
+  return first;
+}
+
+}  // namespace lockstep

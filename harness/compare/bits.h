@@ -1,0 +1,30 @@
+#pragma once
+// Steps of runs compared bit for bit: two runs of one layout, and the replicas of one run.
+
+#include <optional>
+#include <string>
+
+#include "harness/evidence/align.h"
+#include "harness/evidence/difference.h"
+
+namespace lockstep {
+
+/// The first difference in bits of two runs of one layout at one step, by phase, rank and order in the step.
+/// A collective whose inputs agree on all ranks and whose result does not goes before what was computed from
+/// it. What only one of the runs recorded as an observer (snapshots, evaluations, term sums) is no
+/// difference.
+std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b,
+                                           bool exact_phases_only = false);
+
+/// Replicas of one run that no longer agree at this step: where, and in words; nothing if all do. The rank is
+/// one that differs from most others; of two ranks it is the second.
+struct ReplicaDrift {
+  Phase phase = Phase::parameters;
+  int rank = 0;
+  std::string name;
+  std::string sentence;
+  std::string expected, actual;
+};
+std::optional<ReplicaDrift> replica_drift(const StepOfRun& step);
+
+}  // namespace lockstep

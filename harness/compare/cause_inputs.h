@@ -1,0 +1,50 @@
+#pragma once
+// What is known around the first divergence of two runs: what its cause is named from.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "harness/compare/forced/gradients.h"
+#include "harness/compare/forced/values.h"
+#include "harness/config/run_config.h"
+#include "harness/evidence/align.h"
+#include "harness/evidence/difference.h"
+#include "harness/evidence/ledger_audit.h"
+#include "harness/results/results.h"
+
+namespace lockstep {
+
+/// Sample ids by step and rank.
+using SampleHistory = std::map<int64_t, std::vector<std::vector<int64_t>>>;
+
+/// What forced runs tell of the step of the divergence.
+struct ForcedEvidence {
+  ForcedValues reference, cell;
+  std::optional<ForcedValues> cell_before;  ///< the cell's forced step before
+  std::optional<Snapshot> state;            ///< what both began from, if the reference kept it
+  double energy_band = 0, loss_band = 0;
+  GradientJudgement local;  ///< mean over ranks of the local gradients against the reference; empty: not kept
+  GradientJudgement reduced;
+};
+
+/// Everything that is known around the first divergence. What is not known is empty or null.
+struct CauseInputs {
+  Difference difference;
+  std::optional<StepOfRun> reference, cell;                ///< the runs in which it was found, at that step
+  std::optional<StepOfRun> reference_before, cell_before;  ///< the step that they have before it
+  SampleHistory reference_samples, cell_samples;           ///< up to one step beyond the divergence
+  std::optional<ForcedEvidence> forced;
+  std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
+  const RunConfig* reference_config = nullptr;
+  const RunConfig* cell_config = nullptr;
+};
+
+/// What a comparison found.
+struct Comparison {
+  Mechanism mechanism;                ///< its cause is not named yet
+  std::optional<CauseInputs> around;  ///< the first divergence, as far as traces tell of it
+};
+
+}  // namespace lockstep

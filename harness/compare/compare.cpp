@@ -1,0 +1,144 @@
+#include "harness/compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "harness/compare/bits.h"
+#include "harness/compare/forced/forced.h"
+#include "harness/compare/forced/free.h"
+#include "harness/compare/layouts.h"
+#include "harness/compare/step_pairs.h"
+
+namespace lockstep {
+
+Certification certify(const std::string& emulated_dir, const std::string& real_dir, int64_t asked) {
+  StepPairs pairs(emulated_dir, real_dir);
+  Certification result;
+  result.wanted = true;
+  result.asked = asked;
+  if (!pairs.same_layout()) {
+    throw TraceError(fmt::format("{}: {}, where {} has {}: no prefix of it", real_dir,
+                                 counted(pairs.b().world_size(), "rank"), emulated_dir,
+                                 pairs.a().world_size()));
+  }
+  while (result.steps < asked && pairs.next()) {
+    if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
+      result.divergence = difference->divergence;
+      return result;
+    }
+    ++result.steps;
+  }
+  if (result.steps < asked) result.divergence = pairs.missing_step();
+  return result;
+}
+
+namespace {
+
+/// The sentence of runs that agree, with what could not be compared.
+std::string identical_sentence(StepPairs& pairs) {
+  const std::string ends = pairs.ends();
+  const std::string steps = counted(pairs.compared(), "step");
+  if (ends.empty()) {
+    return fmt::format("Identical: every bit of {} on {} agrees.", steps,
+                       counted(pairs.a().world_size(), "rank"));
+  }
+  return fmt::format("Identical as far as both go, {}: {}.", steps, ends);
+}
+
+/// A step's difference, told as replica drift where only the replicas of run B have parted.
+void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRun& b) {
+  const std::optional<ReplicaDrift> drift = replica_drift(b);
+  if (!drift || replica_drift(a)) return;
+  const bool same_place = divergence.phase == name_of(drift->phase) && divergence.where == drift->name;
+  if (same_place) {
+    divergence.kind = "replica";
+    divergence.rank = drift->rank;
+  }
+  divergence.sentence += fmt::format(" Replicas of the run differ among themselves: {}.", drift->sentence);
+}
+
+/// Samples of the step after the divergence, and the configs: what only the end of the comparison knows.
+void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options) {
+  inputs.reference_config = options.reference_config;
+  inputs.cell_config = options.cell_config;
+  if (!pairs.next()) return;
+  remember_samples(inputs.reference_samples, pairs.step_a());
+  remember_samples(inputs.cell_samples, pairs.step_b());
+}
+
+/// Everything that free runs tell of the step at which they are.
+CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
+  CauseInputs inputs;
+  inputs.difference = difference;
+  inputs.reference = pairs.step_a();
+  inputs.cell = pairs.step_b();
+  inputs.reference_before = pairs.before_a();
+  inputs.cell_before = pairs.before_b();
+  return inputs;
+}
+
+Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) {
+  Mechanism result;
+  std::optional<CauseInputs> inputs;
+  SampleHistory samples_a, samples_b;
+  std::optional<std::string> drift_of_both;
+  while (pairs.next()) {
+    remember_samples(samples_a, pairs.step_a());
+    remember_samples(samples_b, pairs.step_b());
+    if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
+      result.first_divergence = difference->divergence;
+      tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
+      result.compared_steps = pairs.compared();
+      inputs = inputs_at(pairs, *difference);
+      inputs->ledger =
+          audit_ledger(pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr, &pairs.step_a());
+      inputs->reference_samples = samples_a;
+      inputs->cell_samples = samples_b;
+      break;
+    }
+    if (drift_of_both) continue;
+    if (const auto drift = replica_drift(pairs.step_b())) drift_of_both = drift->sentence;
+  }
+  if (!result.first_divergence) result.first_divergence = pairs.missing_step();
+  if (!inputs) result.compared_steps = pairs.compared();
+  if (result.first_divergence) {
+    result.verdict = VerdictKind::divergent;
+    result.sentence = result.first_divergence->sentence;
+    if (inputs) {
+      inputs->difference.divergence = *result.first_divergence;
+      finish(*inputs, pairs, options);
+    }
+  } else if (result.compared_steps == 0) {
+    result.verdict = VerdictKind::inconclusive;
+    result.sentence =
+        fmt::format("Nothing could be compared: {}.",
+                    pairs.ends().empty() ? "both traces end before the first step" : pairs.ends());
+  } else {
+    result.verdict = VerdictKind::identical;
+    result.sentence = identical_sentence(pairs);
+  }
+  if (drift_of_both) {
+    result.sentence += fmt::format(" In both runs the replicas differ among themselves: {}.", *drift_of_both);
+  }
+  return {std::move(result), std::move(inputs)};
+}
+
+}  // namespace
+
+Comparison compare_traces(const CompareOptions& options) {
+  if (!options.repeats.empty()) {
+    ForcedInputs inputs;
+    inputs.forced_reference = options.run_a;
+    inputs.forced_cell = options.run_b;
+    inputs.forced_repeats = options.repeats;
+    inputs.band = options.band;
+    inputs.reference_config = options.reference_config;
+    inputs.cell_config = options.cell_config;
+    return compare_forced(inputs);
+  }
+  StepPairs pairs(options.run_a, options.run_b);
+  return pairs.same_layout() ? compare_same_layout(pairs, options) : compare_layouts(pairs, options.reference_config, options.cell_config);
+}
+
+}  // namespace lockstep

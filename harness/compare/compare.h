@@ -1,0 +1,31 @@
+#pragma once
+// Two runs by their traces: bit for bit at one layout, by what layouts share otherwise, and by forced steps where there are repeats.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/compare/cause_inputs.h"
+#include "harness/config/run_config.h"
+#include "harness/plan/matrix.h"
+#include "harness/results/results.h"
+
+namespace lockstep {
+
+struct CompareOptions {
+  std::string run_a, run_b;  ///< run folders; A is the reference
+  std::vector<std::string>
+      repeats;  ///< run folders of permuted repeats of A (forced runs), to measure the band
+  BandConfig band;
+  const RunConfig* reference_config = nullptr;  ///< null: unknown, and causes that need them are not named
+  const RunConfig* cell_config = nullptr;
+};
+
+/// Run B against run A from their traces alone, whatever their layouts. Throws TraceError.
+Comparison compare_traces(const CompareOptions& options);
+
+/// How far a run on real ranks agrees bit for bit with the emulated one, at most `asked` steps. `seed` and
+/// `backend` are left to the caller, who knows the plan. Throws TraceError.
+Certification certify(const std::string& emulated_dir, const std::string& real_dir, int64_t asked);
+
+}  // namespace lockstep

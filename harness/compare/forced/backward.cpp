@@ -1,0 +1,251 @@
+// Gradients before and after the reduction, and the update that they make, at a forced step.
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "harness/compare/forced/flipped_bit.h"
+#include "harness/compare/forced/reduction.h"
+#include "harness/compare/forced/step.h"
+#include "harness/compare/forced/update.h"
+#include "harness/compare/rounding_bound.h"
+
+namespace lockstep {
+namespace {
+
+Difference made(const ForcedContext& context, Phase phase, int rank, const std::string& where,
+                const std::string& kind, const std::string& expected, const std::string& actual) {
+  return forced_difference(context, phase, {0, "", rank, where, kind, expected, actual, ""});
+}
+
+/// At one layout, where only some ranks' local gradients differ: which rank's first, and in which tensor.
+std::optional<Difference> rank_that_differs(const ForcedContext& context) {
+  if (!context.same_layout()) return std::nullopt;
+  std::optional<Difference> first;
+  std::size_t differing = 0;
+  for (std::size_t rank = 0; rank < context.a.ranks.size(); ++rank) {
+    bool differs = false;
+    for (const Record& expected : context.a.ranks[rank].records) {
+      if (expected.phase != Phase::local_gradients) continue;
+      for (const Record& actual : context.b.ranks[rank].records) {
+        if (actual.phase != expected.phase || actual.name != expected.name) continue;
+        if (actual.stats.hash == expected.stats.hash) break;
+        differs = true;
+        if (!first) {
+          first = made(
+              context, Phase::local_gradients, static_cast<int>(rank), expected.name, "bits",
+              fmt::format("hash {}, norm {}", hex16(expected.stats.hash), exact_number(expected.stats.norm)),
+              fmt::format("hash {}, norm {}", hex16(actual.stats.hash), exact_number(actual.stats.norm)));
+        }
+        break;
+      }
+    }
+    differing += differs;
+  }
+  // If every rank's differ, that may be rounding somewhere before, and names nobody.
+  return differing < context.a.ranks.size() ? first : std::nullopt;
+}
+
+/// The tensor that takes most of its band, if any lies outside; with what people read of it.
+std::optional<Difference> worst_outside(ForcedContext& context, const GradientJudgement& judgement,
+                                        Phase phase, const std::string& what) {
+  bool any_outside = false;
+  for (const TensorUse& tensor : judgement.tensors) any_outside |= context.outside(tensor.name, tensor.use);
+  if (!any_outside) return std::nullopt;
+  const TensorUse& worst = *judgement.worst();
+  return made(
+      context, phase, -1, worst.name, "band", "norm " + exact_number(worst.norm_reference),
+      fmt::format("norm {}{}; {}", exact_number(worst.norm_cell), what, context.band_text(worst.use)));
+}
+
+bool has_nonfinite(const std::vector<NamedTensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const NamedTensor& tensor) {
+    return std::any_of(tensor.values.begin(), tensor.values.end(),
+                       [](double x) { return !std::isfinite(x); });
+  });
+}
+
+/// The rank one of whose gradients times a factor is what the mean has too much: the same factor in every
+/// tensor.
+int rank_by_factor(const ForcedEvidence& evidence, const std::vector<NamedTensor>& mean) {
+  int named = -1;
+  for (std::size_t rank = 0; rank < evidence.cell.local.size(); ++rank) {
+    double dot = 0, own = 0;
+    bool explains = true;
+    for (int pass = 0; pass < 2 && explains; ++pass) {
+      for (const TensorUse& use : evidence.local.tensors) {
+        if (use.use.used() <= 1) continue;
+        const NamedTensor* reference = find_tensor(evidence.reference.gradients, use.name);
+        const NamedTensor* cell = find_tensor(mean, use.name);
+        const NamedTensor* local = find_tensor(evidence.cell.local[rank], use.name);
+        if (!reference || !cell || !local) return -1;
+        double rest = 0;
+        for (std::size_t i = 0; i < local->values.size(); ++i) {
+          const double gap = cell->values[i] - reference->values[i];
+          if (pass == 0) {
+            dot += gap * local->values[i];
+            own += local->values[i] * local->values[i];
+          } else {
+            rest = std::hypot(rest, gap - dot / own * local->values[i]);
+          }
+        }
+        if (pass == 1) explains = explains && rest <= use.use.band;
+      }
+      explains = explains && own > 0;
+    }
+    if (!explains) continue;
+    if (named >= 0) return -1;
+    named = static_cast<int>(rank);
+  }
+  return named;
+}
+
+/// The rank that a single flipped bit names in every tensor that is outside.
+int rank_by_bit(const ForcedEvidence& evidence, const std::vector<NamedTensor>& mean) {
+  int named = -1;
+  for (const TensorUse& use : evidence.local.tensors) {
+    if (use.use.used() <= 1) continue;
+    const NamedTensor* reference = find_tensor(evidence.reference.gradients, use.name);
+    const NamedTensor* cell = find_tensor(mean, use.name);
+    if (!reference || !cell) return -1;
+    const auto element = single_difference(reference->values, cell->values, use.use.band);
+    if (!element) return -1;
+    const WrongElement wrong{
+        use.name,     *element,          reference->values[*element], cell->values[*element],
+        use.use.band, reference->epsilon};
+    for (const FlippedBit& flip : flips_in_values(wrong, evidence.cell.local)) {
+      if (named >= 0 && named != flip.rank) return -1;
+      named = flip.rank;
+    }
+  }
+  return named;
+}
+
+}  // namespace
+
+int rank_of_local_fault(const ForcedEvidence& evidence) {
+  const auto& local = evidence.cell.local;
+  if (local.size() < 2) return -1;
+  int nonfinite = -1, count = 0;
+  for (std::size_t rank = 0; rank < local.size(); ++rank) {
+    if (!has_nonfinite(local[rank])) continue;
+    nonfinite = static_cast<int>(rank);
+    ++count;
+  }
+  if (count > 0) return count == 1 ? nonfinite : -1;
+  if (evidence.local.tensors.empty()) return -1;
+  const std::vector<NamedTensor> mean = mean_of_local(evidence.cell);
+  const int by_bit = rank_by_bit(evidence, mean);
+  return by_bit >= 0 ? by_bit : rank_by_factor(evidence, mean);
+}
+
+std::optional<Difference> judge_local_gradients(ForcedContext& context) {
+  ForcedEvidence& evidence = context.evidence;
+  if (evidence.cell.local.empty()) return std::nullopt;
+  ForcedValues mean = evidence.cell;
+  mean.gradients = mean_of_local(evidence.cell);
+  evidence.local = judge_gradients(evidence.reference, mean, context.repeats, context.band);
+  if (!evidence.local.misshapen.empty()) {
+    return made(context, Phase::local_gradients, -1, evidence.local.misshapen.front(), "shape",
+                "the reference's shape", "another shape");
+  }
+  auto found = worst_outside(context, evidence.local, Phase::local_gradients, " (mean over ranks)");
+  if (!found) return std::nullopt;
+  if (auto rank = rank_that_differs(context)) return rank;
+  const int rank = rank_of_local_fault(evidence);
+  if (rank < 0) return found;
+  found->divergence.rank = rank;
+  return forced_difference(context, Phase::local_gradients, found->divergence);
+}
+
+std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
+  const ForcedEvidence& evidence = context.evidence;
+  const GradientJudgement& judgement = evidence.reduced;
+  if (!judgement.missing.empty()) {
+    const std::string& name = judgement.missing.front();
+    const bool in_reference = find_tensor(evidence.reference.gradients, name) != nullptr;
+    return made(context, Phase::reduced_gradients, -1, name, "missing",
+                in_reference ? "a gradient" : "nothing", in_reference ? "nothing" : "a gradient");
+  }
+  if (!judgement.misshapen.empty()) {
+    return made(context, Phase::reduced_gradients, -1, judgement.misshapen.front(), "shape",
+                "the reference's shape", "another shape");
+  }
+  auto against_reference = worst_outside(context, judgement, Phase::reduced_gradients, "");
+  const ReductionUse* worst = nullptr;
+  const std::vector<ReductionUse> uses = judge_reduction(evidence.cell);
+  for (const ReductionUse& use : uses) {
+    if (use.used > 1 && (!worst || use.used > worst->used)) worst = &use;
+  }
+  if (worst) {
+    const std::string bucket = bucket_of(context.b.ranks[0], worst->name);
+    const std::vector<NamedTensor> means = mean_of_local(evidence.cell);
+    return made(
+        context, Phase::reduced_gradients, -1, worst->name, "reduction",
+        fmt::format("the mean of {} local gradients, norm {}", context.world_size(),
+                    exact_number(norm(find_tensor(means, worst->name)->values))),
+        fmt::format("norm {}; differs by {} times what the rounding of {} terms explains{}",
+                    exact_number(norm(find_tensor(evidence.cell.gradients, worst->name)->values)),
+                    short_number(worst->used), context.world_size(), bucket.empty() ? "" : ", in " + bucket));
+  }
+  if (!against_reference) return std::nullopt;
+  if (auto local = rank_that_differs(context)) return local;
+  return against_reference;
+}
+
+namespace {
+
+/// A buffer against the reference's: both are means of energies, and rounding follows those.
+std::optional<Difference> judge_buffers(const ForcedContext& context) {
+  const ForcedEvidence& evidence = context.evidence;
+  const double energy = evidence.reference.energies ? largest_energy(*evidence.reference.energies) : 0;
+  for (const NamedTensor& expected : evidence.reference.parameters) {
+    if (!expected.name.starts_with("buffer/")) continue;
+    const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
+    if (!actual || actual->values.size() != expected.values.size()) continue;
+    const double gap = distance(expected.values, actual->values);
+    const double rounding = std::max(rounding_bound(0, evidence.reference.epsilon),
+                                     context.band.floor * evidence.reference.working_epsilon);
+    const double band = (context.band.exact > 0 ? context.band.exact : rounding) * energy;
+    if (energy == 0 || gap <= band) continue;
+    return made(context, Phase::parameters, -1, expected.name, "band", exact_number(expected.values[0]),
+                exact_number(actual->values[0]));
+  }
+  return std::nullopt;
+}
+
+double norm_of(const ForcedValues& values) {
+  double whole = 0;
+  for (const NamedTensor& tensor : values.gradients) whole = std::hypot(whole, norm(tensor.values));
+  return values.gradient_norm.value_or(whole);
+}
+
+}  // namespace
+
+std::optional<Difference> judge_parameters(ForcedContext& context) {
+  const ForcedEvidence& evidence = context.evidence;
+  if (auto buffer = judge_buffers(context)) return buffer;
+  if (!evidence.state || !context.cell_config || !context.reference_config) return std::nullopt;
+  if (!evidence.cell.learning_rate || !evidence.reference.learning_rate) return std::nullopt;
+  const auto judged = [&](const ForcedValues& values, const RunConfig& config) {
+    return judge_update({*evidence.state, values.gradients, norm_of(values), *values.learning_rate, config},
+                        values.parameters);
+  };
+  // The arithmetic must give what the reference did, else it is not known well enough to accuse anybody.
+  for (const UpdateUse& use : judged(evidence.reference, *context.reference_config)) {
+    if (use.used > 1) return std::nullopt;
+  }
+  std::optional<UpdateUse> worst;
+  for (const UpdateUse& use : judged(evidence.cell, *context.cell_config)) {
+    if (use.used > 1 && (!worst || use.used > worst->used)) worst = use;
+  }
+  if (!worst) return std::nullopt;
+  return made(context, Phase::parameters, -1, worst->name, "update",
+              "a change of norm " + exact_number(worst->expected),
+              fmt::format("a change of norm {}; differs from the update that its own gradient gives by {} "
+                          "times the rounding",
+                          exact_number(worst->actual), short_number(worst->used)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+#pragma once
+// The forced comparison: gradients of a cell at the reference's own parameters and batches, against a
+// measured band.
+
+#include <string>
+#include <vector>
+
+#include "harness/compare/cause_inputs.h"
+#include "harness/config/run_config.h"
+#include "harness/plan/matrix.h"
+
+namespace lockstep {
+
+/// Run folders. The free runs may be left empty; then the exact phases are compared in the forced runs
+/// themselves.
+struct ForcedInputs {
+  std::string reference_free, cell_free;
+  std::string forced_reference;
+  std::vector<std::string>
+      forced_repeats;  ///< permuted rows and order of reduction; empty: no band is measured
+  std::string forced_cell;
+  BandConfig band;
+  /// Of the free runs; null: unknown. Without them updates are not recomputed, and causes that depend on
+  /// hyperparameters are not named.
+  const RunConfig* reference_config = nullptr;
+  const RunConfig* cell_config = nullptr;
+};
+
+/// A cell against its reference. At each forced step, per tensor g of the gradients,
+///
+///   band = max(own, min(factor * q * |sum of |terms||, 4 * own), floor * epsilon * |sum of |terms||),
+///   own = factor * max over repeats |g_repeat - g_ref| (2-norms)
+///
+/// where q is the upper quartile over the tensors of max over repeats |g_repeat - g_ref| / |sum of |terms||
+/// (of tensors with a single element, which four repeats measure too rarely, 8 * factor) with epsilon of the
+/// precision in which the terms were computed; or, if band.exact > 0, exact * max(|g_ref|, |sum of |terms||)
+/// without any repeat. It holds for the mean over ranks of the local gradients and for the reduced ones;
+/// energies (by row id and column id), loss and gradient norm likewise. Without a reference are judged: the
+/// reduced gradient against the mean of the local ones, by the rounding of V terms; the update against what
+/// the cell's own gradient gives; ledgers and replicas. Sample ids, random streams and control values are
+/// compared exactly at all steps of the free runs; the earliest (step, phase) outside is the first
+/// divergence. Throws TraceError if a trace is missing, damaged or lacks what forced
+/// runs keep.
+Comparison compare_forced(const ForcedInputs& inputs);
+
+}  // namespace lockstep

@@ -1,0 +1,155 @@
+// Energies, loss and gradient norm of a forced step against their bands.
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "harness/compare/forced/step.h"
+#include "harness/compare/layouts.h"
+#include "harness/compare/rounding_bound.h"
+
+namespace lockstep {
+
+bool ForcedContext::outside(const std::string& where, const BandUse& use) {
+  const double used = use.used();
+  if (at.worst_tensor.empty() || used > at.band_used) {
+    at.band_used = used;
+    at.worst_tensor = where;
+  }
+  return !(used <= 1);
+}
+
+std::string ForcedContext::band_text(const BandUse& use) const {
+  const char* what = band.exact > 0    ? "bound of exactness"
+                     : repeats.empty() ? "bound (not measured)"
+                                       : "band";
+  return fmt::format("differs by {}, {} times the {} of {}", short_number(use.difference),
+                     short_number(use.used()), what, short_number(use.band));
+}
+
+double ForcedContext::scalar_band(double repeated, double size, double epsilon) const {
+  if (band.exact > 0) return band.exact * size;
+  const double floor = band.floor * epsilon * size;
+  return std::max(floor, repeats.empty() ? rounding_bound(0, epsilon) * size : band.factor * repeated);
+}
+
+Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told) {
+  Difference found;
+  found.phase = phase;
+  found.divergence = told;
+  found.divergence.step = context.b.step;
+  found.divergence.phase = name_of(phase);
+  found.divergence.sentence = fmt::format("They part at step {}, {}, {}: {}: {}.", context.b.step,
+                                          name_of(phase), rank_text(told.rank, context.world_size()),
+                                          told.where, expected_found(told.expected, told.actual));
+  return found;
+}
+
+namespace {
+
+Difference made(const ForcedContext& context, Phase phase, int rank, const std::string& where,
+                const std::string& kind, const std::string& expected, const std::string& actual) {
+  return forced_difference(context, phase, {0, "", rank, where, kind, expected, actual, ""});
+}
+
+/// How large a value is, in which precision it was computed, and what it takes over from values before it.
+struct ScalarScale {
+  double size = 0, epsilon = 0, inherited = 0;
+};
+
+std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std::string& where,
+                                 std::optional<double> ForcedValues::*member, const ScalarScale& scale) {
+  const std::optional<double> expected = context.evidence.reference.*member,
+                              actual = context.evidence.cell.*member;
+  if (!expected && !actual) return std::nullopt;
+  if (!expected || !actual) {
+    return made(context, phase, -1, where, "missing", expected ? exact_number(*expected) : "nothing",
+                actual ? exact_number(*actual) : "nothing");
+  }
+  double repeated = 0;
+  for (const ForcedValues& repeat : context.repeats) {
+    if (repeat.*member) repeated = std::max(repeated, distance(*expected, *(repeat.*member)));
+  }
+  const BandUse use{distance(*expected, *actual),
+                    context.scalar_band(repeated, scale.size, scale.epsilon) + scale.inherited};
+  if (phase == Phase::loss) context.evidence.loss_band = use.band;
+  if (!context.outside(where, use)) return std::nullopt;
+  return made(context, phase, -1, where, "band", exact_number(*expected),
+              exact_number(*actual) + "; " + context.band_text(use));
+}
+
+}  // namespace
+
+std::optional<Difference> judge_energies(ForcedContext& context) {
+  const ForcedValues &a = context.evidence.reference, &b = context.evidence.cell;
+  if (!a.energies && !b.energies) return std::nullopt;
+  if (!a.energies || !b.energies) {
+    const std::string there = "energies with row and column ids";
+    return made(context, Phase::energies, -1, "energies", "missing", a.energies ? there : "nothing",
+                b.energies ? there : "nothing");
+  }
+  const EnergyDifference found = energy_difference(*a.energies, *b.energies);
+  if (found.missing_rows > 0) {
+    return made(context, Phase::energies, -1, "energies", "missing",
+                counted(static_cast<int64_t>(a.energies->rows.size()), "row"),
+                counted(found.missing_rows, "row") + " missing");
+  }
+  const int world_size = context.world_size();
+  if (found.missing_columns + found.extra_columns > 0) {
+    const int rank = found.every_rank_differs && world_size > 1 ? -1 : found.columns_rank;
+    if (found.expected_columns != found.actual_columns) {
+      return columns_difference(context.b.step, found.expected_columns, found.actual_columns, rank,
+                                world_size);
+    }
+    return made(context, Phase::energies, rank, "energies", "missing", "the reference's negatives",
+                counted(found.missing_columns, "other negative") + " a row");
+  }
+  double repeated = 0;
+  for (const ForcedValues& repeat : context.repeats) {
+    if (repeat.energies)
+      repeated = std::max(repeated, energy_difference(*a.energies, *repeat.energies).largest);
+  }
+  const BandUse use{found.largest,
+                    context.scalar_band(repeated, largest_energy(*a.energies), a.working_epsilon)};
+  context.evidence.energy_band = use.band;
+  if (!context.outside("energies", use)) return std::nullopt;
+  return made(context, Phase::energies, found.rank,
+              fmt::format("energies, row {}, column {}", found.row_id, found.column_id), "band",
+              exact_number(found.expected), exact_number(found.actual) + "; " + context.band_text(use));
+}
+
+namespace {
+
+/// What a difference of the energies makes of the mean loss at most, where they are computed in a lower
+/// precision than the loss: no row's loss changes by more than the sum of its energies' changes over the
+/// temperature.
+double loss_by_energies(const ForcedEvidence& evidence) {
+  const ForcedValues &a = evidence.reference, &b = evidence.cell;
+  if (a.working_epsilon <= a.epsilon || !a.energies || !b.energies || a.energies->rows.empty()) return 0;
+  const double temperature = a.losses.empty() ? 0 : a.losses.front().temperature;
+  if (!(temperature > 0)) return 0;
+  const auto rows = static_cast<double>(a.energies->rows.size());
+  return energy_difference(*a.energies, *b.energies).sum / (rows * temperature);
+}
+
+}  // namespace
+
+std::optional<Difference> judge_loss(ForcedContext& context) {
+  // A loss near 0 comes from energies that are not: rounding follows their size.
+  const ForcedValues& reference = context.evidence.reference;
+  const double size = std::max(std::abs(reference.loss.value_or(0)),
+                               reference.energies ? largest_energy(*reference.energies) : 0);
+  return scalar(context, Phase::loss, "loss", &ForcedValues::loss,
+                {size, reference.epsilon, loss_by_energies(context.evidence)});
+}
+
+std::optional<Difference> judge_gradient_norm(ForcedContext& context) {
+  const ForcedValues& reference = context.evidence.reference;
+  double terms = 0;
+  for (const NamedTensor& each : reference.term_sums) terms = std::hypot(terms, norm(each.values));
+  return scalar(context, Phase::gradient_norm, "gradient_norm", &ForcedValues::gradient_norm,
+                {std::max(terms, reference.gradient_norm.value_or(0)), reference.working_epsilon});
+}
+
+}  // namespace lockstep

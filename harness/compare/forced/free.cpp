@@ -1,0 +1,124 @@
+#include "harness/compare/forced/free.h"
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "harness/compare/exact_phases.h"
+#include "harness/compare/step_pairs.h"
+
+namespace lockstep {
+
+void keep_earlier(std::optional<Difference>& first, const std::optional<Difference>& other) {
+  if (other && (!first || earlier(*other, *first))) first = other;
+}
+
+void remember_samples(SampleHistory& history, const StepOfRun& step) {
+  std::vector<std::vector<int64_t>>& by_rank = history[step.step];
+  by_rank.assign(step.ranks.size(), {});
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    for (const Record& record : step.ranks[rank].records) {
+      if (record.phase == Phase::samples) by_rank[rank] = record.ids;
+    }
+  }
+}
+
+Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size) {
+  Difference found;
+  found.phase = drift.phase;
+  found.relative = std::numeric_limits<double>::infinity();
+  found.divergence = {step,      name_of(drift.phase), drift.rank,   drift.name,
+                      "replica", drift.expected,       drift.actual, ""};
+  found.divergence.sentence =
+      fmt::format("They part at step {}, {}, {}: replicas differ among themselves: {}.", step,
+                  name_of(drift.phase), rank_text(drift.rank, world_size), drift.sentence);
+  return found;
+}
+
+OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
+                         bool exact_phases) {
+  OwnFindings found;
+  const bool same_layout = reference.ranks.size() == cell.ranks.size();
+  if (exact_phases) {
+    found.difference =
+        same_layout ? first_difference(reference, cell, true) : first_exact_difference(reference, cell);
+  }
+  const int world_size = static_cast<int>(cell.ranks.size());
+  if (const auto ledger = audit_ledger(cell, before, &reference)) {
+    const Difference as_difference = ledger_difference(*ledger, cell.step, world_size);
+    if (!found.difference || earlier(as_difference, *found.difference)) {
+      found.difference = as_difference;
+      found.ledger = ledger;
+    }
+  }
+  const auto drift = replica_drift(cell);
+  if (!drift || replica_drift(reference)) return found;
+  const Difference as_difference = drift_difference(*drift, cell.step, world_size);
+  if (!found.difference || earlier(as_difference, *found.difference)) return {as_difference, std::nullopt};
+  return found;
+}
+
+namespace {
+
+CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
+  CauseInputs inputs;
+  inputs.difference = difference;
+  inputs.reference = pairs.step_a();
+  inputs.cell = pairs.step_b();
+  inputs.reference_before = pairs.before_a();
+  inputs.cell_before = pairs.before_b();
+  return inputs;
+}
+
+void keep_state(std::map<int64_t, Snapshot>& states, const StepOfRun& reference) {
+  Snapshot snapshot = snapshot_of(reference.ranks[0]);
+  if (!snapshot.tensors.empty()) states.emplace(reference.step, std::move(snapshot));
+}
+
+}  // namespace
+
+FreeFindings read_free_runs(const std::string& reference, const std::string& cell) {
+  FreeFindings free;
+  StepPairs pairs(reference, cell);
+  free.compared_bits = pairs.same_layout();
+  SampleHistory samples_a, samples_b;
+  bool beyond = false;  // The step after a finding is read for its samples and snapshots alone.
+  while (pairs.next()) {
+    const StepOfRun &a = pairs.step_a(), &b = pairs.step_b();
+    remember_samples(samples_a, a);
+    remember_samples(samples_b, b);
+    keep_state(free.states, a);
+    if (!free.found) {
+      free.compared = pairs.compared();
+      const OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true);
+      if (own.difference) {
+        free.found = inputs_at(pairs, *own.difference);
+        free.found->ledger = own.ledger;
+      }
+      if (pairs.same_layout() && !free.bits) {
+        if (const auto bits = first_difference(a, b)) free.bits = inputs_at(pairs, *bits);
+      }
+    } else if (!beyond) {
+      beyond = true;
+      free.found->reference_samples = samples_a;
+      free.found->cell_samples = samples_b;
+      break;
+    }
+  }
+  if (!free.found && pairs.missing_step()) {
+    free.found.emplace();
+    free.found->difference.divergence = *pairs.missing_step();
+  }
+  if (free.found && !beyond) {
+    free.found->reference_samples = samples_a;
+    free.found->cell_samples = samples_b;
+  }
+  if (free.bits) {
+    free.bits->reference_samples = samples_a;
+    free.bits->cell_samples = samples_b;
+  }
+  free.ends = pairs.ends();
+  return free;
+}
+
+}  // namespace lockstep

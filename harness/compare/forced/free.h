@@ -1,0 +1,43 @@
+#pragma once
+// What the free runs of a forced comparison say for sure: exact phases, ledgers, replicas; at one layout also
+// bits.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/compare/bits.h"
+#include "harness/compare/cause_inputs.h"
+
+namespace lockstep {
+
+struct FreeFindings {
+  std::optional<CauseInputs> found;    ///< the first step whose exact phases, ledger or replicas are wrong
+  std::optional<CauseInputs> bits;     ///< at one layout: the first differing bit
+  std::map<int64_t, Snapshot> states;  ///< of the reference, at its snapshot steps
+  int64_t compared = 0;
+  bool compared_bits = false;
+  std::string ends;
+};
+
+FreeFindings read_free_runs(const std::string& reference, const std::string& cell);
+
+/// Exact phases (if asked), ledger and replicas of one step: the first that is wrong, with the ledger's
+/// finding if it is that. `before` is the cell's step before and may be null.
+struct OwnFindings {
+  std::optional<Difference> difference;
+  std::optional<LedgerFinding> ledger;
+};
+OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
+                         bool exact_phases);
+
+/// Replica drift as a difference.
+Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size);
+
+/// Takes over what lies earlier in the step.
+void keep_earlier(std::optional<Difference>& first, const std::optional<Difference>& other);
+
+/// Writes the sample ids of a step into the history.
+void remember_samples(SampleHistory& history, const StepOfRun& step);
+
+}  // namespace lockstep

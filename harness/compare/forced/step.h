@@ -1,0 +1,56 @@
+#pragma once
+// One forced step of a cell against its reference, phase by phase.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/compare/cause_inputs.h"
+#include "harness/plan/matrix.h"
+
+namespace lockstep {
+
+/// What a forced step is judged from, and what is found of it on the way. All references must outlive it.
+struct ForcedContext {
+  const StepOfRun& a;  ///< the reference's records
+  const StepOfRun& b;  ///< the cell's
+  const std::vector<ForcedValues>& repeats;
+  const BandConfig& band;
+  const RunConfig* reference_config = nullptr;
+  const RunConfig* cell_config = nullptr;
+  ForcedEvidence evidence;
+  ForcedStep at;  ///< how much of the band is used
+
+  int world_size() const { return static_cast<int>(b.ranks.size()); }
+  bool same_layout() const { return a.ranks.size() == b.ranks.size(); }
+
+  /// Counts what `use` takes of its band; true if it lies outside.
+  bool outside(const std::string& where, const BandUse& use);
+  /// "differs by 1e-3, 12 times the band of 8e-5".
+  std::string band_text(const BandUse& use) const;
+  /// Band of a value of that size, computed in the precision of `epsilon`, whose repeats differ by up to
+  /// `repeated`.
+  double scalar_band(double repeated, double size, double epsilon) const;
+};
+
+/// A difference of the context's step with its sentence.
+Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told);
+
+/// Energies, by row id and column id.
+std::optional<Difference> judge_energies(ForcedContext& context);
+std::optional<Difference> judge_loss(ForcedContext& context);
+/// The mean over ranks of the local gradients against the reference's gradient; at one layout also the rank.
+std::optional<Difference> judge_local_gradients(ForcedContext& context);
+/// Reduced gradients against the mean of the local ones, by the rounding of V terms; then against the
+/// reference.
+std::optional<Difference> judge_reduced_gradients(ForcedContext& context);
+std::optional<Difference> judge_gradient_norm(ForcedContext& context);
+/// Parameters after the update against what the cell's own gradient should give; buffers against the
+/// reference's. Nothing is said where the recomputation does not give the reference's own update.
+std::optional<Difference> judge_parameters(ForcedContext& context);
+
+/// The rank whose local gradients alone explain that the mean of all is wrong, or -1: one element of one
+/// rank, a value that is no number, or one rank's gradient by a factor.
+int rank_of_local_fault(const ForcedEvidence& evidence);
+
+}  // namespace lockstep

@@ -1,0 +1,131 @@
+#include "harness/compare/forced/update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "harness/config/learning_rate.h"
+
+namespace lockstep {
+namespace {
+
+/// Roundings that one operation after the other may add up to, with room.
+constexpr double kRoundings = 16;
+
+/// Everything that the elements of a tensor share.
+struct Arithmetic {
+  const UpdateInputs& inputs;
+  const UpdateVariant& variant;
+  double rate = 0, factor = 1, decay = 0, count = 1, epsilon = 0;
+  AdamNumbers adam = {};
+  bool adaptive = false, decoupled = false, first_moment = false;
+};
+
+Arithmetic arithmetic_of(const UpdateInputs& inputs, const UpdateVariant& variant, double epsilon) {
+  const RunConfig& config = inputs.config;
+  Arithmetic a{inputs, variant};
+  a.rate = variant.rate.value_or(inputs.learning_rate);
+  a.factor = variant.clip.value_or(clip_factor(config, inputs.gradient_norm));
+  a.decay = config.weight_decay * variant.decay;
+  a.adam = adam_numbers(config);
+  a.adaptive = config.optimizer != OptimizerKind::sgd;
+  a.decoupled = (config.optimizer == OptimizerKind::adamw) != variant.other_coupling;
+  a.count = (variant.zero_count ? 0 : inputs.state.updates.value_or(0)) + 1;
+  a.epsilon = epsilon;
+  return a;
+}
+
+struct Element {
+  double parameter = 0, gradient = 0, first = 0, second = 0;
+};
+
+/// Value and allowance of one element after the update.
+std::pair<double, double> updated(const Arithmetic& a, const Element& it) {
+  const RunConfig& config = a.inputs.config;
+  double parameter = it.parameter, gradient = it.gradient * a.factor;
+  double size = std::abs(gradient);
+  if (a.decay != 0 && a.adaptive && a.decoupled) {
+    parameter *= 1 - a.rate * a.decay;
+  } else if (a.decay != 0) {
+    gradient += a.decay * parameter;
+    size += std::abs(a.decay * parameter);
+  }
+  double change = 0, uncertain = 0;
+  if (!a.adaptive) {
+    double direction = gradient;
+    if (config.momentum != 0 && a.first_moment) {
+      direction = config.momentum * it.first + gradient;
+      size += std::abs(config.momentum * it.first);
+    }
+    change = -a.rate * direction;
+    uncertain = a.rate * size;
+  } else {
+    const double first = it.first + (1 - a.adam.beta1) * (gradient - it.first);
+    const double second = a.adam.beta2 * it.second + (1 - a.adam.beta2) * gradient * gradient;
+    const double root = std::sqrt(second) / std::sqrt(1 - std::pow(a.adam.beta2, a.count));
+    const double step = a.rate / (1 - std::pow(a.adam.beta1, a.count));
+    change = -step * first / (root + a.adam.eps);
+    // The moment's own rounding, divided as the moment is, and that of the quotient.
+    uncertain = step * (std::abs(it.first) + size) / (root + a.adam.eps) + std::abs(change);
+  }
+  const double value = parameter + change;
+  const double allowance = kRoundings * a.epsilon * (std::abs(it.parameter) + std::abs(value) + uncertain);
+  return {value, allowance + std::numeric_limits<float>::denorm_min()};
+}
+
+}  // namespace
+
+double clip_factor(const RunConfig& config, double gradient_norm) {
+  if (config.clip_norm <= 0) return 1;
+  return std::min(1.0, config.clip_norm / (gradient_norm + 1e-6));
+}
+
+std::optional<PredictedTensor> predict_update(const UpdateInputs& inputs, const std::string& name,
+                                              const UpdateVariant& variant) {
+  const NamedTensor* before = find_tensor(inputs.state.tensors, name);
+  const NamedTensor* gradient = find_tensor(inputs.gradients, name);
+  if (!before || !gradient || before->shape != gradient->shape) return std::nullopt;
+  Arithmetic a = arithmetic_of(inputs, variant, before->epsilon);
+  const NamedTensor* first = find_tensor(inputs.state.tensors, "first_moment/" + name);
+  const NamedTensor* second = find_tensor(inputs.state.tensors, "second_moment/" + name);
+  const bool fits = (!first || first->shape == before->shape) && (!second || second->shape == before->shape);
+  const bool lacks = !inputs.state.updates || !fits || (a.adaptive && (!first || !second)) ||
+                     (!a.adaptive && inputs.config.momentum != 0 && !first && *inputs.state.updates > 0);
+  // What has no state of the optimizer cannot be told from an update that forgot it.
+  if (lacks && (a.adaptive || inputs.config.momentum != 0)) return std::nullopt;
+  a.first_moment = first && *inputs.state.updates > 0 && !variant.zero_moments;
+  PredictedTensor predicted;
+  for (std::size_t i = 0; i < before->values.size(); ++i) {
+    Element it{before->values[i], gradient->values[i]};
+    if (first && !variant.zero_moments) it.first = first->values[i];
+    if (second && !variant.zero_moments) it.second = second->values[i];
+    const auto [value, allowance] = updated(a, it);
+    predicted.values.push_back(value);
+    predicted.allowance.push_back(allowance);
+  }
+  return predicted;
+}
+
+std::vector<UpdateUse> judge_update(const UpdateInputs& inputs, const std::vector<NamedTensor>& parameters,
+                                    const UpdateVariant& variant) {
+  std::vector<UpdateUse> uses;
+  for (const NamedTensor& after : parameters) {
+    const std::optional<PredictedTensor> predicted = predict_update(inputs, after.name, variant);
+    if (!predicted || predicted->values.size() != after.values.size()) continue;
+    const NamedTensor& before = *find_tensor(inputs.state.tensors, after.name);
+    UpdateUse use{after.name};
+    for (std::size_t i = 0; i < after.values.size(); ++i) {
+      const double gap = distance(predicted->values[i], after.values[i]);
+      // A gradient that is no number has a place before this one.
+      if (std::isfinite(predicted->values[i]) && gap > 0) {
+        use.used = std::max(use.used, gap / predicted->allowance[i]);
+      }
+      use.expected = std::hypot(use.expected, predicted->values[i] - before.values[i]);
+      use.actual = std::hypot(use.actual, after.values[i] - before.values[i]);
+    }
+    uses.push_back(use);
+  }
+  return uses;
+}
+
+}  // namespace lockstep

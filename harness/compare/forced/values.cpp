@@ -1,0 +1,322 @@
+#include "harness/compare/forced/values.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+template <typename Stored, typename Wanted>
+std::vector<Wanted> copied(const Record& record) {
+  std::vector<Wanted> values(record.payload.size() / sizeof(Stored));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    Stored value;
+    std::memcpy(&value, &record.payload[i * sizeof(Stored)], sizeof value);
+    values[i] = static_cast<Wanted>(value);
+  }
+  return values;
+}
+
+std::vector<double> values_of(const Record& record, const std::string& run_dir) {
+  if (record.dtype == DType::float32) return copied<float, double>(record);
+  if (record.dtype == DType::float64) return copied<double, double>(record);
+  throw TraceError(
+      fmt::format("{}: step {}: {} {} is {}, and only float32 and float64 can be compared by value", run_dir,
+                  record.step, name_of(record.phase), record.name, name_of(record.dtype)));
+}
+
+bool kept_whole(const Record& record) {
+  int64_t elements = 1;
+  for (int64_t extent : record.shape) elements *= extent;
+  return !record.is_scalar &&
+         record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
+}
+
+/// Rows of one record of energies, over candidates of these ids.
+void add_rows(const Record& block, const std::vector<int64_t>& columns, std::size_t rank,
+              const StepOfRun& step, const std::string& run_dir, Energies& energies) {
+  const auto width = static_cast<std::size_t>(block.shape[1]);
+  if (block.ids.size() != static_cast<std::size_t>(block.shape[0]) || columns.size() != width) {
+    throw TraceError(
+        fmt::format("{}: step {}, rank {}: energies of {} rows and {} columns with {} row ids and {} "
+                    "column ids",
+                    run_dir, step.step, rank, block.shape[0], width, block.ids.size(), columns.size()));
+  }
+  const std::vector<double> values = values_of(block, run_dir);
+  for (std::size_t row = 0; row < block.ids.size(); ++row) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * width);
+    energies.rows.push_back(
+        {block.ids[row], static_cast<int>(rank), {begin, begin + static_cast<std::ptrdiff_t>(width)}});
+  }
+}
+
+/// Energies of all ranks; nothing if a rank did not keep rows, ids and columns. Micro-steps after the first
+/// ("energies.1") belong to them where their candidates are those of the first: explicit ones of each row.
+/// In-batch candidates of another micro-step are other ones, and its rows stay missing.
+std::optional<Energies> energies_of(const StepOfRun& step, const std::string& run_dir) {
+  Energies energies;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    std::map<std::string, const Record*> columns, blocks;  // by what stands behind the name
+    for (const Record& record : step.ranks[rank].records) {
+      if (record.phase != Phase::energies || !kept_whole(record)) continue;
+      if (record.name.starts_with("columns") && record.dtype == DType::int64) {
+        columns.emplace(record.name.substr(std::string_view("columns").size()), &record);
+      } else if (record.name.starts_with("energies") && record.shape.size() == 2) {
+        blocks.emplace(record.name.substr(std::string_view("energies").size()), &record);
+      }
+    }
+    if (!columns.contains("") || !blocks.contains("")) return std::nullopt;
+    energies.columns.push_back(copied<int64_t, int64_t>(*columns.at("")));
+    for (const auto& [micro_step, block] : blocks) {
+      const auto own = columns.find(micro_step);
+      if (own == columns.end() || copied<int64_t, int64_t>(*own->second) != energies.columns.back()) continue;
+      add_rows(*block, energies.columns.back(), rank, step, run_dir, energies);
+    }
+  }
+  return energies;
+}
+
+/// Hands out positions of equal ids one after the other; the last again when they run out.
+class Occurrences {
+ public:
+  void add(int64_t id, std::size_t position) { positions_[id].push_back(position); }
+  /// Position of the k-th occurrence, or nothing.
+  std::optional<std::size_t> at(int64_t id, std::size_t k) const {
+    const auto found = positions_.find(id);
+    if (found == positions_.end()) return std::nullopt;
+    return found->second[std::min(k, found->second.size() - 1)];
+  }
+
+ private:
+  std::unordered_map<int64_t, std::vector<std::size_t>> positions_;
+};
+
+/// One row against its reference row.
+void compare_row(const Energies& reference, const EnergyRow& expected, const Energies& other,
+                 const EnergyRow& row, EnergyDifference& total, std::set<int>& ranks_that_differ) {
+  const std::vector<int64_t>& columns = reference.columns[static_cast<std::size_t>(expected.rank)];
+  const std::vector<int64_t>& own = other.columns[static_cast<std::size_t>(row.rank)];
+  Occurrences places;
+  for (std::size_t j = 0; j < columns.size(); ++j) places.add(columns[j], j);
+  std::unordered_map<int64_t, std::size_t> seen;
+  std::set<std::size_t> matched;
+  int64_t extra = 0;
+  for (std::size_t j = 0; j < own.size(); ++j) {
+    const auto place = places.at(own[j], seen[own[j]]++);
+    if (!place || !matched.insert(*place).second) {
+      ++extra;
+      continue;
+    }
+    const double gap = distance(expected.values[*place], row.values[j]);
+    ++total.compared;
+    total.sum += gap;
+    if (gap <= total.largest && total.compared > 1) continue;
+    total.largest = gap;
+    total.row_id = row.row_id;
+    total.column_id = own[j];
+    total.rank = row.rank;
+    total.expected = expected.values[*place];
+    total.actual = row.values[j];
+  }
+  const auto missing = static_cast<int64_t>(columns.size() - matched.size());
+  if (missing > 0 || extra > 0) ranks_that_differ.insert(row.rank);
+  if (missing + extra <= total.missing_columns + total.extra_columns) return;
+  total.expected_columns = static_cast<int64_t>(columns.size());
+  total.actual_columns = static_cast<int64_t>(own.size());
+  total.missing_columns = missing;
+  total.extra_columns = extra;
+  total.columns_rank = row.rank;
+}
+
+}  // namespace
+
+double distance(double a, double b) {
+  if (std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b)) return 0;
+  const double gap = std::abs(a - b);
+  return std::isnan(gap) ? std::numeric_limits<double>::infinity() : gap;
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double gap = distance(a[i], b[i]);
+    squares += gap * gap;
+  }
+  return std::sqrt(squares);
+}
+
+double norm(const std::vector<double>& values) {
+  double squares = 0;
+  for (double value : values) squares += value * value;
+  return std::sqrt(squares);
+}
+
+const NamedTensor* find_tensor(const std::vector<NamedTensor>& tensors, const std::string& name) {
+  for (const NamedTensor& tensor : tensors) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+std::optional<NamedTensor> whole_tensor(const Record& record) {
+  if (record.phase == Phase::collective || !kept_whole(record)) return std::nullopt;
+  if (record.dtype == DType::float32) {
+    return NamedTensor{record.name, record.shape, copied<float, double>(record)};
+  }
+  if (record.dtype != DType::float64) return std::nullopt;
+  return NamedTensor{record.name, record.shape, copied<double, double>(record),
+                     std::numeric_limits<double>::epsilon()};
+}
+
+std::vector<NamedTensor> mean_of_local(const ForcedValues& values) {
+  std::vector<NamedTensor> mean;
+  const auto ranks = static_cast<double>(values.local.size());
+  for (const std::vector<NamedTensor>& rank : values.local) {
+    for (const NamedTensor& tensor : rank) {
+      auto place =
+          std::find_if(mean.begin(), mean.end(), [&](const NamedTensor& x) { return x.name == tensor.name; });
+      if (place == mean.end()) {
+        mean.push_back(tensor);
+        for (double& value : mean.back().values) value /= ranks;
+        continue;
+      }
+      if (place->shape != tensor.shape) continue;
+      for (std::size_t i = 0; i < tensor.values.size(); ++i) place->values[i] += tensor.values[i] / ranks;
+    }
+  }
+  return mean;
+}
+
+Snapshot snapshot_of(const StepRecords& rank0) {
+  Snapshot snapshot;
+  for (const Record& record : rank0.records) {
+    if (record.phase != Phase::snapshot) continue;
+    if (record.name == "updates" && record.dtype == DType::int64 &&
+        record.payload.size() == sizeof(int64_t)) {
+      int64_t updates = 0;
+      std::memcpy(&updates, record.payload.data(), sizeof updates);
+      snapshot.updates = static_cast<double>(updates);
+    }
+    if (auto tensor = whole_tensor(record)) snapshot.tensors.push_back(std::move(*tensor));
+  }
+  return snapshot;
+}
+
+namespace {
+
+RankLoss rank_loss(const StepRecords& rank) {
+  RankLoss found;
+  for (const Record& record : rank.records) {
+    if (record.phase != Phase::loss) continue;
+    if (record.is_scalar && record.name == "loss") found.loss = record.value;
+    if (record.is_scalar && record.name == "row_weight") found.row_weight = record.value;
+    if (record.is_scalar && record.name == "temperature") found.temperature = record.value;
+    if (record.name != "row_losses") continue;
+    if (auto tensor = whole_tensor(record)) found.row_losses = std::move(tensor->values);
+  }
+  return found;
+}
+
+/// Empty if a rank lacks values, or has a tensor twice (a gradient taken in parts).
+std::vector<std::vector<NamedTensor>> local_gradients(const StepOfRun& step) {
+  std::vector<std::vector<NamedTensor>> by_rank;
+  for (const StepRecords& rank : step.ranks) {
+    by_rank.emplace_back();
+    for (const Record& record : rank.records) {
+      if (record.phase != Phase::local_gradients) continue;
+      std::optional<NamedTensor> tensor = whole_tensor(record);
+      if (!tensor || find_tensor(by_rank.back(), tensor->name)) return {};
+      by_rank.back().push_back(std::move(*tensor));
+    }
+  }
+  const bool any =
+      std::any_of(by_rank.begin(), by_rank.end(), [](const auto& each) { return !each.empty(); });
+  return any ? by_rank : std::vector<std::vector<NamedTensor>>{};
+}
+
+}  // namespace
+
+double working_epsilon(const RunConfig* config, double recorded) {
+  constexpr double kBfloat16 = 0x1p-8;  // Half the distance of 1 to the next number: eight significant bits.
+  const bool low = config != nullptr && config->precision == Precision::bfloat16;
+  return low ? std::max(recorded, kBfloat16) : recorded;
+}
+
+ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir) {
+  ForcedValues values;
+  values.step = step.step;
+  for (const Record& record : step.ranks[0].records) {
+    if (record.phase == Phase::gradient_norm && record.is_scalar) values.gradient_norm = record.value;
+    if (record.phase == Phase::control && record.name == "learning_rate") values.learning_rate = record.value;
+    if (record.phase == Phase::parameters) {
+      if (auto tensor = whole_tensor(record)) values.parameters.push_back(std::move(*tensor));
+    }
+    const bool gradient = record.phase == Phase::reduced_gradients;
+    if (!gradient && record.phase != Phase::term_sums) continue;
+    if (!kept_whole(record)) {
+      throw TraceError(fmt::format("{}: step {}: {} {} was not kept whole; this is no trace of a forced run",
+                                   run_dir, step.step, name_of(record.phase), record.name));
+    }
+    (gradient ? values.gradients : values.term_sums)
+        .push_back({record.name, record.shape, values_of(record, run_dir),
+                    record.dtype == DType::float64 ? std::numeric_limits<double>::epsilon()
+                                                   : std::numeric_limits<float>::epsilon()});
+  }
+  if (values.gradients.empty()) {
+    throw TraceError(fmt::format("{}: step {} holds no reduced gradients; this is no trace of a forced run",
+                                 run_dir, step.step));
+  }
+  values.epsilon = values.working_epsilon = values.gradients.front().epsilon;
+  values.local = local_gradients(step);
+  for (const StepRecords& rank : step.ranks) values.losses.push_back(rank_loss(rank));
+  double sum = 0;
+  std::size_t losses = 0;
+  for (const StepRecords& rank : step.ranks) {
+    for (const Record& record : rank.records) {
+      if (record.phase != Phase::loss || record.name != "loss" || !record.is_scalar) continue;
+      sum += record.value;
+      ++losses;
+    }
+  }
+  if (losses == step.ranks.size()) values.loss = sum / static_cast<double>(losses);
+  values.energies = energies_of(step, run_dir);
+  return values;
+}
+
+EnergyDifference energy_difference(const Energies& reference, const Energies& other) {
+  Occurrences places;
+  for (std::size_t i = 0; i < reference.rows.size(); ++i) places.add(reference.rows[i].row_id, i);
+  EnergyDifference total;
+  std::unordered_map<int64_t, std::size_t> seen;
+  std::set<int> ranks_that_differ;
+  int64_t matched = 0;
+  for (const EnergyRow& row : other.rows) {
+    const auto place = places.at(row.row_id, seen[row.row_id]++);
+    if (!place) continue;
+    ++matched;
+    compare_row(reference, reference.rows[*place], other, row, total, ranks_that_differ);
+  }
+  total.missing_rows = std::max<int64_t>(0, static_cast<int64_t>(reference.rows.size()) - matched);
+  total.every_rank_differs = ranks_that_differ.size() == other.columns.size();
+  return total;
+}
+
+double largest_energy(const Energies& energies) {
+  double largest = 0;
+  for (const EnergyRow& row : energies.rows) {
+    for (double value : row.values) {
+      if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+    }
+  }
+  return largest;
+}
+
+}  // namespace lockstep

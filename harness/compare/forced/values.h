@@ -1,0 +1,109 @@
+#pragma once
+// What a forced run's trace holds at one step, as numbers.
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/config/run_config.h"
+#include "harness/evidence/align.h"
+
+namespace lockstep {
+
+struct NamedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<double> values;
+  double epsilon = std::numeric_limits<float>::epsilon();  ///< of the type in which it was computed
+};
+
+/// Null if there is none of that name.
+const NamedTensor* find_tensor(const std::vector<NamedTensor>& tensors, const std::string& name);
+
+/// The values of a record that kept them all, in float32 or float64; else nothing.
+std::optional<NamedTensor> whole_tensor(const Record& record);
+
+/// What one rank says of its loss; NaN and empty where it says nothing.
+struct RankLoss {
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  double row_weight = std::numeric_limits<double>::quiet_NaN();
+  double temperature = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> row_losses;  ///< [b] nats
+};
+
+/// One row of energies with the sample ids of its columns.
+struct EnergyRow {
+  int64_t row_id = 0;
+  int rank = 0;
+  std::vector<double> values;
+};
+
+struct Energies {
+  std::vector<EnergyRow> rows;
+  std::vector<std::vector<int64_t>> columns;  ///< by rank; the rows of a rank share them
+};
+
+struct ForcedValues {
+  int64_t step = 0;
+  std::vector<NamedTensor> gradients, term_sums;
+  std::optional<Energies> energies;
+  std::optional<double> loss;  ///< mean over ranks
+  std::optional<double> gradient_norm, learning_rate;
+  double epsilon = std::numeric_limits<float>::epsilon();  ///< of the gradients' type
+  /// Of the type in which their terms were computed, which may be coarser: see working_epsilon.
+  double working_epsilon = std::numeric_limits<float>::epsilon();
+  /// By rank, if every rank kept its local gradients whole and each once; else empty.
+  std::vector<std::vector<NamedTensor>> local;
+  std::vector<NamedTensor> parameters;  ///< rank 0's after the update, if kept whole; buffers too
+  std::vector<RankLoss> losses;         ///< by rank
+};
+
+/// Rank by rank the mean of the local gradients, in the order of rank 0's; a rank without a tensor adds 0.
+std::vector<NamedTensor> mean_of_local(const ForcedValues& values);
+
+/// What a free run kept before a step: parameters, moments, buffers by name, and the number of updates so
+/// far.
+struct Snapshot {
+  std::vector<NamedTensor> tensors;
+  std::optional<double> updates;
+};
+Snapshot snapshot_of(const StepRecords& rank0);
+
+/// What one rounding may change, relative, where a run of that config (null: unknown) computes energies and
+/// gradients: 2^-8 in bfloat16, which rounds what was summed in float32; else `recorded`, the epsilon of the
+/// type in which they are kept.
+double working_epsilon(const RunConfig* config, double recorded);
+
+/// Throws TraceError if the reduced gradients were not kept whole.
+ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir);
+
+/// |a - b|; 0 for equal bits (two NaN, two infinities), infinite where only one of them is a number.
+double distance(double a, double b);
+
+/// sqrt of the sum of squared distances. Sizes must be equal.
+double distance(const std::vector<double>& a, const std::vector<double>& b);
+double norm(const std::vector<double>& values);
+
+struct EnergyDifference {
+  double largest = 0;  ///< over all energies that both have
+  double sum = 0;      ///< of all their distances
+  int64_t row_id = -1, column_id = -1;
+  int rank = 0;  ///< of the other run
+  double expected = 0, actual = 0;
+  int64_t compared = 0;
+  int64_t missing_rows = 0;
+  // Of the row that lacks most columns, or else has most of its own:
+  int64_t expected_columns = 0, actual_columns = 0, missing_columns = 0, extra_columns = 0;
+  int columns_rank = 0;
+  bool every_rank_differs = false;  ///< in its columns
+};
+
+/// Aligns by (row id, column id); a repeated id meets the reference's repetitions in order.
+EnergyDifference energy_difference(const Energies& reference, const Energies& other);
+
+/// Largest |E| among finite energies.
+double largest_energy(const Energies& energies);
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+#pragma once
+// Free traces of two layouts: what can be told without a forced step.
+
+#include <cstdint>
+
+#include "harness/compare/cause_inputs.h"
+#include "harness/compare/step_pairs.h"
+
+namespace lockstep {
+
+/// Energies with another count of columns a row: "2 negatives of 23".
+Difference columns_difference(int64_t step, int64_t expected, int64_t actual, int rank, int world_size);
+
+/// Mechanism of two runs of different layouts from free traces alone. What rounding touches is held to the
+/// analytic bound while both runs have the same parameters; what leaves it later is undecided, since training
+/// amplifies rounding by nobody knows how much. A config that is null is not known.
+Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config);
+
+}  // namespace lockstep

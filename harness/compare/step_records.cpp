@@ -1,0 +1,37 @@
+#include "harness/compare/step_records.h"
+
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+const Record* find_record(const StepRecords& step, Phase phase, const std::string& name) {
+  for (const Record& record : step.records) {
+    if (record.phase == phase && record.name == name) return &record;
+  }
+  return nullptr;
+}
+
+std::vector<const Record*> records_of(const StepRecords& step, Phase phase) {
+  std::vector<const Record*> list;
+  for (const Record& record : step.records) {
+    if (record.phase == phase) list.push_back(&record);
+  }
+  return list;
+}
+
+Difference difference_at(int64_t step, Phase phase, int rank, const std::string& where,
+                         const std::string& kind, const std::string& expected, const std::string& actual,
+                         int world_size) {
+  Difference result;
+  result.phase = phase;
+  result.relative = std::numeric_limits<double>::infinity();
+  result.divergence = {step, name_of(phase), rank, where, kind, expected, actual, ""};
+  result.divergence.sentence =
+      fmt::format("They part at step {}, {}, {}: {}: {}.", step, name_of(phase), rank_text(rank, world_size),
+                  where, expected_found(expected, actual));
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+#pragma once
+// Records of a step by phase and name, and a difference between two of them.
+
+#include <string>
+#include <vector>
+
+#include "harness/evidence/align.h"
+#include "harness/evidence/difference.h"
+
+namespace lockstep {
+
+/// Null if the rank recorded none of that name in that phase.
+const Record* find_record(const StepRecords& step, Phase phase, const std::string& name);
+std::vector<const Record*> records_of(const StepRecords& step, Phase phase);
+
+/// A difference whose size is not a matter of rounding, with its sentence.
+Difference difference_at(int64_t step, Phase phase, int rank, const std::string& where,
+                         const std::string& kind, const std::string& expected, const std::string& actual,
+                         int world_size);
+
+}  // namespace lockstep

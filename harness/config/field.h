@@ -1,0 +1,123 @@
+#pragma once
+// One field of a config as data: its key, range and help, and typed access to it. YAML reading, --set, JSON,
+// hashes, the schema and the reports' listings are all loops over tables of these.
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "harness/base/clean_text.h"
+#include "harness/config/problems.h"
+#include "harness/config/run_config.h"
+#include "harness/config/yaml_tree.h"
+#include "harness/plan/matrix.h"
+
+namespace lockstep {
+
+template <class... T>
+struct FieldTypes {
+  using Ref = std::variant<T*...>;
+  using Value = std::variant<T...>;
+};
+using AllFieldTypes =
+    FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>, RankKind, Negatives,
+               OptimizerKind, LrRule, Schedule, RankSeed, TraceLevel, DataSource, Question, RanksPolicy,
+               RowDeal, Precision, ProcessStart, Perturbation>;
+
+/// Where a field of one object lies.
+using FieldRef = AllFieldTypes::Ref;
+/// A copy of a field's value.
+using FieldValue = AllFieldTypes::Value;
+
+/// Allowed numbers; of lists, every element.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;
+  bool high_open = false;
+};
+
+/// What a text may be.
+enum class Words {
+  any,
+  name,       ///< letters, digits, '.', '_', '-': usable as a folder
+  path,       ///< a file; a relative one in a config file is meant from the folder of that file
+  scenarios,  ///< of the catalogue
+  losses,     ///< of the catalogue
+  mutants,    ///< of the catalogue
+  metrics,    ///< of the catalogue
+};
+
+enum class Setter {
+  user,      ///< config files and --set
+  internal,  ///< the planner alone; refused in config files
+};
+
+struct FieldSpec {
+  std::string_view key;  ///< dotted
+  Range range;
+  std::string_view unit;  ///< empty: a pure number or no number
+  std::string_view help;
+  Words words = Words::any;
+  Setter setter = Setter::user;
+};
+
+template <class Owner>
+struct Field {
+  FieldSpec spec;
+  FieldRef (*ref)(Owner&);
+  FieldRef of(Owner& owner) const { return ref(owner); }
+  /// For reading alone; no table's accessor writes.
+  FieldRef of(const Owner& owner) const { return ref(const_cast<Owner&>(owner)); }
+};
+using RunField = Field<RunConfig>;
+using MatrixField = Field<Matrix>;
+
+/// Every field of RunConfig, in the struct's order.
+std::span<const RunField> run_fields();
+/// Null if there is none of that key.
+const RunField* find_run_field(std::string_view key);
+/// The matrix's own scalar keys: name, question, primary.margin, …
+std::span<const MatrixField> matrix_fields();
+const MatrixField* find_matrix_field(std::string_view key);
+
+/// The words that a field may be: enumerators or catalogue names; empty if it is no choice.
+std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& ref);
+
+FieldValue load(const FieldRef& ref);
+/// `value` must have been loaded from the same field.
+void store(const FieldRef& ref, const FieldValue& value);
+bool equal(const FieldRef& ref, const FieldValue& value);
+bool equal(const FieldRef& a, const FieldRef& b);
+
+/// Reads `node` into the field. Reports a wrong type, an unknown word or a value out of range and returns
+/// false.
+bool read_field(const FieldSpec& spec, const FieldRef& ref, const YamlNode& node, Problems& problems);
+
+/// The value in words: "8x3", "0.125", "true", "[0, 1]".
+std::string text_of(const FieldRef& ref);
+/// The value as JSON; doubles with as many digits as their bits need, and always with a point or an exponent.
+void append_json(std::string& out, const FieldRef& ref);
+/// A quoted JSON string.
+void append_json(std::string& out, std::string_view text);
+
+/// "in [0, 1)", "at least 1", or empty.
+std::string text_of(const Range& range);
+
+/// What a number of another spelling would be in this one, to be suggested: "16" of 0x10, "1000" of 1_000,
+/// "10" of 010; empty if it is none.
+std::string plain_number(std::string_view text);
+/// The same of whole numbers: "1000" of 1e3.
+std::string plain_integer(std::string_view text);
+
+/// A whole decimal number and nothing else: no sign but -, no zero before another digit, no 0x, _ or
+/// exponent.
+bool parse_integer(std::string_view text, int64_t& value);
+/// A finite decimal number and nothing else; its whole part is written as a whole number is.
+bool parse_double(std::string_view text, double& value);
+
+}  // namespace lockstep

@@ -1,0 +1,174 @@
+#pragma once
+// What to run: a fully resolved, hashable description of one run.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/config/trace_level.h"
+
+namespace lockstep {
+
+/// V ranks of B rows each, written "VxB": 8x3 is eight ranks with three rows.
+struct Layout {
+  int world_size = 1;
+  int rows_per_rank = 24;
+  int global_batch() const { return world_size * rows_per_rank; }
+  bool operator==(const Layout&) const = default;
+};
+
+enum class RankKind { emulated, real };  ///< threads of one process | one process a rank, on Gloo
+/// Candidates of the loss: rows of this rank | rows of all ranks | explicit ones made from layers'
+/// predictions and noise | rows of all ranks and explicit ones | chosen by layout, by a rule that keeps the
+/// objective | by the rule as people were told it.
+enum class Negatives { local, global, layer, mixed, adaptive, adaptive_as_written };
+/// How a step's rows are dealt to ranks: B each | unequal counts | the last rank gets none.
+enum class RowDeal { equal, unequal, one_empty };
+/// bfloat16: energies and gradients in bfloat16 from weights whose master copy is float32.
+enum class Precision { float32, float64, bfloat16 };
+enum class OptimizerKind { sgd, adam, adamw };
+/// With k ranks: learning rate times 1 | k | sqrt k | sqrt k with 1 - beta1 and 1 - beta2 times k and eps
+/// over sqrt k (Malladi et al. 2022, the square-root rule of Adam).
+enum class LrRule { none, linear, sqrt, adam_sqrt };
+enum class Schedule { constant, warmup, cosine };
+enum class RankSeed {
+  keyed,
+  plus_rank,
+  same
+};  ///< draws keyed by sample | seed + rank | one stream on all ranks
+/// How a run's processes come to be: forked from one that has loaded LibTorch | started anew, one program
+/// each.
+enum class ProcessStart { forked, executed };
+/// What an A/A pair differs in: nothing | the order of rows within a step | the draws of dropout and noise |
+/// initial weights by one unit in the last place.
+enum class Perturbation { none, row_order, random_draws, epsilon };
+enum class DataSource { basic_motions, synthetic, ts_files };
+
+struct DataConfig {
+  DataSource source = DataSource::basic_motions;
+  std::string train_file;  ///< `.ts` file; empty: where ci/bootstrap put BasicMotions
+  std::string test_file;
+  int context_steps = 16;  ///< S, time steps of the context
+  int action_steps = 8;    ///< H, time steps of the action chunk that follows it
+  int stride = 2;          ///< every stride-th start is a pair
+  int holdout_series = 4;  ///< training series kept back to fit the evaluation temperature
+  int min_context = 16;    ///< contexts are cut (padded at the front) to a keyed length in [min_context, S]
+  bool shuffle = true;
+  bool drop_last = true;  ///< PyTorch's DistributedSampler and DataLoader, both with drop_last
+  bool cache = true;      ///< pairs are cut and standardised once; else anew at each step
+  int prefetch = 0;       ///< steps whose rows a thread prepares ahead
+  // The synthetic generator alone:
+  int series = 40;
+  int series_steps = 100;
+  int channels = 6;
+  int64_t seed = 0;        ///< of the generated series, not of the run
+  double correlation = 0;  ///< between pairs of one block, in [0, 1)
+  int block = 1;           ///< pairs that are alike and stay together on a rank
+};
+
+struct ModelConfig {
+  int width = 32;         ///< D, of encodings
+  int hidden = 64;        ///< W, of hidden layers
+  int action_layers = 6;  ///< of the action head, which exists where explicit negatives need its predictions
+};
+
+/// Explicit negatives of each row: predictions of layers of the action head, noise on the true action, one
+/// temporal shuffle, and filler noise up to `count`.
+struct LayerNegativesConfig {
+  int count = 8;
+  std::vector<int64_t> layers;  ///< empty: 0, n/3, n/2 and n - 2 of n layers
+  bool as_written = false;      ///< undetached predictions, one shuffle for the batch, noise keyed by rank
+};
+
+/// A planted fault; `name` is "none" or one of the catalogue's mutants. Used to test the detectors.
+struct MutantConfig {
+  std::string name = "none";
+  int64_t step = 0;     ///< first step at which it acts (flip_bit: the only one)
+  int rank = -1;        ///< -1: every rank
+  std::string tensor;   ///< parameter name; empty: every parameter
+  int bit = 20;         ///< flip_bit: which bit of the first element
+  double factor = 1.0;  ///< grad_scale: the factor
+  bool operator==(const MutantConfig&) const = default;
+};
+
+/// Gradients at parameters and batches of another run, instead of training: the forced comparison.
+struct ForcedConfig {
+  std::string from;            ///< id of the run whose snapshots are loaded; empty: train freely
+  std::vector<int64_t> steps;  ///< steps at which gradients are computed
+  int repeat = 0;  ///< 0: rows and ranks as they are; k > 0: the k-th permutation of rows (V = 1) or ranks
+  bool operator==(const ForcedConfig&) const = default;
+};
+
+struct RunConfig {
+  std::string trainer = "energy";
+  DataConfig data;
+  Layout layout;
+  RankKind ranks = RankKind::emulated;
+  int64_t steps = 600;
+  int64_t stop_after = 0;  ///< stop after that many steps; schedules still reach to `steps`; 0: run all
+  int64_t seed = 0;
+
+  std::string loss = "infonce";
+  Negatives negatives = Negatives::global;
+  LayerNegativesConfig layer;
+  ModelConfig model;
+  int64_t tile_columns = 1000000;  ///< candidates whose energies are held at once
+  bool mask_duplicates = false;    ///< candidates with the row's own sample id are no negatives
+  double invalid_rows = 0;         ///< fraction of rows, keyed by sample, that do not count in the loss
+  RowDeal rows = RowDeal::equal;
+  bool activation_checkpointing = false;  ///< activations are computed again in the backward pass, not kept
+  int64_t accumulation = 1;               ///< micro-steps that each rank's rows of a step are taken in
+  Precision precision = Precision::float32;
+  bool running_stats = false;  ///< keep a running mean of energies: summed over ranks, broadcast by rank 0
+  int oracle_world =
+      0;  ///< > 0: one process computes, by the loss's plain reference, what so many ranks mean
+  double temperature = 0.5;     ///< initial value of the learned temperature
+  double dropout = 0.1;         ///< in the energy head
+  double context_noise = 0.05;  ///< standard deviation, in units of the standardised channels
+  RankSeed rank_seed = RankSeed::keyed;
+  Perturbation perturb = Perturbation::none;
+
+  OptimizerKind optimizer = OptimizerKind::adam;
+  double lr = 1e-3;
+  LrRule lr_rule = LrRule::none;
+  double lr_scale = 1.0;
+  Schedule schedule = Schedule::constant;
+  int64_t warmup_steps = 0;
+  double momentum = 0.0;  ///< sgd
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
+  double clip_norm = 0.0;  ///< 0: no clipping; applied after the reduction
+
+  int64_t bucket_cap_bytes = 0;  ///< 0: PyTorch's default, {1 MiB, 25 MiB}
+  bool gradient_as_bucket_view = false;
+  bool find_unused_parameters = false;
+
+  ProcessStart process_start = ProcessStart::forked;
+  TraceLevel trace = TraceLevel::hash;
+  std::vector<int64_t> snapshot_steps;  ///< steps before which the parameters are kept whole in the trace
+  int64_t eval_every = 25;              ///< steps between evaluations at N = 24; 0: only at the end
+  ForcedConfig forced;
+  MutantConfig mutant, second_mutant;
+  double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
+};
+
+/// Steps that the run takes: `stop_after` if it is set, else `steps`. Of forced runs: at how many steps
+/// gradients are computed.
+int64_t steps_to_run(const RunConfig& config);
+
+/// Every field as JSON with sorted keys: equal configs give equal text.
+std::string canonical_json(const RunConfig& config);
+
+/// 16 hex digits of the XXH3 hash of canonical_json.
+std::string config_hash(const RunConfig& config);
+
+/// The inverse of canonical_json. Throws ConfigError on unknown keys, wrong types and values out of range.
+RunConfig run_config_from_json(const std::string& text, const std::string& file_name);
+
+/// Every field as (dotted key, value in words), in the struct's order: ("data.source", "basic_motions").
+std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& config);
+
+/// Equal in every field.
+bool same_config(const RunConfig& a, const RunConfig& b);
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+#include "harness/evidence/align.h"
+
+#include <sys/stat.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+TraceReader open_rank(const std::string& dir, int rank) {
+  const std::string path = fmt::format("{}/rank-{}.trace", dir, rank);
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    throw TraceError(fmt::format(
+        "{}: there is no such trace; a run leaves one for each rank unless its trace level is off", path));
+  }
+  return TraceReader(path);
+}
+
+}  // namespace
+
+RunReader::RunReader(const std::string& dir) : dir_(dir) {
+  readers_.push_back(open_rank(dir, 0));
+  const int world_size = header().world_size;
+  for (int rank = 1; rank < world_size; ++rank) readers_.push_back(open_rank(dir, rank));
+  for (int rank = 0; rank < world_size; ++rank) {
+    const TraceHeader& each = readers_[static_cast<std::size_t>(rank)].header();
+    if (each.config_hash != header().config_hash) {
+      throw TraceError(
+          fmt::format("{}/rank-{}.trace: is of another run than rank 0's: its config hash is {}, and "
+                      "rank 0's is {}",
+                      dir, rank, each.config_hash, header().config_hash));
+    }
+    if (each.rank == rank && each.world_size == world_size) continue;
+    throw TraceError(fmt::format("{}/rank-{}.trace: written by rank {} of {}, where rank {} of {} belongs",
+                                 dir, rank, each.rank, each.world_size, rank, world_size));
+  }
+}
+
+void RunReader::find_end(const std::vector<bool>& ended) {
+  ended_ = true;
+  // What a rank itself says of its end tells more than that the others go on.
+  for (std::size_t rank = 0; rank < readers_.size(); ++rank) {
+    if (!ended[rank] || readers_[rank].finished()) continue;
+    end_ = fmt::format("{}/rank-{}.trace {}{}", dir_, rank,
+                       readers_[rank].end().starts_with("cut") ? "is " : "", readers_[rank].end());
+    return;
+  }
+  if (std::all_of(ended.begin(), ended.end(), [](bool one) { return one; })) return;
+  const auto first = std::find(ended.begin(), ended.end(), true) - ended.begin();
+  end_ = fmt::format("{}/rank-{}.trace ends before those of other ranks", dir_, first);
+}
+
+std::optional<StepOfRun> RunReader::next() {
+  if (ended_) return std::nullopt;
+  StepOfRun step;
+  std::vector<bool> ended(readers_.size(), false);
+  for (std::size_t rank = 0; rank < readers_.size(); ++rank) {
+    std::optional<StepRecords> records = readers_[rank].next();
+    ended[rank] = !records;
+    step.ranks.push_back(records ? std::move(*records) : StepRecords{});
+  }
+  if (std::any_of(ended.begin(), ended.end(), [](bool one) { return one; })) {
+    find_end(ended);
+    return std::nullopt;
+  }
+  step.step = step.ranks[0].step;
+  for (std::size_t rank = 1; rank < readers_.size(); ++rank) {
+    if (step.ranks[rank].step == step.step) continue;
+    ended_ = true;
+    end_ = fmt::format("{}/rank-{}.trace goes on with step {} where rank 0 has step {}", dir_, rank,
+                       step.ranks[rank].step, step.step);
+    return std::nullopt;
+  }
+  return step;
+}
+
+std::string hex16(uint64_t value) { return fmt::format("{:016x}", value); }
+
+std::string short_number(double value) { return fmt::format("{:.6g}", value); }
+
+std::string exact_number(double value) { return fmt::format("{}", value); }
+
+std::string expected_found(const std::string& expected, const std::string& actual) {
+  double a = 0, b = 0;
+  const auto whole = [](const std::string& text, double& number) {
+    const char* end = text.data() + text.size();
+    return std::from_chars(text.data(), end, number).ptr == end;
+  };
+  if (whole(expected, a) && whole(actual, b) && short_number(a) != short_number(b)) {
+    return fmt::format("expected {}, found {}", short_number(a), short_number(b));
+  }
+  return fmt::format("expected {}, found {}", expected, actual);
+}
+
+std::string rank_text(int rank, int world_size) {
+  if (rank < 0 && world_size > 1) return fmt::format("all {} ranks", world_size);
+  return fmt::format("rank {}", std::max(rank, 0));
+}
+
+std::string counted(int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+}  // namespace lockstep

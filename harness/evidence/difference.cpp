@@ -1,0 +1,14 @@
+#include "harness/evidence/difference.h"
+
+namespace lockstep {
+
+int place_of(const Difference& difference) {
+  return difference.place >= 0 ? difference.place : 10 * static_cast<int>(difference.phase);
+}
+
+bool earlier(const Difference& x, const Difference& y) {
+  if (x.divergence.step != y.divergence.step) return x.divergence.step < y.divergence.step;
+  return place_of(x) < place_of(y);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,320 @@
+#include "harness/evidence/ledger_audit.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+using Ledger = std::vector<const Record*>;
+
+Ledger ledger_of(const StepRecords& rank) {
+  Ledger ledger;
+  for (const Record& record : rank.records) {
+    if (record.phase == Phase::collective) ledger.push_back(&record);
+  }
+  return ledger;
+}
+
+/// What all ranks must say alike of a call; shapes may differ where rows do.
+std::string call_text(const CollectiveRecord& it) {
+  std::string text = it.op;
+  if (!it.reduction.empty()) text += " " + it.reduction;
+  if (!it.tag.empty()) text += " " + it.tag;
+  if (it.root >= 0) text += fmt::format(" from rank {}", it.root);
+  return text + " as " + name_of(it.dtype);
+}
+
+bool same_call(const CollectiveRecord& a, const CollectiveRecord& b) {
+  return a.op == b.op && a.reduction == b.reduction && a.tag == b.tag && a.root == b.root &&
+         a.dtype == b.dtype;
+}
+
+std::vector<std::string> calls_of(const Ledger& ledger) {
+  std::vector<std::string> calls;
+  for (const Record* each : ledger) calls.push_back(call_text(each->collective));
+  return calls;
+}
+
+/// Collectives of the loss come before the energies that are made from them; buckets where their phase
+/// stands.
+int place_in(const StepRecords& rank, const Record& record) {
+  if (record.collective.group == "gradients") return 10 * static_cast<int>(Phase::collective);
+  int place = 10 * static_cast<int>(Phase::control) + 5;
+  for (const Record& each : rank.records) {
+    if (&each == &record) break;
+    if (each.phase == Phase::collective || each.phase == Phase::snapshot) continue;
+    place = std::max(place, 10 * static_cast<int>(each.phase) + 5);
+  }
+  return place;
+}
+
+/// How two calls of one tag differ: the code, or nothing if they do not.
+std::string call_fault(const CollectiveRecord& expected, const CollectiveRecord& actual) {
+  if (expected.op != actual.op || expected.reduction != actual.reduction) return "wrong-op";
+  if (expected.root != actual.root) return "wrong-root";
+  if (expected.dtype != actual.dtype) return "wrong-dtype";
+  return "";
+}
+
+class Audit {
+ public:
+  Audit(const StepOfRun& step, const StepOfRun* before, const StepOfRun* reference)
+      : step_(step), before_(before), reference_(reference) {
+    for (const StepRecords& rank : step.ranks) ledgers_.push_back(ledger_of(rank));
+  }
+
+  std::optional<LedgerFinding> first() const {
+    if (auto found = unlike_calls()) return found;
+    if (auto found = unlike_results()) return found;
+    if (before_ && before_->step >= 0) {
+      if (auto found = other_calls(*before_, "the step before")) return found;
+    }
+    if (!reference_) return std::nullopt;
+    if (auto found = other_calls(*reference_, "the reference")) return found;
+    return other_sequence(*reference_);
+  }
+
+ private:
+  LedgerFinding made(const std::string& code, int rank, const Record& record, std::size_t of_rank,
+                     const std::string& expected, const std::string& actual) const {
+    LedgerFinding found{code, rank, record.name, expected, actual, "", 0};
+    found.place = place_in(step_.ranks[of_rank], record);
+    return found;
+  }
+
+  /// The rank whose calls most ranks make; of two ranks that differ the one that calls as it did before.
+  std::size_t model_rank() const {
+    std::map<std::vector<std::string>, int> votes;
+    for (const Ledger& ledger : ledgers_) ++votes[calls_of(ledger)];
+    std::size_t best = 0;
+    int most = 0;
+    for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
+      int count = 2 * votes[calls_of(ledgers_[rank])];
+      if (before_ && rank < before_->ranks.size() &&
+          calls_of(ledger_of(before_->ranks[rank])) == calls_of(ledgers_[rank])) {
+        ++count;
+      }
+      if (count <= most) continue;
+      most = count;
+      best = rank;
+    }
+    return best;
+  }
+
+  bool all_alike() const {
+    for (const Ledger& ledger : ledgers_) {
+      if (ledger.size() != ledgers_[0].size()) return false;
+      for (std::size_t i = 0; i < ledger.size(); ++i) {
+        if (!same_call(ledger[i]->collective, ledgers_[0][i]->collective)) return false;
+      }
+    }
+    return true;
+  }
+
+  /// Ranks that do not all make the same calls in the same order.
+  std::optional<LedgerFinding> unlike_calls() const {
+    if (all_alike()) return std::nullopt;
+    const std::size_t model = model_rank();
+    const Ledger& expected = ledgers_[model];
+    for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
+      const Ledger& actual = ledgers_[rank];
+      std::size_t i = 0;
+      while (i < expected.size() && i < actual.size() &&
+             same_call(expected[i]->collective, actual[i]->collective)) {
+        ++i;
+      }
+      if (i == expected.size() && i == actual.size()) continue;
+      const Record* wanted = i < expected.size() ? expected[i] : nullptr;
+      const Record* got = i < actual.size() ? actual[i] : nullptr;
+      std::string code = "collective-order";
+      if (wanted && got && wanted->collective.tag == got->collective.tag) {
+        code = call_fault(wanted->collective, got->collective);
+      } else if (actual.size() < expected.size()) {
+        code = "collective-missing";
+      } else if (actual.size() > expected.size()) {
+        code = "collective-extra";
+      }
+      const bool name_wanted = wanted != nullptr && code != "collective-extra";
+      LedgerFinding found = made(
+          code, static_cast<int>(rank), name_wanted ? *wanted : *got, name_wanted ? model : rank,
+          wanted ? call_text(wanted->collective) : "nothing", got ? call_text(got->collective) : "nothing");
+      found.evidence = fmt::format("call {} of the step is \"{}\" on rank {} and \"{}\" on rank {}", i + 1,
+                                   found.actual, rank, found.expected, model);
+      return found;
+    }
+    return std::nullopt;
+  }
+
+  const Record* before_of(std::size_t rank, const Record& record, std::size_t occurrence) const {
+    if (!before_ || rank >= before_->ranks.size()) return nullptr;
+    return nth_of(before_->ranks[rank], record, occurrence);
+  }
+
+  /// The call of that name after so many others of it, or null.
+  static const Record* nth_of(const StepRecords& rank, const Record& record, std::size_t occurrence) {
+    std::size_t seen = 0;
+    for (const Record& each : rank.records) {
+      if (each.phase != Phase::collective || each.name != record.name) continue;
+      if (seen++ == occurrence) return &each;
+    }
+    return nullptr;
+  }
+
+  /// Results that are not alike on all ranks. Gradients' buckets are judged by value elsewhere.
+  std::optional<LedgerFinding> unlike_results() const {
+    std::map<std::string, std::size_t> occurrences;
+    for (std::size_t i = 0; i < ledgers_[0].size(); ++i) {
+      const CollectiveRecord& first = ledgers_[0][i]->collective;
+      const std::size_t occurrence = occurrences[ledgers_[0][i]->name]++;
+      if (first.op != "all_reduce" && first.op != "all_gather" && first.op != "broadcast") continue;
+      // What a rank still holds from before has no vote: of two ranks that differ it is the wrong one.
+      std::map<uint64_t, int> votes;
+      for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
+        const uint64_t out = ledgers_[rank][i]->collective.hash_out;
+        const Record* earlier = before_of(rank, *ledgers_[rank][i], occurrence);
+        votes[out] += earlier && earlier->collective.hash_out == out ? 0 : 1;
+      }
+      uint64_t right = std::max_element(votes.begin(), votes.end(), [](const auto& x, const auto& y) {
+                         return x.second < y.second;
+                       })->first;
+      const bool rooted =
+          first.op == "broadcast" && first.root >= 0 && first.root < static_cast<int>(ledgers_.size());
+      if (rooted) right = ledgers_[static_cast<std::size_t>(first.root)][i]->collective.hash_in;
+      if (auto stale = all_stale(i, occurrence)) return stale;
+      for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
+        const Record& record = *ledgers_[rank][i];
+        const CollectiveRecord& it = record.collective;
+        if (it.hash_out == right) continue;
+        const Record* earlier = before_of(rank, record, occurrence);
+        std::string code = "message-corrupted", why = "its result is neither that nor an old one";
+        if (rooted && it.hash_out == it.hash_in) {
+          code = "broadcast-not-received";
+          why = "it holds what it had before the call";
+        } else if (earlier && earlier->collective.hash_out == it.hash_out) {
+          code = "stale-buffer";
+          why = fmt::format("its result is that of step {}", before_->step);
+        }
+        LedgerFinding found = made(code, static_cast<int>(rank), record, rank, "out " + hex16(right),
+                                   "out " + hex16(it.hash_out));
+        found.evidence = fmt::format(
+            "of {} rank {} holds {} where {} holds {}: {}", record.name, rank, hex16(it.hash_out),
+            rooted ? fmt::format("the root, rank {},", first.root) : "most ranks", hex16(right), why);
+        return found;
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Everybody holds the result of the step before although somebody's input is a new one.
+  std::optional<LedgerFinding> all_stale(std::size_t i, std::size_t occurrence) const {
+    bool input_changed = false;
+    for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
+      const Record& record = *ledgers_[rank][i];
+      if (record.collective.op == "broadcast") return std::nullopt;
+      const Record* earlier = before_of(rank, record, occurrence);
+      if (!earlier || earlier->collective.hash_out != record.collective.hash_out) return std::nullopt;
+      input_changed = input_changed || earlier->collective.hash_in != record.collective.hash_in;
+    }
+    if (!input_changed || reference_has_result(*ledgers_[0][i], occurrence)) return std::nullopt;
+    const Record& record = *ledgers_[0][i];
+    LedgerFinding found = made("stale-buffer", -1, record, 0, "a result of this step's inputs",
+                               "out " + hex16(record.collective.hash_out) + ", as before");
+    found.evidence = fmt::format("inputs of {} changed since step {} and its result did not on any rank",
+                                 record.name, before_->step);
+    return found;
+  }
+
+  /// Other inputs may have the same sum, as counts of rows often do: a reference with that very result says
+  /// so.
+  bool reference_has_result(const Record& record, std::size_t occurrence) const {
+    if (!reference_) return false;
+    const Record* expected = nth_of(reference_->ranks[0], record, occurrence);
+    return expected && expected->collective.hash_out == record.collective.hash_out;
+  }
+
+  /// Collectives of the loss that the reference has too, in another number or order.
+  std::optional<LedgerFinding> other_sequence(const StepOfRun& other) const {
+    std::vector<const Record*> wanted, got;
+    std::set<std::string> tags;
+    for (const Record& each : other.ranks[0].records) {
+      if (each.phase != Phase::collective || each.collective.group == "gradients") continue;
+      wanted.push_back(&each);
+      tags.insert(each.collective.tag);
+    }
+    for (const Record* each : ledgers_[0]) {
+      if (tags.count(each->collective.tag) > 0) got.push_back(each);
+    }
+    std::size_t i = 0;
+    while (i < wanted.size() && i < got.size() && wanted[i]->collective.tag == got[i]->collective.tag) ++i;
+    if (i == wanted.size() && i == got.size()) return std::nullopt;
+    const bool missing = got.size()<wanted.size(), extra = got.size()> wanted.size();
+    const Record& told = missing || i >= got.size() ? *wanted[i] : *got[i];
+    LedgerFinding found{missing ? "collective-missing"
+                        : extra ? "collective-extra"
+                                : "collective-order",
+                        -1,
+                        told.name,
+                        i < wanted.size() ? call_text(wanted[i]->collective) : "nothing",
+                        i < got.size() ? call_text(got[i]->collective) : "nothing",
+                        "",
+                        10 * static_cast<int>(Phase::control) + 5};
+    found.evidence = fmt::format("all ranks: call {} among those of the reference is \"{}\", there \"{}\"",
+                                 i + 1, found.actual, found.expected);
+    return found;
+  }
+
+  /// Calls of equal tag that another step or run made otherwise. Buckets are rebuilt after the first step, so
+  /// of them only the reduction is compared.
+  std::optional<LedgerFinding> other_calls(const StepOfRun& other, const std::string& whose) const {
+    for (const Record* record : ledgers_[0]) {
+      for (const Record& each : other.ranks[0].records) {
+        if (each.phase != Phase::collective || each.collective.tag != record->collective.tag) continue;
+        const std::string code = call_fault(each.collective, record->collective);
+        if (code.empty()) break;
+        LedgerFinding found =
+            made(code, -1, *record, 0, call_text(each.collective), call_text(record->collective));
+        found.evidence =
+            fmt::format("all ranks call \"{}\", {} has \"{}\"", found.actual, whose, found.expected);
+        return found;
+      }
+    }
+    return std::nullopt;
+  }
+
+  const StepOfRun& step_;
+  const StepOfRun* before_;
+  const StepOfRun* reference_;
+  std::vector<Ledger> ledgers_;
+};
+
+}  // namespace
+
+std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const StepOfRun* before,
+                                          const StepOfRun* reference) {
+  return Audit(step, before, reference).first();
+}
+
+Difference ledger_difference(const LedgerFinding& finding, int64_t step, int world_size) {
+  Difference found;
+  found.phase = Phase::collective;
+  found.place = finding.place;
+  found.relative = std::numeric_limits<double>::infinity();
+  const bool order = finding.code == "collective-order";
+  const bool count = finding.code == "collective-missing" || finding.code == "collective-extra";
+  const std::string kind = order                               ? "order"
+                           : count                             ? "missing"
+                           : finding.code.starts_with("wrong") ? "value"
+                                                               : "bits";
+  found.divergence = {step, name_of(Phase::collective), finding.rank,   finding.name,
+                      kind, finding.expected,           finding.actual, ""};
+  found.divergence.sentence =
+      fmt::format("They part at step {}, collective, {}: {}: expected {}, found {}.", step,
+                  rank_text(finding.rank, world_size), finding.name, finding.expected, finding.actual);
+  return found;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,222 @@
+#include "harness/evidence/noise_scale.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_set>
+#include <vector>
+
+#include "harness/config/stream_keys.h"
+#include "harness/plan/adaptive.h"
+#include "harness/trace/reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLevel = 0.95;
+constexpr int kResamples = 1000;
+constexpr std::size_t kMostBlocksShown = 10, kFewestStepsShown = 10;
+/// With fewer blocks their resampling says little about the spread.
+constexpr std::size_t kFewestBlocks = 4;
+constexpr uint64_t kNoiseDraws = 0x6e6f6973652d6273;
+
+/// Unbiased |G|^2 and S of one step, or their sums over several.
+struct Parts {
+  double gradient_squared = 0, noise = 0;
+  void add(const Parts& other) {
+    gradient_squared += other.gradient_squared;
+    noise += other.noise;
+  }
+};
+
+/// The two forms with x = 1 / B: S is the slope of squared length over x, |G|^2 what is left where a batch
+/// holds all rows there are.
+Parts parts_of(const NoiseStep& s) {
+  const double gap = s.per_small - s.per_big, noise = (s.small_squared - s.big_squared) / gap;
+  const double without_end = (s.per_small * s.big_squared - s.per_big * s.small_squared) / gap;
+  return {without_end + noise * s.per_all, noise};
+}
+
+double batch_of(const Parts& parts) {
+  if (!(parts.gradient_squared > 0)) return kInfinity;
+  return std::max(0.0, parts.noise) / parts.gradient_squared;
+}
+
+/// Numbers below `most`, from a key and a counter: the same on every machine.
+class Draws {
+ public:
+  explicit Draws(uint64_t key) : key_(key) {}
+  std::size_t below(std::size_t most) {
+    return static_cast<std::size_t>(mix_key(key_ ^ mix_key(++count_)) % most);
+  }
+
+ private:
+  uint64_t key_, count_ = 0;
+};
+
+/// Consecutive steps are not independent (weights, and with momentum what came before), so that whole blocks
+/// of about n^(1/3) steps are drawn, from a circle so that each step is drawn as often.
+Interval interval_of(const std::vector<Parts>& parts) {
+  const std::size_t n = parts.size();
+  const auto length =
+      std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(std::cbrt(static_cast<double>(n)))));
+  const std::size_t blocks = n / length;
+  if (blocks < kFewestBlocks) return {0, kInfinity, kLevel};
+  std::vector<Parts> block_from(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < length; ++j) block_from[i].add(parts[(i + j) % n]);
+  }
+  Draws draws(kNoiseDraws);
+  std::vector<double> batches;
+  for (int r = 0; r < kResamples; ++r) {
+    Parts sum;
+    for (std::size_t b = 0; b < blocks; ++b) sum.add(block_from[draws.below(n)]);
+    batches.push_back(batch_of(sum));
+  }
+  std::ranges::sort(batches);
+  const auto tail = static_cast<std::size_t>((1 - kLevel) / 2 * kResamples);
+  return {batches[tail], batches[kResamples - 1 - tail], kLevel};
+}
+
+}  // namespace
+
+std::optional<NoiseScale> estimate_noise_scale(std::span<const NoiseStep> steps) {
+  std::vector<Parts> parts;
+  std::vector<int64_t> at;
+  Parts sum;
+  for (const NoiseStep& step : steps) {
+    if (!(step.per_small > step.per_big) || step.small_squared == 0) continue;
+    parts.push_back(parts_of(step));
+    at.push_back(step.step);
+    sum.add(parts.back());
+  }
+  if (parts.empty()) return std::nullopt;
+  const auto n = static_cast<double>(parts.size());
+  NoiseScale scale;
+  scale.steps = static_cast<int64_t>(parts.size());
+  scale.gradient_squared = sum.gradient_squared / n;
+  scale.noise = sum.noise / n;
+  scale.batch = batch_of(sum);
+  scale.interval = interval_of(parts);
+  const std::size_t blocks = std::clamp<std::size_t>(parts.size() / kFewestStepsShown, 1, kMostBlocksShown);
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const std::size_t begin = b * parts.size() / blocks, end = (b + 1) * parts.size() / blocks;
+    Parts block;
+    for (std::size_t i = begin; i < end; ++i) block.add(parts[i]);
+    scale.at.push_back(at[(begin + end - 1) / 2]);
+    scale.batch_at.push_back(batch_of(block));
+  }
+  return scale;
+}
+
+std::string noise_caveat(const RunConfig& config) {
+  const Negatives negatives = resolved_negatives(config);
+  std::string text;
+  const auto say = [&](std::string sentence) { text += (text.empty() ? "" : " ") + std::move(sentence); };
+  if (negatives == Negatives::global || negatives == Negatives::mixed) {
+    say(fmt::format(
+        "The theory does not apply: rows are scored against the rows of all ranks, so a rank's gradient of "
+        "its {} "
+        "rows is no estimate of what the objective of {} rows would give, and ranks are not independent.",
+        config.layout.rows_per_rank, config.layout.global_batch()));
+  } else if (negatives == Negatives::local) {
+    const int64_t rows = config.layout.rows_per_rank / std::max<int64_t>(1, config.accumulation);
+    say(fmt::format(
+        "Holds for more or fewer {} of {} rows alone: these rows are each other's negatives, so that "
+        "another number of them has another objective.",
+        config.accumulation > 1 ? "micro-steps" : "ranks", rows));
+  } else if (config.layer.as_written) {
+    say("Holds roughly: one shuffle serves all rows of a rank, and predictions are not detached.");
+  }
+  if (config.data.block > 1)
+    say(fmt::format("Rows come in blocks of {} that are alike: it holds for batches of whole blocks.",
+                    config.data.block));
+  if (config.rank_seed == RankSeed::same)
+    say("Ranks draw the same dropout and noise, which the difference between them leaves out.");
+  return text;
+}
+
+namespace {
+
+/// One step of all ranks, or nothing if a length is missing or left values out.
+std::optional<NoiseStep> join_ranks(const std::vector<GradientNorms>& ranks) {
+  std::size_t all_rows = 0;
+  for (const GradientNorms& rank : ranks) {
+    if (!rank.has_local && !rank.ids.empty()) return std::nullopt;
+    if (rank.nonfinite > 0) return std::nullopt;
+    all_rows += rank.ids.size();
+  }
+  if (!ranks.front().has_reduced || all_rows == 0) return std::nullopt;
+  NoiseStep step;
+  step.step = ranks.front().step;
+  step.big_squared = ranks.front().reduced_squared;
+  step.per_big = 1.0 / static_cast<double>(all_rows);
+  int with_rows = 0;
+  for (const GradientNorms& rank : ranks) {
+    if (rank.ids.empty()) continue;
+    // A rank's loss is its rows' sum times ranks / all rows, so that the mean over ranks is that of all rows.
+    const auto rows = static_cast<double>(rank.ids.size());
+    const double to_own_mean = static_cast<double>(all_rows) / (static_cast<double>(ranks.size()) * rows);
+    step.small_squared += rank.local_squared * to_own_mean * to_own_mean;
+    step.per_small += 1.0 / rows;
+    ++with_rows;
+  }
+  step.small_squared /= with_rows;
+  step.per_small /= with_rows;
+  return step;
+}
+
+/// Which samples a run has drawn. Once some came again an epoch is over, and all have been seen but for fewer
+/// than a batch that did not fit.
+class DataSeen {
+ public:
+  void add(const std::vector<GradientNorms>& ranks) {
+    for (const GradientNorms& rank : ranks) {
+      drawn_ += rank.ids.size();
+      ids_.insert(rank.ids.begin(), rank.ids.end());
+    }
+  }
+  double per_all() const { return drawn_ > ids_.size() ? 1.0 / static_cast<double>(ids_.size()) : 0.0; }
+
+ private:
+  std::unordered_set<int64_t> ids_;
+  std::size_t drawn_ = 0;
+};
+
+}  // namespace
+
+std::optional<NoiseScale> read_noise_scale(const RunConfig& config, const std::string& run_dir) {
+  const int world_size = config.layout.world_size;
+  if (world_size < 2 || config.trace == TraceLevel::off || config.invalid_rows > 0 ||
+      !config.forced.from.empty() || config.mutant.name != "none" || config.second_mutant.name != "none") {
+    return std::nullopt;
+  }
+  std::vector<TraceReader> readers;
+  for (int rank = 0; rank < world_size; ++rank)
+    readers.emplace_back(fmt::format("{}/rank-{}.trace", run_dir, rank));
+  std::vector<NoiseStep> steps;
+  DataSeen seen;
+  for (;;) {
+    std::vector<GradientNorms> ranks;
+    for (TraceReader& reader : readers) {
+      const std::optional<GradientNorms> norms = reader.next_gradient_norms();
+      if (norms && (ranks.empty() || norms->step == ranks.front().step)) ranks.push_back(*norms);
+    }
+    // Traces of ranks that stopped at different steps say as much as the shortest.
+    if (ranks.size() != readers.size()) break;
+    seen.add(ranks);
+    if (const std::optional<NoiseStep> step = join_ranks(ranks)) steps.push_back(*step);
+  }
+  for (NoiseStep& step : steps) step.per_all = seen.per_all();
+  std::optional<NoiseScale> scale = estimate_noise_scale(steps);
+  if (!scale) return scale;
+  scale->small_batch = config.layout.rows_per_rank;
+  scale->big_batch = config.layout.global_batch();
+  scale->caveat = noise_caveat(config);
+  return scale;
+}
+
+}  // namespace lockstep

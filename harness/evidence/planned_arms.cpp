@@ -1,0 +1,70 @@
+#include "harness/evidence/planned_arms.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+PlannedArms::PlannedArms(const Plan& plan) : plan_(plan) {
+  for (const Cell& cell : plan.matrix.cells) cell_hashes_.emplace(cell.name, config_hash(cell.config));
+}
+
+std::vector<SeedPair> PlannedArms::pair_seeds(const Cell& cell) const {
+  // A plan holds each distinct run once: a seed of a cell that equals its reference's is found by its hash.
+  auto by_hash = [&](RunConfig config, int64_t seed) -> const PlannedRun* {
+    config.seed = seed;
+    const std::string hash = config_hash(config);
+    const auto found = std::ranges::find_if(plan_.runs, [&](const PlannedRun& run) {
+      return run.hash == hash && (run.role == RunRole::cell || run.role == RunRole::reference);
+    });
+    return found == plan_.runs.end() ? nullptr : &*found;
+  };
+  std::vector<SeedPair> pairs;
+  for (int64_t seed : seeds_of(plan_.matrix, cell)) {
+    SeedPair pair{seed, find_run(plan_, cell.name, RunRole::cell, seed),
+                  find_run(plan_, cell.reference_name, RunRole::reference, seed)};
+    // The gradients at the reference's weights are all that a certificate needs of a cell.
+    if (plan_.matrix.question == Question::certificate || !plan_.matrix.replay.empty()) {
+      pair.cell = single_run(cell, RunRole::forced_cell);
+    } else if (!pair.cell) {
+      pair.cell = by_hash(cell.config, seed);
+    }
+    if (!plan_.matrix.replay.empty()) {
+      pair.reference = find_run(plan_, cell.reference_name, RunRole::forced_reference, seed);
+    } else if (!pair.reference) {
+      pair.reference = by_hash(cell.reference, seed);
+    }
+    pairs.push_back(pair);
+  }
+  return pairs;
+}
+
+const PlannedRun* PlannedArms::single_run(const Cell& cell, RunRole role) const {
+  if (const PlannedRun* run = find_run(plan_, cell.name, role, cell.config.seed)) return run;
+  // A forced run is at one reference's snapshots.
+  const auto serves = [&](const Cell& other) {
+    return cell_hashes_.at(other.name) == cell_hashes_.at(cell.name) &&
+           (role != RunRole::forced_cell || same_config(other.reference, cell.reference));
+  };
+  for (const Cell& other : plan_.matrix.cells) {
+    if (other.name == cell.name || !serves(other)) continue;
+    if (const PlannedRun* run = find_run(plan_, other.name, role, cell.config.seed)) return run;
+  }
+  return nullptr;
+}
+
+std::vector<const PlannedRun*> PlannedArms::forced_runs(const Cell& cell) const {
+  std::vector<const PlannedRun*> runs;
+  const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
+  if (!forced_cell) return runs;
+  runs.push_back(forced_cell);
+  for (const PlannedRun& run : plan_.runs) {
+    const bool of_reference = run.role == RunRole::forced_reference || run.role == RunRole::forced_repeat;
+    if (of_reference && run.config.forced.from == forced_cell->config.forced.from &&
+        run.config.layout == cell.reference.layout) {
+      runs.push_back(&run);
+    }
+  }
+  return runs;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+#pragma once
+// What one run left, as far as outcomes need it: its end, its metrics, its curves.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "harness/plan/plan.h"
+#include "harness/results/metric_names.h"
+#include "harness/results/results.h"
+#include "harness/trace/rank_result.h"
+
+namespace lockstep {
+
+/// Kind of the failure of a run whose planted fault changed nothing: no verdict is about it. Its operation
+/// says which: "mutant", "second_mutant", or both with a space between.
+inline constexpr const char* kIdleFault = "idle";
+
+struct RunEvidence {
+  std::optional<Failure> failure;
+  std::optional<Failure> idle_fault;  ///< the run finished, and a fault that was planted in it never acted
+  std::map<std::string, double> metrics;  ///< of rank 0; training metrics and areas made from the curves
+  double seconds = 0;                     ///< of training, on the slowest rank
+  double activation_bytes = 0;            ///< most that a step kept, on the rank that kept most
+  double resident_growth = 1;  ///< memory at the end over that after the first tenth, rank 0's process
+  std::map<std::string, Series>
+      curves;  ///< loss, loss_over_log_n: mean over ranks; the others as rank 0 wrote them
+};
+
+/// seed -> metric -> value at the end of the run
+using MetricsBySeed = std::map<int64_t, std::map<std::string, double>>;
+
+using RankResultReader = std::function<RankResult(const std::string& path)>;
+
+/// Steps at the end of a run over which its training metrics are averaged.
+inline constexpr std::size_t kTrainMetricSteps = 50;
+
+/// Reads every rank's result under `run_dir`. What is wrong with them is the evidence's failure; never throws
+/// for it. `launched` is the failure that the launcher saw, or null; it comes first. A training loss that is
+/// NaN or infinite at any step fails the run, and so does the primary metric, at its end or along its curve;
+/// of other metrics such values are handed on.
+RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const Failure* launched,
+                       const RankResultReader& read, std::string_view primary_metric = kShownAccuracy);
+
+/// Area under the curve by the trapezoid rule, over the length from the first to the last step: a mean
+/// height. Of at least two points.
+double area_under(const std::vector<int64_t>& steps, const std::vector<double>& values);
+
+/// Bands over the seeds of one arm: median, smallest, largest at the steps that all have, at most
+/// `most_points` of them. A metric without a curve in every run is left out.
+std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds,
+                                   const std::vector<std::string>& metrics, std::size_t most_points = 300);
+
+}  // namespace lockstep

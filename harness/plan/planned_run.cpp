@@ -1,0 +1,25 @@
+#include "harness/plan/planned_run.h"
+
+namespace lockstep {
+
+const char* name_of(RunRole role) {
+  switch (role) {
+    case RunRole::reference:
+      return "reference";
+    case RunRole::cell:
+      return "cell";
+    case RunRole::certify:
+      return "certify";
+    case RunRole::forced_reference:
+      return "forced_reference";
+    case RunRole::forced_repeat:
+      return "forced_repeat";
+    case RunRole::forced_cell:
+      return "forced_cell";
+    case RunRole::timing:
+      return "timing";
+  }
+  return "?";
+}
+
+}  // namespace lockstep

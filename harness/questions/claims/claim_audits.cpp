@@ -1,0 +1,138 @@
+#include "harness/questions/claims/claim_audits.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "harness/evidence/align.h"
+#include "harness/evidence/trace_audit.h"
+
+namespace lockstep {
+namespace {
+
+ClaimState state_of(bool yes) { return yes ? ClaimState::holds : ClaimState::does_not_hold; }
+
+/// One answer after the other; the first that is no decides.
+void add_answer(const AuditAnswer& answer, ConditionResult& result) {
+  if (result.state == ClaimState::does_not_hold) return;
+  result.state = state_of(answer.yes);
+  result.figures =
+      answer.yes && !result.figures.empty() ? result.figures + "; " + answer.figures : answer.figures;
+}
+
+const std::string& first_dir(const ArmEvidence& arm) {
+  if (arm.dirs.empty()) throw Undecided("no run of it is there");
+  return arm.dirs.begin()->second;
+}
+
+}  // namespace
+
+void judge_certified(const Condition& condition, const ArmEvidence& arm, ConditionResult& result) {
+  result.text = fmt::format("real ranks of {} give the bits of emulated ones over {} or more", condition.cell,
+                            counted(condition.step, "step"));
+  const Certification& certification = arm.cell->certification;
+  if (!certification.wanted) throw Undecided("it has no real prefix");
+  result.value = static_cast<double>(certification.steps);
+  if (certification.divergence) {
+    result.figures = certification.divergence->sentence;
+    result.state = ClaimState::does_not_hold;
+    return;
+  }
+  result.figures = fmt::format("{} equal bit for bit", counted(certification.steps, "step"));
+  result.state = state_of(certification.steps >= condition.step);
+}
+
+void judge_samples(const Condition& condition, const ArmEvidence& arm, const ArmEvidence& reference,
+                   ConditionResult& result) {
+  result.text = fmt::format("samples of {} are {}", condition.cell, fmt::join(condition.is, " and "));
+  const SampleLedger ledger = read_samples(first_dir(arm), arm.world_size);
+  for (const std::string& word : condition.is) {
+    if (word == "as_reference") {
+      add_answer(same_samples(ledger, read_samples(first_dir(reference), reference.world_size)), result);
+    } else {
+      add_answer(word == "each_once"      ? each_sample_once(ledger)
+                 : word == "equal_counts" ? equal_counts(ledger)
+                                          : reshuffled(ledger),
+                 result);
+    }
+  }
+}
+
+void judge_draws(const Condition& condition, const ArmEvidence& arm, ConditionResult& result) {
+  result.text = fmt::format("draws of {} are {}", condition.cell, fmt::join(condition.is, " and "));
+  for (const std::string& word : condition.is) {
+    if (word == "apart") {
+      add_answer(ranks_draw_apart(read_draws(first_dir(arm), arm.world_size)), result);
+      continue;
+    }
+    std::vector<DrawLedger> runs;
+    std::vector<int64_t> seeds;
+    for (const auto& [seed, dir] : arm.dirs) {
+      runs.push_back(read_draws(dir, arm.world_size));
+      seeds.push_back(seed);
+    }
+    if (runs.size() < 2) throw Undecided("one seed has no other to meet");
+    add_answer(runs_draw_apart(runs, seeds), result);
+  }
+}
+
+void judge_first(const Condition& condition, const ArmEvidence& arm, ConditionResult& result) {
+  std::vector<std::string> asked;
+  if (condition.step >= 0) asked.push_back(fmt::format("at step {}", condition.step));
+  if (condition.rank >= -1) asked.push_back(fmt::format("on rank {}", condition.rank));
+  if (!condition.where.empty()) asked.push_back("in " + condition.where);
+  if (!condition.cause.empty()) asked.push_back("as " + condition.cause);
+  result.text = fmt::format("what goes wrong in {} is found {}", condition.cell, fmt::join(asked, ", "));
+  const CellResult& cell = *arm.cell;
+  const Divergence* first =
+      cell.mechanism && cell.mechanism->first_divergence ? &*cell.mechanism->first_divergence : nullptr;
+  const Cause* cause = cell.mechanism && cell.mechanism->cause ? &*cell.mechanism->cause
+                       : cell.cause                            ? &*cell.cause
+                                                               : nullptr;
+  if (first == nullptr && !cell.failure) {
+    result.figures = "nothing was found";
+    result.state = ClaimState::does_not_hold;
+    return;
+  }
+  const int64_t step = first != nullptr ? first->step : cell.failure->step;
+  const int rank = first != nullptr ? first->rank : cell.failure->rank;
+  const std::string where = first != nullptr ? first->where : cell.failure->operation;
+  const std::string code = cause != nullptr ? cause->code : "unexplained";
+  result.figures =
+      fmt::format("step {}, {}, {}, {}", step, rank < 0 ? "all ranks" : fmt::format("rank {}", rank),
+                  where.empty() ? "no place" : where, code);
+  result.state = state_of((condition.step < 0 || condition.step == step) &&
+                          (condition.rank < -1 || condition.rank == rank) &&
+                          (condition.where.empty() || condition.where == where) &&
+                          (condition.cause.empty() || condition.cause == code));
+}
+
+void judge_timing(const Condition& condition, const Timing* timing, ConditionResult& result) {
+  const std::string name = condition.metric == "speed_up"     ? "speed-up"
+                           : condition.metric == "efficiency" ? "efficiency"
+                                                              : "share of communication";
+  result.text =
+      condition.low == condition.high
+          ? fmt::format("{} at {} is {:g}", name, condition.cell, condition.low)
+          : fmt::format("{} at {} within {:g} to {:g}", name, condition.cell, condition.low, condition.high);
+  if (timing == nullptr) throw Undecided("nothing was timed");
+  const auto row = std::ranges::find_if(timing->rows, [&](const TimingRow& each) {
+    return fmt::format("{}x{}", each.layout.world_size, each.layout.rows_per_rank) == condition.cell;
+  });
+  if (row == timing->rows.end()) throw Undecided(condition.cell + " was not timed");
+  result.value = condition.metric == "speed_up"     ? row->speed_up
+                 : condition.metric == "efficiency" ? row->efficiency
+                                                    : row->communication_share;
+  result.interval = {result.value, result.value, 1};
+  result.figures = fmt::format("{:.2f} with {} on {}", result.value, counted(row->layout.world_size, "rank"),
+                               counted(timing->cores, "core"));
+  if (row->crowded) {
+    result.figures += ": ranks share cores, so it says nothing of ranks that do not";
+    result.state = ClaimState::not_testable;
+    return;
+  }
+  result.state = state_of(result.value >= condition.low && result.value <= condition.high);
+}
+
+}  // namespace lockstep

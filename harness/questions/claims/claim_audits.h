@@ -1,0 +1,30 @@
+#pragma once
+// Conditions of claims that look into runs: certificates, ledgers of samples and draws, first divergences,
+// timings.
+
+#include <stdexcept>
+
+#include "harness/plan/claims.h"
+#include "harness/questions/claims/claim_evidence.h"
+#include "harness/results/results.h"
+
+namespace lockstep {
+
+/// Why a condition cannot be decided.
+class Undecided : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Each fills text, figures, value and state of `result`. Throws Undecided, TraceError.
+void judge_certified(const Condition& condition, const ArmEvidence& arm, ConditionResult& result);
+/// `reference` is the arm that `as_reference` compares with.
+void judge_samples(const Condition& condition, const ArmEvidence& arm, const ArmEvidence& reference,
+                   ConditionResult& result);
+void judge_draws(const Condition& condition, const ArmEvidence& arm, ConditionResult& result);
+/// Also of a cell that failed.
+void judge_first(const Condition& condition, const ArmEvidence& arm, ConditionResult& result);
+/// Not testable where ranks share cores.
+void judge_timing(const Condition& condition, const Timing* timing, ConditionResult& result);
+
+}  // namespace lockstep

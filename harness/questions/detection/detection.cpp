@@ -1,0 +1,334 @@
+#include "harness/questions/detection/detection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/math/distributions/binomial.hpp>
+#include <cctype>
+
+#include "harness/evidence/run_evidence.h"
+#include "harness/plan/planted.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kAskedCaught = 0.95, kAskedExact = 0.95, kAskedNamed = 0.90;
+constexpr double kNothingAsked = -1;
+
+enum Detector { samples, random, control, ledger, energies, loss, local, reduced, update, replicas, failed };
+
+/// Codes that speak of one rank's parameters against another's, not of the update's arithmetic.
+bool speaks_of_replicas(const std::string& code) {
+  constexpr std::array kCodes{"initial-weights-differ", "replica-corrupted", "rank-behind",
+                              "buffers-not-synchronised", "replicas-drift"};
+  return std::find(kCodes.begin(), kCodes.end(), code) != kCodes.end();
+}
+
+int detector_of(const Mechanism& mechanism) {
+  const std::string& phase = mechanism.first_divergence->phase;
+  if (phase == "samples") return samples;
+  if (phase == "random") return random;
+  if (phase == "control") return control;
+  if (phase == "collective") return ledger;
+  if (phase == "energies") return energies;
+  if (phase == "loss") return loss;
+  if (phase == "local gradients") return local;
+  if (phase == "reduced gradients" || phase == "gradient norm") return reduced;
+  const bool one_rank = mechanism.first_divergence->rank >= 0;
+  if (mechanism.cause && mechanism.cause->code != "unexplained") {
+    return speaks_of_replicas(mechanism.cause->code) ? replicas : update;
+  }
+  return one_rank ? replicas : update;
+}
+
+/// The cause that was named; of a failure without one, what its kind says.
+std::string code_of(const CellResult& result) {
+  if (result.failure && result.cause) return result.cause->code;
+  if (result.mechanism && result.mechanism->cause) return result.mechanism->cause->code;
+  if (!result.failure) return "";
+  const std::string& kind = result.failure->kind;
+  return kind == "died" || kind == "hung" || kind == "threw" ? "rank-" + kind : "";
+}
+
+/// "rank 2" as words of their own.
+bool mentions_rank(const std::string& text, int rank) {
+  const std::string words = fmt::format("rank {}", rank);
+  for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) {
+    const std::size_t end = at + words.size();
+    if (end == text.size() || !std::isdigit(static_cast<unsigned char>(text[end]))) return true;
+  }
+  return false;
+}
+
+void score_failure(const PlantedFault& fault, const CellResult& result, TrialScore& score) {
+  if (!result.failure) return;
+  const Failure& failure = *result.failure;
+  score.caught = failure.kind == "died" || failure.kind == "hung" || failure.kind == "threw";
+  if (!score.caught) return;
+  score.detector = failed;
+  score.exact_step = failure.step == fault.step;
+  const int rank = fault.mutant.rank;
+  score.exact_place = rank < 0 || failure.rank == rank || mentions_rank(failure.message, rank);
+}
+
+void score_divergence(const PlantedFault& fault, const CellResult& result, TrialScore& score) {
+  if (result.mechanism && result.mechanism->first_divergence) {
+    const Divergence& divergence = *result.mechanism->first_divergence;
+    score.caught = true;
+    score.detector = detector_of(*result.mechanism);
+    score.exact_step = divergence.step == fault.step;
+    score.exact_place = names_place(fault, divergence.phase, divergence.where);
+  } else if (result.failure) {
+    // Not finite is what the judge found; a run that was lost otherwise is no finding about the fault.
+    score.caught = result.failure->kind == "nonfinite";
+    if (score.caught) score.detector = failed;
+  } else {
+    score.caught = result.verdict == VerdictKind::divergent;
+  }
+}
+
+/// Did the fault that must show first change nothing? Where it acted, it may have kept the other from acting.
+bool is_idle(const PlantedFault& fault, const RunConfig& config, const CellResult& result) {
+  if (!result.failure || result.failure->kind != kIdleFault) return false;
+  const auto idle = split_words(result.failure->operation, ' ');
+  const char* const key = fault.mutant == config.mutant ? "mutant" : "second_mutant";
+  return std::find(idle.begin(), idle.end(), key) != idle.end();
+}
+
+std::string planted_words(const RunConfig& config) {
+  std::string text;
+  for (const MutantConfig* mutant : {&config.mutant, &config.second_mutant}) {
+    if (mutant->name == "none") continue;
+    const MutantEntry* entry = find_mutant(mutant->name);
+    if (entry)
+      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", mutant->name, drawn_words(*entry, *mutant));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+std::string said_words(const CellResult& result) {
+  std::string text = name_of(result.verdict);
+  if (result.failure && result.failure->kind == kIdleFault) return text + ": " + result.failure->message;
+  if (result.mechanism && result.mechanism->first_divergence) {
+    const Divergence& d = *result.mechanism->first_divergence;
+    text += fmt::format(" at step {}, {}{}{}", d.step, d.phase, d.where.empty() ? "" : ", ", d.where);
+    if (d.rank >= 0) text += fmt::format(", rank {}", d.rank);
+  } else if (result.failure) {
+    text += fmt::format(": rank {} {} after {} steps", result.failure->rank, result.failure->kind,
+                        result.failure->step);
+    if (!result.failure->message.empty()) text += ": " + result.failure->message;
+  }
+  const std::string code = code_of(result);
+  return text + (code.empty() ? "; no cause" : "; " + code);
+}
+
+std::string wrong_words(const TrialScore& score) {
+  if (!score.planted) return "false alarm";
+  if (score.idle) return "never acted";
+  if (!score.caught) return "missed";
+  if (score.wrong_cause) return "wrong cause";
+  if (!score.exact_step) return "another step";
+  if (!score.exact_place) return "another place";
+  return "not named";
+}
+
+std::vector<std::pair<std::string, std::string>> drawn_rows(const Cell& cell) {
+  const RunConfig& config = cell.config;
+  std::vector<std::pair<std::string, std::string>> rows{
+      {"layout", fmt::format("{}x{}", config.layout.world_size, config.layout.rows_per_rank)},
+      {"seed", std::to_string(config.seed)},
+      {"steps", std::to_string(config.steps)},
+      {"planted", planted_words(config)}};
+  for (const auto& [key, value] : config_fields(config)) {
+    if (key == "optimizer" || key == "clip_norm" || key == "dropout" || key == "trace")
+      rows.emplace_back(key, value);
+  }
+  return rows;
+}
+
+void slim(const Cell& cell, CellResult& result) {
+  result.curves.clear();
+  result.config.clear();
+  result.settings = drawn_rows(cell);
+  if (!result.mechanism) return;
+  const auto& first = result.mechanism->first_divergence;
+  std::erase_if(result.mechanism->forced,
+                [&first](const ForcedStep& step) { return !first || step.step != first->step; });
+}
+
+void count(const TrialScore& score, DetectionRow& row) {
+  ++row.trials;
+  row.caught += score.caught;
+  row.exact_step += score.caught && score.exact_step;
+  row.exact_place += score.caught && score.exact_place;
+  row.exact += score.caught && score.exact();
+  row.right_cause += score.caught && score.right_cause;
+  row.wrong_cause += score.wrong_cause;
+  row.by_loss_curve += score.by_loss_curve;
+  if (score.detector >= 0) ++row.first_found[static_cast<std::size_t>(score.detector)];
+}
+
+DetectionRow total_of(const std::vector<DetectionRow>& rows) {
+  DetectionRow total;
+  for (const DetectionRow& row : rows) {
+    total.trials += row.trials;
+    total.caught += row.caught;
+    total.exact += row.exact;
+    total.right_cause += row.right_cause;
+    total.wrong_cause += row.wrong_cause;
+    total.by_loss_curve += row.by_loss_curve;
+  }
+  return total;
+}
+
+DetectionRate asked(DetectionRate rate, double share) {
+  rate.asked = share;
+  // Nothing was tried: nothing is refused.
+  rate.enough = rate.of == 0 || static_cast<double>(rate.hits) >= share * static_cast<double>(rate.of);
+  return rate;
+}
+
+DetectionRate forbidden(DetectionRate rate) {
+  rate.asked = 0;
+  rate.at_most = true;
+  rate.enough = rate.hits == 0;
+  return rate;
+}
+
+/// `idle`: trials whose fault never acted, which the rows leave out.
+void set_rates(Detection& detection, int64_t idle) {
+  const DetectionRow all = total_of(detection.rows);
+  auto& rates = detection.rates;
+  rates.push_back(asked(detection_rate("caught", all.caught, all.trials), kAskedCaught));
+  rates.push_back(
+      asked(detection_rate("of these at the exact step and place", all.exact, all.caught), kAskedExact));
+  rates.push_back(asked(detection_rate("named rightly", all.right_cause, all.trials), kAskedNamed));
+  rates.push_back(forbidden(detection_rate("named wrongly", all.wrong_cause, all.trials)));
+  rates.push_back(
+      forbidden(detection_rate("false alarms on clean pairs", detection.false_alarms, detection.clean)));
+  if (idle > 0) rates.push_back(forbidden(detection_rate("never acted", idle, all.trials + idle)));
+  rates.push_back(detection_rate("found by comparing loss curves", all.by_loss_curve, all.trials));
+  detection.passed =
+      std::all_of(rates.begin(), rates.end(), [](const DetectionRate& rate) { return rate.enough; });
+}
+
+}  // namespace
+
+bool TrialScore::is_right() const { return planted ? !idle && caught && exact() && right_cause : !caught; }
+
+const std::vector<std::string>& detector_names() {
+  static const std::vector<std::string> names{"samples", "random",  "control", "ledger",   "energies", "loss",
+                                              "local",   "reduced", "update",  "replicas", "failed"};
+  return names;
+}
+
+TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_gap) {
+  TrialScore score;
+  const std::optional<PlantedFault> fault = first_planted(cell.config);
+  score.planted = fault.has_value();
+  score.by_loss_curve = !(loss_gap <= kLossCurveTolerance);
+  if (!fault) {
+    const bool inside =
+        result.verdict == VerdictKind::identical || result.verdict == VerdictKind::within_envelope;
+    score.caught = !inside || (result.mechanism && result.mechanism->cause);
+    return score;
+  }
+  score.idle = is_idle(*fault, cell.config, result);
+  if (score.idle) return score;
+  if (fault->entry->phase == "failed")
+    score_failure(*fault, result, score);
+  else
+    score_divergence(*fault, result, score);
+  const std::string code = code_of(result);
+  const std::vector<std::string> right = right_causes(*fault, cell.config.layout.world_size);
+  score.right_cause = std::find(right.begin(), right.end(), code) != right.end();
+  score.wrong_cause = !code.empty() && code != "unexplained" && !score.right_cause;
+  return score;
+}
+
+DetectionRate detection_rate(std::string what, int64_t hits, int64_t of, double level) {
+  using Binomial = boost::math::binomial_distribution<>;
+  DetectionRate rate;
+  rate.what = std::move(what);
+  rate.hits = hits;
+  rate.of = of;
+  rate.asked = kNothingAsked;
+  rate.interval = {0, 1, level};
+  if (of > 0) {
+    const double tail = (1 - level) / 2;
+    const auto n = static_cast<double>(of), k = static_cast<double>(hits);
+    rate.interval.low = Binomial::find_lower_bound_on_p(n, k, tail);
+    rate.interval.high = Binomial::find_upper_bound_on_p(n, k, tail);
+  }
+  return rate;
+}
+
+Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
+                          const std::vector<double>& loss_gaps) {
+  Detection detection;
+  detection.detectors = detector_names();
+  detection.loss_tolerance = kLossCurveTolerance;
+  DetectionRow pairs;
+  pairs.mutant = "pairs";
+  pairs.first_found.assign(detection.detectors.size(), 0);
+  int64_t idle = 0;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Cell& cell = matrix.cells[i];
+    CellResult& result = cells[i];
+    const TrialScore score = score_trial(cell, result, loss_gaps[i]);
+    if (result.failure && result.failure->kind == kIdleFault && !score.idle && result.mechanism) {
+      result.failure.reset();  // The trial is that of its first fault.
+      result.verdict = result.mechanism->verdict;
+    }
+    result.as_expected = score.is_right();
+    if (!score.planted) {
+      ++detection.clean;
+      detection.false_alarms += score.caught;
+    } else if (score.idle) {
+      ++idle;
+    } else if (cell.config.second_mutant.name != "none") {
+      count(score, pairs);
+    } else {
+      auto row = std::ranges::find(detection.rows, cell.config.mutant.name, &DetectionRow::mutant);
+      if (row == detection.rows.end()) {
+        DetectionRow fresh;
+        fresh.mutant = cell.config.mutant.name;
+        fresh.report = find_mutant(fresh.mutant)->report;
+        fresh.first_found = std::vector<int>(detection.detectors.size(), 0);
+        row = detection.rows.insert(row, std::move(fresh));
+      }
+      count(score, *row);
+    }
+    if (!score.is_right()) {
+      detection.misses.push_back({result.scenario, wrong_words(score), planted_words(cell.config),
+                                  said_words(result), result.rerun});
+    }
+    slim(cell, result);
+  }
+  if (pairs.trials > 0) detection.rows.push_back(std::move(pairs));
+  set_rates(detection, idle);
+  return detection;
+}
+
+std::string detection_sentence(const Detection& detection) {
+  std::string text;
+  for (const DetectionRate& rate : detection.rates) {
+    if (rate.enough) continue;
+    text += fmt::format("{}{} {} of {}", text.empty() ? "" : "; ", rate.what, rate.hits, rate.of);
+    if (rate.at_most)
+      text += ", where none may be";
+    else
+      text += fmt::format(", where {:.0f} % are asked", 100 * rate.asked);
+  }
+  if (!text.empty()) return "The detectors fall short: " + text + ".";
+  const DetectionRow all = total_of(detection.rows);
+  return fmt::format(
+      "{} of {} planted faults were caught, {} of them at the exact step and place, {} named rightly and {} "
+      "wrongly; {} "
+      "false alarms on {} clean pairs. Comparing loss curves would have found {}.",
+      all.caught, all.trials, all.exact, all.right_cause, all.wrong_cause, detection.false_alarms,
+      detection.clean, all.by_loss_curve);
+}
+
+}  // namespace lockstep

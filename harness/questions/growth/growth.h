@@ -1,0 +1,30 @@
+#pragma once
+// What a growing batch asks of the learning rate: which rule trains best, what the gradient noise scale
+// predicts, and what was measured.
+
+#include <vector>
+
+#include "harness/results/results.h"
+
+namespace lockstep {
+
+/// Exponents between which Adam's best rate grows in McCandlish et al. 2018, rate = most / (1 + B_noise /
+/// B)^a; of SGD a is 1 (equation 2.15).
+inline constexpr double kAdamLeast = 0.5, kAdamMost = 1.0;
+
+/// d log(rate) / d log(batch), on average from one batch size to a larger one: a * log((1 + n / from) /
+/// (1 + n / to)) / log(to / from) with n = noise_batch. From 0 (n = 0: all batches are large) to a (n
+/// infinite).
+double predicted_exponent(double noise_batch, int from_batch, int to_batch, double a);
+
+/// Vertex of the parabola through three points; NaN if they lie on a line or the vertex is no maximum.
+double parabola_maximum(const double (&x)[3], const double (&y)[3]);
+
+/// One entry for the cells that differ in the rule of the learning rate (and the betas and epsilon that go
+/// with it) alone and are held against one reference with another layout and otherwise the same config: of a
+/// larger global batch, or of an equal one if some rule changes the rate, where none is called for. Cells
+/// without an outcome are listed and take no part; a group of such cells alone is left out. `cells` are the
+/// matrix's, in its order.
+std::vector<Growth> judge_growth(const Matrix& matrix, const std::vector<CellResult>& cells);
+
+}  // namespace lockstep

@@ -1,0 +1,497 @@
+#include "harness/questions/matrix_judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <set>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "harness/base/parallel.h"
+#include "harness/causes/cause.h"
+#include "harness/causes/mechanism.h"
+#include "harness/compare/compare.h"
+#include "harness/evidence/planned_arms.h"
+#include "harness/evidence/timing.h"
+#include "harness/questions/calibration/calibration.h"
+#include "harness/questions/certificate/certificate.h"
+#include "harness/questions/claims/claims.h"
+#include "harness/questions/compare_results.h"
+#include "harness/questions/detection/detection.h"
+#include "harness/questions/growth/growth.h"
+#include "harness/questions/summary.h"
+#include "harness/results/config_table.h"
+#include "harness/stats/outcome.h"
+#include "harness/stats/paired_curves.h"
+#include "harness/stats/sequential.h"
+#include "harness/stats/stats.h"
+
+namespace lockstep {
+namespace {
+
+Failure judge_failure(std::string kind, const std::string& run, std::string message) {
+  Failure failure;
+  failure.kind = std::move(kind);
+  failure.run = run;
+  failure.message = std::move(message);
+  return failure;
+}
+
+class MatrixJudge {
+ public:
+  MatrixJudge(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources)
+      : plan_(plan), arms_(plan), options_(options), sources_(sources), evidence_(plan.runs.size()) {
+    for (std::size_t i = 0; i < plan.runs.size(); ++i) index_.emplace(plan.runs[i].id, i);
+    parallel_for(plan.runs.size(), options.jobs, [&](std::size_t i) {
+      const PlannedRun& run = plan_.runs[i];
+      const auto launched = options_.failures.find(run.id);
+      evidence_[i] =
+          gather_run(run, dir_of(run), launched == options_.failures.end() ? nullptr : &launched->second,
+                     sources_.read_rank_result, plan_.matrix.primary.metric);
+    });
+  }
+
+  CellResult judge_cell(const Cell& cell) const;
+  std::vector<ClaimResult> judge_claims(const Results& results) const;
+  ReferenceResult judge_reference(const Cell& cell) const;
+  /// What the cell's runs left, by seed; null where the plan has no such run.
+  std::vector<const RunEvidence*> runs_of(const Cell& cell) const;
+  /// The largest relative difference of the training loss to the reference's at any step; infinite if the
+  /// cell's run left no finite curve.
+  double loss_gap(const Cell& cell) const;
+
+ private:
+  std::string dir_of(const PlannedRun& run) const { return options_.out_dir + "/runs/" + run.id; }
+  const RunEvidence& evidence_of(const PlannedRun& run) const { return evidence_[index_.at(run.id)]; }
+  std::optional<Failure> find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const;
+  void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
+  void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
+  void judge_untraced(const SeedPair& first, CellResult& result) const;
+  Mechanism compare_free(const SeedPair& pair) const;
+  Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
+  void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
+  void judge_costs(const SeedPair& first, CellResult& result) const;
+  void judge_noise_scale(const SeedPair& first, CellResult& result) const;
+  std::vector<CurveBand> bands_of(const std::vector<const PlannedRun*>& runs) const;
+
+  const Plan& plan_;
+  const PlannedArms arms_;
+  const JudgeOptions& options_;
+  const EvidenceSources& sources_;
+  std::vector<RunEvidence> evidence_;  ///< of plan_.runs
+  std::unordered_map<std::string, std::size_t> index_;
+};
+
+std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const {
+  std::vector<const PlannedRun*> needed;
+  for (const SeedPair& pair : pairs) needed.push_back(pair.cell);
+  for (const SeedPair& pair : pairs) needed.push_back(pair.reference);
+  const std::vector<const PlannedRun*> forced = arms_.forced_runs(cell);
+  needed.insert(needed.end(), forced.begin(), forced.end());
+  if (const PlannedRun* real = arms_.single_run(cell, RunRole::certify)) needed.push_back(real);
+  if (pairs.empty()) return judge_failure("lost", "", cell.name + ": the matrix has no seed");
+  // An interruption says least: what else went wrong comes before it.
+  const Failure* first = nullptr;
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    if (!needed[i]) {
+      return judge_failure("lost", "",
+                           fmt::format("the plan has no run of seed {} of {}", pairs[i % pairs.size()].seed,
+                                       i < pairs.size() ? cell.name : cell.reference_name));
+    }
+    const auto& failure = evidence_of(*needed[i]).failure;
+    if (failure && (!first || (first->kind == "interrupted" && failure->kind != "interrupted")))
+      first = &*failure;
+  }
+  if (first) return *first;
+  // Of forced runs and prefixes only those that stand for the cell itself have to reach the fault.
+  for (std::size_t i = 0; i < 2 * pairs.size(); ++i) {
+    if (const auto& idle = evidence_of(*needed[i]).idle_fault) return idle;
+  }
+  return std::nullopt;
+}
+
+void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs,
+                                 CellResult& result) const {
+  const Matrix& matrix = plan_.matrix;
+  const bool asked = asks_outcome(matrix.question) || cell.power_control;
+  if (result.failure || (!asked && pairs.size() < 2) || matrix.question == Question::calibration) return;
+  MetricsBySeed cell_metrics, reference_metrics;
+  PairedRuns runs{cell.name,
+                  cell.reference_name,
+                  cell.config.layout.global_batch(),
+                  cell.reference.layout.global_batch(),
+                  {},
+                  {},
+                  {}};
+  for (const SeedPair& pair : pairs) {
+    cell_metrics[pair.seed] = evidence_of(*pair.cell).metrics;
+    reference_metrics[pair.seed] = evidence_of(*pair.reference).metrics;
+    runs.seeds.push_back(pair.seed);
+    runs.cell_runs.push_back(&evidence_of(*pair.cell));
+    runs.reference_runs.push_back(&evidence_of(*pair.reference));
+  }
+  align_areas(runs, cell_metrics, reference_metrics);
+  try {
+    const OutcomeInputs inputs{cell.name, cell.reference_name, cell_metrics, reference_metrics,
+                               matrix.primary};
+    const bool looks = matrix.seeds_auto.on && !cell.noise && !cell.anchor;
+    result.outcome = looks ? judge_sequentially(inputs, matrix.seeds_auto) : judge_outcome(inputs);
+    judge_curves(runs, at_last_look(matrix.primary, *result.outcome), *result.outcome);
+  } catch (const OutcomeError& error) {
+    // A matrix that asks for the mechanism need not measure what an outcome takes.
+    if (!asked && error.kind() == "unmeasured") return;
+    result.failure = judge_failure(error.kind(), result.run, error.what());
+  }
+}
+
+Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const {
+  ForcedInputs inputs;
+  const bool certificate = plan_.matrix.question == Question::certificate;
+  const std::string& kept = plan_.matrix.replay;
+  inputs.reference_free =
+      kept.empty() ? dir_of(*first.reference) : std::filesystem::path(kept).parent_path().string();
+  if (!certificate && kept.empty()) inputs.cell_free = dir_of(*first.cell);
+  inputs.forced_cell = dir_of(forced_cell);
+  inputs.band = plan_.matrix.band;
+  inputs.reference_config = &first.reference->config;
+  inputs.cell_config = &first.cell->config;
+  for (const PlannedRun& run : plan_.runs) {
+    if (run.config.forced.from != forced_cell.config.forced.from) continue;
+    if (run.config.layout != first.reference->config.layout) continue;
+    if (run.role == RunRole::forced_reference) inputs.forced_reference = dir_of(run);
+    if (run.role == RunRole::forced_repeat) inputs.forced_repeats.push_back(dir_of(run));
+  }
+  if (inputs.forced_reference.empty()) {
+    throw std::runtime_error("the plan has no forced run of the reference at the snapshots of " +
+                             forced_cell.config.forced.from);
+  }
+  return certificate ? sources_.judge_certificate(inputs) : sources_.judge_forced(inputs);
+}
+
+/// Runs without traces. At equal layouts the ranks' results tell whether both ended with the same bits; at
+/// different layouts nothing can be compared.
+void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) const {
+  const Layout& layout = first.cell->config.layout;
+  if (plan_.matrix.question != Question::mechanism || layout != first.reference->config.layout) {
+    result.mechanism.emplace();
+    result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
+    return;
+  }
+  if (result.failure) return;
+  try {
+    result.mechanism = compare_results(dir_of(*first.reference), dir_of(*first.cell), layout.world_size,
+                                       sources_.read_rank_result);
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
+/// Of the runs that trained freely.
+Mechanism MatrixJudge::compare_free(const SeedPair& pair) const {
+  return sources_.compare_runs({dir_of(*pair.reference),
+                                dir_of(*pair.cell),
+                                {},
+                                plan_.matrix.band,
+                                &pair.reference->config,
+                                &pair.cell->config});
+}
+
+void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
+  if (!first.cell || !first.reference) return;
+  // Steps of unequal batches are of other samples by design: what is learned from as many is the question.
+  if (asks_outcome(plan_.matrix.question) &&
+      cell.config.layout.global_batch() != cell.reference.layout.global_batch()) {
+    return;
+  }
+  if (first.cell->config.trace == TraceLevel::off || first.reference->config.trace == TraceLevel::off) {
+    judge_untraced(first, result);
+    return;
+  }
+  const PlannedRun* forced_cell = arms_.single_run(cell, RunRole::forced_cell);
+  if (forced_cell) {
+    try {
+      // At the reference's own layout the bits may be equal; a band is needed only where they are not.
+      const bool trained = plan_.matrix.question != Question::certificate && plan_.matrix.replay.empty();
+      if (trained && cell.config.layout == cell.reference.layout) {
+        result.mechanism = compare_free(first);
+        if (result.mechanism->verdict == VerdictKind::identical) return;
+      }
+      result.mechanism = judge_forced_runs(*forced_cell, first);
+      return;
+    } catch (const std::runtime_error& error) {
+      if (!result.failure) {
+        // What the free runs show would read as the finding, and is not what was asked.
+        result.failure = judge_failure("unreadable", forced_cell->id, error.what());
+        return;
+      }
+    }
+  }
+  if (plan_.matrix.question == Question::certificate) return;
+  // Also of a run that failed: its trace up to there may say why.
+  try {
+    result.mechanism = compare_free(first);
+  } catch (const std::runtime_error& error) {
+    if (!result.failure) result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
+void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs,
+                                      CellResult& result) const {
+  const Matrix& matrix = plan_.matrix;
+  if (cell.noise) return;
+  const PlannedRun* real = arms_.single_run(cell, RunRole::certify);
+  const PlannedRun* first = pairs.empty() ? nullptr : pairs.front().cell;
+  const bool stands_in =
+      first && first->config.ranks == RankKind::emulated && first->config.layout.world_size > 1;
+  Certification& certification = result.certification;
+  if (!real && !(stands_in && matrix.ranks == RanksPolicy::automatic && matrix.certify_steps > 0)) return;
+  const int64_t asked = std::min(matrix.certify_steps, cell.config.steps);
+  const int64_t seed = real ? real->config.seed : cell.config.seed;
+  auto describe = [&](Certification& c) {
+    c.wanted = true;
+    c.asked = asked;
+    c.seed = seed;
+    if (c.backend.empty()) c.backend = "gloo";
+  };
+  describe(certification);
+  if (result.failure) return;
+  const auto emulated = std::ranges::find(pairs, seed, &SeedPair::seed);
+  if (!real || emulated == pairs.end()) {
+    result.failure =
+        judge_failure("lost", real ? real->id : result.run,
+                      "the plan has no pair of an emulated run and a real prefix of one seed to certify");
+    return;
+  }
+  try {
+    certification = sources_.certify(dir_of(*emulated->cell), dir_of(*real), asked);
+    describe(certification);
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", real->id, error.what());
+    return;
+  }
+  if (!certification.divergence && certification.steps < asked) {
+    result.failure = judge_failure(
+        "lost", real->id,
+        fmt::format("the real prefix certifies {} of {} steps and then ends", certification.steps, asked));
+  }
+}
+
+void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
+  if (plan_.matrix.question != Question::certificate || result.failure || !first.cell) return;
+  try {
+    result.costs = sources_.read_costs(dir_of(*first.cell));
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
+void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) const {
+  // It advises on the rate that a batch wants: no matter for those who ask whether bits are equal.
+  if (!asks_outcome(plan_.matrix.question) || result.failure || !first.cell || !sources_.read_noise_scale)
+    return;
+  try {
+    result.noise_scale = sources_.read_noise_scale(first.cell->config, dir_of(*first.cell));
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", first.cell->id, error.what());
+  }
+}
+
+std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*>& runs) const {
+  std::vector<std::string> metrics{"loss_over_log_n", "accuracy_24"};
+  const std::string& primary = plan_.matrix.primary.metric;
+  if (std::ranges::find(metrics, primary) == metrics.end()) metrics.push_back(primary);
+  std::vector<const RunEvidence*> finished;
+  for (const PlannedRun* run : runs) {
+    if (run && !evidence_of(*run).failure) finished.push_back(&evidence_of(*run));
+  }
+  return curve_bands(finished, metrics);
+}
+
+/// Real ranks part from the emulated run that was judged in their place: whatever that run shows does not
+/// hold for them.
+void apply_certification_divergence(CellResult& result) {
+  const Divergence& divergence = *result.certification.divergence;
+  if (!result.mechanism) result.mechanism.emplace();
+  result.mechanism->verdict = VerdictKind::divergent;
+  result.mechanism->first_divergence = divergence;
+  result.mechanism->cause.reset();  // A cause of the emulated run's own divergence says nothing of this one.
+  result.mechanism->sentence =
+      "Real ranks part from the emulated run that was judged in their place: " +
+      (divergence.sentence.empty() ? fmt::format("step {}, {}", divergence.step, divergence.where)
+                                   : divergence.sentence);
+  result.verdict = VerdictKind::divergent;
+  result.as_expected = false;
+}
+
+CellResult MatrixJudge::judge_cell(const Cell& cell) const {
+  const std::vector<SeedPair> pairs = arms_.pair_seeds(cell);
+  CellResult result;
+  result.scenario = cell.name;
+  result.reference = cell.reference_name;
+  result.power_control = cell.power_control;
+  result.noise = cell.noise;
+  result.anchor = cell.anchor;
+  result.expected = cell.expected;
+  if (cell.power_control && result.expected.empty()) result.expected = {VerdictKind::divergent};
+  result.settings = cell.settings;
+  result.config = config_rows(cell.config);
+  result.rerun = rerun_line(options_.command, plan_.matrix, cell);
+  result.failure = find_failure(cell, pairs);
+  if (!pairs.empty()) {
+    if (pairs.front().cell) result.run = pairs.front().cell->id;
+    if (pairs.front().reference) result.reference_run = pairs.front().reference->id;
+    judge_learning(cell, pairs, result);
+    if (!options_.outcomes_only && plan_.matrix.question != Question::calibration) {
+      judge_computing(cell, pairs.front(), result);
+      judge_certification(cell, pairs, result);
+      judge_costs(pairs.front(), result);
+      judge_noise_scale(pairs.front(), result);
+    }
+  }
+  std::vector<const PlannedRun*> runs;
+  for (const SeedPair& pair : pairs) runs.push_back(pair.cell);
+  if (!options_.outcomes_only) result.curves = bands_of(runs);
+
+  const bool by_outcome = asks_outcome(plan_.matrix.question) || cell.power_control;
+  if (result.failure) {
+    result.verdict = VerdictKind::failed;
+  } else if (by_outcome) {
+    result.verdict = result.outcome ? result.outcome->verdict : VerdictKind::inconclusive;
+  } else if (plan_.matrix.question == Question::calibration) {
+    result.verdict = VerdictKind::identical;  // its own reference
+  } else {
+    result.verdict = result.mechanism ? result.mechanism->verdict : VerdictKind::inconclusive;
+  }
+  const auto& expected = result.expected;
+  // One seed answers no question of an outcome, unless that is all that was expected.
+  const bool too_few = plan_.matrix.question == Question::outcome && !cell.noise && !cell.anchor &&
+                       result.outcome && result.outcome->n < 2;
+  result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed && !too_few
+                                        : std::ranges::find(expected, result.verdict) != expected.end();
+  if (cell.power_control && result.verdict != VerdictKind::divergent) result.as_expected = false;
+  // Who expects a failure expects that of the fault, not one for want of it.
+  if (result.failure && result.failure->kind == kIdleFault) result.as_expected = false;
+  if (result.certification.divergence) apply_certification_divergence(result);
+  if (result.failure) result.cause = name_failure_cause(*result.failure);
+  return result;
+}
+
+ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
+  ReferenceResult result;
+  result.name = cell.reference_name;
+  result.config = config_rows(cell.reference);
+  std::vector<const PlannedRun*> runs;
+  std::map<std::string, std::vector<double>> values;
+  for (const SeedPair& pair : arms_.pair_seeds(cell)) {
+    if (!pair.reference || evidence_of(*pair.reference).failure) continue;
+    runs.push_back(pair.reference);
+    for (const auto& [metric, value] : evidence_of(*pair.reference).metrics) {
+      if (std::isfinite(value)) values[metric].push_back(value);
+    }
+  }
+  result.curves = bands_of(runs);
+  for (const auto& [metric, numbers] : values) {
+    if (numbers.size() == runs.size()) result.metric_means[metric] = summarize_differences(numbers).mean;
+  }
+  return result;
+}
+
+std::vector<ClaimResult> MatrixJudge::judge_claims(const Results& results) const {
+  const std::vector<CellResult>& cells = results.cells;
+  ClaimEvidence evidence;
+  evidence.timing = results.timing ? &*results.timing : nullptr;
+  evidence.primary = plan_.matrix.primary;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Cell& cell = plan_.matrix.cells[i];
+    ArmEvidence own{&cells[i], cell.reference_name, cells[i].run, {}, {}, cell.config.layout.world_size};
+    ArmEvidence reference{nullptr, "", cells[i].reference_run, {}, {}, cell.reference.layout.world_size};
+    const auto add = [this](ArmEvidence& arm, int64_t seed, const PlannedRun* run) {
+      if (!run) return;
+      arm.seeds.emplace(seed, &evidence_of(*run));
+      arm.dirs.emplace(seed, dir_of(*run));
+    };
+    for (const SeedPair& pair : arms_.pair_seeds(cell)) {
+      add(own, pair.seed, pair.cell);
+      add(reference, pair.seed, pair.reference);
+    }
+    evidence.arms.insert_or_assign(cell.name, std::move(own));
+    evidence.arms.emplace(cell.reference_name, std::move(reference));
+  }
+  return lockstep::judge_claims(plan_.matrix.claims, evidence);
+}
+
+std::vector<const RunEvidence*> MatrixJudge::runs_of(const Cell& cell) const {
+  std::vector<const RunEvidence*> runs;
+  for (const SeedPair& pair : arms_.pair_seeds(cell))
+    runs.push_back(pair.cell ? &evidence_of(*pair.cell) : nullptr);
+  return runs;
+}
+
+double MatrixJudge::loss_gap(const Cell& cell) const {
+  const SeedPair pair = arms_.pair_seeds(cell).front();
+  if (!pair.cell || !pair.reference) return std::numeric_limits<double>::infinity();
+  const RunEvidence &own = evidence_of(*pair.cell), &reference = evidence_of(*pair.reference);
+  const auto a = reference.curves.find("loss"), b = own.curves.find("loss");
+  if (own.failure || a == reference.curves.end() || b == own.curves.end())
+    return std::numeric_limits<double>::infinity();
+  double gap = 0;
+  for (std::size_t i = 0; i < std::min(a->second.values.size(), b->second.values.size()); ++i) {
+    const double expected = a->second.values[i];
+    gap = std::max(gap, std::abs(b->second.values[i] - expected) / std::max(std::abs(expected), 1e-12));
+  }
+  return gap;
+}
+
+}  // namespace
+
+Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources) {
+  const Matrix& matrix = plan.matrix;
+  const MatrixJudge judge(plan, options, sources);
+  Results results;
+  results.name = matrix.name;
+  results.config_file = matrix.file;
+  results.question_text = matrix.question_text;
+  results.question = matrix.question;
+  results.primary = matrix.primary;
+  results.seeds = matrix.seeds;
+  results.rerun = options.command;
+  for (const Cell& cell : matrix.cells) results.steps = std::max(results.steps, cell.config.steps);
+
+  results.cells.resize(matrix.cells.size());
+  parallel_for(matrix.cells.size(), options.jobs,
+               [&](std::size_t i) { results.cells[i] = judge.judge_cell(matrix.cells[i]); });
+  adjust_for_family(results.cells);
+  if (matrix.question == Question::certificate) {
+    results.certificate = certificate_of(results.cells, matrix.band.exact);
+  }
+  results.growth = judge_growth(matrix, results.cells);
+  if (!options.outcomes_only) {
+    results.provenance = gather_provenance(plan, options.out_dir);
+    results.timing = judge_timing(plan, options.out_dir, options.failures, sources.read_rank_result, results.provenance);
+  }
+  results.claims = judge.judge_claims(results);
+  if (matrix.question == Question::detection) {
+    std::vector<double> gaps;
+    for (const Cell& cell : matrix.cells) gaps.push_back(judge.loss_gap(cell));
+    results.detection = score_detection(matrix, results.cells, gaps);
+  }
+  if (matrix.question == Question::calibration && !matrix.cells.empty()) {
+    results.calibration =
+        calibrate_runs(matrix, judge.runs_of(matrix.cells.front()), options.jobs, results.cells.front());
+  }
+  std::set<std::string> seen;
+  for (const Cell& cell : matrix.cells) {
+    // Hundreds of references that only serve a trial each say nothing by themselves.
+    if (results.detection || results.calibration || options.outcomes_only) break;
+    if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
+  }
+  results.summary = summarize_results(results);
+  results.summary.runs = static_cast<int>(plan.runs.size());
+  results.summary.runs_reused = static_cast<int>(std::ranges::count_if(plan.runs, &PlannedRun::reused));
+  return results;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#pragma once
+// OUT/judged.json: of what the results there are the judgement, so that nothing is judged twice.
+
+#include <optional>
+#include <string>
+
+#include "harness/results/results.h"
+#include "harness/session/prepare.h"
+
+namespace lockstep {
+
+/// What a judgement depends on: the config as it was read when the matrix was planned, the command, the
+/// programs, the data, and the checksums of every run's files.
+class Judged {
+ public:
+  /// Looks at the runs as they are now: to be made before they are judged.
+  Judged(const Prepared& prepared, const MatrixSelection& selection);
+
+  /// The results that stand in OUT, if they were judged from the same, and neither they nor a report nor a
+  /// kept step has been touched since.
+  std::optional<Results> standing() const;
+  /// Notes that the results and reports now in OUT are the judgement. Throws MachineError.
+  void note(const Results& results) const;
+
+ private:
+  std::string path() const { return out_dir_ + "/judged.json"; }
+
+  std::string out_dir_, key_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+#pragma once
+// What a user selects of a matrix, and the command line that selects it.
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Which cells of which matrix, and where their runs lie.
+struct MatrixSelection {
+  std::string config;
+  std::vector<std::string> set;  ///< key=value
+  std::string only, seeds;
+  std::string out;  ///< empty: out/<name of the matrix>
+  int jobs = 0;     ///< 0: cores
+};
+
+/// "lockstep run CONFIG …" as a shell takes it: the command that does the same once more (without --fresh and
+/// --json).
+std::string command_text(const MatrixSelection& selection);
+
+/// A word as a POSIX shell reads it back.
+std::string shell_quoted(const std::string& word);
+
+}  // namespace lockstep

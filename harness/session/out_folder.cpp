@@ -1,0 +1,137 @@
+#include "harness/session/out_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "harness/base/errors.h"
+#include "harness/base/read_file.h"
+#include "harness/compare/replay.h"
+#include "harness/launch/run_folder.h"
+#include "harness/plan/matrix_folder.h"
+#include "harness/trace/rank_result.h"
+#include "harness/trace/temporary_files.h"
+#include "reports/format.h"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+OutFolder::OutFolder(const std::string& path, const Matrix& matrix) : path_(path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw MachineError(path + ": cannot be created: " + error.message());
+  const std::string lock_path = path + "/.lock";
+  lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0) throw MachineError(lock_path + ": " + std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    const bool taken = errno == EWOULDBLOCK;
+    const std::string why = std::strerror(errno);
+    ::close(lock_);
+    if (taken)
+      throw ConfigError(path + ": another lockstep writes there; wait for it, or give another --out");
+    throw MachineError(lock_path + ": " + why);
+  }
+  remove_temporaries();
+  // Syncing a file takes longer than anything else that a matrix which is finished has to do.
+  const std::string stamp = matrix_stamp(matrix), stamp_path = path + "/matrix.json";
+  if (read_file(stamp_path).text != stamp) write_file_atomically(stamp_path, stamp);
+}
+
+void OutFolder::remove_temporaries() const {
+  remove_left_temporaries(path_);
+  for (const char* inner : {"/runs", "/replay"}) {
+    std::error_code error;
+    for (fs::directory_iterator at(path_ + inner, error), end; !error && at != end; at.increment(error)) {
+      std::error_code unknown;
+      if (at->is_directory(unknown)) remove_left_temporaries(at->path().string());
+    }
+  }
+}
+
+OutFolder::~OutFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void OutFolder::remove_runs(const Plan& plan) const {
+  for (const PlannedRun& run : plan.runs) {
+    const std::string dir = run_folder(path_, run.id);
+    std::error_code error;
+    fs::remove_all(dir, error);
+    if (error) throw MachineError(dir + ": cannot be removed: " + error.message());
+  }
+}
+
+std::vector<std::string> OutFolder::write_replays(const Plan& plan, Results& results) const {
+  std::vector<std::string> problems;
+  // A certificate's cells are gradients at two steps already; a replay has nothing smaller.
+  if (plan.matrix.question == Question::certificate || !plan.matrix.replay.empty()) return problems;
+  for (std::size_t i = 0; i < results.cells.size(); ++i) {
+    CellResult& cell = results.cells[i];
+    const bool wanted = !results.detection || !cell.as_expected;
+    if (!wanted || cell.reference_run.empty() || !cell.mechanism || !cell.mechanism->first_divergence)
+      continue;
+    const int64_t step = cell.mechanism->first_divergence->step;
+    // Before the first step there is nothing but the initial weights.
+    if (step < 0) continue;
+    const std::string dir = path_ + "/replay/" + cell.run;
+    try {
+      write_replay(plan.matrix, plan.matrix.cells[i], step, run_folder(path_, cell.reference_run), dir);
+      cell.replay = "lockstep run " + dir + "/replay.yaml --out " + dir + "/out";
+    } catch (const std::exception& error) {
+      problems.push_back(dir + ": the step at which " + cell.scenario +
+                         " parts was not kept: " + error.what());
+    }
+  }
+  return problems;
+}
+
+std::vector<std::string> OutFolder::write_reports(const Results& results) const {
+  std::vector<std::string> names;
+  for (const ReportFormat& format : report_formats()) {
+    if (!format.file_name.empty()) names.emplace_back(format.name);
+  }
+  return write_formats(results, std::move(names), path_);
+}
+
+std::vector<std::string> write_formats(const Results& results, std::vector<std::string> names,
+                                       const std::string& dir, std::vector<std::string>* made) {
+  std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name == "json"; });
+  std::vector<std::string> problems;
+  for (const std::string& name : names) {
+    std::string path = dir + "/report.txt";
+    for (const ReportFormat& format : report_formats()) {
+      if (format.name == name && !format.file_name.empty()) path = dir + "/" + std::string(format.file_name);
+    }
+    try {
+      write_file_atomically(path, render(results, name));
+      if (made != nullptr) made->push_back(path);
+    } catch (const MachineError& error) {
+      problems.emplace_back(error.what());
+    } catch (const std::exception& error) {
+      problems.push_back(path + ": could not be made, a fault of lockstep's own: " + error.what());
+    }
+  }
+  return problems;
+}
+
+std::string append_step_summary(const std::string& path, const Results& results) {
+  try {
+    const std::string markdown = render(results, "md");
+    std::ofstream file(path, std::ios::binary | std::ios::app);
+    file << markdown << "\n" << std::flush;
+    return file ? "" : path + ": the step summary cannot be written: " + std::strerror(errno);
+  } catch (const std::exception& error) {
+    return path + ": the step summary could not be made, a fault of lockstep's own: " + error.what();
+  }
+}
+
+}  // namespace lockstep

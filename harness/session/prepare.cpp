@@ -1,0 +1,182 @@
+#include "harness/session/prepare.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "harness/base/clean_text.h"
+#include "harness/base/errors.h"
+#include "harness/base/read_file.h"
+#include "harness/causes/cause.h"
+#include "harness/config/catalogue.h"
+#include "harness/launch/identity.h"
+#include "harness/plan/matrix_folder.h"
+#include "harness/plan/metrics.h"
+#include "harness/plan/timing.h"
+
+namespace lockstep {
+namespace {
+
+auto key_of(const DataConfig& d) {
+  return std::tie(d.source, d.train_file, d.test_file, d.context_steps, d.action_steps, d.stride,
+                  d.holdout_series, d.min_context, d.shuffle, d.drop_last, d.series, d.series_steps,
+                  d.channels, d.seed, d.correlation, d.block);
+}
+
+/// What the pairs that were read do not allow, in words, and in how many runs of cells.
+class PairProblems {
+ public:
+  PairProblems(const Matrix& matrix, const PlannedData& data) : matrix_(matrix), data_(data) {}
+
+  /// `judged`: also by the metrics that it is judged by.
+  void check(const std::string& name, const RunConfig& config, bool judged) {
+    const DataFacts* found = data_.find(config.data);
+    LOCKSTEP_CHECK(found != nullptr, "the pairs of every run are counted");
+    const DataConfig& data = config.data;
+    add(name, data.train_file, too_few_pairs(config, found->pairs));
+    if (!judged) return;
+    if (asks_outcome(matrix_.question) || matrix_.question == Question::calibration)
+      add(name, data.test_file, unmeasured(matrix_.primary.metric, config, found->pairs));
+    for (const Claim& claim : matrix_.claims) {
+      for (const Condition& condition : claim.conditions) {
+        if (condition.cell != name && condition.against != name) continue;
+        for (const std::string& metric : parts_of_metric(condition.metric)) {
+          add(name, data.test_file, unmeasured(metric, config, found->pairs));
+        }
+      }
+    }
+  }
+
+  void throw_if_any() const {
+    std::vector<ConfigProblem> problems;
+    for (const auto& [what, first] : found_) {
+      const auto& [file, message] = what;
+      problems.push_back({file.empty() ? matrix_.file : file, 0, 0, "cell '" + first + "': " + message, ""});
+    }
+    if (!problems.empty()) throw ConfigError(std::move(problems));
+  }
+
+ private:
+  void add(const std::string& name, const std::string& file, const std::string& message) {
+    if (!message.empty()) found_.emplace(std::pair(file, message), name);
+  }
+
+  const Matrix& matrix_;
+  const PlannedData& data_;
+  std::map<std::pair<std::string, std::string>, std::string> found_;  // by file and message: the first name
+};
+
+void check_pairs(const Matrix& matrix, const PlannedData& data) {
+  PairProblems problems(matrix, data);
+  for (const Cell& cell : matrix.cells) {
+    problems.check(cell.name, cell.config, true);
+    problems.check(cell.reference_name, cell.reference, true);
+  }
+  for (const Layout& layout : matrix.timing.layouts) {
+    problems.check(timing_name(layout), timing_config(matrix, layout), false);
+  }
+  problems.throw_if_any();
+}
+
+std::string hash_text(const std::string& text) {
+  return fmt::format("{:016x}", static_cast<uint64_t>(XXH3_64bits(text.data(), text.size())));
+}
+
+}  // namespace
+
+void check_causes(const Matrix& matrix) {
+  std::vector<std::string_view> known;
+  for (const CausePage& page : cause_pages()) known.push_back(page.code);
+  std::vector<ConfigProblem> problems;
+  for (const Claim& claim : matrix.claims) {
+    for (const Condition& condition : claim.conditions) {
+      if (condition.cause.empty() || find_cause_page(condition.cause) != nullptr) continue;
+      problems.push_back(
+          {matrix.file, condition.place.line, condition.place.column,
+           fmt::format("there is no cause {}; `lockstep explain` lists all", in_quotes(condition.cause)),
+           std::string(nearest(condition.cause, known))});
+    }
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+void PlannedData::add(const DataConfig& config, DataFacts facts) {
+  facts_.emplace_back(config, std::move(facts));
+}
+
+const DataFacts* PlannedData::find(const DataConfig& config) const {
+  // Configs of one matrix mostly share their data, and neighbours do.
+  const auto same = [&](const auto& each) { return key_of(each.first) == key_of(config); };
+  const auto found = std::find_if(facts_.rbegin(), facts_.rend(), same);
+  return found == facts_.rend() ? nullptr : &found->second;
+}
+
+std::string PlannedData::hash_of(const DataConfig& config) const {
+  const DataFacts* facts = find(config);
+  return facts == nullptr ? "" : facts->hash;
+}
+
+std::string PlannedData::hash() const {
+  std::set<std::string> hashes;
+  for (const auto& [config, facts] : facts_) hashes.insert(facts.hash);
+  if (hashes.size() == 1) return *hashes.begin();
+  std::string all;
+  for (const std::string& hash : hashes) all += hash + "\n";
+  return hash_text(all);
+}
+
+PlannedData check_data(const Matrix& matrix) {
+  PlannedData data;
+  const auto add = [&data](const RunConfig& config) {
+    if (data.find(config.data) == nullptr) data.add(config.data, inspect_data(config.data));
+  };
+  for (const Cell& cell : matrix.cells) {
+    add(cell.config);
+    add(cell.reference);
+  }
+  check_pairs(matrix, data);
+  return data;
+}
+
+Prepared prepare(const MatrixSelection& selection) {
+  Prepared prepared;
+  prepared.config_text = read_config_text(selection.config);
+  const Matrix matrix =
+      parse_matrix(prepared.config_text, selection.config, {selection.set, selection.only, selection.seeds});
+  prepared.plan.matrix = matrix;
+  check_causes(matrix);
+  if (prepared.nothing_selected()) return prepared;
+  prepared.out_dir = selection.out.empty() ? default_out_dir(matrix) : selection.out;
+  check_out_dir(matrix, prepared.out_dir);
+  prepared.rank_program = rank_program_path();
+  prepared.data = check_data(matrix);
+  std::string data_hash = prepared.data.hash();
+  // The kept step that a replay begins from is read by its runs as data are.
+  if (!matrix.replay.empty()) data_hash = hash_text(data_hash + hash_of_file(matrix.replay));
+  prepared.identity = current_identity(prepared.rank_program, data_hash);
+  prepared.plan = make_plan(matrix, prepared.out_dir, prepared.identity);
+  return prepared;
+}
+
+std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection) {
+  std::string names;
+  const Overrides all{selection.set, "", selection.seeds};
+  for (const Cell& cell : parse_matrix(prepared.config_text, selection.config, all).cells) {
+    names += "\n  " + cell.name;
+  }
+  if (names.empty()) return fmt::format("{} has no cells\n", selection.config);
+  return fmt::format("no cell of {} is selected by --only {}; its cells are:{}\n", selection.config,
+                     shell_quoted(selection.only), names);
+}
+
+std::string plan_hash(const Plan& plan) {
+  std::string all;
+  for (const PlannedRun& run : plan.runs) all += run.hash + "\n";
+  return hash_text(all);
+}
+
+}  // namespace lockstep

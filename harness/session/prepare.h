@@ -1,0 +1,57 @@
+#pragma once
+// From a selection to a plan: what `run` and `plan` do alike.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/data/dataset.h"
+#include "harness/plan/plan.h"
+#include "harness/session/matrix_selection.h"
+
+namespace lockstep {
+
+/// What all data were when the matrix was planned.
+class PlannedData {
+ public:
+  void add(const DataConfig& config, DataFacts facts);
+  /// Null if the plan has no such data.
+  const DataFacts* find(const DataConfig& config) const;
+  /// Empty if the plan has no such data.
+  std::string hash_of(const DataConfig& config) const;
+  /// One hash for all of it.
+  std::string hash() const;
+
+ private:
+  std::vector<std::pair<DataConfig, DataFacts>> facts_;
+};
+
+struct Prepared {
+  std::string config_text;  ///< the config's bytes, read once: whatever is made of them is made of these
+  std::string out_dir;
+  std::string rank_program;
+  BuildIdentity identity;
+  PlannedData data;
+  Plan plan;
+  bool nothing_selected() const { return plan.matrix.cells.empty(); }
+};
+
+/// Reads the config, checks that its data can be loaded and that the output folder is its own, and plans.
+/// Throws ConfigError, MachineError.
+Prepared prepare(const MatrixSelection& selection);
+
+/// "no cell of CONFIG is selected by --only '…'; it has these: …"
+std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection);
+
+/// Reads all data of the matrix's configs. Throws ConfigError if a file is missing or corrupt, or if a part
+/// has fewer pairs than its steps or metrics need.
+PlannedData check_data(const Matrix& matrix);
+
+/// Throws ConfigError if a claim names a cause that there is not, with the nearest. Their codes stand in a
+/// room that the planner does not know.
+void check_causes(const Matrix& matrix);
+
+/// 16 hex digits over the hashes of all planned runs: two matrices with equal ones run the same.
+std::string plan_hash(const Plan& plan);
+
+}  // namespace lockstep

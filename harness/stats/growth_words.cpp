@@ -1,0 +1,105 @@
+#include "harness/stats/growth_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "harness/results/metric_names.h"
+#include "harness/stats/outcome.h"
+
+namespace lockstep {
+namespace {
+
+std::string layout_words(const Layout& layout) {
+  return fmt::format("{}x{}", layout.world_size, layout.rows_per_rank);
+}
+
+/// "35", "1.2", "infinite": rows need no decimals once they are many.
+std::string rows_words(double rows) {
+  if (std::isinf(rows)) return "infinite";
+  return fmt::format("{:.{}f}", rows, rows < 10 ? 1 : 0);
+}
+
+std::string exponent_words(double value, const Interval& interval) {
+  if (!std::isfinite(interval.low) || !std::isfinite(interval.high)) return fmt::format("{:.2f}", value);
+  return fmt::format("{:.2f} ({:.2f} to {:.2f})", value, interval.low, interval.high);
+}
+
+bool is_judged(const Growth::Rule& rule) { return !std::isnan(rule.difference.mean); }
+
+std::string without_stop(std::string text) {
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
+/// "linear changes 24-way accuracy by -0.094 (-0.114 to -0.074)", of the rules that change the rate.
+std::string at_equal_batch(const Growth& growth) {
+  std::vector<std::string> changes;
+  for (const Growth::Rule& rule : growth.rules) {
+    if (rule.rule == "none" || !is_judged(rule)) continue;
+    const MetricDifference& d = rule.difference;
+    const double unit = 0.01;
+    std::string change = fmt::format("{} changes {} by {}", rule.rule, metric_label(d.metric),
+                                     format_signed_difference(d.mean, unit));
+    if (std::isfinite(d.interval.low))
+      change += fmt::format(" ({} to {})", format_signed_difference(d.interval.low, unit),
+                            format_signed_difference(d.interval.high, unit));
+    changes.push_back(std::move(change));
+  }
+  return fmt::format(
+      "At an equal global batch of {} rows ({} and {}) no rule of the learning rate is called for{}.",
+      growth.to_batch, layout_words(growth.from), layout_words(growth.to),
+      changes.empty() ? "" : ": " + join_words(changes));
+}
+
+std::string which_fits(const Growth& growth) {
+  if (growth.best.empty()) return "no rule of the learning rate could be judged";
+  std::vector<std::string> worse;
+  std::string metric;
+  for (const Growth::Rule& rule : growth.rules) {
+    if (rule.rule == growth.best) metric = metric_label(rule.difference.metric);
+    if (is_judged(rule) && rule.rule != growth.best &&
+        std::ranges::find(growth.not_worse, rule.rule) == growth.not_worse.end())
+      worse.push_back(rule.rule);
+  }
+  if (growth.not_worse.empty() && worse.empty()) return growth.best + " is the only rule that was judged";
+  std::string text = fmt::format("{} fits best by {}", growth.best, metric);
+  if (!worse.empty())
+    text += fmt::format("; {} {} worse", join_words(worse), worse.size() == 1 ? "is" : "are");
+  if (!growth.not_worse.empty())
+    text += fmt::format("; {} {} not shown to be worse", join_words(growth.not_worse),
+                        growth.not_worse.size() == 1 ? "is" : "are");
+  return text;
+}
+
+}  // namespace
+
+std::string growth_sentence(const Growth& growth, const std::string& unmeasured) {
+  if (growth.from_batch == growth.to_batch) return at_equal_batch(growth);
+  std::string text = fmt::format(
+      "From {} to {} ({} to {} rows) {}. Exponent of the rate in the batch: ", layout_words(growth.from),
+      layout_words(growth.to), growth.from_batch, growth.to_batch, which_fits(growth));
+  if (!std::isnan(growth.predicted_exponent)) {
+    text += fmt::format("predicted {} at a noise scale of {} rows",
+                        exponent_words(growth.predicted_exponent, growth.predicted_interval),
+                        rows_words(growth.noise_batch));
+  } else {
+    text += "none predicted";
+  }
+  text += ", ";
+  if (!std::isnan(growth.measured_exponent)) {
+    text += "measured " + exponent_words(growth.measured_exponent, growth.measured_interval);
+  } else {
+    text += unmeasured;
+  }
+  return text + "." + (growth.caveat.empty() ? "" : " " + without_stop(growth.caveat) + ".");
+}
+
+std::string noise_scale_words(const NoiseScale& scale) {
+  return fmt::format("{} rows ({} to {}), over {} steps", rows_words(scale.batch),
+                     rows_words(scale.interval.low), rows_words(scale.interval.high), scale.steps);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,306 @@
+#include "harness/stats/outcome.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "harness/results/metric_names.h"
+#include "harness/stats/estimates.h"
+#include "harness/stats/stats.h"
+
+namespace lockstep {
+namespace {
+
+void refuse_unpaired(const OutcomeInputs& inputs) {
+  std::vector<std::string> alone;
+  for (const auto& [seed, metrics] : inputs.cell_metrics) {
+    if (!inputs.reference_metrics.contains(seed))
+      alone.push_back(fmt::format("{} ({} alone)", seed, inputs.cell));
+  }
+  for (const auto& [seed, metrics] : inputs.reference_metrics) {
+    if (!inputs.cell_metrics.contains(seed))
+      alone.push_back(fmt::format("{} ({} alone)", seed, inputs.reference));
+  }
+  if (!alone.empty()) {
+    throw OutcomeError(
+        "lost", fmt::format("seeds without a partner: {}; a paired comparison needs both runs of each seed",
+                            fmt::join(alone, ", ")));
+  }
+  if (inputs.cell_metrics.empty()) throw OutcomeError("lost", inputs.cell + ": no seed has run");
+}
+
+/// "8x3 local, seed 6: train_loss is nan": the first value of the metric that is not finite; empty if all
+/// are.
+std::string nonfinite_value(const OutcomeInputs& inputs, const std::string& metric) {
+  for (const auto& [arm, seeds] : {std::pair(inputs.cell, &inputs.cell_metrics),
+                                   std::pair(inputs.reference, &inputs.reference_metrics)}) {
+    for (const auto& [seed, metrics] : *seeds) {
+      const auto found = metrics.find(metric);
+      if (found == metrics.end() || std::isfinite(found->second)) continue;
+      return fmt::format("{}, seed {}: {} is {}", arm, seed, metric, found->second);
+    }
+  }
+  return "";
+}
+
+/// The metric of every seed of one arm; nothing if no seed has it.
+std::optional<std::vector<double>> values_of(const std::string& arm, const MetricsBySeed& seeds,
+                                             const std::string& metric) {
+  std::vector<double> values;
+  std::vector<std::string> missing;
+  for (const auto& [seed, metrics] : seeds) {
+    const auto found = metrics.find(metric);
+    if (found == metrics.end()) {
+      missing.push_back(std::to_string(seed));
+      continue;
+    }
+    values.push_back(found->second);
+  }
+  if (values.empty()) return std::nullopt;
+  if (!missing.empty()) {
+    throw OutcomeError("unmeasured",
+                       fmt::format("{}: seeds {} have no {}", arm, fmt::join(missing, ", "), metric));
+  }
+  return values;
+}
+
+struct PairedMetric {
+  MetricDifference difference;
+  PairedSummary summary;
+  std::vector<double> differences;
+};
+
+/// Nothing if one of the arms did not measure it at all.
+std::optional<PairedMetric> pair_metric(const OutcomeInputs& inputs, const std::string& metric) {
+  const auto cell = values_of(inputs.cell, inputs.cell_metrics, metric);
+  const auto reference = values_of(inputs.reference, inputs.reference_metrics, metric);
+  if (!cell || !reference) return std::nullopt;
+  PairedMetric paired;
+  for (std::size_t i = 0; i < cell->size(); ++i) paired.differences.push_back((*cell)[i] - (*reference)[i]);
+  paired.summary = summarize_differences(paired.differences);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double level = 1.0 - inputs.primary.alpha;
+  MetricDifference& d = paired.difference;
+  d.metric = metric;
+  d.reference_mean = summarize_differences(*reference).mean;
+  d.cell_mean = summarize_differences(*cell).mean;
+  d.mean = paired.summary.mean;
+  d.sd = paired.summary.sd;
+  d.interval = student_interval(paired.summary, level).value_or(Interval{-kInfinity, kInfinity, level});
+  d.has_direction = higher_is_better(metric).has_value();
+  d.higher_is_better = higher_is_better(metric).value_or(true);
+  return paired;
+}
+
+/// Bound of the sd, power and seeds needed: what a design can show, whatever difference was measured.
+void plan_design(const PairedSummary& summary, Outcome& outcome) {
+  outcome.sd_upper = sd_upper_bound(summary);
+  if (outcome.n < 2) {
+    outcome.seeds_needed = outcome.seeds_needed_half = 2;
+    return;
+  }
+  const PowerQuestion equal{outcome.n, outcome.sd_upper, outcome.margin, outcome.alpha, 0.0};
+  PowerQuestion half = equal;
+  half.true_difference = outcome.margin / 2.0;
+  outcome.power = equivalence_power(equal);
+  outcome.power_half = equivalence_power(half);
+  if (outcome.verdict != VerdictKind::inconclusive) return;
+  outcome.seeds_needed = seeds_needed(equal);
+  outcome.seeds_needed_half = seeds_needed(half);
+}
+
+/// +1: the interval lies wholly on the better side of 0, -1: on the worse side, 0: neither, or no direction.
+int sense_of(const MetricDifference& d) {
+  if (!d.has_direction) return 0;
+  const int sign = d.interval.low > 0 ? 1 : d.interval.high < 0 ? -1 : 0;
+  return d.higher_is_better ? sign : -sign;
+}
+
+/// "0.094 lower (0.074 to 0.114)".
+std::string size_in_words(const Outcome& o) {
+  const MetricDifference& d = o.primary;
+  const bool lower = d.mean < 0;
+  const double low = lower ? -d.interval.high : d.interval.low;
+  const double high = lower ? -d.interval.low : d.interval.high;
+  return fmt::format("{} {} ({} to {})", format_difference(std::abs(d.mean), o.margin),
+                     lower ? "lower" : "higher", format_difference(low, o.margin),
+                     format_difference(high, o.margin));
+}
+
+/// ", although its training loss reads better": other metrics that speak against the primary one, or nothing.
+std::string disagreement(const Outcome& o) {
+  const int sense = sense_of(o.primary);
+  if (sense == 0) return "";
+  std::vector<std::string> against, all;
+  for (const MetricDifference& other : o.others) {
+    all.push_back(other.metric);
+    if (sense_of(other) == -sense) against.push_back(other.metric);
+  }
+  all.push_back(o.metric);
+  // Where a curve's end speaks, its area says nothing more.
+  std::erase_if(against, [&](const std::string& metric) {
+    return metric.starts_with(kAreaPrefix) &&
+           std::ranges::find(all, metric.substr(kAreaPrefix.size())) != all.end();
+  });
+  if (against.empty()) return "";
+  // The training loss first: it is the one that people watch.
+  std::ranges::stable_partition(against,
+                                [](const std::string& metric) { return metric.starts_with("train_"); });
+  const bool plural = metric_list(against, all).find(" and ") != std::string::npos;
+  return fmt::format(", although {} {} {}", metric_list(against, all), plural ? "read" : "reads",
+                     sense < 0 ? "better" : "worse");
+}
+
+std::string count_of(int seeds) { return seeds >= kMostSeeds ? "10,000 or more" : std::to_string(seeds); }
+
+std::string sentence_of(const OutcomeInputs& inputs, const Outcome& o) {
+  const std::string pairs = fmt::format("{} paired seed{}", o.n, o.n == 1 ? "" : "s");
+  const std::string mean = format_signed_difference(o.primary.mean, o.margin);
+  if (o.n < 2) {
+    return fmt::format(
+        "{} is undecided: {} differs by {} with one seed, which shows no spread; at least 2 seeds are "
+        "needed, more if they scatter.",
+        inputs.cell, o.metric, mean);
+  }
+  switch (o.verdict) {
+    case VerdictKind::equivalent:
+      return fmt::format("{} learns the same: {} differs by {} ({} to {}), inside the margin of {} ({}).",
+                         inputs.cell, o.metric, mean, format_signed_difference(o.equivalence.low, o.margin),
+                         format_signed_difference(o.equivalence.high, o.margin), o.margin, pairs);
+    case VerdictKind::divergent: {
+      const int sense = sense_of(o.primary);
+      return fmt::format("{} learns {}: {}.", inputs.cell,
+                         sense < 0   ? "worse"
+                         : sense > 0 ? "better"
+                                     : "differently",
+                         difference_in_words(o, o.metric));
+    }
+    default:
+      return fmt::format("{} is undecided: {} differs by {} ({} to {}) against a margin of {} ({}){}; {}.",
+                         inputs.cell, o.metric, mean,
+                         format_signed_difference(o.primary.interval.low, o.margin),
+                         format_signed_difference(o.primary.interval.high, o.margin), o.margin, pairs,
+                         disagreement(o), seeds_in_words(o));
+  }
+}
+
+}  // namespace
+
+std::string format_difference(double value, double margin) {
+  const double digits = margin > 0 ? 1.0 - std::floor(std::log10(margin)) : 6.0;
+  const int decimals = static_cast<int>(std::clamp(digits, 0.0, 12.0));
+  std::string text = fmt::format("{:.{}f}", value, decimals);
+  // "-0.000" says no more than "0.000".
+  if (text.starts_with('-') && text.find_first_of("123456789") == std::string::npos && std::isfinite(value)) {
+    text.erase(0, 1);
+  }
+  return text;
+}
+
+std::string format_signed_difference(double value, double margin) {
+  const std::string text = format_difference(value, margin);
+  return text.starts_with('-') ? text : "+" + text;
+}
+
+std::string seeds_in_words(const Outcome& o) {
+  const std::string half = count_of(o.seeds_needed_half);
+  if (o.seeds_needed > o.n) {
+    return fmt::format("{} seeds would decide this if the true difference is 0, {} if it is half the margin",
+                       count_of(o.seeds_needed), half);
+  }
+  const std::string near = "so the true difference may lie near the margin or beyond it";
+  if (o.seeds_needed_half > o.n) {
+    return fmt::format(
+        "{} seeds would do if the true difference were 0, {}: {} would decide this if it is half the "
+        "margin",
+        count_of(o.seeds_needed), near, half);
+  }
+  return fmt::format(
+      "{} seeds would do if the true difference were half the margin, {}, where no number of seeds is "
+      "sure to decide",
+      half, near);
+}
+
+std::string family_in_words(const Outcome& outcome) {
+  if (outcome.n < 2 || outcome.p_holm <= outcome.alpha) return "";
+  return fmt::format("; among the matrix's cells it may be chance (Holm's p {:.2g})", outcome.p_holm);
+}
+
+void adjust_for_family(std::vector<CellResult>& cells) {
+  std::vector<Outcome*> family;
+  std::vector<double> p;
+  for (CellResult& cell : cells) {
+    if (!cell.outcome) continue;
+    cell.outcome->p_holm = cell.outcome->p_different;
+    if (cell.power_control || cell.noise || cell.anchor || cell.failure || cell.outcome->n < 2) continue;
+    family.push_back(&*cell.outcome);
+    p.push_back(cell.outcome->p_different);
+  }
+  const std::vector<double> adjusted = holm_adjusted(p);
+  for (std::size_t i = 0; i < family.size(); ++i) {
+    Outcome& outcome = *family[i];
+    outcome.p_holm = adjusted[i];
+    if (outcome.verdict != VerdictKind::divergent || !outcome.sentence.ends_with('.')) continue;
+    outcome.sentence.insert(outcome.sentence.size() - 1, family_in_words(outcome));
+  }
+}
+
+std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words,
+                                const std::string& reason) {
+  return fmt::format("{} {}{}{}", metric_in_words, size_in_words(outcome), reason, disagreement(outcome));
+}
+
+Outcome judge_outcome(const OutcomeInputs& inputs) {
+  refuse_unpaired(inputs);
+  const Primary& primary = inputs.primary;
+  const std::string bad = nonfinite_value(inputs, primary.metric);
+  if (!bad.empty()) throw OutcomeError("nonfinite", bad);
+  const auto paired = pair_metric(inputs, primary.metric);
+  if (!paired) {
+    throw OutcomeError("unmeasured", fmt::format("{} against {}: no run has the primary metric {}",
+                                                 inputs.cell, inputs.reference, primary.metric));
+  }
+  Outcome outcome;
+  outcome.metric = primary.metric;
+  outcome.margin = primary.margin;
+  outcome.alpha = primary.alpha;
+  outcome.n = paired->summary.n;
+  outcome.primary = paired->difference;
+  outcome.differences = paired->differences;
+  for (const auto& [seed, metrics] : inputs.cell_metrics) outcome.seeds.push_back(seed);
+  outcome.verdict = decide_outcome(paired->summary, primary);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double level = 1.0 - 2.0 * primary.alpha;
+  outcome.equivalence =
+      student_interval(paired->summary, level).value_or(Interval{-kInfinity, kInfinity, level});
+  plan_design(paired->summary, outcome);
+  const PValues p = p_values_of(paired->summary, primary.margin);
+  outcome.p_equivalent = p.equivalent;
+  outcome.p_different = outcome.p_holm = p.different;
+  outcome.estimates = estimate_middle(paired->differences, primary.alpha);
+
+  std::set<std::string> names;
+  for (const auto& [seed, metrics] : inputs.cell_metrics) {
+    for (const auto& [name, value] : metrics) names.insert(name);
+  }
+  for (const auto& [seed, metrics] : inputs.reference_metrics) {
+    for (const auto& [name, value] : metrics) names.insert(name);
+  }
+  names.erase(primary.metric);
+  for (const std::string& name : names) {
+    const std::string unusable = nonfinite_value(inputs, name);
+    if (!unusable.empty()) {
+      outcome.notes.push_back(unusable);
+      continue;
+    }
+    if (const auto other = pair_metric(inputs, name)) outcome.others.push_back(other->difference);
+  }
+  outcome.sentence = sentence_of(inputs, outcome);
+  return outcome;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#pragma once
+// Does a cell learn the same as its reference? Paired over seeds, on metrics alone: blind to what was
+// configured.
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "harness/evidence/run_evidence.h"
+#include "harness/results/results.h"
+
+namespace lockstep {
+
+/// The arms cannot be compared: seeds without a partner, a metric that is missing or not finite; says which.
+class OutcomeError : public std::runtime_error {
+ public:
+  /// `kind` as in Failure: "lost", "unmeasured", "nonfinite".
+  OutcomeError(std::string kind, const std::string& what)
+      : std::runtime_error(what), kind_(std::move(kind)) {}
+  const std::string& kind() const { return kind_; }
+
+ private:
+  std::string kind_;
+};
+
+struct OutcomeInputs {
+  std::string cell, reference;  ///< names, for the sentence
+  const MetricsBySeed& cell_metrics;
+  const MetricsBySeed& reference_metrics;
+  Primary primary;
+};
+
+/// Verdict, intervals, estimates, power and sentence of one cell. Throws OutcomeError. A metric other than
+/// the primary that is not finite is noted and not compared.
+Outcome judge_outcome(const OutcomeInputs& inputs);
+
+/// "24-way accuracy 0.094 lower (0.074 to 0.114), although its training loss reads better": the difference's
+/// size with its (1 - alpha) interval, `reason` (", because ...", or nothing), and the other metrics whose
+/// intervals speak against it. Of an outcome with n >= 2.
+std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words,
+                                const std::string& reason = "");
+
+/// Of an undecided outcome with n >= 2: "28 seeds would decide this if the true difference is 0, 61 if it is
+/// half the margin", or, where that many have run, that the difference may lie near the margin. Nothing of it
+/// follows from the difference that was measured.
+std::string seeds_in_words(const Outcome& outcome);
+
+/// Of a difference that is claimed of a cell picked from a matrix: empty, or "; among the matrix's cells it
+/// may be chance (Holm's p 0.08)" if p_holm exceeds alpha.
+std::string family_in_words(const Outcome& outcome);
+
+/// Fills p_holm of every outcome: over the cells that are neither power controls nor A/A pairs nor their own
+/// reference and have two seeds or more; of the others it is p_different. A cell found divergent alone says
+/// so.
+void adjust_for_family(std::vector<CellResult>& cells);
+
+/// "0.094": as many decimals as the margin needs for two digits of it. Signed: "+0.094", "-0.094".
+std::string format_difference(double value, double margin);
+std::string format_signed_difference(double value, double margin);
+
+}  // namespace lockstep

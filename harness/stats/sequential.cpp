@@ -1,0 +1,113 @@
+#include "harness/stats/sequential.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+/// The pairs' differences of the primary metric by seed, as far as they can be formed: what is missing or not
+/// finite judge_outcome names.
+std::vector<double> differences_of(const OutcomeInputs& inputs) {
+  std::vector<double> differences;
+  for (const auto& [seed, metrics] : inputs.cell_metrics) {
+    const auto other = inputs.reference_metrics.find(seed);
+    const auto own = metrics.find(inputs.primary.metric);
+    if (other == inputs.reference_metrics.end() || own == metrics.end()) return {};
+    const auto value = other->second.find(inputs.primary.metric);
+    if (value == other->second.end()) return {};
+    const double difference = own->second - value->second;
+    if (!std::isfinite(difference)) return {};
+    differences.push_back(difference);
+  }
+  return differences;
+}
+
+MetricsBySeed first_of(const MetricsBySeed& all, int count) {
+  MetricsBySeed first;
+  for (const auto& [seed, metrics] : all) {
+    if (static_cast<int>(first.size()) == count) break;
+    first.emplace(seed, metrics);
+  }
+  return first;
+}
+
+std::string looks_sentence(const Sequential& sequential, const Outcome& outcome, std::size_t planned) {
+  const Look& last = sequential.looks.back();
+  std::string text =
+      fmt::format(" Look {} of {} at the nominal level {:.2g}, so that all looks together keep {:g}",
+                  sequential.looks.size(), planned, last.alpha_here, outcome.alpha);
+  if (sequential.ended == "budget") {
+    text += fmt::format("; the budget ended before {} seeds", sequential.most);
+  } else if (sequential.ended == "most seeds") {
+    text += "; no more seeds were allowed";
+  }
+  return text + ".";
+}
+
+}  // namespace
+
+std::vector<Look> take_looks(std::span<const double> differences, const std::vector<SpendingLook>& looks,
+                             const Primary& primary, const DecisionRule& rule) {
+  std::vector<Look> taken;
+  for (const SpendingLook& each : looks) {
+    const auto n = static_cast<std::size_t>(each.n);
+    if (n > differences.size()) break;
+    Primary at_look = primary;
+    at_look.alpha = each.nominal;
+    Look look{each.n, each.information, each.spent, each.nominal, VerdictKind::inconclusive};
+    look.verdict = rule(summarize_differences(differences.first(n)), at_look);
+    taken.push_back(look);
+    if (look.verdict != VerdictKind::inconclusive) break;
+  }
+  return taken;
+}
+
+Outcome judge_sequentially(const OutcomeInputs& inputs, const SeedsAuto& seeds) {
+  const std::vector<SpendingLook> planned = spending_looks(seeds, inputs.primary.alpha);
+  Sequential sequential;
+  sequential.most = seeds.most;
+  sequential.looks = take_looks(differences_of(inputs), planned, inputs.primary);
+  // Fewer pairs than the first look takes decide nothing, nor do pairs that judge_outcome refuses.
+  if (sequential.looks.empty()) {
+    Outcome outcome = judge_outcome(inputs);
+    outcome.verdict = VerdictKind::inconclusive;
+    return outcome;
+  }
+  const Look& last = sequential.looks.back();
+  const MetricsBySeed cell = first_of(inputs.cell_metrics, last.n);
+  const MetricsBySeed reference = first_of(inputs.reference_metrics, last.n);
+  OutcomeInputs at_look{inputs.cell, inputs.reference, cell, reference, inputs.primary};
+  at_look.primary.alpha = last.alpha_here;
+  Outcome outcome = judge_outcome(at_look);
+  // So that p <= alpha says what the look says at its nominal level.
+  outcome.alpha = inputs.primary.alpha;
+  for (double* p : {&outcome.p_equivalent, &outcome.p_different, &outcome.p_holm})
+    *p = std::min(1.0, *p * outcome.alpha / last.alpha_here);
+  sequential.ended = last.verdict != VerdictKind::inconclusive ? "decided"
+                     : last.n == seeds.most                    ? "most seeds"
+                                                               : "budget";
+  outcome.sentence += looks_sentence(sequential, outcome, planned.size());
+  outcome.sequential = std::move(sequential);
+  return outcome;
+}
+
+Primary at_last_look(Primary primary, const Outcome& outcome) {
+  if (outcome.sequential && !outcome.sequential->looks.empty())
+    primary.alpha = outcome.sequential->looks.back().alpha_here;
+  return primary;
+}
+
+bool wants_more_seeds(const CellResult& cell, const SeedsAuto& seeds) {
+  return cell.outcome && cell.outcome->sequential && cell.verdict == VerdictKind::inconclusive &&
+         cell.outcome->n < seeds.most;
+}
+
+std::string pairs_in_words(int fewest, int most) {
+  if (fewest != most) return fmt::format("{} to {} paired seeds", fewest, most);
+  return fmt::format("{} paired seed{}", most, most == 1 ? "" : "s");
+}
+
+}  // namespace lockstep

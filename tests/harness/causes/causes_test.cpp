@@ -1,0 +1,179 @@
+// Every cause planted in a toy run, caught at its place and named; and the run without it silent.
+
+#include <optional>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/causes/cause.h"
+#include "harness/causes/mechanism.h"
+#include "harness/compare/forced/forced.h"
+#include "tests/support/planted_causes.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using support::all_faults;
+using support::alone;
+using support::flipped;
+using support::on_local;
+using support::Planted;
+using support::scale;
+using support::toy_config;
+using support::ToyFaults;
+using support::ToyStep;
+
+class Causes : public ::testing::Test {
+ protected:
+  /// `faults` act in the cell's free and forced run alike.
+  Mechanism judged(const RunConfig& config, const ToyFaults& faults, const std::string& name,
+                   std::optional<Precision> of_reference = {}) {
+    RunConfig reference = alone(config);
+    reference.precision = of_reference.value_or(config.precision);
+    const std::string base = folder_ / name;
+    support::toy_run(base + "/reference", reference, false);
+    support::toy_run(base + "/forced-reference", reference, true);
+    support::toy_run(base + "/cell", config, false, faults);
+    support::toy_run(base + "/forced-cell", config, true, faults);
+    ForcedInputs inputs;
+    inputs.reference_free = base + "/reference";
+    inputs.cell_free = base + "/cell";
+    inputs.forced_reference = base + "/forced-reference";
+    inputs.forced_cell = base + "/forced-cell";
+    inputs.reference_config = &reference;
+    inputs.cell_config = &config;
+    return judge_forced(inputs);
+  }
+  support::TempFolder folder_;
+};
+
+TEST_F(Causes, EveryPlantedFaultIsCaughtAtItsPlaceAndNamed) {
+  int number = 0;
+  for (const Planted& planted : all_faults()) {
+    SCOPED_TRACE(planted.name);
+    RunConfig config = toy_config();
+    if (planted.config) planted.config(config);
+    const Mechanism result = judged(config, planted.faults, std::to_string(number++));
+    ASSERT_TRUE(result.first_divergence.has_value()) << result.sentence;
+    EXPECT_EQ(result.verdict, VerdictKind::divergent);
+    EXPECT_EQ(result.first_divergence->step, planted.step) << result.sentence;
+    EXPECT_EQ(result.first_divergence->phase, planted.phase) << result.sentence;
+    if (!planted.where.empty()) {
+      EXPECT_THAT(result.first_divergence->where, ::testing::StartsWith(planted.where));
+    }
+    ASSERT_TRUE(result.cause.has_value());
+    EXPECT_EQ(result.cause->code, planted.code) << result.cause->evidence << "\n" << result.sentence;
+    EXPECT_FALSE(result.cause->evidence.empty());
+    EXPECT_FALSE(result.cause->remedy.empty());
+    if (!planted.config) continue;
+    const Mechanism clean = judged(config, {}, "twin-" + std::to_string(number));
+    EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << clean.sentence;
+    EXPECT_FALSE(clean.cause.has_value());
+  }
+}
+
+TEST_F(Causes, AgreeingRunsHaveNone) {
+  int number = 0;
+  std::vector<RunConfig> configs(5, toy_config());
+  configs[1].optimizer = OptimizerKind::sgd;
+  configs[1].clip_norm = 0.3;
+  configs[2].optimizer = OptimizerKind::adamw;
+  configs[2].weight_decay = 0.1;
+  configs[3].layout = {2, 3};
+  configs[4].layout = {6, 1};
+  for (const RunConfig& config : configs) {
+    const Mechanism result = judged(config, {}, "clean-" + std::to_string(number++));
+    EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+    EXPECT_FALSE(result.cause.has_value());
+    EXPECT_LT(result.band_used, 1);
+  }
+}
+
+TEST_F(Causes, TheRankOfAFlippedBitIsNamed) {
+  const RunConfig config = toy_config();
+  const Mechanism result = judged(config, on_local([](ToyStep& it) {
+                                    float& value = it.ranks.back().local["context_encoder.weight"][0];
+                                    if (it.step == 1 && it.ranks.size() > 1) value = flipped(value, 30);
+                                  }),
+                                  "rank");
+  ASSERT_TRUE(result.cause.has_value());
+  EXPECT_EQ(result.first_divergence->rank, 2);
+  EXPECT_THAT(result.cause->evidence, ::testing::HasSubstr("bit 30 of rank 2"));
+}
+
+TEST_F(Causes, AnotherPrecisionIsNamedWhereItExplainsWhatIsSeen) {
+  int judged_faults = 0;
+  for (const Planted& planted : all_faults()) {
+    const std::string code(planted.code);
+    if (code != "candidates-in-low-precision" && code != "candidates-misordered") continue;
+    SCOPED_TRACE(planted.name);
+    RunConfig config = toy_config();
+    if (planted.config) planted.config(config);
+    config.precision = Precision::bfloat16;
+    const Mechanism result = judged(config, planted.faults, "precision-" + code, Precision::float32);
+    ASSERT_TRUE(result.cause.has_value());
+    EXPECT_EQ(result.cause->code, code == "candidates-misordered" ? code : "precision-differs")
+        << result.cause->evidence;
+    ++judged_faults;
+  }
+  EXPECT_GE(judged_faults, 2);
+}
+
+TEST_F(Causes, AnExactBandNeedsNoRepeats) {
+  const RunConfig config = toy_config(), reference = alone(config);
+  support::toy_run(folder_ / "a", reference, true);
+  support::toy_run(folder_ / "b", config, true,
+                   on_local([](ToyStep& it) { scale(it, "energy_head", 1.00001F); }));
+  ForcedInputs inputs;
+  inputs.forced_reference = folder_ / "a";
+  inputs.forced_cell = folder_ / "b";
+  EXPECT_EQ(judge_forced(inputs).verdict, VerdictKind::within_envelope);
+  inputs.band.exact = 1e-6;
+  const Mechanism result = judge_forced(inputs);
+  EXPECT_EQ(result.verdict, VerdictKind::divergent);
+  EXPECT_THAT(result.first_divergence->where, ::testing::StartsWith("energy_head"));
+}
+
+TEST(CausePages, EveryCodeHasOnePageAndEveryPageSaysWhatItMust) {
+  std::set<std::string_view> codes;
+  for (const CausePage& page : cause_pages()) {
+    EXPECT_TRUE(codes.insert(page.code).second) << page.code;
+    EXPECT_FALSE(page.what.empty()) << page.code;
+    EXPECT_FALSE(page.recognised.empty()) << page.code;
+    EXPECT_FALSE(page.remedy.empty()) << page.code;
+    EXPECT_EQ(page.wrong.empty(), page.right.empty()) << page.code;
+  }
+  for (const Planted& planted : all_faults())
+    EXPECT_NE(find_cause_page(planted.code), nullptr) << planted.code;
+  EXPECT_EQ(find_cause_page("no-such-code"), nullptr);
+}
+
+TEST(FailureCauses, AreNamedByKindAndByTheHeaderExchange) {
+  const auto code = [](const std::string& kind, const std::string& message) {
+    Failure failure;
+    failure.kind = kind;
+    failure.message = message;
+    const auto cause = name_failure_cause(failure);
+    return cause ? cause->code : "";
+  };
+  EXPECT_EQ(code("died", "killed by signal 9 (SIGKILL)"), "rank-died");
+  EXPECT_EQ(code("hung", "no step for 62 s"), "rank-hung");
+  EXPECT_EQ(code("threw", "planted"), "rank-threw");
+  EXPECT_EQ(code("threw", "loss.candidates: rank 2 is at step 5, not 4 (seen from rank 0)"), "step-differs");
+  EXPECT_EQ(code("threw", "loss.candidates: rank 2 sends tensor 0 as Double, not Float (seen from rank 0)"),
+            "dtype-differs");
+  EXPECT_EQ(code("threw",
+                 "loss.candidates: rank 2 sends tensor 0 with rows of shape [3, 4], not [4, 4] (seen from "
+                 "rank 0)"),
+            "shapes-differ");
+  EXPECT_EQ(code("threw", "loss.candidates: rank 1 calls another collective (seen from rank 0)"),
+            "collective-order");
+  EXPECT_EQ(code("unreadable", "rank-0.trace: at offset 96, after step 3: a frame is damaged"),
+            "file-damaged");
+  EXPECT_EQ(code("interrupted", "stopped on request"), "");
+}
+
+}  // namespace
+}  // namespace lockstep

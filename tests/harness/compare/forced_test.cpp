@@ -1,0 +1,353 @@
+// The forced comparison: a measured band, gradient signatures, and the earliest point of free and forced runs
+// together.
+
+#include "harness/causes/mechanism.h"
+#include "harness/compare/forced/forced.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/trace/reader.h"
+#include "tests/support/fake_run.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using support::FakeRun;
+using support::FakeStep;
+using support::tensor_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Fault = std::function<void(FakeStep&)>;
+
+class JudgeForced : public ::testing::TestWithParam<int> {
+ protected:
+  JudgeForced() {
+    inputs_.reference_free = folder_ / "reference";
+    inputs_.cell_free = folder_ / "cell";
+    inputs_.forced_reference = folder_ / "forced-reference";
+    inputs_.forced_cell = folder_ / "forced-cell";
+  }
+  static FakeRun forced(int world_size, uint64_t noise_seed) {
+    FakeRun run;
+    run.world_size = world_size;
+    run.steps = {0, 1, 2, 5, 10, 20};
+    run.forced = true;
+    run.noise = 3e-7;
+    run.noise_seed = noise_seed;
+    return run;
+  }
+  static FakeRun free(int world_size, uint64_t noise_seed) {
+    FakeRun run = forced(world_size, noise_seed);
+    run.forced = false;
+    run.steps = support::steps_up_to(30);
+    return run;
+  }
+  void write_reference(int world_size = 1, int repeats = 4) {
+    support::write_fake_run(inputs_.reference_free, free(world_size, 1));
+    FakeRun reference = forced(world_size, 1);
+    reference.term_sums = true;
+    support::write_fake_run(inputs_.forced_reference, reference);
+    for (int k = 0; k < repeats; ++k) {
+      inputs_.forced_repeats.push_back(folder_ / ("repeat-" + std::to_string(k)));
+      FakeRun repeat = forced(world_size, 100 + static_cast<uint64_t>(k));
+      // Repeats permute rows: the judge must align them by sample id.
+      repeat.fault = [](FakeStep& it) {
+        const std::size_t width = it.columns.size(), rows = it.samples.size();
+        std::vector<float> turned;
+        for (std::size_t row = rows; row-- > 0;) {
+          turned.insert(turned.end(), it.energies.begin() + static_cast<std::ptrdiff_t>(row * width),
+                        it.energies.begin() + static_cast<std::ptrdiff_t>((row + 1) * width));
+        }
+        it.energies = turned;
+        std::reverse(it.samples.begin(), it.samples.end());
+      };
+      support::write_fake_run(inputs_.forced_repeats.back(), repeat);
+    }
+  }
+  void write_cell(const Fault& in_forced, const Fault& in_free = nullptr, bool local_negatives = false,
+                  int world_size = 0, uint64_t noise_seed = 2) {
+    const int ranks = world_size > 0 ? world_size : GetParam();
+    FakeRun gradients = forced(ranks, noise_seed), trains = free(ranks, noise_seed);
+    gradients.fault = in_forced;
+    trains.fault = in_free;
+    gradients.local_negatives = trains.local_negatives = local_negatives;
+    support::write_fake_run(inputs_.forced_cell, gradients);
+    support::write_fake_run(inputs_.cell_free, trains);
+  }
+  Mechanism judged(const Fault& in_forced, const Fault& in_free = nullptr, bool local_negatives = false) {
+    write_reference();
+    write_cell(in_forced, in_free, local_negatives);
+    return judge_forced(inputs_);
+  }
+  static const GradientSignature& group(const Mechanism& result, std::size_t step, const std::string& name) {
+    for (const GradientSignature& each : result.forced.at(step).groups) {
+      if (each.group == name) return each;
+    }
+    throw std::out_of_range(name);
+  }
+  support::TempFolder folder_;
+  ForcedInputs inputs_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, JudgeForced, ::testing::Values(3, 8));
+
+TEST_P(JudgeForced, RoundingStaysWithinTheMeasuredBand) {
+  const Mechanism result = judged(nullptr);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+  EXPECT_FALSE(result.first_divergence.has_value());
+  EXPECT_FALSE(result.cause.has_value());
+  EXPECT_TRUE(result.band_measured);
+  EXPECT_GT(result.band_used, 0.01);
+  EXPECT_LT(result.band_used, 1);
+  EXPECT_EQ(result.compared_steps, 30);
+  ASSERT_EQ(result.forced.size(), 6u);
+  EXPECT_EQ(result.forced[3].step, 5);
+  ASSERT_EQ(result.forced[0].groups.size(), 5u);
+  EXPECT_EQ(result.forced[0].groups[0].group, "context_encoder");
+  EXPECT_EQ(result.forced[0].groups[4].group, "all");
+  EXPECT_NEAR(group(result, 0, "all").ratio, 1, 1e-6);
+  EXPECT_NEAR(group(result, 0, "all").cosine, 1, 1e-6);
+  EXPECT_LT(group(result, 0, "all").residual, 1e-6);
+  EXPECT_LT(group(result, 0, "all").difference, group(result, 0, "all").band);
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("Within the measured floating-point band at 6 forced steps"),
+                                     HasSubstr("exactly over 30 steps")));
+}
+
+TEST_P(JudgeForced, AGradientScaledInOneGroupIsNamed) {
+  const Mechanism result = judged([](FakeStep& it) {
+    if (it.step < 2) return;
+    for (float& value : tensor_of(it.reduced_gradients, "action_encoder.weight1")) value *= 1.001F;
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::divergent);
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 2);
+  EXPECT_EQ(result.first_divergence->phase, "reduced gradients");
+  EXPECT_EQ(result.first_divergence->where, "action_encoder.weight1");
+  EXPECT_EQ(result.first_divergence->kind, "band");
+  EXPECT_EQ(result.first_divergence->rank, -1);
+  EXPECT_GT(result.band_used, 1);
+  EXPECT_NEAR(group(result, 2, "action_encoder").ratio, 1.001, 1e-6);
+  EXPECT_LT(group(result, 2, "action_encoder").residual, 1e-6);
+  EXPECT_NEAR(group(result, 2, "head").ratio, 1, 1e-6);
+  EXPECT_NEAR(group(result, 0, "action_encoder").ratio, 1, 1e-6);
+  EXPECT_EQ(result.forced[2].worst_tensor, "action_encoder.weight1");
+}
+
+TEST_P(JudgeForced, SignaturesTellScaleFromDirection) {
+  const Mechanism result = judged([](FakeStep& it) {
+    for (float& value : tensor_of(it.reduced_gradients, "head.weight")) value *= 8;
+    std::vector<float>& turned = tensor_of(it.reduced_gradients, "action_encoder.weight1");
+    for (std::size_t i = 0; i < turned.size(); i += 2) turned[i] = 0;
+    for (float& value : tensor_of(it.reduced_gradients, "temperature")) value = 0;
+  });
+  EXPECT_NEAR(group(result, 0, "head").ratio, 8, 1e-4);
+  EXPECT_NEAR(group(result, 0, "head").cosine, 1, 1e-6);
+  EXPECT_LT(group(result, 0, "head").residual, 1e-5);
+  const GradientSignature& half = group(result, 0, "action_encoder");
+  EXPECT_LT(half.cosine, 0.9);
+  EXPECT_NEAR(half.ratio, half.cosine * half.cosine, 1e-5);
+  EXPECT_NEAR(half.residual, std::sqrt(1 - half.cosine * half.cosine), 1e-5);
+  EXPECT_EQ(group(result, 0, "temperature").ratio, 0);
+  EXPECT_EQ(group(result, 0, "temperature").cosine, 0);
+}
+
+TEST_P(JudgeForced, MissingNegativesComeBeforeTheirGradients) {
+  const Mechanism result = judged(
+      [](FakeStep& it) {
+        for (float& value : tensor_of(it.reduced_gradients, "head.weight")) value *= 0.46F;
+      },
+      nullptr, true);
+  ASSERT_TRUE(result.first_divergence.has_value());
+  const int own = 24 / GetParam() - 1;
+  EXPECT_EQ(result.first_divergence->step, 0);
+  EXPECT_EQ(result.first_divergence->phase, "energies");
+  EXPECT_EQ(result.first_divergence->where, "energies");
+  EXPECT_EQ(result.first_divergence->kind, "missing");
+  EXPECT_EQ(result.first_divergence->rank, -1);
+  EXPECT_EQ(result.first_divergence->expected, "23 negatives a row");
+  EXPECT_EQ(result.first_divergence->actual,
+            std::to_string(own) + " negatives a row (" + std::to_string(23 - own) + " missing)");
+  EXPECT_NEAR(group(result, 0, "head").ratio, 0.46, 1e-5);
+}
+
+TEST_P(JudgeForced, OtherNegativesInEqualNumberAreNamed) {
+  const Mechanism result = judged([](FakeStep& it) {
+    if (it.rank == 1) it.columns[3] = 1400;
+  });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->phase, "energies");
+  EXPECT_EQ(result.first_divergence->rank, 1);
+  EXPECT_EQ(result.first_divergence->actual, "1 other negative a row");
+}
+
+TEST_P(JudgeForced, OneWrongEnergyIsNamedByRowAndColumn) {
+  const Mechanism result = judged([](FakeStep& it) {
+    if (it.step == 5 && it.rank == 2) it.energies[4] += 1e-3F;
+  });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 5);
+  EXPECT_EQ(result.first_divergence->phase, "energies");
+  EXPECT_EQ(result.first_divergence->rank, 2);
+  EXPECT_EQ(result.first_divergence->where, "energies, row " + std::to_string(support::fake_sample(5, 2)) +
+                                                ", column " + std::to_string(support::fake_sample(5, 4)));
+}
+
+TEST_P(JudgeForced, AnotherLossIsNamed) {
+  const Mechanism result = judged([](FakeStep& it) {
+    if (it.rank == 0) it.loss *= 1.01;
+  });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->phase, "loss");
+  EXPECT_EQ(result.first_divergence->kind, "band");
+}
+
+TEST_P(JudgeForced, AnotherGradientNormAloneIsNamed) {
+  const Mechanism result = judged([](FakeStep& it) { it.gradient_norm *= 1.01; });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->phase, "gradient norm");
+}
+
+TEST_P(JudgeForced, NotANumberIsOutsideEveryBand) {
+  const Mechanism result = judged([](FakeStep& it) {
+    if (it.step == 10)
+      tensor_of(it.reduced_gradients, "head.weight")[1] = std::numeric_limits<float>::quiet_NaN();
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::divergent);
+  EXPECT_EQ(result.first_divergence->step, 10);
+  EXPECT_EQ(result.first_divergence->where, "head.weight");
+  EXPECT_TRUE(std::isinf(result.band_used));
+}
+
+TEST_P(JudgeForced, AMissingGradientIsNamed) {
+  const Mechanism result = judged([](FakeStep& it) { it.reduced_gradients.pop_back(); });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->where, "temperature");
+  EXPECT_EQ(result.first_divergence->kind, "missing");
+  EXPECT_EQ(result.first_divergence->actual, "nothing");
+}
+
+TEST_P(JudgeForced, TheEarliestOfFreeAndForcedWins) {
+  const Fault later_gradient = [](FakeStep& it) {
+    if (it.step < 5) return;
+    for (float& value : tensor_of(it.reduced_gradients, "head.weight")) value *= 2;
+  };
+  write_reference();
+  write_cell(later_gradient, [](FakeStep& it) {
+    if (it.step >= 3) it.controls[0].second = 2e-3;
+  });
+  EXPECT_EQ(judge_forced(inputs_).first_divergence->phase, "control");
+  EXPECT_EQ(judge_forced(inputs_).first_divergence->step, 3);
+  write_cell(later_gradient, [](FakeStep& it) {
+    if (it.step >= 5) it.controls[0].second = 2e-3;
+  });
+  EXPECT_EQ(judge_forced(inputs_).first_divergence->phase, "control");
+  write_cell(later_gradient, [](FakeStep& it) {
+    if (it.step >= 6) it.controls[0].second = 2e-3;
+  });
+  EXPECT_EQ(judge_forced(inputs_).first_divergence->phase, "reduced gradients");
+  EXPECT_EQ(judge_forced(inputs_).first_divergence->step, 5);
+}
+
+TEST_P(JudgeForced, AStreamThatDiffersBetweenForcedStepsIsNamed) {
+  const Mechanism result = judged(nullptr, [](FakeStep& it) {
+    if (it.step == 13 && it.rank == 1) it.streams[0].second += 1;
+  });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 13);
+  EXPECT_EQ(result.first_divergence->where, "context noise");
+}
+
+TEST_P(JudgeForced, WithoutRepeatsTheBoundIsNotCalledMeasured) {
+  write_reference(1, 0);
+  write_cell(nullptr);
+  const Mechanism result = judge_forced(inputs_);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+  EXPECT_FALSE(result.band_measured);
+  EXPECT_THAT(result.sentence, HasSubstr("bound, not measured"));
+}
+
+TEST_P(JudgeForced, ComparesForcedRunsAloneForCompareRuns) {
+  write_reference();
+  write_cell([](FakeStep& it) {
+    if (it.step == 20) it.samples[0] = 1403;
+  });
+  const Mechanism result =
+      compare_runs({inputs_.forced_reference, inputs_.forced_cell, inputs_.forced_repeats, inputs_.band});
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 20);
+  EXPECT_EQ(result.first_divergence->phase, "samples");
+}
+
+TEST_P(JudgeForced, AtOneLayoutEqualBitsAreIdentical) {
+  write_reference(GetParam());
+  write_cell(nullptr, nullptr, false, GetParam(), 1);
+  const Mechanism result = judge_forced(inputs_);
+  EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;
+  EXPECT_EQ(result.band_used, 0);
+}
+
+TEST_P(JudgeForced, AtOneLayoutRoundingIsWithinTheBandAndSaidSo) {
+  write_reference(GetParam());
+  write_cell(nullptr, nullptr, false, GetParam(), 2);
+  const Mechanism result = judge_forced(inputs_);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+  EXPECT_THAT(result.sentence, HasSubstr("Bits of the free runs first differ at step 0, energies"));
+}
+
+TEST_P(JudgeForced, AtOneLayoutTheRankWhoseLocalGradientDiffersIsNamed) {
+  write_reference(GetParam());
+  const Fault fault = [](FakeStep& it) {
+    if (it.step < 2) return;
+    if (it.rank == 1) tensor_of(it.local_gradients, "head.weight")[0] += 0.5F;
+    tensor_of(it.reduced_gradients, "head.weight")[0] += 0.1F;
+  };
+  write_cell(fault, fault, false, GetParam(), 1);
+  const Mechanism result = judge_forced(inputs_);
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 2);
+  EXPECT_EQ(result.first_divergence->phase, "local gradients");
+  EXPECT_EQ(result.first_divergence->rank, 1);
+  EXPECT_EQ(result.first_divergence->where, "head.weight");
+}
+
+TEST_P(JudgeForced, AtOneLayoutAFaultBetweenForcedStepsIsNamed) {
+  write_reference(GetParam());
+  write_cell(
+      nullptr,
+      [](FakeStep& it) {
+        if (it.step == 17 && it.rank == 1) tensor_of(it.local_gradients, "head.weight")[0] += 0.5F;
+      },
+      false, GetParam(), 1);
+  const Mechanism result = judge_forced(inputs_);
+  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+  EXPECT_EQ(result.first_divergence->step, 17);
+  EXPECT_EQ(result.first_divergence->rank, 1);
+}
+
+TEST_P(JudgeForced, RefusesWhatIsNoForcedTrace) {
+  write_reference();
+  write_cell(nullptr);
+  inputs_.forced_cell = inputs_.cell_free;
+  EXPECT_THROW(judge_forced(inputs_), TraceError);
+  inputs_.forced_cell = folder_ / "none";
+  EXPECT_THROW(judge_forced(inputs_), TraceError);
+}
+
+TEST_P(JudgeForced, ARepeatThatEndsEarlyIsRefused) {
+  write_reference();
+  write_cell(nullptr);
+  FakeRun shorter = forced(1, 100);
+  shorter.steps = {0, 1};
+  support::write_fake_run(inputs_.forced_repeats[2], shorter);
+  EXPECT_THROW(judge_forced(inputs_), TraceError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,347 @@
+#include "harness/questions/growth/growth.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "harness/results/results.h"
+#include "tests/support/json_schema.h"
+#include "tests/support/synthetic_matrix.h"
+
+namespace lockstep {
+namespace {
+
+using support::scatter;
+using support::schema_violations;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Cells of 8x3 under several rules against 1x3, with outcomes as a test plants them.
+class Rules {
+ public:
+  Rules() {
+    reference_.layout = {1, 3};
+    reference_.negatives = Negatives::local;
+    reference_.steps = 3200;
+    matrix.question = Question::outcome;
+    for (int64_t seed = 0; seed < 10; ++seed) matrix.seeds.push_back(seed);
+  }
+
+  /// `effect` on accuracy_24 against the reference, with a spread of `sd` over the seeds.
+  Cell& add(LrRule rule, double effect, double sd = 0.01) {
+    static constexpr const char* kNames[] = {"none", "linear", "sqrt", "adam_sqrt"};
+    Cell cell;
+    cell.name = std::string("8x3 local lr_rule=") + kNames[static_cast<int>(rule)];
+    cell.reference = reference_;
+    cell.reference_name = "1x3 local";
+    cell.config = reference_;
+    cell.config.layout = {8, 3};
+    cell.config.steps = 400;
+    cell.config.lr_rule = rule;
+    CellResult result;
+    result.scenario = cell.name;
+    result.outcome.emplace();
+    Outcome& outcome = *result.outcome;
+    outcome.metric = outcome.primary.metric = "accuracy_24";
+    outcome.primary.mean = 0;
+    for (const int64_t seed : matrix.seeds) {
+      outcome.seeds.push_back(seed);
+      // Rules differ in their scatter too, or every paired test would be certain.
+      outcome.differences.push_back(effect + sd * scatter(seed + static_cast<int64_t>(cells.size())));
+      outcome.primary.mean += outcome.differences.back() / static_cast<double>(matrix.seeds.size());
+    }
+    outcome.n = static_cast<int>(matrix.seeds.size());
+    outcome.primary.sd = sd;
+    outcome.primary.interval = {outcome.primary.mean - sd, outcome.primary.mean + sd, 0.95};
+    result.noise_scale.emplace();
+    result.noise_scale->small_batch = 3;
+    result.noise_scale->big_batch = 24;
+    result.noise_scale->steps = 400;
+    result.noise_scale->batch = 35;
+    result.noise_scale->interval = {28, 44, 0.95};
+    result.noise_scale->at = {19, 59};
+    result.noise_scale->batch_at = {30, kInfinity};
+    cells.push_back(result);
+    matrix.cells.push_back(cell);
+    return matrix.cells.back();
+  }
+
+  std::vector<Growth> judge() const { return judge_growth(matrix, cells); }
+
+  Matrix matrix;
+  std::vector<CellResult> cells;
+
+ protected:
+  RunConfig reference_;
+};
+
+Rules usual() {
+  Rules rules;
+  rules.add(LrRule::none, -0.10);
+  rules.add(LrRule::linear, -0.06);
+  rules.add(LrRule::sqrt, 0.0);
+  rules.add(LrRule::adam_sqrt, 0.002);
+  return rules;
+}
+
+TEST(PredictedExponent, GoesFromNoneToA) {
+  EXPECT_EQ(predicted_exponent(0, 3, 24, 1), 0);
+  EXPECT_EQ(predicted_exponent(kInfinity, 3, 24, 0.5), 0.5);
+  EXPECT_NEAR(predicted_exponent(1e12, 3, 24, 0.5), 0.5, 1e-6);
+  // (1 + 35/3) / (1 + 35/24) = 304/59; log(304/59) / log 8 = 0.788428.
+  EXPECT_NEAR(predicted_exponent(35, 3, 24, 1), 0.788428, 1e-6);
+  EXPECT_NEAR(predicted_exponent(35, 3, 24, 0.5), 0.394214, 1e-6);
+}
+
+TEST(ParabolaMaximum, IsTheVertexOfOneThatBendsDown) {
+  const double x[3] = {0, 0.5, 1};
+  const auto at = [&](double c, double bend) {
+    const double y[3] = {bend * c * c, bend * (c - 0.5) * (c - 0.5), bend * (c - 1) * (c - 1)};
+    return parabola_maximum(x, y);
+  };
+  EXPECT_NEAR(at(0.3, -2), 0.3, 1e-12);
+  EXPECT_NEAR(at(1.4, -2), 1.4, 1e-12);
+  EXPECT_TRUE(std::isnan(at(0.3, 2)));
+  EXPECT_TRUE(std::isnan(at(0.3, 0)));
+}
+
+TEST(Growth, FindsTheRuleThatFits) {
+  const std::vector<Growth> all = usual().judge();
+  ASSERT_EQ(all.size(), 1U);
+  const Growth& g = all.front();
+  EXPECT_EQ(g.reference, "1x3 local");
+  EXPECT_EQ(g.from_batch, 3);
+  EXPECT_EQ(g.to_batch, 24);
+  ASSERT_EQ(g.rules.size(), 4U);
+  EXPECT_EQ(g.rules[0].exponent, 0);
+  EXPECT_DOUBLE_EQ(g.rules[1].exponent, 1);
+  EXPECT_DOUBLE_EQ(g.rules[2].exponent, 0.5);
+  EXPECT_DOUBLE_EQ(g.rules[3].exponent, 0.5);
+  EXPECT_EQ(g.best, "adam_sqrt");
+  EXPECT_THAT(g.not_worse, ElementsAre("sqrt"));
+  // Through (0, -0.10), (0.5, 0), (1, -0.06): slopes 0.2 and -0.12, curvature -0.32, vertex 0.25 + 0.2 /
+  // 0.64.
+  EXPECT_NEAR(g.measured_exponent, 0.5625, 0.02);
+  EXPECT_LT(g.measured_interval.low, g.measured_exponent);
+  EXPECT_GT(g.measured_interval.high, g.measured_exponent);
+  EXPECT_GT(g.measured_interval.low, 0.5);
+  EXPECT_LT(g.measured_interval.high, 0.65);
+  EXPECT_DOUBLE_EQ(g.predicted_exponent, predicted_exponent(35, 3, 24, 0.75));
+  EXPECT_DOUBLE_EQ(g.predicted_interval.low, predicted_exponent(28, 3, 24, 0.5));
+  EXPECT_DOUBLE_EQ(g.predicted_interval.high, predicted_exponent(44, 3, 24, 1));
+  EXPECT_THAT(g.caveat, IsEmpty());
+  EXPECT_THAT(
+      g.sentence,
+      AllOf(HasSubstr("From 1x3 to 8x3 (3 to 24 rows) adam_sqrt fits best by 24-way accuracy; none and "
+                      "linear are worse; sqrt is not shown to be worse."),
+            HasSubstr("predicted 0.59 (0.38 to 0.82) at a noise scale of 35 rows, measured 0.56 (")));
+}
+
+TEST(Growth, TheSgdExponentHasNoRange) {
+  Rules rules = usual();
+  for (Cell& cell : rules.matrix.cells) cell.config.optimizer = cell.reference.optimizer = OptimizerKind::sgd;
+  for (CellResult& cell : rules.cells) cell.noise_scale->interval = {35, 35, 0.95};
+  const Growth g = rules.judge().front();
+  EXPECT_DOUBLE_EQ(g.predicted_exponent, predicted_exponent(35, 3, 24, 1));
+  EXPECT_DOUBLE_EQ(g.predicted_interval.low, g.predicted_interval.high);
+}
+
+TEST(Growth, LessIsBetterWhereTheMetricSaysSo) {
+  Rules rules = usual();
+  for (CellResult& cell : rules.cells) {
+    cell.outcome->primary.higher_is_better = false;
+    for (double& d : cell.outcome->differences) d = -d;
+    cell.outcome->primary.mean = -cell.outcome->primary.mean;
+  }
+  const Growth g = rules.judge().front();
+  EXPECT_EQ(g.best, "adam_sqrt");
+  EXPECT_NEAR(g.measured_exponent, 0.5625, 0.02);
+}
+
+TEST(Growth, MeasuresNothingOutsideOrWhereTheMiddleIsWorst) {
+  Rules rising;
+  rising.add(LrRule::none, -0.10);
+  rising.add(LrRule::sqrt, -0.04);
+  rising.add(LrRule::linear, 0.0);
+  Growth g = rising.judge().front();
+  EXPECT_TRUE(std::isnan(g.measured_exponent));
+  EXPECT_GT(g.measured_interval.low, 0.8);
+  EXPECT_EQ(g.measured_interval.high, 1);
+  EXPECT_THAT(g.sentence, HasSubstr("measured at or beyond 1."));
+  Rules bent;
+  bent.add(LrRule::none, 0.0);
+  bent.add(LrRule::sqrt, -0.10);
+  bent.add(LrRule::linear, -0.05);
+  g = bent.judge().front();
+  EXPECT_TRUE(std::isnan(g.measured_exponent));
+  EXPECT_EQ(g.measured_interval.high, 0);
+  EXPECT_THAT(g.sentence, HasSubstr("the rules between do worse than the ends"));
+  Rules two;
+  two.add(LrRule::none, 0.0);
+  two.add(LrRule::sqrt, 0.1);
+  g = two.judge().front();
+  EXPECT_TRUE(std::isnan(g.measured_exponent));
+  EXPECT_EQ(g.best, "sqrt");
+  EXPECT_TRUE(std::isinf(g.measured_interval.high));
+}
+
+TEST(Growth, HolmSparesWhatOneTestAloneWouldCallWorse) {
+  // Each rule alone is worse with p = 0.033; over three such tests none is shown to be.
+  const double gap = 0.0066;
+  Rules rules;
+  rules.add(LrRule::sqrt, 0.0, 0.0);
+  rules.add(LrRule::none, -gap);
+  EXPECT_THAT(rules.judge().front().not_worse, IsEmpty());
+  rules.add(LrRule::linear, -gap);
+  rules.add(LrRule::adam_sqrt, -gap);
+  EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none", "linear", "adam_sqrt"));
+}
+
+TEST(Growth, OneSeedShowsNoRuleToBeWorse) {
+  Rules rules;
+  rules.matrix.seeds = {0};
+  rules.add(LrRule::none, -0.5);
+  rules.add(LrRule::sqrt, 0.0);
+  rules.add(LrRule::linear, -0.5);
+  const Growth g = rules.judge().front();
+  EXPECT_EQ(g.best, "sqrt");
+  EXPECT_THAT(g.not_worse, ElementsAre("none", "linear"));
+  EXPECT_TRUE(std::isinf(g.measured_interval.low));
+}
+
+TEST(Growth, ACellThatFailedIsListedAndTakesNoPart) {
+  Rules rules = usual();
+  rules.cells[3].failure.emplace();
+  rules.cells[3].verdict = VerdictKind::failed;
+  const Growth g = rules.judge().front();
+  EXPECT_EQ(g.best, "sqrt");
+  EXPECT_EQ(g.rules[3].verdict, VerdictKind::failed);
+  EXPECT_TRUE(std::isnan(g.rules[3].difference.mean));
+  for (CellResult& cell : rules.cells) cell.failure.emplace();
+  EXPECT_THAT(rules.judge(), IsEmpty());
+}
+
+TEST(Growth, PredictsNothingWhereTheObjectiveGrowsWithTheBatch) {
+  Rules rules = usual();
+  for (Cell& cell : rules.matrix.cells) {
+    cell.config.negatives = cell.reference.negatives = Negatives::global;
+  }
+  const Growth g = rules.judge().front();
+  EXPECT_TRUE(std::isnan(g.predicted_exponent));
+  EXPECT_THAT(g.caveat, HasSubstr("24 rows among its candidates where the reference has 3"));
+  EXPECT_NEAR(g.measured_exponent, 0.5625, 0.02);
+  Rules layered = usual();
+  for (Cell& cell : layered.matrix.cells) {
+    cell.config.negatives = cell.reference.negatives = Negatives::layer;
+  }
+  EXPECT_FALSE(std::isnan(layered.judge().front().predicted_exponent));
+}
+
+TEST(Growth, SaysThatNoRuleIsCalledForAtAnEqualBatch) {
+  Rules rules;
+  rules.add(LrRule::none, 0.0);
+  rules.add(LrRule::linear, -0.094);
+  for (Cell& cell : rules.matrix.cells) {
+    cell.reference.layout = {1, 24};
+    cell.reference.steps = 400;
+  }
+  const Growth g = rules.judge().front();
+  EXPECT_TRUE(std::isnan(g.predicted_exponent));
+  EXPECT_TRUE(std::isnan(g.rules[1].exponent));
+  EXPECT_THAT(g.caveat, HasSubstr("no rule is called for"));
+  EXPECT_THAT(g.sentence,
+              AllOf(HasSubstr("At an equal global batch of 24 rows (1x24 and 8x3)"),
+                    HasSubstr("linear changes 24-way accuracy by -0.094"), Not(HasSubstr("none"))));
+}
+
+TEST(Growth, IsSilentWhereNoBatchGrowsAndNoRuleIsTried) {
+  Rules equal;
+  equal.add(LrRule::none, 0.0);
+  equal.matrix.cells[0].reference.layout = {1, 24};
+  equal.matrix.cells[0].reference.steps = 400;
+  EXPECT_THAT(equal.judge(), IsEmpty());
+  Rules other = usual();
+  for (Cell& cell : other.matrix.cells) cell.config.lr_scale = 0.125;
+  EXPECT_THAT(other.judge(), IsEmpty());
+  Rules controls = usual();
+  for (Cell& cell : controls.matrix.cells) cell.power_control = true;
+  EXPECT_THAT(controls.judge(), IsEmpty());
+  Rules noise = usual();
+  for (Cell& cell : noise.matrix.cells) cell.noise = true;
+  EXPECT_THAT(noise.judge(), IsEmpty());
+}
+
+TEST(Growth, KeepsGroupsApart) {
+  Rules rules = usual();
+  rules.add(LrRule::none, 0.0).config.layout = {16, 3};
+  rules.add(LrRule::none, 0.0).config.negatives = Negatives::layer;  // not the reference's objective
+  const std::vector<Growth> all = rules.judge();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[1].to_batch, 48);
+  EXPECT_THAT(all[1].sentence, HasSubstr("none is the only rule that was judged"));
+}
+
+TEST(Growth, BetasOfTheirOwnAreNamed) {
+  Rules rules;
+  rules.add(LrRule::none, 0.0);
+  rules.add(LrRule::sqrt, 0.0).config.beta2 = 0.99;
+  EXPECT_EQ(rules.judge().front().rules[1].rule, "sqrt beta2=0.99");
+}
+
+TEST(ResultsJson, BringsNoiseScalesAndRulesBack) {
+  Results results = support::SyntheticMatrix::usual().judge();
+  const nlohmann::json schema = nlohmann::json::parse(results_schema());
+  EXPECT_THAT(results_to_json(results), AllOf(Not(HasSubstr("noise_scale")), Not(HasSubstr("growth"))));
+  const Rules rules = usual();
+  results.cells[0].noise_scale = rules.cells[0].noise_scale;
+  results.cells[0].noise_scale->caveat = "Holds for \"local\" alone.";
+  results.growth = rules.judge();
+  results.growth[0].measured_exponent = std::nan("");
+  const std::string text = results_to_json(results);
+  const Results back = results_from_json(text, "results.json");
+  EXPECT_EQ(results_to_json(back), text);
+  EXPECT_THAT(schema_violations(nlohmann::json::parse(text), schema), IsEmpty());
+  EXPECT_EQ(back.cells[0].noise_scale->at, results.cells[0].noise_scale->at);
+  EXPECT_EQ(back.cells[0].noise_scale->batch, 35);
+  EXPECT_FALSE(back.cells[1].noise_scale);
+  ASSERT_EQ(back.growth.size(), 1U);
+  EXPECT_EQ(back.growth[0].to, (Layout{8, 3}));
+  EXPECT_EQ(back.growth[0].rules[2].rule, "sqrt");
+  EXPECT_EQ(back.growth[0].predicted_interval.low, results.growth[0].predicted_interval.low);
+  EXPECT_EQ(back.growth[0].sentence, results.growth[0].sentence);
+}
+
+TEST(MatrixJudge, AsksForTheNoiseScaleOfTheFirstSeedsRun) {
+  support::SyntheticMatrix matrix = support::SyntheticMatrix::usual();
+  EvidenceSources sources = matrix.sources();
+  std::vector<std::string> asked;
+  sources.read_noise_scale = [&](const RunConfig& config, const std::string& dir) {
+    asked.push_back(dir.substr(dir.rfind('/') + 1));
+    EXPECT_EQ(config.layout.world_size, 8);
+    NoiseScale scale;
+    scale.batch = 35;
+    return std::optional(scale);
+  };
+  matrix.options.jobs = 1;
+  const Results results = judge_matrix_from(matrix.plan, matrix.options, sources);
+  EXPECT_THAT(asked,
+              ElementsAre("8x3 global seed 0", "8x3 local seed 0", "8x3 global lr_scale=0.125 seed 0"));
+  EXPECT_EQ(results.cells[1].noise_scale->batch, 35);
+  sources.read_noise_scale = [](const RunConfig&, const std::string& dir) -> std::optional<NoiseScale> {
+    throw std::runtime_error(dir + "/rank-0.trace: offset 96: the checksum is wrong");
+  };
+  const Results torn = judge_matrix_from(matrix.plan, matrix.options, sources);
+  EXPECT_EQ(torn.cells[0].verdict, VerdictKind::failed);
+  EXPECT_EQ(torn.cells[0].failure->kind, "unreadable");
+}
+
+}  // namespace
+}  // namespace lockstep
