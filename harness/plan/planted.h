@@ -10,19 +10,9 @@
 
 #include "harness/config/mutants.h"
 #include "harness/config/run_config.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
-
-/// A parameter of the energy model, by name and shape.
-struct ModelParameter {
-  std::string name;
-  std::vector<int64_t> shape;
-  /// The loss does not depend on it (a constant on all energies): its gradient is 0 but for rounding.
-  bool without_gradient = false;
-  /// Its first element belongs to the context's first step, which may be padding on every row of a rank.
-  bool first_may_be_padding = false;
-  int64_t elements() const;
-};
 
 /// The energy model's parameters in its order, with the action head where explicit negatives bring one: known
 /// here without LibTorch, and held equal to the model by a test. `channels`: of the data.

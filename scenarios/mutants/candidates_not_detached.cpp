@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "scenarios/explicit_negatives.h"
+#include "scenarios/energy/explicit_negatives.h"
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/mutants/planted.h"

@@ -27,7 +27,7 @@
 #include "harness/comm/solo.h"
 #include "losses/block.h"
 #include "losses/infonce.h"
-#include "scenarios/energy_model.h"
+#include "scenarios/energy/model.h"
 
 namespace lockstep {
 namespace {

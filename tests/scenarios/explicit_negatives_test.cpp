@@ -1,4 +1,4 @@
-#include "scenarios/explicit_negatives.h"
+#include "scenarios/energy/explicit_negatives.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "scenarios/noise.h"
+#include "scenarios/energy/noise.h"
 #include "tests/support/certificate.h"
 
 namespace lockstep {

@@ -8,8 +8,8 @@
 #include "harness/config/catalogue.h"
 #include "harness/plan/planted.h"
 #include "losses/loss.h"
-#include "scenarios/energy_evaluation.h"
-#include "scenarios/energy_model.h"
+#include "scenarios/energy/evaluation.h"
+#include "scenarios/energy/model.h"
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/scenario.h"
 

@@ -12,14 +12,14 @@
 #include "harness/plan/adaptive.h"
 #include "harness/train/streams.h"
 #include "losses/loss.h"
-#include "scenarios/energy_data.h"
-#include "scenarios/energy_evaluation.h"
-#include "scenarios/energy_model.h"
-#include "scenarios/explicit_negatives.h"
+#include "scenarios/energy/data.h"
+#include "scenarios/energy/evaluation.h"
+#include "scenarios/energy/model.h"
+#include "scenarios/energy/explicit_negatives.h"
 #include "scenarios/mutants/energy_fault.h"
-#include "scenarios/noise.h"
+#include "scenarios/energy/noise.h"
 #include "scenarios/scenario.h"
-#include "scenarios/step_model.h"
+#include "scenarios/energy/step_model.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "scenarios/energy_model.h"
+#include "scenarios/energy/model.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -1,4 +1,4 @@
-#include "scenarios/energy_data.h"
+#include "scenarios/energy/data.h"
 
 #include <ATen/ATen.h>
 

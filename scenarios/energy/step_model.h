@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/config/run_config.h"
-#include "scenarios/energy_model.h"
+#include "scenarios/energy/model.h"
 
 namespace lockstep {
 

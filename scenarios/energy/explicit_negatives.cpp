@@ -1,11 +1,11 @@
-#include "scenarios/explicit_negatives.h"
+#include "scenarios/energy/explicit_negatives.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <array>
 
-#include "scenarios/noise.h"
+#include "scenarios/energy/noise.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "scenarios/noise.h"
+#include "scenarios/energy/noise.h"
 
 #include <ATen/ATen.h>
 

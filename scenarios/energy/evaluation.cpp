@@ -1,4 +1,4 @@
-#include "scenarios/energy_evaluation.h"
+#include "scenarios/energy/evaluation.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -1,4 +1,4 @@
-#include "scenarios/step_model.h"
+#include "scenarios/energy/step_model.h"
 
 #include <ATen/ATen.h>
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "scenarios/energy_data.h"
-#include "scenarios/energy_model.h"
+#include "scenarios/energy/data.h"
+#include "scenarios/energy/model.h"
 
 namespace lockstep {
 

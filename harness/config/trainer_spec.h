@@ -1,0 +1,112 @@
+#pragma once
+// What a trainer is to programs that have no LibTorch: its keys, checks, data, parameters, metrics and causes. scenarios/NAME/spec.cpp
+// makes one, and a line in scenarios/specs.cpp makes it known; harness/train/task.h is the other half, which needs LibTorch.
+
+#include <any>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "harness/config/field.h"
+#include "harness/config/run_config.h"
+
+namespace lockstep {
+
+namespace causes {
+struct TrainerRules;
+}
+
+/// A parameter of a trainer's model, known without LibTorch; a test holds the list equal to the model.
+struct ModelParameter {
+  std::string name;            ///< "group.tensor"
+  std::vector<int64_t> shape;  ///< sizes
+  /// The loss does not depend on it: its gradient is 0 but for rounding.
+  bool without_gradient = false;
+  /// Its first element belongs to a row's first time step, which may be padding on every row of a rank.
+  bool first_may_be_padding = false;
+  int64_t elements() const;
+};
+
+/// Samples in each part of the data.
+struct SampleCounts {
+  int64_t train = 0, holdout = 0, test = 0;
+};
+
+/// What a planner asks of the data.
+struct DataFacts {
+  SampleCounts samples;
+  std::string hash;  ///< hex, of the very bytes that were read, or of the generator's parameters
+};
+
+/// Something that a trainer measures, by name.
+struct MetricSpec {
+  /// A value of each step; a metric of each evaluation; a metric of the last one alone. All are curves.
+  enum class When { step, evaluation, end };
+  std::string_view name;
+  std::string_view help;
+  When when = When::step;
+  std::string_view family = {};  ///< in words, "accuracy"; empty: the name
+  std::string_view way = {};     ///< of how many candidates or classes, "24"; empty: of no number
+  std::optional<bool> higher_is_better = std::nullopt;
+  std::optional<double> chance = std::nullopt;  ///< what guessing gives, in the metric's units
+  bool has_area = false;                        ///< the judge takes the area under its curve, as auc_NAME
+  int test_samples = 0;                         ///< fewest that it is measured on
+  int holdout_samples = 0;                      ///< fewest held-out ones that it is fitted on
+  /// Why a run of that config does not measure it, "... is measured where ..."; null, or empty: it does.
+  std::string (*unmeasured)(const RunConfig& config) = nullptr;
+};
+
+/// A key of a config and what is wrong with it.
+using KeyProblem = std::pair<std::string, std::string>;
+
+/// For what a config is checked.
+struct CheckedFor {
+  bool certificate = false;         ///< both sides are computed from one state, against the plain reference
+  bool allow_no_negatives = false;  ///< the matrix says that a loss of nothing is meant
+};
+
+struct TrainerSpec {
+  std::string_view name;
+  std::string_view help;  ///< one line
+
+  /// Its own keys, which stand beside the core's; and its section with their defaults.
+  std::span<const RunField> (*fields)() = nullptr;
+  std::any (*section)() = nullptr;
+  /// What is wrong with a run's own keys, alone and with the core's.
+  std::vector<KeyProblem> (*problems)(const RunConfig& config, const CheckedFor& what) = nullptr;
+
+  /// Reads the data. Throws ConfigError if a file is missing or corrupt.
+  DataFacts (*inspect_data)(const RunConfig& config) = nullptr;
+  /// The same counts where they follow from the config alone; nothing where they are known when files are read.
+  std::optional<SampleCounts> (*counted_samples)(const RunConfig& config) = nullptr;
+  /// Which keys give more samples of a part ("training", "held-out", "test"), with their values.
+  std::string (*how_to_get_samples)(const RunConfig& config, std::string_view part) = nullptr;
+
+  /// Its model's parameters in their order. `channels`: of the data.
+  std::vector<ModelParameter> (*parameters)(const RunConfig& config, int64_t channels) = nullptr;
+  std::span<const MetricSpec> (*metrics)() = nullptr;
+  /// The metric whose curve every comparison shows first.
+  std::string_view shown_metric;
+
+  /// The objective of a run in words that tell apart what a certificate tabulates: "infonce global".
+  std::string (*objective)(const RunConfig& config) = nullptr;
+  /// Why the theory of the gradient noise scale does not apply to a run; null, or empty: it does.
+  std::string (*noise_scale_caveat)(const RunConfig& config) = nullptr;
+
+  /// What names its causes beside the rules that hold for any trainer: roles of parameter groups, rules of its own. Null: none.
+  const causes::TrainerRules* cause_rules = nullptr;
+};
+
+/// Every trainer, in the order in which they are listed; the first is the default. Defined in scenarios/specs.cpp.
+std::span<const TrainerSpec* const> trainer_specs();
+
+/// Null if there is none of that name.
+const TrainerSpec* find_trainer_spec(std::string_view name);
+/// That of a config's trainer, which must exist.
+const TrainerSpec& spec_of(const RunConfig& config);
+
+}  // namespace lockstep

@@ -1,0 +1,10 @@
+#pragma once
+// The energy trainer as programs without LibTorch know it.
+
+#include "harness/config/trainer_spec.h"
+
+namespace lockstep {
+
+const TrainerSpec& energy_spec();
+
+}  // namespace lockstep
