@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "harness/plan/question.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"
@@ -97,7 +98,7 @@ bool AnswerGrid::holds(const CellResult& cell) const {
 bool is_judged(const CellResult& cell) { return !cell.noise && !cell.anchor; }
 
 std::optional<AnswerGrid> grid_of(const Results& results) {
-  if (results.question != Question::outcome) return std::nullopt;
+  if (!question_named(results.question).by_outcome || !results.claims.empty()) return std::nullopt;
   std::vector<const CellResult*> cells;
   std::vector<std::string> keys;
   for (const CellResult& cell : results.cells) {

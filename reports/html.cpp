@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/plan/question.h"
 #include "reports/answers.h"
 #include "reports/headline.h"
 #include "reports/html_parts.h"
@@ -55,6 +56,7 @@ void fact(Markup& out, std::string_view term, std::string_view value) {
 
 void write_facts(Markup& out, const Results& results) {
   const Summary& s = results.summary;
+  const bool by_outcome = question_named(results.question).by_outcome;
   out.open("dl", {{"class", "facts"}});
   if (results.calibration) {
     const auto& rates = results.calibration->rates;
@@ -67,12 +69,12 @@ void write_facts(Markup& out, const Results& results) {
   if (s.power_controls > 0) {
     fact(out, "power controls", fmt::format("{} of {} divergent", s.power_controls_caught, s.power_controls));
   }
-  if (asks_outcome(results.question)) {
+  if (by_outcome) {
     fact(out, "declared margin",
          fmt::format("± {:g} of {}", results.primary.margin, metric_words(results.primary.metric)));
     fact(out, "α", fmt::format("{:g}", results.primary.alpha));
   }
-  fact(out, asks_outcome(results.question) ? "paired seeds" : "seeds",
+  fact(out, by_outcome ? "paired seeds" : "seeds",
        results.seeds.empty() ? "none"
                              : fmt::format("{} ({})", results.seeds.size(), seeds_words(results.seeds)));
   fact(out, "steps", std::to_string(results.steps));
@@ -183,18 +185,19 @@ std::string html_report(const Results& results) {
   write_verdict_box(out, results);
   write_facts(out, results);
   out.close();
+  const QuestionPlan& asked = question_named(results.question);
   const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(),
                                        [](const auto& c) { return c.outcome.has_value(); });
   if (results.detection) {
     // A thousand trials are told in sum; those that went wrong are in its list.
     write_detection(out, page);
   } else if (!results.cells.empty()) {
-    if (results.question == Question::mechanism) write_band_plot(out, page);
+    if (asked.compares() && !asked.by_outcome && !results.certificate) write_band_plot(out, page);
     write_certificate(out, page);
     write_claims(out, page);
     write_calibration(out, page);
     write_grid(out, page);
-    if (asks_outcome(results.question) || has_outcome) write_outcome_plot(out, page);
+    if (asked.by_outcome || has_outcome) write_outcome_plot(out, page);
     write_differences(out, page);
     write_curves(out, page);
     write_growth(out, page);

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "harness/plan/question.h"
 #include "harness/results/metric_names.h"
 #include "harness/stats/stats.h"
 #include "reports/numbers.h"
@@ -203,26 +204,26 @@ std::string certification_words(const Results& results) {
 
 std::string question_words(const Results& results) {
   const std::string seeds = counted(static_cast<int64_t>(results.seeds.size()), "seed");
-  if (results.question == Question::mechanism) {
-    return fmt::format("mechanism: are the same numbers computed, {}, {}", counted(results.steps, "step"),
-                       seeds);
-  }
-  if (results.question == Question::detection) {
-    return fmt::format("detection: which planted faults are found and named, {}, {}",
+  const std::string margin = fmt::format("margin ± {:g}", results.primary.margin);
+  if (results.detection) {
+    return fmt::format("{}: which planted faults are found and named, {}, {}", results.question,
                        counted(static_cast<int64_t>(results.cells.size()), "trial"),
                        counted(results.steps, "step"));
   }
-  if (results.question == Question::calibration) {
-    return fmt::format("calibration: do the tests keep their promises, margin ± {:g}, alpha {:g}, {}",
-                       results.primary.margin, results.primary.alpha, counted(results.summary.runs, "run"));
-  }
   if (results.certificate) {
-    return fmt::format("certificate: are gradients those of the plain reference to {:g}, {}",
+    return fmt::format("{}: are gradients those of the plain reference to {:g}, {}", results.question,
                        results.certificate->exact,
                        counted(static_cast<int64_t>(results.cells.size()), "case"));
   }
-  return fmt::format("{}: {}, margin ± {:g}, {}", name_of(results.question),
-                     clean_line(results.primary.metric), results.primary.margin,
+  const QuestionPlan& asked = question_named(results.question);
+  if (!asked.compares()) {
+    return fmt::format("{}: {}, {}, alpha {:g}, {}", asked.name, asked.help, margin, results.primary.alpha,
+                       counted(results.summary.runs, "run"));
+  }
+  if (!asked.by_outcome) {
+    return fmt::format("{}: {}, {}, {}", asked.name, asked.help, counted(results.steps, "step"), seeds);
+  }
+  return fmt::format("{}: {}, {}, {}", asked.name, clean_line(results.primary.metric), margin,
                      counted(static_cast<int64_t>(results.seeds.size()), "paired seed"));
 }
 
@@ -243,10 +244,6 @@ int world_size_of(const CellResult& cell) {
     }
   }
   return 0;
-}
-
-std::string counted(int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 std::vector<std::string> cell_anchors(const Results& results) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/base/counted.h"
 #include "harness/results/results.h"
 
 namespace lockstep {
@@ -75,9 +76,6 @@ std::string certification_words(const Results& results);
 
 /// "outcome: accuracy_24, margin ± 0.03, 10 paired seeds"; "mechanism: are the same numbers computed?".
 std::string question_words(const Results& results);
-
-/// "1 cell", "2 cells".
-std::string counted(int64_t count, std::string_view noun);
 
 /// Display name of a backend: "Gloo", "NCCL".
 std::string backend_words(std::string_view backend);

@@ -38,8 +38,6 @@ LOCKSTEP_ENUM_NAMES(Schedule, cosine, "constant", "warmup", "cosine")
 LOCKSTEP_ENUM_NAMES(RankSeed, same, "keyed", "plus_rank", "same")
 LOCKSTEP_ENUM_NAMES(TraceLevel, full, "off", "hash", "stats", "full")
 LOCKSTEP_ENUM_NAMES(DataSource, ts_files, "basic_motions", "synthetic", "ts_files")
-LOCKSTEP_ENUM_NAMES(Question, calibration, "mechanism", "outcome", "certificate", "detection", "claims",
-                    "calibration")
 LOCKSTEP_ENUM_NAMES(RanksPolicy, real, "auto", "emulated", "real")
 #undef LOCKSTEP_ENUM_NAMES
 
@@ -121,8 +119,8 @@ struct Reader {
   }
   bool read(std::string& out) const {
     // An empty text is written "" in YAML; `key:` alone was probably not meant.
-    if (!node.is_scalar()) return refuse("a text");
     const std::vector<std::string_view> words = choices_of(spec, &out);
+    if (!node.is_scalar()) return refuse(spec.words == Words::questions ? quoted_list(words) : "a text");
     if (!words.empty() && std::find(words.begin(), words.end(), node.text) == words.end()) {
       constexpr std::size_t kMostListed = 12;
       const std::string wanted = words.size() <= kMostListed
@@ -248,6 +246,7 @@ std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& 
   if (spec.words == Words::losses) entries = catalogue_losses();
   if (spec.words == Words::mutants) entries = catalogue_mutants();
   if (spec.words == Words::metrics) entries = catalogue_metrics();
+  if (spec.words == Words::questions) entries = catalogue_questions();
   std::vector<std::string_view> words;
   for (const CatalogueEntry& entry : entries) words.push_back(entry.name);
   std::visit(

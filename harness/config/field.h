@@ -25,7 +25,7 @@ struct FieldTypes {
 };
 using AllFieldTypes =
     FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>, RankKind, Negatives,
-               OptimizerKind, LrRule, Schedule, RankSeed, TraceLevel, DataSource, Question, RanksPolicy,
+               OptimizerKind, LrRule, Schedule, RankSeed, TraceLevel, DataSource, RanksPolicy,
                RowDeal, Precision, ProcessStart, Perturbation>;
 
 /// Where a field of one object lies.
@@ -50,6 +50,7 @@ enum class Words {
   losses,     ///< of the catalogue
   mutants,    ///< of the catalogue
   metrics,    ///< of the catalogue
+  questions,  ///< of the catalogue
 };
 
 enum class Setter {
@@ -81,8 +82,10 @@ using MatrixField = Field<Matrix>;
 std::span<const RunField> run_fields();
 /// Null if there is none of that key.
 const RunField* find_run_field(std::string_view key);
-/// The matrix's own scalar keys: name, question, primary.margin, …
+/// The matrix's own scalar keys: name, question, primary.margin, …, then those that questions have of their own.
 std::span<const MatrixField> matrix_fields();
+/// Those of questions alone. Defined in harness/questions/table.cpp.
+std::vector<MatrixField> question_fields();
 const MatrixField* find_matrix_field(std::string_view key);
 
 /// The words that a field may be: enumerators or catalogue names; empty if it is no choice.

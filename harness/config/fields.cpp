@@ -140,10 +140,7 @@ const RunField kRunFields[] = {
 
 const MatrixField kMatrixFields[] = {
     MATRIX(name, kAny, "", "name of the matrix and of its folder under out/", Words::name),
-    MATRIX(question, kAny, "",
-           "are the same numbers computed, does it learn the same, are losses exact, which planted faults "
-           "are found, "
-           "what of what was told holds, do the tests keep their promises"),
+    MATRIX(question, kAny, "", "what is asked of the cells", Words::questions),
     MATRIX(primary.metric, kAny, "", "the metric that the outcome is judged by", Words::metrics),
     MATRIX(primary.margin, Range{1e-12, 1e12}, "units of the metric",
            "differences within ± margin count as equal"),
@@ -161,11 +158,6 @@ const MatrixField kMatrixFields[] = {
     MATRIX(certify_steps, kStep, "steps", "length of the real prefix of each cell, one seed a cell; 0: none"),
     MATRIX(forced_steps, kStep, "steps",
            "steps at which gradients are compared at the reference's parameters; [] : none"),
-    MATRIX(detection.pairs, Range{0, 10000}, "trials", "of a detection matrix: with two mutants at once"),
-    MATRIX(detection.clean, Range{0, 100000}, "trials", "of a detection matrix: without a mutant"),
-    MATRIX(detection.steps, Range{2, 1000}, "steps",
-           "length of a detection matrix's runs; clean ones have 1 to so many"),
-    MATRIX(detection.draw_seed, kSeed, "", "what a detection matrix draws follows from it"),
     MATRIX(seeds_auto.first, Range{2, 10000}, "seeds", "of `seeds: auto`: at the first look"),
     MATRIX(seeds_auto.step, Range{1, 10000}, "seeds", "of `seeds: auto`: added from look to look"),
     MATRIX(seeds_auto.most, Range{2, 10000}, "seeds", "of `seeds: auto`: at the last look"),
@@ -173,10 +165,6 @@ const MatrixField kMatrixFields[] = {
            "of `seeds: auto`: no look is begun after so long; 0: no limit"),
     MATRIX(timing.steps, Range{2, 1e6}, "steps", "length of a timed run"),
     MATRIX(timing.repeats, Range{3, 1000}, "runs", "of each timed layout"),
-    MATRIX(calibration.draws, Range{100, 1e8}, "draws", "synthetic comparisons of each kind"),
-    MATRIX(calibration.comparisons, Range{20, 1e6}, "comparisons", "drawn from the pool of runs"),
-    MATRIX(calibration.pairs, Range{2, 1000}, "pairs", "of each comparison"),
-    MATRIX(calibration.draw_seed, kSeed, "", "what is drawn follows from it"),
     MATRIX(allow_no_negatives, kAny, "",
            "a cell may have no negatives at all, though nothing can be learned so"),
     MATRIX(replay, kAny, "",
@@ -207,7 +195,15 @@ class Index {
 }  // namespace
 
 std::span<const RunField> run_fields() { return kRunFields; }
-std::span<const MatrixField> matrix_fields() { return kMatrixFields; }
+
+std::span<const MatrixField> matrix_fields() {
+  static const std::vector<MatrixField> kAll = [] {
+    std::vector<MatrixField> fields(std::begin(kMatrixFields), std::end(kMatrixFields));
+    for (MatrixField& field : question_fields()) fields.push_back(std::move(field));
+    return fields;
+  }();
+  return kAll;
+}
 
 const RunField* find_run_field(std::string_view key) {
   static const Index<RunConfig> index(kRunFields);
@@ -215,7 +211,7 @@ const RunField* find_run_field(std::string_view key) {
 }
 
 const MatrixField* find_matrix_field(std::string_view key) {
-  static const Index<Matrix> index(kMatrixFields);
+  static const Index<Matrix> index(matrix_fields());
   return index.find(key);
 }
 

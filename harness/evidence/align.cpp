@@ -102,8 +102,4 @@ std::string rank_text(int rank, int world_size) {
   return fmt::format("rank {}", std::max(rank, 0));
 }
 
-std::string counted(int64_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/counted.h"
 #include "harness/trace/reader.h"
 
 namespace lockstep {
@@ -56,8 +57,5 @@ std::string expected_found(const std::string& expected, const std::string& actua
 
 /// "rank 5", "all 8 ranks".
 std::string rank_text(int rank, int world_size);
-
-/// "1 step", "17 steps".
-std::string counted(int64_t count, const std::string& noun);
 
 }  // namespace lockstep

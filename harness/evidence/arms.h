@@ -39,7 +39,7 @@ struct Arm {
   RunConfig config;                  ///< of the first seed
   std::map<int64_t, ArmRun> runs;    ///< by seed: those that are there
   std::vector<int64_t> missing;      ///< seeds that the results name and whose runs are not there
-  std::optional<Question> question;  ///< what its matrix asks and declares
+  std::optional<std::string> question;  ///< what its matrix asks and declares
   std::optional<Primary> primary;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "harness/plan/question.h"
+
 namespace lockstep {
 
 PlannedArms::PlannedArms(const Plan& plan) : plan_(plan) {
@@ -22,8 +24,8 @@ std::vector<SeedPair> PlannedArms::pair_seeds(const Cell& cell) const {
   for (int64_t seed : seeds_of(plan_.matrix, cell)) {
     SeedPair pair{seed, find_run(plan_, cell.name, RunRole::cell, seed),
                   find_run(plan_, cell.reference_name, RunRole::reference, seed)};
-    // The gradients at the reference's weights are all that a certificate needs of a cell.
-    if (plan_.matrix.question == Question::certificate || !plan_.matrix.replay.empty()) {
+    // Of cells that do not train, gradients at the reference's weights are all that there is.
+    if (!asked_by(plan_.matrix).trains || !plan_.matrix.replay.empty()) {
       pair.cell = single_run(cell, RunRole::forced_cell);
     } else if (!pair.cell) {
       pair.cell = by_hash(cell.config, seed);

@@ -8,6 +8,7 @@
 
 #include "harness/plan/adaptive.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/question.h"
 
 namespace lockstep {
 namespace {
@@ -177,7 +178,8 @@ class Expansion {
 
   void add_reference(Cell& cell) {
     const std::size_t index = static_cast<std::size_t>(&cell - cells_.data());
-    const bool derived = derives_reference(source_.matrix.question);
+    const QuestionPlan& asks = asked_by(source_.matrix);
+    const bool derived = asks.derives_reference();
     cell.paired = source_.same_as_cell;
     Fields fields = derived || source_.same_as_cell ? fields_[index] : Fields{};
     cell.reference = derived ? oracle_of(cell.config) : source_.same_as_cell ? cell.config : source_.base;
@@ -196,9 +198,7 @@ class Expansion {
     cell.anchor = same_config(cell.config, cell.reference);
     // A product of axes may contain the reference itself: that cell stands beside the others and is not
     // judged. Anywhere else a cell that equals its reference compares nothing, and is refused.
-    const bool may_anchor =
-        asks_outcome(source_.matrix.question) || source_.matrix.question == Question::calibration;
-    if (cell.anchor && !(source_.same_as_cell && may_anchor)) {
+    if (cell.anchor && !(source_.same_as_cell && asks.measures_primary)) {
       problems_.add(places_[index],
                     fmt::format("cell {} is its own reference: nothing would be compared; exclude it",
                                 in_quotes(cell.name)));

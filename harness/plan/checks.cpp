@@ -9,6 +9,7 @@
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/metrics.h"
 #include "harness/plan/pairs.h"
+#include "harness/plan/question.h"
 #include "harness/plan/timing.h"
 #include "harness/plan/training_checks.h"
 
@@ -17,7 +18,8 @@ namespace {
 
 class Checker {
  public:
-  Checker(const MatrixSource& source, Problems& problems) : source_(source), problems_(problems) {}
+  Checker(const MatrixSource& source, Problems& problems)
+      : source_(source), asks_(asked_by(source.matrix)), problems_(problems) {}
 
   void check_cell(const Cell& cell) {
     cell_ = &cell;
@@ -35,7 +37,7 @@ class Checker {
       check_steps(*config);
       check_trace(cell, *config);
       for (auto& [key, message] : fault_problems(*config)) add(std::move(key), std::move(message));
-      for (auto& [key, message] : training_problems(*config, source_.matrix.question)) {
+      for (auto& [key, message] : training_problems(*config, asks_)) {
         add(std::move(key), std::move(message));
       }
     }
@@ -54,23 +56,20 @@ class Checker {
 
   void check_whole(const std::vector<Cell>& cells) {
     const auto controls = [](const Cell& cell) { return cell.power_control; };
-    const Question question = source_.matrix.question;
-    const bool outcome = asks_outcome(question);
-    if (outcome && source_.power_controls.empty()) {
+    if (asks_.by_outcome && source_.power_controls.empty()) {
       problems_.add(source_.place_of("question"),
                     "an outcome needs power_controls: a cell that learns so differently that it must come "
                     "out divergent");
     }
-    if (!outcome && std::any_of(cells.begin(), cells.end(), controls)) {
+    if (!asks_.by_outcome && std::any_of(cells.begin(), cells.end(), controls)) {
       problems_.add(
           source_.place_of("power_controls"),
-          fmt::format("power controls are judged by their outcome; the question is {}", name_of(question)));
+          fmt::format("power controls are judged by their outcome; the question is {}", asks_.name));
     }
-    check_question(question);
-    if (!source_.matrix.timing.layouts.empty() && derives_reference(question)) {
+    if (!source_.matrix.timing.layouts.empty() && asks_.derives_reference()) {
       problems_.add(source_.place_of("timing.layouts"),
                     fmt::format("timed runs are of the reference's config, which the question of {} derives",
-                                name_of(question)));
+                                asks_.name));
     }
     check_idle_fault(cells);
     check_forced_steps(cells);
@@ -89,25 +88,6 @@ class Checker {
         source_.place_of("primary.target"),
         fmt::format("steps to a target are read from evaluations during the run, which {} is not measured at",
                     primary.metric));
-  }
-
-  void check_question(Question question) {
-    const Matrix& matrix = source_.matrix;
-    if (question == Question::certificate && matrix.seeds.size() > 1) {
-      problems_.add(source_.place_of("seeds"), "a certificate is of one seed: more would show no more");
-    }
-    if (question == Question::certificate && matrix.forced_steps.empty()) {
-      problems_.add(source_.place_of("forced_steps"),
-                    "a certificate compares gradients: it needs at least one forced step");
-    }
-    if (question == Question::claims && matrix.claims.empty() && !source_.places.contains("claims")) {
-      problems_.add(source_.place_of("question"), "the question of claims needs a section claims");
-    }
-    if (question != Question::claims && !matrix.claims.empty()) {
-      problems_.add(
-          source_.place_of("claims"),
-          fmt::format("claims are judged by the question of claims; the question is {}", name_of(question)));
-    }
   }
 
   void report() {
@@ -199,8 +179,7 @@ class Checker {
 
   // A metric that a run does not measure would be missed when everything has been trained.
   void check_metric(const RunConfig& config) {
-    const Question question = source_.matrix.question;
-    if (!asks_outcome(question) && question != Question::calibration) return;
+    if (!asks_.measures_primary) return;
     std::string why = unmeasured(source_.matrix.primary.metric, config, counted_pairs(config.data));
     if (!why.empty()) add("primary.metric", std::move(why));
   }
@@ -234,7 +213,7 @@ class Checker {
           "local negatives need at least 2 rows a rank: with one the loss is 0; say allow_no_negatives: true "
           "if that is meant");
     }
-    if (source_.matrix.question == Question::certificate && config.rank_seed != RankSeed::keyed) {
+    if (asks_.against_plain() && config.rank_seed != RankSeed::keyed) {
       add("rank_seed",
           "one process can repeat the ranks' draws only if they are keyed by sample: a certificate needs "
           "rank_seed keyed");
@@ -316,7 +295,7 @@ class Checker {
 
   void check_forced_steps(const std::vector<Cell>& cells) {
     const std::vector<int64_t>& forced = source_.matrix.forced_steps;
-    if (cells.empty() || forced.empty() || source_.matrix.question == Question::detection ||
+    if (cells.empty() || forced.empty() || asks_.draws_cells() ||
         !is_meant("forced_steps")) {
       return;
     }
@@ -330,16 +309,14 @@ class Checker {
 
   void check_trace(const Cell& cell, const RunConfig& config) {
     if (config.trace != TraceLevel::off) return;
-    const Question question = source_.matrix.question;
     const bool certifies = source_.matrix.ranks == RanksPolicy::automatic && source_.matrix.certify_steps > 0;
-    if (question == Question::mechanism && cell.config.layout != cell.reference.layout) {
+    if (asks_.compares_results && cell.config.layout != cell.reference.layout) {
       add("trace",
           "trace: off leaves nothing to compare between two layouts: their final parameters differ by "
           "rounding");
-    } else if (question != Question::mechanism && !asks_outcome(question) &&
-               question != Question::calibration) {
+    } else if (!asks_.compares_results && !asks_.measures_primary) {
       add("trace", "trace: off leaves nothing to compare");
-    } else if ((!source_.matrix.forced_steps.empty() && !(question == Question::mechanism && cell.paired)) ||
+    } else if ((!source_.matrix.forced_steps.empty() && !(asks_.compares_results && cell.paired)) ||
                certifies) {
       add("trace",
           "trace: off keeps neither snapshots nor hashes; it needs forced_steps: [] and certify_steps: 0");
@@ -363,7 +340,7 @@ class Checker {
   }
 
   void check_expectation(const Cell& cell) {
-    const bool outcome = asks_outcome(source_.matrix.question);
+    const bool outcome = asks_.by_outcome;
     const auto answers = [outcome](VerdictKind kind) {
       if (kind == VerdictKind::divergent || kind == VerdictKind::failed) return true;
       const bool of_outcome = kind == VerdictKind::equivalent || kind == VerdictKind::inconclusive;
@@ -371,8 +348,7 @@ class Checker {
     };
     for (const VerdictKind kind : cell.expected) {
       if (!answers(kind)) {
-        add("expect", fmt::format("{} is no answer to the question of {}", name_of(kind),
-                                  name_of(source_.matrix.question)));
+        add("expect", fmt::format("{} is no answer to the question of {}", name_of(kind), asks_.name));
       }
     }
     const auto begin = cell.expected.begin(), end = cell.expected.end();
@@ -382,6 +358,7 @@ class Checker {
   }
 
   const MatrixSource& source_;
+  const QuestionPlan& asks_;
   Problems& problems_;
   const Cell* cell_ = nullptr;
   bool in_reference_ = false;

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "harness/plan/matrix_source.h"
+#include "harness/plan/question.h"
+
 namespace lockstep {
 
 std::vector<int> look_sizes(const SeedsAuto& seeds) {
@@ -31,6 +34,27 @@ void set_look(Matrix& matrix, const std::vector<int>& counts) {
 
 std::string looks_in_words(const SeedsAuto& seeds) {
   return fmt::format("{} to {} seeds, {} at a time", seeds.first, seeds.most, seeds.step);
+}
+
+void check_seeds_auto(const MatrixSource& source, Problems& problems) {
+  const SeedsAuto& seeds = source.matrix.seeds_auto;
+  const QuestionPlan& asks = asked_by(source.matrix);
+  if (seeds.on && asks.looks != Looks::decided) {
+    problems.add(source.place_of("seeds"),
+                 fmt::format("seeds: auto adds seeds until outcomes are decided; the question is {}", asks.name));
+    return;
+  }
+  if (!seeds.on && asks.looks != Looks::tried) return;
+  const bool has_first = source.places.contains("seeds_auto.first");
+  if (seeds.first > seeds.most) {
+    problems.add(
+        source.place_of(has_first ? "seeds_auto.first" : "seeds_auto.most"),
+        fmt::format("the first look has {} seeds, more than the last with {}", seeds.first, seeds.most));
+  } else if (look_sizes(seeds).size() > static_cast<std::size_t>(kMostLooks)) {
+    problems.add(
+        source.place_of(source.places.contains("seeds_auto.step") ? "seeds_auto.step" : "seeds_auto.most"),
+        fmt::format("{} give more than {} looks", looks_in_words(seeds), kMostLooks));
+  }
 }
 
 }  // namespace lockstep

@@ -4,9 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "harness/config/problems.h"
 #include "harness/plan/matrix.h"
 
 namespace lockstep {
+
+struct MatrixSource;
 
 /// More looks than this show nothing more, and each costs a part of alpha.
 inline constexpr int kMostLooks = 100;
@@ -21,6 +24,9 @@ std::vector<int64_t> seeds_of_look(int count);
 ///
 ///   counts  seeds of each cell, in the order of matrix.cells
 void set_look(Matrix& matrix, const std::vector<int>& counts);
+
+/// Reports looks that cannot be held, and questions whose verdict more seeds do not change.
+void check_seeds_auto(const MatrixSource& source, Problems& problems);
 
 /// "5 to 40 seeds, 5 at a time".
 std::string looks_in_words(const SeedsAuto& seeds);

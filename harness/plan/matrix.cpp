@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "harness/base/read_file.h"
-#include "harness/plan/detection.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/question.h"
 #include "harness/plan/select.h"
 
 namespace lockstep {
@@ -29,17 +29,12 @@ void clip_forced_steps(Matrix& matrix, int64_t steps) {
   std::erase_if(matrix.forced_steps, [steps](int64_t step) { return step >= steps; });
 }
 
-// Who asks for some cells asks for the claims that they can decide.
-void drop_unselected_claims(Matrix& matrix, const std::vector<Cell>& cells, const Overrides& overrides) {
-  if (overrides.only.empty()) return;
-  std::erase_if(matrix.claims, [&cells](const Claim& claim) {
-    const std::vector<std::string> names = cells_of(claim);
-    return std::any_of(names.begin(), names.end(), [&cells](const std::string& name) {
-      return std::none_of(cells.begin(), cells.end(), [&name](const Cell& cell) {
-        return cell.name == name || cell.reference_name == name;
-      });
-    });
-  });
+void check_sections(const QuestionPlan& asks, const MatrixSource& source, const std::vector<Cell>& cells,
+                    Problems& problems) {
+  for (const QuestionPlan* each : question_plans()) {
+    const auto check = each == &asks ? each->check : each->check_unasked;
+    if (check != nullptr) check(source, cells, problems);
+  }
 }
 
 }  // namespace
@@ -48,21 +43,25 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
   Problems problems(file_name);
   MatrixSource source = read_source(text, file_name, overrides, problems);
   std::vector<Cell> cells;
-  const bool detects = source.matrix.question == Question::detection;
-  if (source.sound) cells = detects ? detection_cells(source, problems) : expand_cells(source, problems);
-  if (source.sound) check_claims(source.matrix.claims, cells, problems);
+  const QuestionPlan& asks = asked_by(source.matrix);
+  if (source.sound) {
+    cells = asks.draws_cells() ? asks.cells(source, problems) : expand_cells(source, problems);
+    check_sections(asks, source, cells, problems);
+  }
   select_cells(overrides.only, cells, source.sound, problems);
   if (source.sound) check_matrix(source, cells, problems);
   problems.throw_if_any();
   Matrix matrix = std::move(source.matrix);
   clip_forced_steps(matrix, source.base.steps);
-  // Runs of a detection matrix differ in length: there the planner clips each run's own.
-  if (!detects) {
+  // Trials differ in length: there the planner clips each run's own.
+  if (!asks.draws_cells()) {
     for (const Cell& cell : cells) clip_forced_steps(matrix, cell.config.steps);
   }
-  drop_unselected_claims(matrix, cells, overrides);
-  if (!overrides.only.empty())
-    matrix.timing.layouts.clear();  // one cell again is no reason to time all again
+  if (!overrides.only.empty()) {
+    // Who asks for some cells asks for what they can decide, and one cell again is no reason to time all again.
+    if (asks.select != nullptr) asks.select(matrix, cells);
+    matrix.timing.layouts.clear();
+  }
   matrix.cells = std::move(cells);
   return matrix;
 }
@@ -71,14 +70,7 @@ Matrix read_matrix(const std::string& file, const Overrides& overrides) {
   return parse_matrix(read_config_text(file), file, overrides);
 }
 
-bool asks_outcome(Question question) { return question == Question::outcome || question == Question::claims; }
-
-bool derives_reference(Question question) {
-  return question == Question::certificate || question == Question::detection;
-}
-
 std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell) {
-  if (matrix.question == Question::detection) return {cell.config.seed};
   return cell.seeds.empty() ? matrix.seeds : cell.seeds;
 }
 
@@ -96,24 +88,6 @@ const char* name_of(VerdictKind kind) {
       return "inconclusive";
     case VerdictKind::failed:
       return "failed";
-  }
-  return "?";
-}
-
-const char* name_of(Question question) {
-  switch (question) {
-    case Question::mechanism:
-      return "mechanism";
-    case Question::outcome:
-      return "outcome";
-    case Question::certificate:
-      return "certificate";
-    case Question::detection:
-      return "detection";
-    case Question::claims:
-      return "claims";
-    case Question::calibration:
-      return "calibration";
   }
   return "?";
 }

@@ -1,19 +1,21 @@
 #pragma once
 // A YAML matrix, read: cells, references, controls, seeds and the question that is asked.
 
+#include <any>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "harness/base/errors.h"
 #include "harness/config/run_config.h"
-#include "harness/plan/claims.h"
 
 namespace lockstep {
 
-/// Are the same numbers computed | does it learn the same | does a loss give the gradient of its plain
-/// float64 reference | which planted faults are found and named | does what people were told hold | do the
-/// tests keep their promises?
-enum class Question { mechanism, outcome, certificate, detection, claims, calibration };
+/// What is asked where nothing else is said, and the sections of all questions with their defaults. Defined in
+/// harness/questions/table.cpp.
+std::string default_question();
+std::vector<std::any> question_sections();
+
 enum class VerdictKind { identical, within_envelope, equivalent, divergent, inconclusive, failed };
 
 struct Primary {
@@ -39,14 +41,6 @@ struct TimingConfig {
   int repeats = 3;
 };
 
-/// What `question: calibration` draws.
-struct CalibrationConfig {
-  int64_t draws = 20000;      ///< synthetic comparisons of each kind
-  int64_t comparisons = 200;  ///< drawn from the pool of real runs
-  int pairs = 10;             ///< of each comparison
-  int64_t draw_seed = 1;
-};
-
 /// How the forced comparison's floating-point band is measured.
 struct BandConfig {
   int repeats = 4;      ///< permuted repeats of the reference, >= 4
@@ -55,16 +49,6 @@ struct BandConfig {
   /// > 0: nothing is measured, and the band of a gradient is exact * max(|g_ref|, |sum of |terms||); of
   /// energies, loss and gradient norm the same share of their size.
   double exact = 0;
-};
-
-/// What a detection matrix plants and draws.
-struct DetectionConfig {
-  std::vector<std::string> mutants;           ///< planted one at a time; empty: all of the table
-  std::vector<int64_t> seeds{0, 1, 2, 3, 4};  ///< trials of each mutant
-  int64_t pairs = 30;                         ///< trials with two mutants at once
-  int64_t clean = 1000;                       ///< trials with none
-  int64_t steps = 20;                         ///< of every planted run; clean ones have 1 to so many
-  int64_t draw_seed = 1;                      ///< of everything that is drawn
 };
 
 /// Which execution the ranks of cells get.
@@ -80,8 +64,7 @@ struct Cell {
   bool power_control = false;
   bool noise = false;   ///< the reference but for one named perturbation: an A/A pair, shown and never judged
   bool anchor = false;  ///< equals its reference: shown as what the others are held against
-  std::vector<int64_t>
-      seeds;  ///< of `seeds: auto`: those that it has so far; or its own. Empty: the matrix's
+  std::vector<int64_t> seeds;  ///< of `seeds: auto`: those that it has so far; or its own. Empty: the matrix's
   std::vector<VerdictKind> expected;  ///< empty: any verdict but `failed` will do
 };
 
@@ -89,7 +72,7 @@ struct Matrix {
   std::string name;
   std::string file;
   std::string question_text;  ///< the config's first comment line
-  Question question = Question::mechanism;
+  std::string question = default_question();  ///< name of one of question_plans()
   Primary primary;
   BandConfig band;
   RanksPolicy ranks = RanksPolicy::automatic;
@@ -99,15 +82,28 @@ struct Matrix {
   SeedsAuto seeds_auto;
   std::vector<Perturbation> noise;  ///< A/A pairs of the first cell's reference
   TimingConfig timing;
-  CalibrationConfig calibration;  ///< of the question of calibration alone
-  DetectionConfig detection;      ///< of the question of detection alone
-  std::string replay;             ///< a kept step's trace that stands in for training; empty: train
+  std::string replay;  ///< a kept step's trace that stands in for training; empty: train
   /// A cell may have another global batch than its reference; their lengths then give both as many samples.
   bool allow_unequal_batch = false;
   bool allow_no_negatives = false;  ///< a cell may have no negatives: its loss is 0
-  std::vector<Claim> claims;        ///< of the question of claims alone
+  std::vector<std::any> sections = question_sections();  ///< what questions ask besides: see section_of
   std::vector<Cell> cells;
 };
+
+/// A question's own section, of the type that its QuestionPlan::section makes.
+template <class Section>
+const Section& section_of(const Matrix& matrix) {
+  const Section* found = nullptr;
+  for (const std::any& section : matrix.sections) {
+    if (found == nullptr) found = std::any_cast<Section>(&section);
+  }
+  LOCKSTEP_CHECK(found != nullptr, "a matrix has the section of every question");
+  return *found;
+}
+template <class Section>
+Section& section_of(Matrix& matrix) {
+  return const_cast<Section&>(section_of<Section>(static_cast<const Matrix&>(matrix)));
+}
 
 /// What the command line adds to a config.
 ///
@@ -132,14 +128,9 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
 /// JSON Schema (draft-07) of the configs that read_matrix accepts.
 std::string config_schema();
 
-/// Is a cell's verdict whether it learns the same as its reference?
-bool asks_outcome(Question question);
-/// Is every cell's reference derived from the cell, not written by the user?
-bool derives_reference(Question question);
-/// The seeds that a cell runs with: the matrix's, or in a detection matrix, whose cells draw theirs, its own.
+/// The seeds that a cell runs with: its own if it has some, else the matrix's.
 std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell);
 
 const char* name_of(VerdictKind kind);
-const char* name_of(Question question);
 
 }  // namespace lockstep

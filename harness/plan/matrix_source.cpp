@@ -9,16 +9,16 @@
 #include "harness/base/read_file.h"
 #include "harness/config/catalogue.h"
 #include "harness/config/seeds.h"
-#include "harness/plan/calibration.h"
-#include "harness/plan/detection.h"
 #include "harness/plan/looks.h"
+#include "harness/plan/question.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 12> kSections{
-    "seeds",  "reference", "axes",  "exclude",        "include",           "power_controls",
-    "expect", "claims",    "noise", "timing.layouts", "detection.mutants", "detection.seeds"};
+// Besides those that a question has of its own.
+constexpr std::array<std::string_view, 9> kSections{"seeds",   "reference",      "axes",   "exclude",
+                                                    "include", "power_controls", "expect", "noise",
+                                                    "timing.layouts"};
 constexpr std::array<VerdictKind, 6> kVerdicts{VerdictKind::identical,    VerdictKind::within_envelope,
                                                VerdictKind::equivalent,   VerdictKind::divergent,
                                                VerdictKind::inconclusive, VerdictKind::failed};
@@ -87,7 +87,9 @@ class SourceReader {
     read_reference();
     // The file's own list decides: trying one seed of an outcome does not turn it into another question.
     if (source_.matrix.seeds_auto.on) source_.matrix.seeds = seeds_of_look(source_.matrix.seeds_auto.first);
-    if (!is_given("question") && source_.matrix.seeds.size() > 1) source_.matrix.question = Question::outcome;
+    if (!is_given("question") && source_.matrix.seeds.size() > 1) {
+      source_.matrix.question = question_of_several_seeds();
+    }
     if (!overrides.seeds.empty()) {
       const int number = problems_.add_source("--seeds " + overrides.seeds);
       const std::string wrong = parse_seeds(overrides.seeds, source_.matrix.seeds);
@@ -96,50 +98,46 @@ class SourceReader {
       source_.set_keys.insert("seeds");
     }
     if (source_.matrix.seeds.empty()) source_.matrix.seeds = {0};
-    if (std::string& step = source_.matrix.replay; !step.empty()) {
-      const std::filesystem::path folder = std::filesystem::path(source_.matrix.file).parent_path();
-      step = std::filesystem::absolute(folder / step).lexically_normal().string();
-      if (source_.matrix.question != Question::mechanism) {
-        problems_.add(source_.place_of("replay"),
-                      "a kept step is compared by its mechanism: question must be mechanism");
-      } else if (const OpenFile file(step); file.missing()) {
-        problems_.add(source_.place_of("replay"), fmt::format("{} is not there", step));
-      } else if (!file.problem().empty()) {
-        problems_.add(source_.place_of("replay"), fmt::format("{} {}", step, file.problem()));
-      }
-    }
-    if (source_.matrix.question == Question::detection) {
-      const std::size_t before = problems_.size();
-      finish_detection(source_, !overrides.seeds.empty(), problems_);
-      if (problems_.size() != before) source_.sound = false;
-    }
+    find_replay();
+    const QuestionPlan& asks = asked_by(source_.matrix);
+    if (!is_given("forced_steps")) source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
+    if (asks.finish != nullptr) asks.finish(source_, problems_);
     check_seeds_auto(source_, problems_);
-    if (source_.matrix.question == Question::calibration) finish_calibration(source_, problems_);
     source_.base.seed = source_.matrix.seeds.front();
     if (source_.matrix.ranks == RanksPolicy::real) source_.base.ranks = RankKind::real;
-    if (!is_given("forced_steps") && source_.matrix.question != Question::detection &&
-        source_.matrix.question != Question::calibration) {
-      source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
-    }
-    if (source_.matrix.question == Question::certificate) certificate_defaults();
     return std::move(source_);
   }
 
  private:
   bool is_given(std::string_view key) const { return source_.places.contains(key); }
 
-  // A wrong loss can look nearly right at first and not after training: gradients are compared at both ends.
-  void certificate_defaults() {
-    constexpr int64_t kLastStep = 60;
-    constexpr double kExact = 1e-12;
-    RunConfig& base = source_.base;
-    if (!is_given("precision")) base.precision = Precision::float64;
-    if (!is_given("steps")) base.steps = kLastStep + 1;
-    if (!is_given("eval_every")) base.eval_every = 0;
-    if (!is_given("forced_steps")) source_.matrix.forced_steps = {0, kLastStep};
-    source_.matrix.certify_steps = 0;
-    if (source_.matrix.band.exact == 0) source_.matrix.band.exact = kExact;
+  static std::string question_of_several_seeds() {
+    const auto plans = question_plans();
+    const auto at = std::find_if(plans.begin(), plans.end(),
+                                 [](const QuestionPlan* question) { return question->of_several_seeds; });
+    return at == plans.end() ? default_question() : std::string((*at)->name);
   }
+
+  void find_replay() {
+    std::string& step = source_.matrix.replay;
+    if (step.empty()) return;
+    const std::filesystem::path folder = std::filesystem::path(source_.matrix.file).parent_path();
+    step = std::filesystem::absolute(folder / step).lexically_normal().string();
+    if (!asked_by(source_.matrix).takes_replay) {
+      std::vector<std::string_view> names;
+      for (const QuestionPlan* question : question_plans()) {
+        if (question->takes_replay) names.push_back(question->name);
+      }
+      problems_.add(source_.place_of("replay"),
+                    fmt::format("a kept step is compared by its mechanism: question must be {}",
+                                fmt::join(names, " or ")));
+    } else if (const OpenFile file(step); file.missing()) {
+      problems_.add(source_.place_of("replay"), fmt::format("{} is not there", step));
+    } else if (!file.problem().empty()) {
+      problems_.add(source_.place_of("replay"), fmt::format("{} {}", step, file.problem()));
+    }
+  }
+
   const Entry* find(std::string_view key) const {
     const auto at =
         std::find_if(top_.begin(), top_.end(), [key](const Entry& entry) { return entry.key == key; });
@@ -155,10 +153,16 @@ class SourceReader {
 
   // Runs `read` and notes whether it found a problem that leaves the cells in doubt.
   template <class Read>
-  void watch(Read read) {
+  void watch(Read read, bool decides_cells = true) {
     const std::size_t before = problems_.size();
     read();
-    if (problems_.size() != before) source_.sound = false;
+    if (decides_cells && problems_.size() != before) source_.sound = false;
+  }
+
+  // Of the matrix's scalar keys few do: a question's own where it draws its cells by them.
+  static bool decides_cells(std::string_view key) {
+    const QuestionPlan* owner = find_question(key.substr(0, key.find('.')));
+    return key == "ranks" || key == "question" || (owner != nullptr && owner->draws_cells());
   }
 
   static void replace(std::vector<Entry>& entries, Entry entry) {
@@ -169,6 +173,11 @@ class SourceReader {
     } else {
       entries.push_back(std::move(entry));
     }
+  }
+
+  static bool is_settable(const std::string& key) {
+    if (const QuestionKey* own = find_question_key(key)) return own->settable;
+    return key == "seeds" || std::find(kSections.begin(), kSections.end(), key) == kSections.end();
   }
 
   void set_entry(Entry entry) {
@@ -188,9 +197,8 @@ class SourceReader {
     } else if (entry.key.starts_with(kReference)) {
       entry.key.erase(0, kReference.size());
       replace(reference_, std::move(entry));
-      reference_given_ = true;
-    } else if (!entry.key.ends_with("seeds") && entry.key != "detection.mutants" &&
-               std::find(kSections.begin(), kSections.end(), entry.key) != kSections.end()) {
+      source_.reference_given = true;
+    } else if (!is_settable(entry.key)) {
       problems_.add(entry.place, fmt::format("{} can be given in the file alone", entry.key));
     } else {
       replace(top_, std::move(entry));
@@ -208,25 +216,17 @@ class SourceReader {
         watch([&] { read_noise(entry); });
       } else if (entry.key == "timing.layouts") {
         watch([&] { read_timed_layouts(entry); });
-      } else if (entry.key == "detection.seeds") {
-        watch([&] { read_seeds(entry.value, source_.matrix.detection.seeds, problems_); });
-      } else if (entry.key == "detection.mutants") {
-        watch([&] { read_mutants(entry, source_.matrix.detection, problems_); });
+      } else if (const QuestionKey* own = find_question_key(entry.key)) {
+        watch([&] { own->read(entry, source_, problems_); }, own->decides_cells);
       } else if (entry.key == "exclude" || entry.key == "power_controls") {
         read_rules(entry, entry.key == "exclude" ? source_.exclude : source_.power_controls);
       } else if (entry.key == "include") {
         read_include(entry);
       } else if (entry.key == "expect") {
         read_expect(entry);
-      } else if (entry.key == "claims") {
-        source_.matrix.claims = read_claims(entry.value, problems_);
       } else if (const MatrixField* field = find_matrix_field(entry.key)) {
-        const auto read = [&] { read_field(field->spec, field->of(source_.matrix), entry.value, problems_); };
-        if (entry.key == "ranks" || entry.key == "question" || entry.key.starts_with("detection.")) {
-          watch(read);
-        } else {
-          read();
-        }
+        watch([&] { read_field(field->spec, field->of(source_.matrix), entry.value, problems_); },
+              decides_cells(entry.key));
       } else if (entry.key != "axes" && entry.key != "reference") {
         watch([&] { read_setting(entry); });
       }
@@ -234,14 +234,9 @@ class SourceReader {
     if (is_map_ && find("name") == nullptr) {
       problems_.add({0, 1, 1}, "name is missing: it names the output folder");
     }
-    const bool derived =
-        derives_reference(source_.matrix.question) || source_.matrix.question == Question::calibration;
-    if (source_.matrix.question == Question::certificate &&
-        (find("reference") != nullptr || reference_given_)) {
-      problems_.add(source_.place_of("reference"),
-                    fmt::format("the question of {} derives the reference of each cell: leave it out",
-                                name_of(source_.matrix.question)));
-    } else if (is_map_ && !derived && find("reference") == nullptr && !reference_given_) {
+    if (find("reference") != nullptr) source_.reference_given = true;
+    const bool needed = asked_by(source_.matrix).references == References::given;
+    if (is_map_ && needed && !source_.reference_given) {
       add_unsound({0, 1, 1}, "reference is missing: what every cell should equal, such as {layout: 1x24}");
     }
     if (!is_map_) source_.sound = false;
@@ -429,7 +424,6 @@ class SourceReader {
   MatrixSource source_;
   std::vector<Entry> top_;
   std::vector<Entry> reference_;
-  bool reference_given_ = false;
   bool is_map_ = false;
 };
 
@@ -440,7 +434,14 @@ Place MatrixSource::place_of(std::string_view key) const {
   return at != places.end() ? at->second : Place{0, 1, 1};
 }
 
-std::vector<std::string_view> section_keys() { return {kSections.begin(), kSections.end()}; }
+std::vector<std::string_view> section_keys() {
+  std::vector<std::string_view> keys(kSections.begin(), kSections.end());
+  for (const QuestionPlan* question : question_plans()) {
+    if (question->keys == nullptr) continue;
+    for (const QuestionKey& own : question->keys()) keys.push_back(own.key);
+  }
+  return keys;
+}
 
 MatrixSource read_source(const std::string& text, const std::string& file_name, const Overrides& overrides,
                          Problems& problems) {

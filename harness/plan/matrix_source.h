@@ -31,6 +31,7 @@ struct MatrixSource {
   std::vector<Included> include;
   std::vector<Setting> reference;  ///< keys of the reference's block
   bool same_as_cell = false;
+  bool reference_given = false;  ///< in the file or by --set
   std::vector<Rule> exclude;
   std::vector<Rule> power_controls;
   std::vector<ExpectRule> expect;

@@ -8,6 +8,7 @@
 
 #include "harness/plan/adaptive.h"
 #include "harness/plan/plan_history.h"
+#include "harness/plan/question.h"
 #include "harness/plan/timing.h"
 
 namespace lockstep {
@@ -63,7 +64,7 @@ bool wants_forced(const Matrix& matrix, const Cell& cell) {
   if (cell.expected == std::vector{VerdictKind::failed}) return false;
   // The reference's batch does not fit into a step of another size.
   if (cell.config.layout.global_batch() != cell.reference.layout.global_batch()) return false;
-  if (matrix.question == Question::certificate) return true;
+  if (!asked_by(matrix).trains) return true;
   // Snapshots of one model are none of the other.
   if (makes_negatives(cell.config) != makes_negatives(cell.reference)) return false;
   return !(cell.paired && cell.config.layout == cell.reference.layout);
@@ -165,7 +166,7 @@ class Planner {
   void add_cell(const Cell& cell, const Reference& reference) {
     // A certificate is of gradients at the reference's weights: how the cell itself would train is no part of
     // it.
-    const bool trains = matrix_.question != Question::certificate && !replays();
+    const bool trains = asked_by(matrix_).trains && !replays();
     for (const int64_t seed : trains ? seeds_of(matrix_, cell) : std::vector<int64_t>{}) {
       RunConfig config = cell.config;
       config.seed = seed;

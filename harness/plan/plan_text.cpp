@@ -7,10 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/plan/looks.h"
 #include "harness/plan/plan.h"
 #include "harness/plan/plan_history.h"
+#include "harness/plan/question.h"
 
 namespace lockstep {
 namespace {
@@ -35,10 +37,6 @@ std::string ranks_text(const RunConfig& config) {
   return fmt::format("{} {}", config.layout.world_size, config.ranks == RankKind::real ? "real" : "emulated");
 }
 
-std::string counted(std::size_t n, std::string_view noun) {
-  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
-}
-
 // Runs that differ by seed (or by permutation) alone: one line of the text.
 struct Line {
   const PlannedRun* first = nullptr;
@@ -48,19 +46,14 @@ struct Line {
   std::string why;
 };
 
-// Of a detection matrix, whose trials are many: "flip_bit" of "flip_bit #3", "1x24" of "1x24 #5d9e2c7a".
-std::string line_name(const Plan& plan, const PlannedRun& run) {
-  if (plan.matrix.question != Question::detection) return run.cell;
-  if (run.cell.find(" + ") != std::string::npos) return "pairs";
-  return run.cell.substr(0, run.cell.rfind(" #"));
-}
-
 std::vector<Line> lines_of(const Plan& plan) {
   std::vector<Line> lines;
   std::map<std::pair<RunRole, std::string>, std::size_t> index;
+  const auto line_of = asked_by(plan.matrix).line_of;
   for (const PlannedRun& run : plan.runs) {
-    const auto [at, is_new] = index.emplace(std::pair(run.role, line_name(plan, run)), lines.size());
-    if (is_new) lines.push_back({&run, line_name(plan, run), 0, 0, 0, ""});
+    const std::string name = line_of != nullptr ? line_of(run) : run.cell;
+    const auto [at, is_new] = index.emplace(std::pair(run.role, name), lines.size());
+    if (is_new) lines.push_back({&run, name, 0, 0, 0, ""});
     Line& line = lines[at->second];
     ++line.runs;
     if (run.reused) {
@@ -106,28 +99,19 @@ std::string role_text(RunRole role) {
 }
 
 std::string headline(const Matrix& matrix) {
-  if (matrix.question == Question::mechanism) {
-    return fmt::format("{} · mechanism: {}\n", matrix.name, counted(matrix.seeds.size(), "seed"));
+  const QuestionPlan& asks = asked_by(matrix);
+  if (asks.headline != nullptr) {
+    return fmt::format("{} · {}: {}\n", matrix.name, asks.name, asks.headline(matrix));
   }
-  if (matrix.question == Question::certificate) {
-    return fmt::format("{} · certificate: {} within {:g} of their plain references\n", matrix.name,
-                       counted(matrix.cells.size(), "cell"), matrix.band.exact);
-  }
-  if (matrix.question == Question::detection) {
-    return fmt::format("{} · detection: {}, each of 1 to {} steps\n", matrix.name,
-                       counted(matrix.cells.size(), "trial"), matrix.detection.steps);
-  }
-  if (matrix.question == Question::calibration) {
-    return fmt::format("{} · calibration: {} synthetic draws, and {} comparisons of {} pairs from {}\n",
-                       matrix.name, matrix.calibration.draws, matrix.calibration.comparisons,
-                       matrix.calibration.pairs, counted(matrix.seeds.size(), "run"));
+  if (!asks.by_outcome) {
+    return fmt::format("{} · {}: {}\n", matrix.name, asks.name,
+                       counted(static_cast<int64_t>(matrix.seeds.size()), "seed"));
   }
   if (matrix.seeds_auto.on) {
-    return fmt::format("{} · {}: {}, margin ± {}, paired, {}, until decided\n", matrix.name,
-                       name_of(matrix.question), matrix.primary.metric, matrix.primary.margin,
-                       looks_in_words(matrix.seeds_auto));
+    return fmt::format("{} · {}: {}, margin ± {}, paired, {}, until decided\n", matrix.name, asks.name,
+                       matrix.primary.metric, matrix.primary.margin, looks_in_words(matrix.seeds_auto));
   }
-  return fmt::format("{} · {}: {}, margin ± {}, {} paired {}\n", matrix.name, name_of(matrix.question),
+  return fmt::format("{} · {}: {}, margin ± {}, {} paired {}\n", matrix.name, asks.name,
                      matrix.primary.metric, matrix.primary.margin, matrix.seeds.size(),
                      matrix.seeds.size() == 1 ? "seed" : "seeds");
 }
@@ -180,7 +164,7 @@ std::string plan_text(const Plan& plan, int jobs) {
   std::vector<std::vector<std::string>> rows{
       {"ROLE", "NAME", "RUNS", "RANKS", "STEPS", "ESTIMATE", "REUSED"}};
   std::size_t reused = 0;
-  const bool various = plan.matrix.question == Question::detection;
+  const bool various = asked_by(plan.matrix).draws_cells();
   for (const Line& line : lines_of(plan)) {
     reused += line.reused;
     const std::string all = line.reused == 0           ? "no"
@@ -196,9 +180,9 @@ std::string plan_text(const Plan& plan, int jobs) {
   std::string out = headline(plan.matrix);
   if (!plan.matrix.question_text.empty()) out += plan.matrix.question_text + "\n";
   out += table(rows);
-  out += fmt::format("{}: {} to run, {} reused; about {} on {}", counted(plan.runs.size(), "run"),
+  out += fmt::format("{}: {} to run, {} reused; about {} on {}", counted(static_cast<int64_t>(plan.runs.size()), "run"),
                      plan.runs.size() - reused, reused, duration(estimate_total_s(plan, cores)),
-                     counted(static_cast<std::size_t>(cores), "core"));
+                     counted(cores, "core"));
   if (various) out += fmt::format(", about {:.1f} GB of traces", estimate_trace_bytes(plan) / 1e9);
   out += "\n";
   return out + most_text(plan, cores);
@@ -237,7 +221,7 @@ std::string plan_json(const Plan& plan, int jobs) {
   Json out{{"schema_version", 1},
            {"name", plan.matrix.name},
            {"file", plan.matrix.file},
-           {"question", name_of(plan.matrix.question)},
+           {"question", plan.matrix.question},
            {"seeds", plan.matrix.seeds},
            {"cells", cells},
            {"runs", runs},

@@ -1,18 +1,25 @@
 // The JSON Schema of matrices, from the same tables that read them.
 
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include "harness/plan/schema.h"
 
-#include "harness/config/mutants.h"
+#include <cmath>
+
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/question.h"
 
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = SchemaJson;
 
 std::string description(const FieldSpec& spec) {
   std::string text(spec.help);
+  if (spec.words == Words::questions) {
+    text.clear();
+    for (const QuestionPlan* question : question_plans()) {
+      text += (text.empty() ? "" : ", ") + std::string(question->help);
+    }
+  }
   if (!spec.unit.empty()) text += " [" + std::string(spec.unit) + "]";
   return text;
 }
@@ -20,12 +27,6 @@ std::string description(const FieldSpec& spec) {
 void add_range(Json& schema, const Range& range) {
   if (std::isfinite(range.low)) schema[range.low_open ? "exclusiveMinimum" : "minimum"] = range.low;
   if (std::isfinite(range.high)) schema[range.high_open ? "exclusiveMaximum" : "maximum"] = range.high;
-}
-
-Json number_schema(const char* type, const Range& range) {
-  Json schema{{"type", type}};
-  add_range(schema, range);
-  return schema;
 }
 
 Json value_schema(const FieldSpec& spec, const FieldRef& ref) {
@@ -55,10 +56,6 @@ Json value_schema(const FieldSpec& spec, const FieldRef& ref) {
   return schema;
 }
 
-Json object_schema() {
-  return {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
-}
-
 // A key under its dotted name, and inside its group if it has one.
 void add_property(Json& object, const std::string& key, const Json& schema) {
   object["properties"][key] = schema;
@@ -85,54 +82,7 @@ Json settings_schema(Many many) {
   return object;
 }
 
-Json list_of(Json items, const char* help) {
-  return {{"description", help}, {"type", "array"}, {"items", std::move(items)}};
-}
-
-Json condition_schema() {
-  const Json text{{"type", "string"}};
-  const Json word_list{{"anyOf", {text, {{"type", "array"}, {"items", text}, {"minItems", 1}}}}};
-  const Json within{{"type", "array"}, {"items", {{"type", "number"}}}, {"minItems", 2}, {"maxItems", 2}};
-  Json condition = object_schema();
-  for (const char* key :
-       {"outcome", "value", "ratio", "gradient", "mechanism", "rule", "metric", "against", "of", "to",
-        "group", "at", "certified", "samples", "draws", "first", "timing", "where", "cause"}) {
-    condition["properties"][key] = text;
-  }
-  for (const char* key : {"is", "gives", "are"}) condition["properties"][key] = word_list;
-  for (const char* key : {"step", "steps", "rank"}) {
-    condition["properties"][key] = number_schema("integer", {-1, 1e9, false, false});
-  }
-  condition["properties"]["within"] = within;
-  condition["properties"]["margin"] =
-      number_schema("number", {0, std::numeric_limits<double>::infinity(), true, true});
-  return condition;
-}
-
-Json claims_schema() {
-  Json claim = object_schema();
-  for (const char* key : {"id", "told", "not_testable", "waiting_for"})
-    claim["properties"][key] = {{"type", "string"}};
-  claim["properties"]["expect"] = {
-      {"type", "string"}, {"enum", {"holds", "does not hold", "undecided", "not testable here", "waiting"}}};
-  claim["properties"]["shows"] = {{"type", "array"}, {"items", {{"type", "string"}}}};
-  claim["properties"]["conditions"] = {{"type", "array"}, {"items", condition_schema()}, {"minItems", 1}};
-  claim["required"] = {"id", "told"};
-  return list_of(std::move(claim), "what people were told; a claim holds if all its conditions are true");
-}
-
-Json mutants_schema() {
-  Json mutant{{"type", "string"}};
-  for (const MutantEntry& entry : mutant_entries()) mutant["enum"].push_back(std::string(entry.name));
-  const Json all{{"type", "string"}, {"enum", {"all"}}};
-  return {{"anyOf", {all, {{"type", "array"}, {"items", mutant}, {"minItems", 1}, {"uniqueItems", true}}}},
-          {"description", "of a detection matrix: planted one at a time"}};
-}
-
 Json sections() {
-  const Json seed{{"type", "integer"}, {"minimum", 0}};
-  const Json seed_list{{"type", "array"}, {"items", seed}, {"minItems", 1}, {"uniqueItems", true}};
-  const Json seed_text{{"type", "string"}, {"pattern", "^( *[0-9]+ *(\\.\\.[0-9]+|( *, *[0-9]+)*) *|auto)$"}};
   Json verdict{{"type", "string"}};
   for (const VerdictKind kind :
        {VerdictKind::identical, VerdictKind::within_envelope, VerdictKind::equivalent, VerdictKind::divergent,
@@ -154,28 +104,48 @@ Json sections() {
   expectation["properties"] = {{"when", rule}, {"verdict", verdicts}};
   expectation["required"] = {"verdict"};
   Json out;
-  out["seeds"] = {{"anyOf", {seed, seed_list, seed_text}},
-                  {"description", "0..9 (both included), a list, one seed, or auto"}};
+  out["seeds"] = seeds_schema();
   out["reference"] = std::move(reference);
   out["axes"] = std::move(axes);
-  out["exclude"] = list_of(rule, "combinations that are left out");
+  out["exclude"] = list_schema(rule, "combinations that are left out");
   Json included = settings_schema(Many::one);
   included["minProperties"] = 1;
   included["properties"]["reference"] = {{"$ref", "#/definitions/settings"}};
   included["properties"]["reference"]["description"] = "what this cell's reference has besides the matrix's";
   included["properties"]["seeds"] = out["seeds"];
   out["include"] =
-      list_of(std::move(included), "further cells; of axes that one does not name it has the first value");
-  out["power_controls"] = list_of(rule, "cells that learn so differently that they must come out divergent");
-  out["claims"] = claims_schema();
+      list_schema(std::move(included), "further cells; of axes that one does not name it has the first value");
+  out["power_controls"] = list_schema(rule, "cells that learn so differently that they must come out divergent");
   Json perturbation{{"$ref", "#/definitions/perturb"}};
-  out["noise"] = list_of(std::move(perturbation), "A/A pairs of the first reference: what they differ in");
+  out["noise"] = list_schema(std::move(perturbation), "A/A pairs of the first reference: what they differ in");
   out["expect"] =
-      list_of(std::move(expectation), "expected verdicts; the first rule that matches a cell holds");
+      list_schema(std::move(expectation), "expected verdicts; the first rule that matches a cell holds");
   return out;
 }
 
 }  // namespace
+
+Json object_schema() {
+  return {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
+}
+
+Json number_schema(const char* type, const Range& range) {
+  Json schema{{"type", type}};
+  add_range(schema, range);
+  return schema;
+}
+
+Json list_schema(Json items, const std::string& help) {
+  return {{"description", help}, {"type", "array"}, {"items", std::move(items)}};
+}
+
+Json seeds_schema() {
+  const Json seed{{"type", "integer"}, {"minimum", 0}};
+  const Json seed_list{{"type", "array"}, {"items", seed}, {"minItems", 1}, {"uniqueItems", true}};
+  const Json seed_text{{"type", "string"}, {"pattern", "^( *[0-9]+ *(\\.\\.[0-9]+|( *, *[0-9]+)*) *|auto)$"}};
+  return {{"anyOf", {seed, seed_list, seed_text}},
+          {"description", "0..9 (both included), a list, one seed, or auto"}};
+}
 
 std::string config_schema() {
   const RunConfig run;
@@ -191,19 +161,19 @@ std::string config_schema() {
   }
   // Some questions derive every cell's reference; the others need it given.
   Json derived = Json::array();
-  for (const Question question : {Question::mechanism, Question::outcome, Question::certificate,
-                                  Question::detection, Question::claims, Question::calibration}) {
-    if (derives_reference(question) || question == Question::calibration) derived.push_back(name_of(question));
+  for (const QuestionPlan* question : question_plans()) {
+    if (question->references != References::given) derived.push_back(question->name);
   }
   schema["anyOf"] = {{{"required", {"reference"}}},
                      {{"required", {"question"}}, {"properties", {{"question", {{"enum", derived}}}}}}};
-  add_property(schema, "detection.mutants", mutants_schema());
   add_property(
       schema, "timing.layouts",
-      list_of({{"$ref", "#/definitions/layout"}}, "layouts that are timed, each alone on the machine"));
-  const Json parts = sections();
-  add_property(schema, "detection.seeds", parts["seeds"]);
-  for (const auto& [key, part] : parts.items()) schema["properties"][key] = part;
+      list_schema({{"$ref", "#/definitions/layout"}}, "layouts that are timed, each alone on the machine"));
+  for (const QuestionPlan* question : question_plans()) {
+    if (question->keys == nullptr) continue;
+    for (const QuestionKey& own : question->keys()) add_property(schema, std::string(own.key), own.schema());
+  }
+  for (const auto& [key, part] : sections().items()) schema["properties"][key] = part;
   Json settings = settings_schema(Many::one);
   settings["minProperties"] = 1;
   schema["definitions"]["rule"] = settings_schema(Many::one_or_list);

@@ -24,9 +24,9 @@ void check_rule(const RunConfig& config, Found& found) {
   }
 }
 
-void check_precision(const RunConfig& config, Question question, Found& found) {
+void check_precision(const RunConfig& config, const QuestionPlan& asks, Found& found) {
   if (config.precision != Precision::bfloat16) return;
-  if (question == Question::certificate || config.oracle_world > 0) {
+  if (asks.against_plain() || config.oracle_world > 0) {
     found.emplace_back("precision",
                        "a certificate compares with a float64 reference: bfloat16 rounds a thousand times "
                        "more coarsely than what it must see");
@@ -49,9 +49,9 @@ void check_row_order(const RunConfig& config, Found& found) {
   }
 }
 
-void check_perturbation(const RunConfig& config, Question question, Found& found) {
+void check_perturbation(const RunConfig& config, const QuestionPlan& asks, Found& found) {
   if (config.perturb == Perturbation::none) return;
-  if (question == Question::certificate || config.oracle_world > 0) {
+  if (asks.against_plain() || config.oracle_world > 0) {
     found.emplace_back("perturb", "a certificate computes both sides from one state: it takes no perturb");
   } else if (config.perturb == Perturbation::row_order) {
     check_row_order(config, found);
@@ -88,12 +88,12 @@ void check_size(const RunConfig& config, Found& found) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> training_problems(const RunConfig& config,
-                                                                   Question question) {
+                                                                   const QuestionPlan& asks) {
   Found found;
   check_rule(config, found);
   check_size(config, found);
-  check_precision(config, question, found);
-  check_perturbation(config, question, found);
+  check_precision(config, asks, found);
+  check_perturbation(config, asks, found);
   return found;
 }
 

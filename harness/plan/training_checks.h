@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "harness/plan/matrix.h"
+#include "harness/plan/question.h"
 
 namespace lockstep {
 
 /// What is wrong with the learning-rate rule, the precision and the perturbation of a run in a matrix of that
 /// question: (key, message) each.
 std::vector<std::pair<std::string, std::string>> training_problems(const RunConfig& config,
-                                                                   Question question);
+                                                                   const QuestionPlan& asks);
 
 }  // namespace lockstep

@@ -5,23 +5,19 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <set>
 #include <stdexcept>
-#include <unordered_map>
 
 #include "harness/base/parallel.h"
 #include "harness/causes/cause.h"
 #include "harness/causes/mechanism.h"
 #include "harness/compare/compare.h"
-#include "harness/evidence/planned_arms.h"
 #include "harness/evidence/timing.h"
-#include "harness/questions/calibration/calibration.h"
-#include "harness/questions/certificate/certificate.h"
-#include "harness/questions/claims/claims.h"
-#include "harness/questions/compare_results.h"
-#include "harness/questions/detection/detection.h"
-#include "harness/questions/growth/growth.h"
+#include "harness/plan/question.h"
+#include "harness/questions/matrix_evidence.h"
+#include "harness/questions/mechanism/compare_results.h"
+#include "harness/questions/outcome/growth.h"
+#include "harness/questions/question_judge.h"
 #include "harness/questions/summary.h"
 #include "harness/results/config_table.h"
 #include "harness/stats/outcome.h"
@@ -42,30 +38,21 @@ Failure judge_failure(std::string kind, const std::string& run, std::string mess
 
 class MatrixJudge {
  public:
-  MatrixJudge(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources)
-      : plan_(plan), arms_(plan), options_(options), sources_(sources), evidence_(plan.runs.size()) {
-    for (std::size_t i = 0; i < plan.runs.size(); ++i) index_.emplace(plan.runs[i].id, i);
-    parallel_for(plan.runs.size(), options.jobs, [&](std::size_t i) {
-      const PlannedRun& run = plan_.runs[i];
-      const auto launched = options_.failures.find(run.id);
-      evidence_[i] =
-          gather_run(run, dir_of(run), launched == options_.failures.end() ? nullptr : &launched->second,
-                     sources_.read_rank_result, plan_.matrix.primary.metric);
-    });
-  }
+  MatrixJudge(const MatrixEvidence& evidence, const EvidenceSources& sources)
+      : evidence_(evidence),
+        plan_(evidence.plan()),
+        asks_(asked_by(plan_.matrix)),
+        judge_(judge_of(plan_.matrix.question)),
+        arms_(evidence.arms()),
+        options_(evidence.options()),
+        sources_(sources) {}
 
   CellResult judge_cell(const Cell& cell) const;
-  std::vector<ClaimResult> judge_claims(const Results& results) const;
   ReferenceResult judge_reference(const Cell& cell) const;
-  /// What the cell's runs left, by seed; null where the plan has no such run.
-  std::vector<const RunEvidence*> runs_of(const Cell& cell) const;
-  /// The largest relative difference of the training loss to the reference's at any step; infinite if the
-  /// cell's run left no finite curve.
-  double loss_gap(const Cell& cell) const;
 
  private:
-  std::string dir_of(const PlannedRun& run) const { return options_.out_dir + "/runs/" + run.id; }
-  const RunEvidence& evidence_of(const PlannedRun& run) const { return evidence_[index_.at(run.id)]; }
+  std::string dir_of(const PlannedRun& run) const { return evidence_.dir_of(run); }
+  const RunEvidence& evidence_of(const PlannedRun& run) const { return evidence_.of(run); }
   std::optional<Failure> find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const;
   void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
@@ -75,14 +62,16 @@ class MatrixJudge {
   void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
   void judge_noise_scale(const SeedPair& first, CellResult& result) const;
+  bool is_as_expected(const Cell& cell, const CellResult& result) const;
   std::vector<CurveBand> bands_of(const std::vector<const PlannedRun*>& runs) const;
 
+  const MatrixEvidence& evidence_;
   const Plan& plan_;
-  const PlannedArms arms_;
+  const QuestionPlan& asks_;
+  const QuestionJudge& judge_;
+  const PlannedArms& arms_;
   const JudgeOptions& options_;
   const EvidenceSources& sources_;
-  std::vector<RunEvidence> evidence_;  ///< of plan_.runs
-  std::unordered_map<std::string, std::size_t> index_;
 };
 
 std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::vector<SeedPair>& pairs) const {
@@ -116,8 +105,8 @@ std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::ve
 void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs,
                                  CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
-  const bool asked = asks_outcome(matrix.question) || cell.power_control;
-  if (result.failure || (!asked && pairs.size() < 2) || matrix.question == Question::calibration) return;
+  const bool asked = asks_.by_outcome || cell.power_control;
+  if (result.failure || (!asked && pairs.size() < 2) || !asks_.compares()) return;
   MetricsBySeed cell_metrics, reference_metrics;
   PairedRuns runs{cell.name,
                   cell.reference_name,
@@ -149,11 +138,10 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
 
 Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const {
   ForcedInputs inputs;
-  const bool certificate = plan_.matrix.question == Question::certificate;
   const std::string& kept = plan_.matrix.replay;
   inputs.reference_free =
       kept.empty() ? dir_of(*first.reference) : std::filesystem::path(kept).parent_path().string();
-  if (!certificate && kept.empty()) inputs.cell_free = dir_of(*first.cell);
+  if (asks_.trains && kept.empty()) inputs.cell_free = dir_of(*first.cell);
   inputs.forced_cell = dir_of(forced_cell);
   inputs.band = plan_.matrix.band;
   inputs.reference_config = &first.reference->config;
@@ -168,14 +156,14 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
     throw std::runtime_error("the plan has no forced run of the reference at the snapshots of " +
                              forced_cell.config.forced.from);
   }
-  return certificate ? sources_.judge_certificate(inputs) : sources_.judge_forced(inputs);
+  return (sources_.*judge_.judge_forced)(inputs);
 }
 
 /// Runs without traces. At equal layouts the ranks' results tell whether both ended with the same bits; at
 /// different layouts nothing can be compared.
 void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) const {
   const Layout& layout = first.cell->config.layout;
-  if (plan_.matrix.question != Question::mechanism || layout != first.reference->config.layout) {
+  if (!asks_.compares_results || layout != first.reference->config.layout) {
     result.mechanism.emplace();
     result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
     return;
@@ -202,7 +190,7 @@ Mechanism MatrixJudge::compare_free(const SeedPair& pair) const {
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
   if (!first.cell || !first.reference) return;
   // Steps of unequal batches are of other samples by design: what is learned from as many is the question.
-  if (asks_outcome(plan_.matrix.question) &&
+  if (asks_.by_outcome &&
       cell.config.layout.global_batch() != cell.reference.layout.global_batch()) {
     return;
   }
@@ -214,7 +202,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   if (forced_cell) {
     try {
       // At the reference's own layout the bits may be equal; a band is needed only where they are not.
-      const bool trained = plan_.matrix.question != Question::certificate && plan_.matrix.replay.empty();
+      const bool trained = asks_.trains && plan_.matrix.replay.empty();
       if (trained && cell.config.layout == cell.reference.layout) {
         result.mechanism = compare_free(first);
         if (result.mechanism->verdict == VerdictKind::identical) return;
@@ -229,7 +217,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
       }
     }
   }
-  if (plan_.matrix.question == Question::certificate) return;
+  if (!asks_.trains) return;
   // Also of a run that failed: its trace up to there may say why.
   try {
     result.mechanism = compare_free(first);
@@ -280,7 +268,7 @@ void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPa
 }
 
 void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
-  if (plan_.matrix.question != Question::certificate || result.failure || !first.cell) return;
+  if (!judge_.reads_costs || result.failure || !first.cell) return;
   try {
     result.costs = sources_.read_costs(dir_of(*first.cell));
   } catch (const std::runtime_error& error) {
@@ -290,8 +278,7 @@ void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
 
 void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) const {
   // It advises on the rate that a batch wants: no matter for those who ask whether bits are equal.
-  if (!asks_outcome(plan_.matrix.question) || result.failure || !first.cell || !sources_.read_noise_scale)
-    return;
+  if (!asks_.by_outcome || result.failure || !first.cell || !sources_.read_noise_scale) return;
   try {
     result.noise_scale = sources_.read_noise_scale(first.cell->config, dir_of(*first.cell));
   } catch (const std::runtime_error& error) {
@@ -326,6 +313,18 @@ void apply_certification_divergence(CellResult& result) {
   result.as_expected = false;
 }
 
+bool MatrixJudge::is_as_expected(const Cell& cell, const CellResult& result) const {
+  if (cell.power_control && result.verdict != VerdictKind::divergent) return false;
+  // Who expects a failure expects that of the fault, not one for want of it.
+  if (result.failure && result.failure->kind == kIdleFault) return false;
+  const auto& expected = result.expected;
+  if (!expected.empty()) return std::ranges::find(expected, result.verdict) != expected.end();
+  // One seed answers no question of an outcome, unless that is all that was expected.
+  const bool too_few =
+      judge_.needs_pairs && !cell.noise && !cell.anchor && result.outcome && result.outcome->n < 2;
+  return result.verdict != VerdictKind::failed && !too_few;
+}
+
 CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   const std::vector<SeedPair> pairs = arms_.pair_seeds(cell);
   CellResult result;
@@ -344,7 +343,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     if (pairs.front().cell) result.run = pairs.front().cell->id;
     if (pairs.front().reference) result.reference_run = pairs.front().reference->id;
     judge_learning(cell, pairs, result);
-    if (!options_.outcomes_only && plan_.matrix.question != Question::calibration) {
+    if (!options_.outcomes_only && asks_.compares()) {
       judge_computing(cell, pairs.front(), result);
       judge_certification(cell, pairs, result);
       judge_costs(pairs.front(), result);
@@ -355,25 +354,12 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   for (const SeedPair& pair : pairs) runs.push_back(pair.cell);
   if (!options_.outcomes_only) result.curves = bands_of(runs);
 
-  const bool by_outcome = asks_outcome(plan_.matrix.question) || cell.power_control;
   if (result.failure) {
     result.verdict = VerdictKind::failed;
-  } else if (by_outcome) {
-    result.verdict = result.outcome ? result.outcome->verdict : VerdictKind::inconclusive;
-  } else if (plan_.matrix.question == Question::calibration) {
-    result.verdict = VerdictKind::identical;  // its own reference
   } else {
-    result.verdict = result.mechanism ? result.mechanism->verdict : VerdictKind::inconclusive;
+    result.verdict = cell.power_control ? verdict_by_outcome(result) : judge_.verdict(result);
   }
-  const auto& expected = result.expected;
-  // One seed answers no question of an outcome, unless that is all that was expected.
-  const bool too_few = plan_.matrix.question == Question::outcome && !cell.noise && !cell.anchor &&
-                       result.outcome && result.outcome->n < 2;
-  result.as_expected = expected.empty() ? result.verdict != VerdictKind::failed && !too_few
-                                        : std::ranges::find(expected, result.verdict) != expected.end();
-  if (cell.power_control && result.verdict != VerdictKind::divergent) result.as_expected = false;
-  // Who expects a failure expects that of the fault, not one for want of it.
-  if (result.failure && result.failure->kind == kIdleFault) result.as_expected = false;
+  result.as_expected = is_as_expected(cell, result);
   if (result.certification.divergence) apply_certification_divergence(result);
   if (result.failure) result.cause = name_failure_cause(*result.failure);
   return result;
@@ -399,57 +385,13 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   return result;
 }
 
-std::vector<ClaimResult> MatrixJudge::judge_claims(const Results& results) const {
-  const std::vector<CellResult>& cells = results.cells;
-  ClaimEvidence evidence;
-  evidence.timing = results.timing ? &*results.timing : nullptr;
-  evidence.primary = plan_.matrix.primary;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const Cell& cell = plan_.matrix.cells[i];
-    ArmEvidence own{&cells[i], cell.reference_name, cells[i].run, {}, {}, cell.config.layout.world_size};
-    ArmEvidence reference{nullptr, "", cells[i].reference_run, {}, {}, cell.reference.layout.world_size};
-    const auto add = [this](ArmEvidence& arm, int64_t seed, const PlannedRun* run) {
-      if (!run) return;
-      arm.seeds.emplace(seed, &evidence_of(*run));
-      arm.dirs.emplace(seed, dir_of(*run));
-    };
-    for (const SeedPair& pair : arms_.pair_seeds(cell)) {
-      add(own, pair.seed, pair.cell);
-      add(reference, pair.seed, pair.reference);
-    }
-    evidence.arms.insert_or_assign(cell.name, std::move(own));
-    evidence.arms.emplace(cell.reference_name, std::move(reference));
-  }
-  return lockstep::judge_claims(plan_.matrix.claims, evidence);
-}
-
-std::vector<const RunEvidence*> MatrixJudge::runs_of(const Cell& cell) const {
-  std::vector<const RunEvidence*> runs;
-  for (const SeedPair& pair : arms_.pair_seeds(cell))
-    runs.push_back(pair.cell ? &evidence_of(*pair.cell) : nullptr);
-  return runs;
-}
-
-double MatrixJudge::loss_gap(const Cell& cell) const {
-  const SeedPair pair = arms_.pair_seeds(cell).front();
-  if (!pair.cell || !pair.reference) return std::numeric_limits<double>::infinity();
-  const RunEvidence &own = evidence_of(*pair.cell), &reference = evidence_of(*pair.reference);
-  const auto a = reference.curves.find("loss"), b = own.curves.find("loss");
-  if (own.failure || a == reference.curves.end() || b == own.curves.end())
-    return std::numeric_limits<double>::infinity();
-  double gap = 0;
-  for (std::size_t i = 0; i < std::min(a->second.values.size(), b->second.values.size()); ++i) {
-    const double expected = a->second.values[i];
-    gap = std::max(gap, std::abs(b->second.values[i] - expected) / std::max(std::abs(expected), 1e-12));
-  }
-  return gap;
-}
-
 }  // namespace
 
 Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources) {
   const Matrix& matrix = plan.matrix;
-  const MatrixJudge judge(plan, options, sources);
+  const QuestionJudge& question = judge_of(matrix.question);
+  const MatrixEvidence evidence(plan, options, sources.read_rank_result);
+  const MatrixJudge judge(evidence, sources);
   Results results;
   results.name = matrix.name;
   results.config_file = matrix.file;
@@ -464,28 +406,16 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   parallel_for(matrix.cells.size(), options.jobs,
                [&](std::size_t i) { results.cells[i] = judge.judge_cell(matrix.cells[i]); });
   adjust_for_family(results.cells);
-  if (matrix.question == Question::certificate) {
-    results.certificate = certificate_of(results.cells, matrix.band.exact);
-  }
   results.growth = judge_growth(matrix, results.cells);
   if (!options.outcomes_only) {
     results.provenance = gather_provenance(plan, options.out_dir);
     results.timing = judge_timing(plan, options.out_dir, options.failures, sources.read_rank_result, results.provenance);
   }
-  results.claims = judge.judge_claims(results);
-  if (matrix.question == Question::detection) {
-    std::vector<double> gaps;
-    for (const Cell& cell : matrix.cells) gaps.push_back(judge.loss_gap(cell));
-    results.detection = score_detection(matrix, results.cells, gaps);
-  }
-  if (matrix.question == Question::calibration && !matrix.cells.empty()) {
-    results.calibration =
-        calibrate_runs(matrix, judge.runs_of(matrix.cells.front()), options.jobs, results.cells.front());
-  }
+  if (question.complete != nullptr) question.complete(evidence, results);
+  const bool lists = question.omits_references == nullptr || !question.omits_references(results);
   std::set<std::string> seen;
   for (const Cell& cell : matrix.cells) {
-    // Hundreds of references that only serve a trial each say nothing by themselves.
-    if (results.detection || results.calibration || options.outcomes_only) break;
+    if (!lists || options.outcomes_only) break;
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
   }
   results.summary = summarize_results(results);

@@ -67,7 +67,7 @@ std::vector<QuestionDifference> run_differences(const RunConfig& a, const RunCon
 
 std::vector<QuestionDifference> question_differences(const Arm& a, const Arm& b, const Given& given) {
   Differences differences = run_differences(a.config, b.config);
-  if (a.question && b.question) note(differences, "question", name_of(*a.question), name_of(*b.question));
+  if (a.question && b.question) note(differences, "question", *a.question, *b.question);
   if (!a.primary || !b.primary) return differences;
   const auto number = [](double value) { return fmt::format("{}", value); };
   if (given.metric.empty()) note(differences, "primary.metric", a.primary->metric, b.primary->metric);

@@ -251,7 +251,7 @@ std::string results_to_json(const Results& r) {
   Json document = {{"schema_version", r.schema_version},
                    {"name", r.name},
                    {"config_file", r.config_file},
-                   {"question", name_of(r.question)},
+                   {"question", r.question},
                    {"question_text", r.question_text},
                    {"primary",
                     {{"metric", r.primary.metric},

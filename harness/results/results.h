@@ -385,7 +385,7 @@ struct Summary {
 struct Results {
   int schema_version = kResultsSchemaVersion;
   std::string name, config_file, question_text;
-  Question question = Question::mechanism;
+  std::string question = default_question();  ///< name of one of question_plans()
   Primary primary;
   int64_t steps = 0;
   std::vector<int64_t> seeds;

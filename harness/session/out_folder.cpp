@@ -17,6 +17,7 @@
 #include "harness/compare/replay.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/matrix_folder.h"
+#include "harness/plan/question.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/temporary_files.h"
 #include "reports/format.h"
@@ -72,8 +73,8 @@ void OutFolder::remove_runs(const Plan& plan) const {
 
 std::vector<std::string> OutFolder::write_replays(const Plan& plan, Results& results) const {
   std::vector<std::string> problems;
-  // A certificate's cells are gradients at two steps already; a replay has nothing smaller.
-  if (plan.matrix.question == Question::certificate || !plan.matrix.replay.empty()) return problems;
+  // Cells that do not train are gradients at a few steps already; a replay has nothing smaller.
+  if (!asked_by(plan.matrix).trains || !plan.matrix.replay.empty()) return problems;
   for (std::size_t i = 0; i < results.cells.size(); ++i) {
     CellResult& cell = results.cells[i];
     const bool wanted = !results.detection || !cell.as_expected;

@@ -11,12 +11,13 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/base/read_file.h"
-#include "harness/causes/cause.h"
 #include "harness/config/catalogue.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/matrix_folder.h"
 #include "harness/plan/metrics.h"
+#include "harness/plan/question.h"
 #include "harness/plan/timing.h"
+#include "harness/questions/question_judge.h"
 
 namespace lockstep {
 namespace {
@@ -39,15 +40,12 @@ class PairProblems {
     const DataConfig& data = config.data;
     add(name, data.train_file, too_few_pairs(config, found->pairs));
     if (!judged) return;
-    if (asks_outcome(matrix_.question) || matrix_.question == Question::calibration)
-      add(name, data.test_file, unmeasured(matrix_.primary.metric, config, found->pairs));
-    for (const Claim& claim : matrix_.claims) {
-      for (const Condition& condition : claim.conditions) {
-        if (condition.cell != name && condition.against != name) continue;
-        for (const std::string& metric : parts_of_metric(condition.metric)) {
-          add(name, data.test_file, unmeasured(metric, config, found->pairs));
-        }
-      }
+    const QuestionPlan& asks = asked_by(matrix_);
+    std::vector<std::string> metrics;
+    if (asks.metrics_of != nullptr) metrics = asks.metrics_of(matrix_, name);
+    if (asks.measures_primary) metrics.push_back(matrix_.primary.metric);
+    for (const std::string& metric : metrics) {
+      add(name, data.test_file, unmeasured(metric, config, found->pairs));
     }
   }
 
@@ -88,19 +86,10 @@ std::string hash_text(const std::string& text) {
 
 }  // namespace
 
-void check_causes(const Matrix& matrix) {
-  std::vector<std::string_view> known;
-  for (const CausePage& page : cause_pages()) known.push_back(page.code);
-  std::vector<ConfigProblem> problems;
-  for (const Claim& claim : matrix.claims) {
-    for (const Condition& condition : claim.conditions) {
-      if (condition.cause.empty() || find_cause_page(condition.cause) != nullptr) continue;
-      problems.push_back(
-          {matrix.file, condition.place.line, condition.place.column,
-           fmt::format("there is no cause {}; `lockstep explain` lists all", in_quotes(condition.cause)),
-           std::string(nearest(condition.cause, known))});
-    }
-  }
+void check_question(const Matrix& matrix) {
+  const QuestionJudge& judge = judge_of(matrix.question);
+  if (judge.problems == nullptr) return;
+  std::vector<ConfigProblem> problems = judge.problems(matrix);
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
@@ -148,7 +137,7 @@ Prepared prepare(const MatrixSelection& selection) {
   const Matrix matrix =
       parse_matrix(prepared.config_text, selection.config, {selection.set, selection.only, selection.seeds});
   prepared.plan.matrix = matrix;
-  check_causes(matrix);
+  check_question(matrix);
   if (prepared.nothing_selected()) return prepared;
   prepared.out_dir = selection.out.empty() ? default_out_dir(matrix) : selection.out;
   check_out_dir(matrix, prepared.out_dir);

@@ -47,9 +47,8 @@ std::string nothing_selected_text(const Prepared& prepared, const MatrixSelectio
 /// has fewer pairs than its steps or metrics need.
 PlannedData check_data(const Matrix& matrix);
 
-/// Throws ConfigError if a claim names a cause that there is not, with the nearest. Their codes stand in a
-/// room that the planner does not know.
-void check_causes(const Matrix& matrix);
+/// Throws ConfigError if the config is wrong in a way that only who judges its question can know.
+void check_question(const Matrix& matrix);
 
 /// 16 hex digits over the hashes of all planned runs: two matrices with equal ones run the same.
 std::string plan_hash(const Plan& plan);

@@ -15,7 +15,7 @@ using testing::Not;
 Results results() {
   Results results;
   results.name = "calibration";
-  results.question = Question::calibration;
+  results.question = "calibration";
   results.cells.resize(1);
   results.cells[0].scenario = "1x24";
   results.cells[0].verdict = VerdictKind::identical;

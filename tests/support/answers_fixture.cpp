@@ -15,7 +15,7 @@ Results certificate_results() {
   r.name = "losses";
   r.config_file = "configs/losses.yaml";
   r.question_text = "Does every loss have the gradient of its plain reference in one process?";
-  r.question = Question::certificate;
+  r.question = "certificate";
   r.steps = 61;
   r.seeds = {0};
   r.rerun = "lockstep run configs/losses.yaml";
@@ -79,7 +79,7 @@ Results claims_results() {
   r.name = "claims_losses";
   r.config_file = "configs/claims_losses.yaml";
   r.question_text = "Which of what people were told about losses of several ranks holds?";
-  r.question = Question::claims;
+  r.question = "claims";
   r.rerun = "lockstep run configs/claims_losses.yaml";
   const ConditionResult worse{"8x3 local against 1x24 global: 24-way accuracy worse (margin 0.03)",
                               "-0.094 (-0.114 to -0.074), 10 paired seeds",

@@ -381,7 +381,7 @@ Results sequential_results() {
 Results calibrated_results() {
   Results r = frame();
   r.name = "calibration";
-  r.question = Question::calibration;
+  r.question = "calibration";
   r.question_text = "Do the tests keep their promises?";
   r.rerun = "lockstep run configs/calibration.yaml";
   Calibration c;

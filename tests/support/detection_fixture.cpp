@@ -8,7 +8,7 @@ Results detection_results() {
   r.config_file = "configs/mutants.yaml";
   r.question_text =
       "Which planted bugs are found, at which step, in which tensor, and are they named rightly?";
-  r.question = Question::detection;
+  r.question = "detection";
   r.rerun = "lockstep run configs/mutants.yaml";
   r.steps = 20;
   r.seeds = {0, 1, 2, 3, 4};

@@ -88,7 +88,7 @@ inline void write_out(const std::string& out, const std::vector<OutCell>& cells,
                       const Primary& primary = {"accuracy_24", 0.03, 0.05, 0.4}) {
   Results results;
   results.name = "planted";
-  results.question = Question::outcome;
+  results.question = "outcome";
   results.primary = primary;
   results.steps = reference.config.steps;
   for (const OutSeed& seed : reference.seeds) results.seeds.push_back(seed.seed);

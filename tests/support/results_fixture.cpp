@@ -144,7 +144,7 @@ Results frame() {
   r.name = "parity_1x24_vs_8x3";
   r.config_file = "configs/parity_1x24_vs_8x3.yaml";
   r.question_text = "Does 8x3 with local or global negatives learn the same as 1x24?";
-  r.question = Question::outcome;
+  r.question = "outcome";
   r.primary = {"accuracy_24", 0.03, 0.05};
   r.steps = 600;
   r.seeds = kSeeds;
@@ -289,7 +289,7 @@ Results mechanism_results() {
   r.name = "smoke";
   r.config_file = "configs/smoke.yaml";
   r.question_text = "Do 3 and 8 real ranks compute what one process computes?";
-  r.question = Question::mechanism;
+  r.question = "mechanism";
   r.steps = 30;
   r.seeds = {0};
   r.rerun = "lockstep run configs/smoke.yaml";

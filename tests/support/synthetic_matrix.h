@@ -36,7 +36,7 @@ class SyntheticMatrix {
     m.name = "synthetic";
     m.file = "configs/synthetic.yaml";
     m.question_text = "Does 8x3 learn the same as 1x24?";
-    m.question = Question::outcome;
+    m.question = "outcome";
     m.certify_steps = 20;
     for (int64_t seed = 0; seed < seeds; ++seed) m.seeds.push_back(seed);
     options.out_dir = "out/synthetic";

@@ -299,7 +299,7 @@ std::optional<Calibration> calibrate_runs(const Matrix& matrix, const std::vecto
     }
     pool.push_back(found->second);
   }
-  return calibrate({matrix.primary, matrix.seeds_auto, matrix.calibration, std::move(pool), jobs});
+  return calibrate({matrix.primary, matrix.seeds_auto, section_of<CalibrationConfig>(matrix), std::move(pool), jobs});
 }
 
 std::string calibration_sentence(const Calibration& calibration) {

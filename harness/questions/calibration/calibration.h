@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "harness/evidence/run_evidence.h"
+#include "harness/questions/calibration/calibration_config.h"
 #include "harness/stats/sequential.h"
 
 namespace lockstep {

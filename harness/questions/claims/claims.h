@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "harness/plan/claims.h"
+#include "harness/questions/claims/claim.h"
 #include "harness/questions/claims/claim_evidence.h"
 #include "harness/results/results.h"
 

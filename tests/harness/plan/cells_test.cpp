@@ -212,12 +212,12 @@ TEST(Cells, ThatArePowerControlsExpectDivergence) {
 }
 
 TEST(Matrix, AsksForTheOutcomeIfThereAreSeveralSeeds) {
-  EXPECT_EQ(parse(kHead + "layout: 8x3\n").question, Question::mechanism);
+  EXPECT_EQ(parse(kHead + "layout: 8x3\n").question, "mechanism");
   EXPECT_EQ(
       parse(kHead + "seeds: 0..3\nlayout: 8x3\naxes: {lr_scale: [0.1]}\npower_controls: [{lr_scale: 0.1}]\n")
           .question,
-      Question::outcome);
-  EXPECT_EQ(parse(kHead + "layout: 8x3\nseeds: 0..3\nquestion: mechanism\n").question, Question::mechanism);
+      "outcome");
+  EXPECT_EQ(parse(kHead + "layout: 8x3\nseeds: 0..3\nquestion: mechanism\n").question, "mechanism");
 }
 
 TEST(Matrix, TakesItsQuestionFromTheFirstLine) {

@@ -1,6 +1,6 @@
 // The section `claims`: what it says, and what it refuses by place.
 
-#include "harness/plan/claims.h"
+#include "harness/questions/claims/claim.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,8 +46,8 @@ TEST(Claims, AreReadWithTheirConditions) {
             "      - {mechanism: 8x3 global, is: within_envelope}\n"
             "      - {rule: adaptive_as_written, at: 4x6, gives: layer}\n"
             "  - {id: A2, told: later, not_testable: no accelerator on this machine}\n");
-  ASSERT_THAT(matrix.claims, SizeIs(2));
-  const Claim& first = matrix.claims[0];
+  ASSERT_THAT(section_of<Claims>(matrix), SizeIs(2));
+  const Claim& first = section_of<Claims>(matrix)[0];
   EXPECT_EQ(first.id, "A1");
   EXPECT_EQ(first.told, "local: it barely learns");
   EXPECT_EQ(first.expected, "does not hold");
@@ -65,7 +65,7 @@ TEST(Claims, AreReadWithTheirConditions) {
   EXPECT_EQ(first.conditions[3].metric, "ratio");
   EXPECT_EQ(first.conditions[3].group, "action_encoder");
   EXPECT_EQ(first.conditions[5].cell, "4x6");
-  EXPECT_EQ(matrix.claims[1].not_testable, "no accelerator on this machine");
+  EXPECT_EQ(section_of<Claims>(matrix)[1].not_testable, "no accelerator on this machine");
 }
 
 TEST(Claims, RefuseConditionsThatSayNothing) {
@@ -142,8 +142,8 @@ TEST(Claims, GoWithTheCellsThatAreLeftOut) {
   const std::string two = claim("{outcome: 8x3 local, is: worse}") +
                           "  - {id: A2, told: it, conditions: [{outcome: 8x3 global, is: equivalent}]}\n";
   const Matrix matrix = parse(two, only("negatives==global"));
-  ASSERT_THAT(matrix.claims, SizeIs(1));
-  EXPECT_EQ(matrix.claims.front().id, "A2");
+  ASSERT_THAT(section_of<Claims>(matrix), SizeIs(1));
+  EXPECT_EQ(section_of<Claims>(matrix).front().id, "A2");
 }
 
 TEST(Claims, MayLookIntoRuns) {
@@ -157,8 +157,8 @@ TEST(Claims, MayLookIntoRuns) {
                               "      - {first: 8x3 local, step: 5, rank: -1, cause: negatives-missing}\n"
                               "      - {timing: speed_up, at: 2x24, within: [1.8, 2]}\n"
                               "  - {id: B3, told: later, waiting_for: checkpoints, expect: waiting}\n");
-  ASSERT_THAT(matrix.claims, SizeIs(2));
-  const std::vector<Condition>& conditions = matrix.claims[0].conditions;
+  ASSERT_THAT(section_of<Claims>(matrix), SizeIs(2));
+  const std::vector<Condition>& conditions = section_of<Claims>(matrix)[0].conditions;
   ASSERT_THAT(conditions, SizeIs(5));
   EXPECT_EQ(conditions[0].step, 20);
   EXPECT_THAT(conditions[1].is, ElementsAre("as_reference", "each_once"));
@@ -166,8 +166,8 @@ TEST(Claims, MayLookIntoRuns) {
   EXPECT_EQ(conditions[3].cause, "negatives-missing");
   EXPECT_EQ(conditions[4].metric, "speed_up");
   EXPECT_EQ(conditions[4].cell, "2x24");
-  EXPECT_THAT(cells_of(matrix.claims[0]), ElementsAre("8x3 global", "8x3 local"));
-  EXPECT_EQ(matrix.claims[1].waiting_for, "checkpoints");
+  EXPECT_THAT(cells_of(section_of<Claims>(matrix)[0]), ElementsAre("8x3 global", "8x3 local"));
+  EXPECT_EQ(section_of<Claims>(matrix)[1].waiting_for, "checkpoints");
 }
 
 TEST(Claims, RefuseWhatTheyCannotLookInto) {

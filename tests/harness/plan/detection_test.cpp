@@ -1,4 +1,4 @@
-#include "harness/plan/detection.h"
+#include "harness/questions/detection/trials.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

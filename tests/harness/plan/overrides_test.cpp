@@ -108,9 +108,9 @@ TEST(Seeds, OfTheCommandLineDoNotChangeTheQuestion) {
   Overrides overrides;
   overrides.seeds = "3";
   EXPECT_EQ(parse(kGrid + "seeds: 0..9\npower_controls: [{lr_scale: 0.125}]\n", overrides).question,
-            Question::outcome);
+            "outcome");
   overrides.seeds = "0..9";
-  EXPECT_EQ(parse(kGrid, overrides).question, Question::mechanism);
+  EXPECT_EQ(parse(kGrid, overrides).question, "mechanism");
 }
 
 TEST(Seeds, OfTheCommandLineMayBeFewerThanAnOutcomeNeeds) {

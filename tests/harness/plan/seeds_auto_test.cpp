@@ -34,7 +34,7 @@ TEST(SeedsAuto, IsAnOutcomesUnlessSaidOtherwise) {
       parse("name: x\nseeds: auto\nreference: {layout: 1x24}\naxes: {layout: [8x3], lr_scale: [1, 0.125]}\n"
             "power_controls: [{lr_scale: 0.125}]\n")
           .question,
-      Question::outcome);
+      "outcome");
 }
 
 TEST(SeedsAuto, GivesWayToSeedsOfTheCommandLine) {

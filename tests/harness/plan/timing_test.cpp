@@ -9,6 +9,7 @@
 
 #include "harness/base/sealed_json.h"
 #include "harness/plan/earlier_runs.h"
+#include "harness/plan/plan.h"
 #include "tests/harness/plan/matrix_helpers.h"
 #include "tests/support/temporary_folder.h"
 

@@ -103,7 +103,7 @@ TEST(Calibration, GivesTheSameBitsEveryTime) {
 TEST(Calibration, ComesBackAsItWas) {
   Results results;
   results.name = "calibration";
-  results.question = Question::calibration;
+  results.question = "calibration";
   results.calibration = calibrate(inputs(200));
   const std::string text = results_to_json(results);
   const Results again = results_from_json(text, "results.json");
@@ -117,7 +117,7 @@ TEST(Calibration, ComesBackAsItWas) {
 
 TEST(Calibration, DecidesTheExitCode) {
   Results results;
-  results.question = Question::calibration;
+  results.question = "calibration";
   CellResult pool;
   pool.scenario = "1x24";
   pool.verdict = VerdictKind::identical;

@@ -249,7 +249,7 @@ TEST(CertificateTable, KeepsALossWhoseCasesAllFailed) {
 class CertificateMatrix : public ::testing::Test {
  protected:
   CertificateMatrix() {
-    matrix_.plan.matrix.question = Question::certificate;
+    matrix_.plan.matrix.question = "certificate";
     matrix_.plan.matrix.seeds = {0};
     matrix_.plan.matrix.band.exact = 1e-12;
     matrix_.plan.matrix.certify_steps = 0;

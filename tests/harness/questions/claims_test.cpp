@@ -268,8 +268,8 @@ TEST_F(Judged, ExpectationsAndReasonsAreKept) {
 
 SyntheticMatrix claims_matrix(const std::string& expected, double margin) {
   SyntheticMatrix matrix = SyntheticMatrix::usual();
-  matrix.plan.matrix.question = Question::claims;
-  matrix.plan.matrix.claims = {{"A1",
+  matrix.plan.matrix.question = "claims";
+  section_of<Claims>(matrix.plan.matrix) = Claims{{"A1",
                                 "local learns worse",
                                 {{Kind::outcome, "8x3 local", "", "", "", {"worse"}, 0, 0, margin, {}}},
                                 {},

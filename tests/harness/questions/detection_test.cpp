@@ -70,7 +70,7 @@ struct Trials {
   Results score() {
     Results results;
     results.name = "d";
-    results.question = Question::detection;
+    results.question = "detection";
     results.cells = cells;
     results.detection = score_detection(matrix, results.cells, gaps);
     results.summary = summarize_results(results);

@@ -1,4 +1,4 @@
-#include "harness/questions/growth/growth.h"
+#include "harness/questions/outcome/growth.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class Rules {
     reference_.layout = {1, 3};
     reference_.negatives = Negatives::local;
     reference_.steps = 3200;
-    matrix.question = Question::outcome;
+    matrix.question = "outcome";
     for (int64_t seed = 0; seed < 10; ++seed) matrix.seeds.push_back(seed);
   }
 

@@ -92,7 +92,7 @@ TEST(MatrixJudge, OneSeedIsInconclusiveForAnOutcome) {
 
 TEST(MatrixJudge, TheMechanismAnswersAMechanismQuestion) {
   SyntheticMatrix matrix(1);
-  matrix.plan.matrix.question = Question::mechanism;
+  matrix.plan.matrix.question = "mechanism";
   matrix.add_cell(
       {"8x3 global", 0.0, 0.0, 0.0, false, {VerdictKind::identical, VerdictKind::within_envelope}});
   matrix.add_cell(
@@ -113,7 +113,7 @@ TEST(MatrixJudge, TheMechanismAnswersAMechanismQuestion) {
 
 TEST(MatrixJudge, SeveralSeedsGiveAnOutcomeBesideTheMechanism) {
   SyntheticMatrix matrix(4);
-  matrix.plan.matrix.question = Question::mechanism;
+  matrix.plan.matrix.question = "mechanism";
   matrix.add_cell({"8x3 global", -0.2});
   const Results results = matrix.judge();
   EXPECT_EQ(results.cells[0].verdict, VerdictKind::within_envelope);
@@ -138,7 +138,7 @@ TEST(MatrixJudge, APowerControlIsJudgedByItsOutcomeWhateverItsMechanismIs) {
   matrix.add_cell({"blind", 0.0, 0.008, 0.0, true, {}});
   matrix.mechanisms["blind seed 0"].verdict = VerdictKind::divergent;
   EXPECT_EQ(cell_of(matrix.judge(), "blind").verdict, VerdictKind::equivalent);
-  matrix.plan.matrix.question = Question::mechanism;
+  matrix.plan.matrix.question = "mechanism";
   EXPECT_EQ(cell_of(matrix.judge(), "blind").verdict, VerdictKind::equivalent);
 }
 
@@ -185,7 +185,7 @@ TEST(MatrixJudge, AnExpectedFailureIsAsExpected) {
 TEST(MatrixJudge, AFaultThatNeverActedIsNoVerdictWhateverIsExpected) {
   SyntheticMatrix matrix(2);
   matrix.add_cell({"8x3 planted", 0.0, 0.008, 0.0, false, {VerdictKind::failed}});
-  matrix.plan.matrix.question = Question::mechanism;
+  matrix.plan.matrix.question = "mechanism";
   for (PlannedRun& run : matrix.plan.runs) {
     if (run.cell == "8x3 planted" && run.role == RunRole::cell) run.config.mutant.name = "collective_extra";
   }
@@ -245,7 +245,7 @@ TEST(MatrixJudge, AMissingPrimaryMetricFailsAnOutcomeAndOnlyThat) {
   matrix.plan.matrix.primary.metric = "accuracy_7";
   matrix.add_cell({"8x3 global"});
   EXPECT_EQ(matrix.judge().cells[0].failure->kind, "unmeasured");
-  matrix.plan.matrix.question = Question::mechanism;
+  matrix.plan.matrix.question = "mechanism";
   EXPECT_EQ(matrix.judge().cells[0].verdict, VerdictKind::within_envelope);
 }
 

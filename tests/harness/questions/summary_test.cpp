@@ -195,7 +195,7 @@ TEST(SummarySentence, OfManyCellsIsShort) {
 
 TEST(SummarySentence, OfAMechanismQuestion) {
   SyntheticMatrix matrix(1);
-  matrix.plan.matrix.question = Question::mechanism;
+  matrix.plan.matrix.question = "mechanism";
   matrix.add_cell({"3x8"});
   matrix.add_cell({"8x3"});
   matrix.add_cell({"8x3 grad x 8"});

@@ -90,7 +90,7 @@ TEST(ResultsJson, ComesBackAsItWas) {
   EXPECT_EQ(again.summary.exit_code, results.summary.exit_code);
   EXPECT_EQ(again.provenance, results.provenance);
   EXPECT_EQ(again.seeds, results.seeds);
-  EXPECT_EQ(again.question, Question::outcome);
+  EXPECT_EQ(again.question, "outcome");
   for (const MetricDifference& other : local.outcome->others)
     EXPECT_EQ(other.has_direction, other.metric != "temperature");
 }

@@ -1,4 +1,4 @@
-#include "harness/plan/detection.h"
+#include "harness/questions/detection/trials.h"
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -14,7 +14,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<Layout, 4> kLayouts{{{2, 12}, {3, 8}, {4, 6}, {8, 3}}};
-constexpr Layout kReferenceLayout{1, 24};
 constexpr std::array<OptimizerKind, 3> kOptimizers{OptimizerKind::sgd, OptimizerKind::adam,
                                                    OptimizerKind::adamw};
 constexpr std::array<TraceLevel, 3> kTraceLevels{TraceLevel::hash, TraceLevel::stats, TraceLevel::full};
@@ -75,7 +74,7 @@ bool fails(const MutantEntry& entry) { return entry.phase == "failed"; }
 class Expansion {
  public:
   Expansion(const MatrixSource& source, Problems& problems)
-      : source_(source), problems_(problems), detection_(source.matrix.detection) {
+      : source_(source), problems_(problems), detection_(section_of<DetectionConfig>(source.matrix)) {
     for (const MutantEntry& entry : mutant_entries()) {
       const auto& wanted = detection_.mutants;
       const bool all = wanted.empty();
@@ -185,6 +184,7 @@ class Expansion {
       cell.expected = {VerdictKind::divergent};
     else
       cell.expected = {VerdictKind::identical, VerdictKind::within_envelope};
+    cell.seeds = {config.seed};
     cell.config = std::move(config);
     cells_.push_back(std::move(cell));
   }
@@ -301,29 +301,6 @@ void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& prob
       detection.mutants.push_back(item.text);
     }
   }
-}
-
-void finish_detection(MatrixSource& source, bool seeds_are_overridden, Problems& problems) {
-  constexpr std::array<std::string_view, 9> kNotOurs{"reference", "axes",           "exclude",
-                                                     "include",   "power_controls", "expect",
-                                                     "layout",    "steps",          "mutant.name"};
-  for (const std::string_view key : kNotOurs) {
-    // The reference's own keys have places, too.
-    const bool of_reference = (key == "layout" || key == "steps") && source.places.contains("reference");
-    if (!source.places.contains(key) || of_reference) continue;
-    problems.add(source.place_of(key),
-                 fmt::format("{} has no place in a detection matrix, whose trials are drawn{}", key,
-                             key == "steps" ? "; give detection.steps" : ""));
-  }
-  Matrix& matrix = source.matrix;
-  source.base.steps = matrix.detection.steps;
-  source.base.layout = kReferenceLayout;
-  if (!seeds_are_overridden && !source.places.contains("seeds")) matrix.seeds = matrix.detection.seeds;
-  // Every step is forced, so that the first one that differs is the one that is named.
-  if (!source.places.contains("forced_steps")) {
-    for (int64_t step = 0; step < matrix.detection.steps; ++step) matrix.forced_steps.push_back(step);
-  }
-  if (!source.places.contains("certify_steps")) matrix.certify_steps = 0;
 }
 
 std::vector<Cell> detection_cells(const MatrixSource& source, Problems& problems) {

@@ -1,4 +1,4 @@
-#include "harness/plan/claims.h"
+#include "harness/questions/claims/claim.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

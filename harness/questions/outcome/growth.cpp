@@ -1,4 +1,4 @@
-#include "harness/questions/growth/growth.h"
+#include "harness/questions/outcome/growth.h"
 
 #include <fmt/format.h>
 

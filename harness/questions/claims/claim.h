@@ -80,6 +80,9 @@ struct Claim {
   std::string waiting_for = {};  ///< the part of the program that it waits for; empty: none
 };
 
+/// The section `claims` of a matrix.
+using Claims = std::vector<Claim>;
+
 /// Reads the section `claims`. Reports what is wrong by place.
 std::vector<Claim> read_claims(const YamlNode& node, Problems& problems);
 

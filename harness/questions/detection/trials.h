@@ -1,18 +1,26 @@
 #pragma once
 // The detection matrix: trials of planted faults and of none, each drawn from keys alone.
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "harness/plan/matrix_source.h"
 
 namespace lockstep {
 
+/// What a detection matrix plants and draws.
+struct DetectionConfig {
+  std::vector<std::string> mutants;           ///< planted one at a time; empty: all of the table
+  std::vector<int64_t> seeds{0, 1, 2, 3, 4};  ///< trials of each mutant
+  int64_t pairs = 30;                         ///< trials with two mutants at once
+  int64_t clean = 1000;                       ///< trials with none
+  int64_t steps = 20;                         ///< of every planted run; clean ones have 1 to so many
+  int64_t draw_seed = 1;                      ///< of everything that is drawn
+};
+
 /// Reads `all` or a list of mutants.
 void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& problems);
-
-/// Settles what a detection matrix leaves unsaid: length, seeds, forced steps (all), no certification.
-/// Reports keys that it draws or makes itself.
-void finish_detection(MatrixSource& source, bool seeds_are_overridden, Problems& problems);
 
 /// Cells of a detection matrix: mutants x seeds ("flip_bit #3"), then pairs ("flip_bit + grad_scale #7"),
 /// then clean ones ("clean #512"). What a trial draws (layout, optimizer, rank, step, tensor, bit, factor) is

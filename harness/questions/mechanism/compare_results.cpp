@@ -1,4 +1,4 @@
-#include "harness/questions/compare_results.h"
+#include "harness/questions/mechanism/compare_results.h"
 
 #include <fmt/format.h>
 

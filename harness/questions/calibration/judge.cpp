@@ -1,0 +1,41 @@
+// Rates and powers of the tests themselves decide; the one cell is a pool and its own reference.
+
+#include "harness/questions/calibration/calibration.h"
+#include "harness/questions/matrix_evidence.h"
+#include "harness/questions/question_judge.h"
+#include "harness/questions/sentences.h"
+
+namespace lockstep::questions::calibration {
+namespace {
+
+void complete(const MatrixEvidence& evidence, Results& results) {
+  const Matrix& matrix = evidence.matrix();
+  if (matrix.cells.empty()) return;
+  results.calibration = calibrate_runs(matrix, evidence.runs_of(matrix.cells.front()), evidence.options().jobs,
+                                       results.cells.front());
+}
+
+std::string sentence(const Results& results) {
+  return results.calibration ? calibration_sentence(*results.calibration) : "";
+}
+
+std::optional<bool> passed(const Results& results) {
+  if (!results.calibration) return std::nullopt;
+  return results.calibration->passed;
+}
+
+}  // namespace
+
+const QuestionJudge& judge() {
+  static const QuestionJudge kJudge{
+      .verdict = [](const CellResult&) { return VerdictKind::identical; },
+      .omits_references = [](const Results& results) { return results.calibration.has_value(); },
+      .complete = &complete,
+      .sentences = [](const Results&, const SortedCells& cells) { return mechanism_sentences(cells); },
+      .sentence = &sentence,
+      .passed = &passed,
+  };
+  return kJudge;
+}
+
+}  // namespace lockstep::questions::calibration

@@ -1,0 +1,49 @@
+// Whether gradients are those of the plain reference decides.
+
+#include <fmt/format.h>
+
+#include "harness/questions/certificate/certificate.h"
+#include "harness/questions/matrix_evidence.h"
+#include "harness/questions/question_judge.h"
+#include "harness/questions/sentences.h"
+
+namespace lockstep::questions::certificate {
+namespace {
+
+std::vector<std::string> sentences(const Results& results, const SortedCells& sorted) {
+  std::vector<std::string> all;
+  const std::size_t certified = sorted.identical.size() + sorted.within.size();
+  const CertificateRow* worst = nullptr;
+  for (const CertificateRow& row : results.certificate->rows) {
+    if (row.certified == row.cases && row.cases > 0 && (!worst || row.worst > worst->worst)) worst = &row;
+  }
+  if (certified > 0 && worst) {
+    all.push_back(
+        fmt::format("{} of {} cases are certified: their gradients are those of the plain reference in one "
+                    "process to {:g} of "
+                    "their size; at most {:.2g} of that is used, by {} with {} rank{}.",
+                    certified, results.cells.size(), results.certificate->exact, worst->worst, worst->loss,
+                    worst->world_size, worst->world_size == 1 ? "" : "s"));
+  }
+  add(all, each_of(sorted.divergent, "are not certified", mechanism_divergence));
+  add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
+  return all;
+}
+
+}  // namespace
+
+const QuestionJudge& judge() {
+  static const QuestionJudge kJudge{
+      .verdict = &verdict_by_mechanism,
+      .judge_forced = &EvidenceSources::judge_certificate,
+      .reads_costs = true,
+      .complete =
+          [](const MatrixEvidence& evidence, Results& results) {
+            results.certificate = certificate_of(results.cells, evidence.matrix().band.exact);
+          },
+      .sentences = &sentences,
+  };
+  return kJudge;
+}
+
+}  // namespace lockstep::questions::certificate

@@ -1,0 +1,88 @@
+// What an outcome's summary says.
+
+#include "harness/questions/sentences.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "harness/results/metric_names.h"
+#include "harness/stats/outcome.h"
+#include "harness/stats/sequential.h"
+
+namespace lockstep {
+namespace {
+
+std::string equivalent_in_words(const CellList& cells) {
+  const Outcome& first = *cells.front()->outcome;
+  const std::string metric = metric_label(first.metric);
+  if (cells.size() == 1) {
+    return fmt::format("{} trains the same as {}: {} differs by {} ({} to {}), margin {}, {}.",
+                       names_of(cells), references_of(cells), metric,
+                       format_signed_difference(first.primary.mean, first.margin),
+                       format_signed_difference(first.equivalence.low, first.margin),
+                       format_signed_difference(first.equivalence.high, first.margin), first.margin,
+                       pairs_in_words(first.n, first.n));
+  }
+  double most = 0;
+  int fewest_pairs = first.n, most_pairs = first.n;
+  for (const CellResult* cell : cells) {
+    most = std::max(most, std::abs(cell->outcome->primary.mean));
+    fewest_pairs = std::min(fewest_pairs, cell->outcome->n);
+    most_pairs = std::max(most_pairs, cell->outcome->n);
+  }
+  return fmt::format("{} train the same as {}: {} differs by at most {}, margin {}, {}.", names_of(cells),
+                     references_of(cells), metric, format_difference(most, first.margin), first.margin,
+                     pairs_in_words(fewest_pairs, most_pairs));
+}
+
+/// ", because a row has 2 negatives instead of 23, those of its own rank alone": the evidence of the cause
+/// that the traces show; nothing where they show none.
+std::string reason_in_words(const CellResult& cell) {
+  if (!cell.mechanism || !cell.mechanism->cause) return "";
+  const Cause& cause = *cell.mechanism->cause;
+  return cause.code == "unexplained" || cause.evidence.empty() ? "" : ", because " + cause.evidence;
+}
+
+std::string divergent_in_words(const CellResult& cell, bool reference_is_named) {
+  const Outcome& outcome = *cell.outcome;
+  return fmt::format("{} does not{}: {}{}.", cell.scenario,
+                     reference_is_named ? "" : " train the same as " + cell.reference,
+                     difference_in_words(outcome, metric_label(outcome.metric), reason_in_words(cell)),
+                     family_in_words(outcome));
+}
+
+/// Each cell has its own test, and all must pass: the chance that a matrix with one cell beyond its margin
+/// gets this sentence is that of the one cell's test (Berger 1982), so that no level is divided.
+std::string all_at_once(const SortedCells& sorted) {
+  const std::size_t count = sorted.equivalent.size();
+  if (count < 2 || !sorted.divergent.empty() || !sorted.undecided.empty() || !sorted.failed.empty() ||
+      !sorted.uncertified.empty() || !sorted.identical.empty() || !sorted.within.empty()) {
+    return "";
+  }
+  return fmt::format("That all {} are equivalent at once holds at level {} too: an intersection-union test.",
+                     count, sorted.equivalent.front()->outcome->alpha);
+}
+
+}  // namespace
+
+std::vector<std::string> outcome_sentences(const Results& results, const SortedCells& sorted) {
+  std::vector<std::string> all;
+  if (!sorted.equivalent.empty()) all.push_back(equivalent_in_words(sorted.equivalent));
+  if (const std::string at_once = all_at_once(sorted); !at_once.empty()) all.push_back(at_once);
+  const bool said =
+      !sorted.equivalent.empty() && references_of(sorted.equivalent) == references_of(sorted.divergent);
+  add(all, each_of(sorted.divergent, "do not train the same",
+                   [&](const CellResult& cell) { return divergent_in_words(cell, said); }));
+  // Reports show the first sentence large: one answer of each kind is the whole answer.
+  if (said && sorted.divergent.size() == 1) {
+    all.front().back() = ';';
+    all.front() += " " + all.back();
+    all.pop_back();
+  }
+  add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
+  for (const Growth& growth : results.growth) all.push_back(growth.sentence);
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#pragma once
+// What a question's answer is made of: how its cells are judged, what it adds to the results, what the summary
+// says and how the program ends. harness/questions/NAME/judge.cpp makes one; harness/plan/question.h is the
+// half that the planner knows.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/base/errors.h"
+#include "harness/questions/evidence_sources.h"
+#include "harness/results/results.h"
+
+namespace lockstep {
+
+class MatrixEvidence;
+struct SortedCells;
+
+struct QuestionJudge {
+  /// The verdict of a cell that did not fail; power controls are judged by their outcome whatever is asked.
+  VerdictKind (*verdict)(const CellResult& cell);
+  /// A cell without an expectation is not as expected if it has one pair of seeds alone.
+  bool needs_pairs = false;
+  /// What compares gradients at the reference's weights.
+  std::function<Mechanism(const ForcedInputs&)> EvidenceSources::*judge_forced = &EvidenceSources::judge_forced;
+  /// Says what a step of each cell costs.
+  bool reads_costs = false;
+  /// References do not stand beside the cells; null: they do.
+  bool (*omits_references)(const Results& results) = nullptr;
+
+  /// What is wrong with a config that only who judges can know, before anything runs.
+  std::vector<ConfigProblem> (*problems)(const Matrix& matrix) = nullptr;
+  /// Fills its part of the results when all cells are judged.
+  void (*complete)(const MatrixEvidence& evidence, Results& results) = nullptr;
+
+  /// Its sentences between those of failures and of power controls; or one sentence that says all, empty where
+  /// there is none.
+  std::vector<std::string> (*sentences)(const Results& results, const SortedCells& cells) = nullptr;
+  std::string (*sentence)(const Results& results) = nullptr;
+  /// Exit codes that it asks for besides those of cells; or whether all is as promised, which then decides
+  /// alone.
+  std::vector<int> (*exit_codes)(const Results& results) = nullptr;
+  std::optional<bool> (*passed)(const Results& results) = nullptr;
+};
+
+/// That of a question that exists. Defined in harness/questions/judges.cpp.
+const QuestionJudge& judge_of(std::string_view question);
+
+/// Verdicts as most questions take them: `inconclusive` where there is no mechanism, or no outcome.
+VerdictKind verdict_by_mechanism(const CellResult& cell);
+VerdictKind verdict_by_outcome(const CellResult& cell);
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+#include "harness/questions/sentences.h"
+
+#include <fmt/format.h>
+
+#include "harness/evidence/run_evidence.h"
+
+namespace lockstep {
+
+SortedCells sort_cells(const Results& results) {
+  SortedCells sorted;
+  for (const CellResult& cell : results.cells) {
+    if (cell.certification.divergence) {
+      sorted.uncertified.push_back(&cell);
+    } else if (cell.verdict == VerdictKind::failed) {
+      sorted.failed.push_back(&cell);
+    } else if (!cell.power_control && !cell.noise && !cell.anchor) {
+      switch (cell.verdict) {
+        case VerdictKind::identical:
+          sorted.identical.push_back(&cell);
+          break;
+        case VerdictKind::within_envelope:
+          sorted.within.push_back(&cell);
+          break;
+        case VerdictKind::equivalent:
+          sorted.equivalent.push_back(&cell);
+          break;
+        case VerdictKind::divergent:
+          sorted.divergent.push_back(&cell);
+          break;
+        default:
+          sorted.undecided.push_back(&cell);
+          break;
+      }
+    }
+  }
+  return sorted;
+}
+
+std::string names_of(const CellList& cells) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(cells.size(), kMostNamed); ++i) names.push_back(cells[i]->scenario);
+  if (cells.size() > kMostNamed) names.push_back(fmt::format("{} more", cells.size() - kMostNamed));
+  return join_words(names);
+}
+
+std::string references_of(const CellList& cells) {
+  std::vector<std::string> names;
+  for (const CellResult* cell : cells) {
+    if (std::ranges::find(names, cell->reference) == names.end()) names.push_back(cell->reference);
+  }
+  return names.size() > kMostNamed ? std::string("their references") : join_words(names);
+}
+
+void add(std::vector<std::string>& to, const std::vector<std::string>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+std::string mechanism_divergence(const CellResult& cell) {
+  const Mechanism& m = *cell.mechanism;
+  std::string why = m.sentence;
+  if (why.empty() && m.first_divergence) why = m.first_divergence->sentence;
+  if (why.empty() && m.first_divergence) {
+    why = fmt::format("step {}, {}, {}", m.first_divergence->step, m.first_divergence->phase,
+                      m.first_divergence->where);
+  }
+  return fmt::format("{} does not compute the same as {}{}{}", cell.scenario, cell.reference,
+                     why.empty() ? "." : ": ", why);
+}
+
+std::string undecided_in_words(const CellResult& cell) {
+  if (!cell.outcome) return cell.scenario + " is undecided: its outcome could not be judged.";
+  return cell.outcome->sentence;
+}
+
+std::vector<std::string> mechanism_sentences(const SortedCells& sorted) {
+  std::vector<std::string> all;
+  if (!sorted.identical.empty()) {
+    all.push_back(fmt::format("{} compute{} the same as {}: every compared bit is equal.",
+                              names_of(sorted.identical), sorted.identical.size() == 1 ? "s" : "",
+                              references_of(sorted.identical)));
+  }
+  if (!sorted.within.empty()) {
+    double used = 0;
+    bool measured = true;
+    for (const CellResult* cell : sorted.within) {
+      used = std::max(used, cell->mechanism->band_used);
+      measured = measured && cell->mechanism->band_measured;
+    }
+    all.push_back(
+        fmt::format("{} compute{} the same as {} within the floating-point band ({:.0f} % of it used{}).",
+                    names_of(sorted.within), sorted.within.size() == 1 ? "s" : "",
+                    references_of(sorted.within), used * 100, measured ? "" : "; bound, not measured"));
+  }
+  add(all, each_of(sorted.divergent, "do not compute the same", mechanism_divergence));
+  add(all, each_of(sorted.undecided, "are undecided", [](const CellResult& cell) {
+        const bool words = cell.mechanism && !cell.mechanism->sentence.empty();
+        return fmt::format("{} is undecided{}{}", cell.scenario, words ? ": " : ".",
+                           words ? cell.mechanism->sentence : "");
+      }));
+  return all;
+}
+
+}  // namespace lockstep

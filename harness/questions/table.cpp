@@ -1,0 +1,80 @@
+// The questions as the planner knows them.
+
+#include <algorithm>
+#include <array>
+
+#include "harness/base/errors.h"
+#include "harness/config/catalogue.h"
+#include "harness/plan/question.h"
+#include "harness/questions/list.h"
+
+namespace lockstep {
+
+#define LOCKSTEP_DECLARE(name)    \
+  namespace questions::name {     \
+  const QuestionPlan& plan();     \
+  }
+#define LOCKSTEP_ENTRY(name) &questions::name::plan(),
+LOCKSTEP_QUESTIONS(LOCKSTEP_DECLARE)
+
+std::span<const QuestionPlan* const> question_plans() {
+  static const std::array kPlans{LOCKSTEP_QUESTIONS(LOCKSTEP_ENTRY)};
+  return kPlans;
+}
+
+#undef LOCKSTEP_DECLARE
+#undef LOCKSTEP_ENTRY
+
+const QuestionPlan* find_question(std::string_view name) {
+  const auto plans = question_plans();
+  const auto at = std::ranges::find(plans, name, &QuestionPlan::name);
+  return at == plans.end() ? nullptr : *at;
+}
+
+const QuestionPlan& question_named(std::string_view name) {
+  const QuestionPlan* question = find_question(name);
+  LOCKSTEP_CHECK(question != nullptr, "a question that was read exists");
+  return *question;
+}
+
+const QuestionPlan& asked_by(const Matrix& matrix) { return question_named(matrix.question); }
+
+std::string default_question() { return std::string(question_plans().front()->name); }
+
+std::vector<std::any> question_sections() {
+  std::vector<std::any> sections;
+  for (const QuestionPlan* question : question_plans()) {
+    if (question->section != nullptr) sections.push_back(question->section());
+  }
+  return sections;
+}
+
+std::vector<MatrixField> question_fields() {
+  std::vector<MatrixField> fields;
+  for (const QuestionPlan* question : question_plans()) {
+    if (question->fields == nullptr) continue;
+    const auto own = question->fields();
+    fields.insert(fields.end(), own.begin(), own.end());
+  }
+  return fields;
+}
+
+const QuestionKey* find_question_key(std::string_view key) {
+  for (const QuestionPlan* question : question_plans()) {
+    if (question->keys == nullptr) continue;
+    const auto keys = question->keys();
+    if (const auto at = std::ranges::find(keys, key, &QuestionKey::key); at != keys.end()) return &*at;
+  }
+  return nullptr;
+}
+
+std::span<const CatalogueEntry> catalogue_questions() {
+  static const std::vector<CatalogueEntry> kEntries = [] {
+    std::vector<CatalogueEntry> entries;
+    for (const QuestionPlan* question : question_plans()) entries.push_back({question->name, question->help});
+    return entries;
+  }();
+  return kEntries;
+}
+
+}  // namespace lockstep
