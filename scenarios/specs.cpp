@@ -14,6 +14,12 @@ std::span<const TrainerSpec* const> trainer_specs() {
   return kSpecs;
 }
 
+int64_t ModelParameter::elements() const {
+  int64_t product = 1;
+  for (const int64_t size : shape) product *= size;
+  return product;
+}
+
 const TrainerSpec* find_trainer_spec(std::string_view name) {
   const auto specs = trainer_specs();
   const auto at = std::ranges::find(specs, name, &TrainerSpec::name);

@@ -5,13 +5,10 @@
 #include <vector>
 
 #include "harness/config/mutants.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::array<CatalogueEntry, 1> kScenarios{{
-    {"energy", "energy model of (context, action chunk) pairs, trained with in-batch swap InfoNCE"},
-}};
 
 constexpr std::array<CatalogueEntry, 4> kLosses{{
     {"hard", "InfoNCE over the quarter of the in-batch candidates that fits each row best"},
@@ -41,7 +38,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::span<const CatalogueEntry> catalogue_scenarios() { return kScenarios; }
+std::span<const CatalogueEntry> catalogue_scenarios() {
+  static const std::vector<CatalogueEntry> entries = [] {
+    std::vector<CatalogueEntry> all;
+    for (const TrainerSpec* spec : trainer_specs()) all.push_back({spec->name, spec->help});
+    return all;
+  }();
+  return entries;
+}
 std::span<const CatalogueEntry> catalogue_losses() { return kLosses; }
 std::span<const CatalogueEntry> catalogue_mutants() {
   static const std::vector<CatalogueEntry> entries = [] {

@@ -4,10 +4,12 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <map>
 
 #include "harness/base/json_text.h"
 #include "harness/config/catalogue.h"
 #include "harness/config/field.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -18,9 +20,9 @@ struct JsonSlot {
   const RunField* field;
 };
 
-std::vector<JsonSlot> make_json_slots() {
-  std::vector<const RunField*> sorted;
-  for (const RunField& field : run_fields()) sorted.push_back(&field);
+std::vector<JsonSlot> make_json_slots(const TrainerSpec& trainer) {
+  const auto fields = fields_of(trainer);
+  std::vector<const RunField*> sorted(fields.begin(), fields.end());
   std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->spec.key < b->spec.key; });
   std::vector<JsonSlot> slots;
   std::string_view group;
@@ -68,16 +70,17 @@ YamlNode tree_of(const nlohmann::json& json) {
 }
 
 void read_object(const YamlNode& map, const std::string& prefix, RunConfig& config, Problems& problems) {
+  const TrainerSpec& trainer = spec_of(config);
   for (std::size_t i = 0; i < map.keys.size(); ++i) {
     const std::string key = prefix + map.keys[i].text;
     if (map.items[i].is_map() && prefix.empty()) {
       read_object(map.items[i], key + ".", config, problems);
       continue;
     }
-    const RunField* field = find_run_field(key);
+    const RunField* field = find_field(trainer, key);
     if (field == nullptr) {
       std::vector<std::string_view> keys;
-      for (const RunField& known : run_fields()) keys.push_back(known.spec.key);
+      for (const RunField* known : fields_of(trainer)) keys.push_back(known->spec.key);
       problems.add({}, fmt::format("unknown key {}", in_quotes(key)), nearest(key, keys));
       continue;
     }
@@ -85,18 +88,45 @@ void read_object(const YamlNode& map, const std::string& prefix, RunConfig& conf
   }
 }
 
+/// The slots of a trainer's fields.
+const std::vector<JsonSlot>& json_slots(const TrainerSpec& trainer) {
+  static const std::map<const TrainerSpec*, std::vector<JsonSlot>> slots = [] {
+    std::map<const TrainerSpec*, std::vector<JsonSlot>> all;
+    for (const TrainerSpec* spec : trainer_specs()) all.emplace(spec, make_json_slots(*spec));
+    return all;
+  }();
+  return slots.at(&trainer);
+}
+
+/// The trainer that a run's JSON names, or the default one.
+const TrainerSpec& trainer_of(const nlohmann::json& json, Problems& problems) {
+  const auto name = json.find("trainer");
+  if (name == json.end() || !name->is_string()) return *trainer_specs().front();
+  if (const TrainerSpec* spec = find_trainer_spec(name->get<std::string>())) return *spec;
+  problems.add({}, fmt::format("unknown trainer {}", in_quotes(name->get<std::string>())));
+  return *trainer_specs().front();
+}
+
 }  // namespace
+
+RunConfig::RunConfig() : RunConfig(*trainer_specs().front()) {}
+
+RunConfig::RunConfig(const TrainerSpec& spec) : trainer(spec.name), own(spec.section()) {}
 
 int64_t steps_to_run(const RunConfig& config) {
   if (!config.forced.from.empty()) return static_cast<int64_t>(config.forced.steps.size());
   return config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
 }
 
+Layout meant_layout(const RunConfig& config) {
+  if (config.oracle_world <= 0) return config.layout;
+  return {config.oracle_world, config.layout.global_batch() / config.oracle_world};
+}
+
 std::string canonical_json(const RunConfig& config) {
-  static const std::vector<JsonSlot> slots = make_json_slots();
   std::string out;
   out.reserve(1600);
-  for (const JsonSlot& slot : slots) {
+  for (const JsonSlot& slot : json_slots(spec_of(config))) {
     out += slot.before;
     append_json(out, slot.field->of(config));
   }
@@ -116,7 +146,7 @@ RunConfig run_config_from_json(const std::string& text, const std::string& file_
     throw ConfigError({ConfigProblem{file_name, problem.line, problem.column, problem.message, ""}});
   }
   Problems problems(file_name);
-  RunConfig config;
+  RunConfig config(trainer_of(json, problems));
   if (json.is_object()) {
     read_object(tree_of(json), "", config, problems);
   } else {
@@ -128,14 +158,16 @@ RunConfig run_config_from_json(const std::string& text, const std::string& file_
 
 std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& config) {
   std::vector<std::pair<std::string, std::string>> out;
-  for (const RunField& field : run_fields()) out.emplace_back(field.spec.key, text_of(field.of(config)));
+  for (const RunField* field : fields_of(spec_of(config))) {
+    out.emplace_back(field->spec.key, text_of(field->of(config)));
+  }
   return out;
 }
 
 bool same_config(const RunConfig& a, const RunConfig& b) {
-  const std::span<const RunField> fields = run_fields();
-  return std::all_of(fields.begin(), fields.end(),
-                     [&](const RunField& field) { return equal(field.of(a), field.of(b)); });
+  return a.trainer == b.trainer && std::ranges::all_of(fields_of(spec_of(a)), [&](const RunField* field) {
+    return equal(field->of(a), field->of(b));
+  });
 }
 
 }  // namespace lockstep

@@ -8,7 +8,8 @@
 #include "harness/base/errors.h"
 #include "harness/config/catalogue.h"
 #include "harness/config/field.h"
-#include "harness/plan/planted.h"
+#include "harness/config/mutants.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -59,7 +60,7 @@ void check_tensor(const RunConfig& config, const MutantConfig& mutant, const std
   }
   const bool groups = entry->tensor == MutantTensor::group;
   // How many channels the data have changes the shapes, not the names.
-  const std::vector<ModelParameter> parameters = energy_parameters(config, config.data.channels);
+  const std::vector<ModelParameter> parameters = spec_of(config).parameters(config, config.data.channels);
   const auto meant = [&](const ModelParameter& parameter) {
     return groups ? parameter.name.starts_with(mutant.tensor) : parameter.name == mutant.tensor;
   };

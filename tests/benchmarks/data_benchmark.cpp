@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "harness/data/dataset.h"
-#include "harness/data/series.h"
 #include "harness/data/sampler.h"
+#include "harness/data/series.h"
+#include "scenarios/energy/dataset.h"
 
 namespace lockstep {
 namespace {

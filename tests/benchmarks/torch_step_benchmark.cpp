@@ -31,7 +31,7 @@ RunConfig bench_config(Layout layout, Negatives negatives, RankKind ranks, Trace
   RunConfig config;
   config.data.source = DataSource::synthetic;
   config.layout = layout;
-  config.negatives = negatives;
+  energy(config).negatives = negatives;
   config.ranks = ranks;
   config.trace = trace;
   config.steps = steps;

@@ -177,8 +177,8 @@ RunConfig small_config() {
   RunConfig config = mini_config();
   config.steps = 5;
   config.trace = TraceLevel::full;
-  config.model.width = 8;
-  config.model.hidden = 16;
+  energy(config).model.width = 8;
+  energy(config).model.hidden = 16;
   return config;
 }
 

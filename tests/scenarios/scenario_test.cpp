@@ -48,9 +48,9 @@ at::Tensor wave(at::IntArrayRef shape) {
 
 TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
   RunConfig config;
-  config.model.width = 8;
-  config.model.hidden = 16;
-  EnergyModel energy({config.data.context_steps, 5, config.data.action_steps, 8, 16}, 0.5, 3);
+  energy(config).model.width = 8;
+  energy(config).model.hidden = 16;
+  EnergyModel energy({energy(config).data.context_steps, 5, energy(config).data.action_steps, 8, 16}, 0.5, 3);
   const std::vector<ModelParameter> expected = energy_parameters(config, 5);
   ASSERT_EQ(energy.parameters().names.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -61,9 +61,9 @@ TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
 
 TEST(EnergyModel, ItsActionHeadHasTheParametersThatThePlannerKnows) {
   RunConfig config;
-  config.negatives = Negatives::layer;
-  config.model = {8, 16, 3};
-  EnergyModel energy({config.data.context_steps, 5, config.data.action_steps, 8, 16, 3}, 0.5, 3);
+  energy(config).negatives = Negatives::layer;
+  energy(config).model = {8, 16, 3};
+  EnergyModel energy({energy(config).data.context_steps, 5, energy(config).data.action_steps, 8, 16, 3}, 0.5, 3);
   const std::vector<ModelParameter> expected = energy_parameters(config, 5);
   ASSERT_EQ(energy.parameters().names.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {

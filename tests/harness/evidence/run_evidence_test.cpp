@@ -9,7 +9,7 @@
 #include <fstream>
 #include <limits>
 
-#include "harness/plan/metrics.h"
+#include "harness/config/metrics.h"
 #include "harness/results/metric_names.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "harness/causes/mechanism.h"
-#include "harness/plan/metrics.h"
+#include "harness/config/metrics.h"
 #include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
@@ -35,7 +35,7 @@ class Ladder : public testing::TestWithParam<Rung> {};
 RunConfig config_of(const Rung& rung) {
   RunConfig config = mini_config();
   config.layout = {rung.world_size, rung.world_size == 8 ? 3 : 2};
-  config.negatives = rung.negatives;
+  energy(config).negatives = rung.negatives;
   config.optimizer = rung.optimizer;
   config.lr = rung.optimizer == OptimizerKind::sgd ? 0.05 : 1e-3;
   config.momentum = rung.optimizer == OptimizerKind::sgd ? 0.9 : 0.0;
@@ -148,10 +148,10 @@ TEST(Oracle, OneProcessComputesWhatRanksOfAnyDealingMean) {
     config.data.series = 24;
     config.steps = 3;
     config.snapshot_steps = {2};
-    config.loss = loss;
-    config.negatives = Negatives::local;
+    energy(config).loss = loss;
+    energy(config).negatives = Negatives::local;
     config.rows = RowDeal::unequal;
-    config.invalid_rows = 0.2;
+    energy(config).invalid_rows = 0.2;
     config.accumulation = 2;
     RunConfig reference = config;
     reference.layout = {1, 24};
@@ -190,7 +190,7 @@ TEST(Oracle, BlocksGoToRanksWhole) {
   config.data.series = 24;
   config.data.block = 3;
   config.data.correlation = 0.9;
-  config.negatives = Negatives::local;
+  energy(config).negatives = Negatives::local;
   config.steps = 2;
   RunConfig reference = config;
   reference.layout = {1, 24};
@@ -237,7 +237,7 @@ TEST(Ladder, RowsMadeReadyAheadOrCutAnewDoNotChangeTheRun) {
   config.data.prefetch = 3;
   EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "ahead", config), {}, {}}).verdict,
             VerdictKind::identical);
-  config.data.cache = false;
+  energy(config).data.cache = false;
   EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "both", config), {}, {}}).verdict,
             VerdictKind::identical);
   config.ranks = RankKind::real;
@@ -283,10 +283,10 @@ TEST(Measurements, AreThoseOfThePlannersTable) {
     for (const auto& [series, held_out, steps] : {std::tuple(2, 1, 24), {6, 3, 28}, {40, 4, 46}}) {
       RunConfig config = mini_config();
       config.layout = {1, 2};
-      config.negatives = negatives;
+      energy(config).negatives = negatives;
       config.data.drop_last = false;
       config.data.series = series;
-      config.data.holdout_series = held_out;
+      energy(config).data.holdout_series = held_out;
       config.data.series_steps = steps;
       config.steps = 4;
       config.eval_every = 2;

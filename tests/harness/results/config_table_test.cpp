@@ -18,7 +18,7 @@ using testing::Pair;
 
 TEST(ConfigRows, AreDottedKeys) {
   RunConfig config;
-  config.data.stride = 7;
+  energy(config).data.stride = 7;
   const Rows rows = config_rows(config);
   EXPECT_THAT(rows, Contains(Pair("data.stride", "7")));
   EXPECT_THAT(rows, Contains(Pair("seed", "0")));

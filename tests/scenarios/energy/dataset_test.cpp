@@ -1,5 +1,5 @@
 #include "harness/data/data_folder.h"
-#include "harness/data/dataset.h"
+#include "scenarios/energy/dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,15 +66,15 @@ std::string ts_text(int series, int steps, float offset) {
   return text;
 }
 
-DataConfig files_config(const std::string& train, const std::string& test) {
-  DataConfig config;
+PairConfig files_config(const std::string& train, const std::string& test) {
+  PairConfig config;
   config.source = DataSource::ts_files;
   config.train_file = train;
   config.test_file = test;
   return config;
 }
 
-std::string refusal(const DataConfig& config) {
+std::string refusal(const PairConfig& config) {
   try {
     load_dataset(config);
   } catch (const ConfigError& error) {
@@ -85,7 +85,7 @@ std::string refusal(const DataConfig& config) {
 
 TEST(Dataset, StandardisesByWhatIsLeftForTraining) {
   Scratch scratch;
-  DataConfig config =
+  PairConfig config =
       files_config(scratch.file("a.ts", ts_text(8, 40, 0)), scratch.file("b.ts", ts_text(3, 40, 100)));
   config.holdout_series = 2;
   config.stride = config.context_steps + config.action_steps;  // windows do not overlap
@@ -105,7 +105,7 @@ TEST(Dataset, StandardisesByWhatIsLeftForTraining) {
 }
 
 TEST(Dataset, SyntheticHasThePairsOfBasicMotions) {
-  DataConfig config;
+  PairConfig config;
   config.source = DataSource::synthetic;
   const Dataset data = load_dataset(config);
   EXPECT_EQ(data.train.size(), 1404u);
@@ -114,7 +114,7 @@ TEST(Dataset, SyntheticHasThePairsOfBasicMotions) {
 }
 
 TEST(Dataset, ReadsTheRealFilesIfTheyAreHere) {
-  DataConfig config;
+  PairConfig config;
   if (!fs::exists(data_folder() + "/BasicMotions_TRAIN.ts")) {
     GTEST_SKIP() << "no BasicMotions in " << data_folder() << "; ci/bootstrap fetches it";
   }
@@ -127,10 +127,10 @@ TEST(Dataset, ReadsTheRealFilesIfTheyAreHere) {
 TEST(Dataset, SaysHowToGetBasicMotions) {
   Scratch scratch;
   Environment data("LOCKSTEP_DATA", scratch.path().string());
-  EXPECT_THAT(refusal(DataConfig{}),
+  EXPECT_THAT(refusal(PairConfig{}),
               testing::AllOf(HasSubstr("BasicMotions_TRAIN.ts: no such file; in a clone run ci/bootstrap"),
                              HasSubstr("BasicMotions_TEST.ts"), HasSubstr("data.source=synthetic")));
-  EXPECT_THROW(inspect_data(DataConfig{}).hash, ConfigError);
+  EXPECT_THROW(inspect_pairs(PairConfig{}).hash, ConfigError);
 }
 
 TEST(Dataset, RefusesWhatGivesNoPairs) {
@@ -141,7 +141,7 @@ TEST(Dataset, RefusesWhatGivesNoPairs) {
   EXPECT_THAT(refusal(files_config(train, "")), HasSubstr("data.test_file is empty"));
   EXPECT_THAT(refusal(files_config(train, scratch.file("c.ts", "@univariate true\n@data\n1\n"))),
               HasSubstr("c.ts: has 1 dimensions"));
-  DataConfig config = files_config(train, train);
+  PairConfig config = files_config(train, train);
   config.holdout_series = 8;
   EXPECT_THAT(refusal(config), HasSubstr("data.holdout_series 8 leaves none of the 8"));
   config = files_config(train, train);
@@ -155,38 +155,38 @@ TEST(CountPairs, AreThoseThatAreCut) {
   Scratch scratch;
   const std::string train = scratch.file("a.ts", ts_text(8, 40, 0)),
                     test = scratch.file("b.ts", ts_text(3, 31, 0));
-  DataConfig generated;
+  PairConfig generated;
   generated.source = DataSource::synthetic;
   generated.series = 12;
   generated.series_steps = 61;
   generated.stride = 3;
-  for (const DataConfig& config : {files_config(train, test), generated}) {
-    const PairCounts pairs = inspect_data(config).pairs;
+  for (const PairConfig& config : {files_config(train, test), generated}) {
+    const PairCounts pairs = inspect_pairs(config).pairs;
     const Dataset data = load_dataset(config);
     EXPECT_EQ(pairs.train, static_cast<int64_t>(data.train.size()));
     EXPECT_EQ(pairs.holdout, static_cast<int64_t>(data.holdout.size()));
     EXPECT_EQ(pairs.test, static_cast<int64_t>(data.test.size()));
   }
-  EXPECT_EQ(counted_pairs(generated)->train, inspect_data(generated).pairs.train);
-  EXPECT_EQ(counted_pairs(generated)->holdout, inspect_data(generated).pairs.holdout);
-  EXPECT_EQ(counted_pairs(generated)->test, inspect_data(generated).pairs.test);
+  EXPECT_EQ(counted_pairs(generated)->train, inspect_pairs(generated).samples.train);
+  EXPECT_EQ(counted_pairs(generated)->holdout, inspect_pairs(generated).samples.holdout);
+  EXPECT_EQ(counted_pairs(generated)->test, inspect_pairs(generated).samples.test);
 }
 
 TEST(CountPairs, RefuseWhatLoadingRefuses) {
   Scratch scratch;
   const std::string train = scratch.file("a.ts", ts_text(8, 40, 0));
-  EXPECT_THROW(inspect_data(files_config(train, scratch.file("b.ts", ts_text(3, 20, 0)))), ConfigError);
-  EXPECT_THROW(inspect_data(files_config(train, scratch.file("c.ts", "@classLabel false\n@data\n:\n"))),
+  EXPECT_THROW(inspect_pairs(files_config(train, scratch.file("b.ts", ts_text(3, 20, 0)))), ConfigError);
+  EXPECT_THROW(inspect_pairs(files_config(train, scratch.file("c.ts", "@classLabel false\n@data\n:\n"))),
                ConfigError)
       << "a series without a step";
-  DataConfig config;
+  PairConfig config;
   config.source = DataSource::synthetic;
   config.series = config.series_steps = config.channels = 1 << 30;
-  EXPECT_THROW(inspect_data(config), ConfigError);
+  EXPECT_THROW(inspect_pairs(config), ConfigError);
 }
 
 TEST(Dataset, RefusesASyntheticSetBeyondMemory) {
-  DataConfig config;
+  PairConfig config;
   config.source = DataSource::synthetic;
   config.series = config.series_steps = config.channels = 1 << 30;
   EXPECT_THAT(refusal(config), HasSubstr("more than 2^28 values"));
@@ -195,39 +195,39 @@ TEST(Dataset, RefusesASyntheticSetBeyondMemory) {
 TEST(DataHash, SeesEveryByteAndWhichFileItIsIn) {
   Scratch scratch;
   const std::string a = scratch.file("a.ts", ts_text(8, 40, 0)), b = scratch.file("b.ts", ts_text(8, 40, 1));
-  const std::string hash = inspect_data(files_config(a, b)).hash;
+  const std::string hash = inspect_pairs(files_config(a, b)).hash;
   EXPECT_EQ(hash.size(), 32u);
-  EXPECT_NE(inspect_data(files_config(b, a)).hash, hash);
-  EXPECT_EQ(inspect_data(files_config(a, b)).hash, hash);
+  EXPECT_NE(inspect_pairs(files_config(b, a)).hash, hash);
+  EXPECT_EQ(inspect_pairs(files_config(a, b)).hash, hash);
   scratch.file("b.ts", ts_text(8, 40, 1) + "\n");
-  EXPECT_NE(inspect_data(files_config(a, b)).hash, hash);
+  EXPECT_NE(inspect_pairs(files_config(a, b)).hash, hash);
 }
 
 TEST(DataHash, IsOfWhatWasLoaded) {
   Scratch scratch;
   const std::string a = scratch.file("a.ts", ts_text(8, 40, 0)), b = scratch.file("b.ts", ts_text(8, 40, 1));
   const Dataset loaded = load_dataset(files_config(a, b));
-  EXPECT_EQ(loaded.hash, inspect_data(files_config(a, b)).hash);
+  EXPECT_EQ(loaded.hash, inspect_pairs(files_config(a, b)).hash);
   scratch.file("b.ts", ts_text(8, 40, 2));
   EXPECT_NE(load_dataset(files_config(a, b)).hash, loaded.hash);
-  DataConfig config;
+  PairConfig config;
   config.source = DataSource::synthetic;
-  const std::string plain = inspect_data(config).hash;
+  const std::string plain = inspect_pairs(config).hash;
   EXPECT_EQ(load_dataset(config).hash, plain);
   config.correlation = 0.5;
   config.block = 2;
   EXPECT_NE(load_dataset(config).hash, plain);
-  EXPECT_EQ(load_dataset(config).hash, inspect_data(config).hash);
+  EXPECT_EQ(load_dataset(config).hash, inspect_pairs(config).hash);
 }
 
 TEST(DataHash, OfGeneratedSeriesIsThatOfTheirParameters) {
-  DataConfig config;
+  PairConfig config;
   config.source = DataSource::synthetic;
-  const std::string hash = inspect_data(config).hash;
+  const std::string hash = inspect_pairs(config).hash;
   config.stride = 3;  // a matter of the config, not of the data
-  EXPECT_EQ(inspect_data(config).hash, hash);
+  EXPECT_EQ(inspect_pairs(config).hash, hash);
   config.seed = 1;
-  EXPECT_NE(inspect_data(config).hash, hash);
+  EXPECT_NE(inspect_pairs(config).hash, hash);
 }
 
 TEST(DataFolder, IsTheFirstOneAtOrAboveThePlace) {

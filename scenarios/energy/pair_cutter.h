@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "harness/data/series.h"
-#include "harness/data/windows.h"
+#include "scenarios/energy/config.h"
+#include "scenarios/energy/windows.h"
 
 namespace lockstep {
 
@@ -16,7 +17,7 @@ namespace lockstep {
 class PairCutter {
  public:
   PairCutter(std::shared_ptr<const SeriesSet> set, std::span<const int> chosen, ChannelScale scale,
-             const DataConfig& config, WindowPart part);
+             const PairConfig& config, WindowPart part);
 
   /// Makes the pairs of each block (config.block neighbours) alike: value = sqrt(rho) * the block's + sqrt(1
   /// - rho) * its own, where the block's is a pair of `shared`, which has the same shape and contexts of full
@@ -37,7 +38,7 @@ class PairCutter {
   std::vector<int> chosen_;
   std::vector<int64_t> firsts_;  ///< pairs before each chosen series, and in all
   ChannelScale scale_;
-  DataConfig config_;
+  PairConfig config_;
   WindowPart part_;
   std::shared_ptr<const PairCutter> shared_;
 };
@@ -46,6 +47,6 @@ class PairCutter {
 /// fit. Pair i keeps the last keyed_context_length(config, part, i) steps of its context; the steps before
 /// have mask 0, value 0.
 Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const ChannelScale& scale,
-                     const DataConfig& config, WindowPart part);
+                     const PairConfig& config, WindowPart part);
 
 }  // namespace lockstep

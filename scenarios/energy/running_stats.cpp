@@ -1,8 +1,6 @@
-#include "harness/train/running_stats.h"
+#include "scenarios/energy/running_stats.h"
 
 #include <ATen/ATen.h>
-
-#include "harness/comm/tensor_view.h"
 
 namespace lockstep {
 
@@ -19,10 +17,6 @@ void RunningStats::update(Comm& comm, double mean, int64_t rows) {
     buffer[0] = 0.9 * buffer[0] + 0.1 * (sum[0] / sum[1]);
   }
   comm.broadcast(buffer_, 0, "stats.buffer");
-}
-
-void RunningStats::trace(TraceWriter& trace, Phase phase, Keep keep) const {
-  trace.tensor(phase, kRunningMean, view_of(buffer_), Sharing::replicated, {}, keep);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "harness/data/windows.h"
+#include "scenarios/energy/windows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -59,7 +59,7 @@ ChannelScale channel_scale(const SeriesSet& set, std::span<const int> chosen) {
   return scale;
 }
 
-int keyed_context_length(const DataConfig& config, WindowPart part, int64_t pair) {
+int keyed_context_length(const PairConfig& config, WindowPart part, int64_t pair) {
   const auto choices = static_cast<uint64_t>(config.context_steps - config.min_context + 1);
   return config.min_context + static_cast<int>(keyed(kContextLengthKey, part, pair) % choices);
 }

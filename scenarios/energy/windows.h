@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/data/series.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 
@@ -38,6 +39,6 @@ ChannelScale channel_scale(const SeriesSet& set, std::span<const int> chosen);
 enum class WindowPart { train, holdout, test };
 
 /// In [min_context, context_steps], by a hash of the part and the pair's index.
-int keyed_context_length(const DataConfig& config, WindowPart part, int64_t pair);
+int keyed_context_length(const PairConfig& config, WindowPart part, int64_t pair);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "harness/plan/metrics.h"
+#include "harness/config/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 #pragma once
 // Which candidates the loss takes where a config leaves the choice to a rule.
 
-#include "harness/config/run_config.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 
@@ -17,9 +17,6 @@ namespace lockstep {
 ///
 /// A run with oracle_world = V stands for V ranks, so the rule sees their layout.
 Negatives resolved_negatives(const RunConfig& config);
-
-/// The layout of the ranks that a run stands for: its own, or with oracle_world = V that of V ranks.
-Layout meant_layout(const RunConfig& config);
 
 /// Are candidates made for each row, from predictions of an action head, which then exists?
 bool makes_negatives(const RunConfig& config);

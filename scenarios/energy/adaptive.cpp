@@ -1,4 +1,4 @@
-#include "harness/plan/adaptive.h"
+#include "scenarios/energy/adaptive.h"
 
 namespace lockstep {
 namespace {
@@ -14,20 +14,15 @@ Negatives as_written(const Layout& layout) {
 
 }  // namespace
 
-Layout meant_layout(const RunConfig& config) {
-  if (config.oracle_world <= 0) return config.layout;
-  return {config.oracle_world, config.layout.global_batch() / config.oracle_world};
-}
-
 Negatives resolved_negatives(const RunConfig& config) {
   const Layout layout = meant_layout(config);
-  switch (config.negatives) {
+  switch (energy(config).negatives) {
     case Negatives::adaptive_as_written:
       return as_written(layout);
     case Negatives::adaptive:
       return layout.global_batch() >= kEnoughCandidates ? Negatives::global : Negatives::layer;
     default:
-      return config.negatives;
+      return energy(config).negatives;
   }
 }
 

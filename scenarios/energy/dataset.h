@@ -4,18 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "harness/config/run_config.h"
-#include "harness/data/pair_cutter.h"
-#include "harness/data/windows.h"
-#include "harness/plan/pairs.h"
+#include "harness/config/trainer_spec.h"
+#include "scenarios/energy/config.h"
+#include "scenarios/energy/pair_cutter.h"
+#include "scenarios/energy/windows.h"
 
 namespace lockstep {
-
-/// What a planner asks of the data.
-struct DataFacts {
-  PairCounts pairs;
-  std::string hash;  ///< Dataset::hash
-};
 
 /// Training, held-out (same recordings' part, other series) and test pairs of a run. Sample id = index of a
 /// training pair.
@@ -28,10 +22,10 @@ struct Dataset {
 };
 
 /// Throws ConfigError (missing or corrupt file, too few pairs).
-Dataset load_dataset(const DataConfig& config);
+Dataset load_dataset(const PairConfig& config);
 
 /// The pairs that load_dataset would give and Dataset::hash, without cutting a pair; files are read for it.
 /// Throws ConfigError as it does.
-DataFacts inspect_data(const DataConfig& config);
+DataFacts inspect_pairs(const PairConfig& config);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "harness/data/windows.h"
+#include "scenarios/energy/windows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ std::vector<int> all_of(const SeriesSet& set) {
   return indices;
 }
 
-DataConfig config_of(int context, int action, int stride) {
-  DataConfig config;
+PairConfig config_of(int context, int action, int stride) {
+  PairConfig config;
   config.context_steps = context;
   config.action_steps = action;
   config.stride = stride;
@@ -82,7 +82,7 @@ TEST(Windows, SeriesOfUnequalLengthGiveUnequallyManyPairs) {
 
 TEST(Windows, ShortContextsAreMaskedAtTheFront) {
   const SeriesSet set = ramps(4, 100);
-  DataConfig config = config_of(16, 8, 2);
+  PairConfig config = config_of(16, 8, 2);
   config.min_context = 5;
   const Windows windows = make_windows(set, all_of(set), unscaled(), config, WindowPart::train);
   const Windows whole = make_windows(set, all_of(set), unscaled(), config_of(16, 8, 2), WindowPart::train);
@@ -104,7 +104,7 @@ TEST(Windows, ShortContextsAreMaskedAtTheFront) {
 }
 
 TEST(Windows, ContextLengthsOfThePartsAreDrawnApart) {
-  DataConfig config = config_of(16, 8, 2);
+  PairConfig config = config_of(16, 8, 2);
   config.min_context = 1;
   int differing = 0;
   for (int64_t pair = 0; pair < 100; ++pair) {

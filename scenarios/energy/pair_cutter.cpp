@@ -1,4 +1,4 @@
-#include "harness/data/pair_cutter.h"
+#include "scenarios/energy/pair_cutter.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/base/hashing.h"
-#include "harness/plan/pairs.h"
+#include "scenarios/energy/pairs.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +17,7 @@ constexpr uint64_t kBlockKey = 0x626c6f636b;  // "block"
 }  // namespace
 
 PairCutter::PairCutter(std::shared_ptr<const SeriesSet> set, std::span<const int> chosen, ChannelScale scale,
-                       const DataConfig& config, WindowPart part)
+                       const PairConfig& config, WindowPart part)
     : set_(std::move(set)),
       chosen_(chosen.begin(), chosen.end()),
       scale_(std::move(scale)),
@@ -96,7 +96,7 @@ void PairCutter::correlate(std::span<const int64_t> pairs, Windows& windows) con
 }
 
 Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const ChannelScale& scale,
-                     const DataConfig& config, WindowPart part) {
+                     const PairConfig& config, WindowPart part) {
   // Not owned: the cutter is gone before the set.
   const std::shared_ptr<const SeriesSet> borrowed(std::shared_ptr<const SeriesSet>(), &set);
   return PairCutter(borrowed, chosen, scale, config, part).cut_all();

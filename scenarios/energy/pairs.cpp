@@ -1,31 +1,26 @@
-#include "harness/plan/pairs.h"
+#include "scenarios/energy/pairs.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 namespace lockstep {
-int64_t pairs_of(int64_t steps, const DataConfig& config) {
+int64_t pairs_of(int64_t steps, const PairConfig& config) {
   const int64_t spare = steps - config.context_steps - config.action_steps;
   return spare < 0 ? 0 : spare / config.stride + 1;
 }
 
-std::optional<PairCounts> counted_pairs(const DataConfig& config) {
+std::optional<SampleCounts> counted_pairs(const PairConfig& config) {
   if (config.source == DataSource::ts_files) return std::nullopt;
   const bool synthetic = config.source == DataSource::synthetic;
   const int64_t series = synthetic ? config.series : kBasicMotionsSeries;
   const int64_t of_each = pairs_of(synthetic ? config.series_steps : kBasicMotionsSteps, config);
   if (of_each == 0 || config.holdout_series >= series) return std::nullopt;
-  return PairCounts{(series - config.holdout_series) * of_each, config.holdout_series * of_each,
+  return SampleCounts{(series - config.holdout_series) * of_each, config.holdout_series * of_each,
                     series * of_each};
 }
 
-int64_t pairs_of_a_step(const RunConfig& config) {
-  // Without drop_last a step takes what is left, and the first pairs again.
-  return config.data.drop_last ? config.layout.global_batch() : config.data.block;
-}
-
-std::string how_to_get_pairs(const DataConfig& config, const std::string& part) {
+std::string how_to_get_pairs(const PairConfig& config, std::string_view part) {
   std::string text = fmt::format(
       "more come with a smaller data.context_steps ({}), data.action_steps ({}) or data.stride ({})",
       config.context_steps, config.action_steps, config.stride);
@@ -37,13 +32,6 @@ std::string how_to_get_pairs(const DataConfig& config, const std::string& part) 
                      ? fmt::format(", or with more data.series ({}) of more data.series_steps ({})",
                                    config.series, config.series_steps)
                      : ", or from files with more or longer series");
-}
-
-std::string too_few_pairs(const RunConfig& config, const PairCounts& pairs) {
-  const int64_t needed = pairs_of_a_step(config);
-  if (pairs.train >= needed) return "";
-  return fmt::format("{} training pairs are fewer than the {} rows of a step; {}", pairs.train, needed,
-                     how_to_get_pairs(config.data, "training"));
 }
 
 }  // namespace lockstep

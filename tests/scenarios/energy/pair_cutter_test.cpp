@@ -1,4 +1,4 @@
-#include "harness/data/pair_cutter.h"
+#include "scenarios/energy/pair_cutter.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 namespace lockstep {
 namespace {
 
-DataConfig padded_config() {
-  DataConfig config;
+PairConfig padded_config() {
+  PairConfig config;
   config.source = DataSource::synthetic;
   config.series = 9;
   config.series_steps = 50;
@@ -31,7 +31,7 @@ testing::AssertionResult same_row(const Windows& some, std::size_t row, const Wi
               : testing::AssertionFailure() << "row " << row << ", pair " << pair;
 }
 
-void expect_same_pairs(const DataConfig& config) {
+void expect_same_pairs(const PairConfig& config) {
   const Dataset data = load_dataset(config);
   const std::vector<int64_t> some = {17, 3, static_cast<int64_t>(data.train.size()) - 1, 0, 3};
   const Windows cut = data.training_pairs->cut(some);
@@ -45,14 +45,14 @@ void expect_same_pairs(const DataConfig& config) {
 TEST(PairCutter, GivesAnyRowsTheBitsThatTheyHaveAmongAll) { expect_same_pairs(padded_config()); }
 
 TEST(PairCutter, GivesThemInCorrelatedBlocksToo) {
-  DataConfig config = padded_config();
+  PairConfig config = padded_config();
   config.correlation = 0.7;
   config.block = 3;
   expect_same_pairs(config);
 }
 
 TEST(Dataset, WithoutCacheKeepsNoTrainingPairAndTheSameOthers) {
-  DataConfig config = padded_config();
+  PairConfig config = padded_config();
   const Dataset cached = load_dataset(config);
   config.cache = false;
   const Dataset cut = load_dataset(config);
@@ -63,7 +63,7 @@ TEST(Dataset, WithoutCacheKeepsNoTrainingPairAndTheSameOthers) {
   EXPECT_EQ(cut.test.contexts, cached.test.contexts);
   EXPECT_EQ(cut.holdout.actions, cached.holdout.actions);
   EXPECT_EQ(cut.description, cached.description);
-  EXPECT_EQ(inspect_data(config).hash, inspect_data(padded_config()).hash);
+  EXPECT_EQ(inspect_pairs(config).hash, inspect_pairs(padded_config()).hash);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "harness/plan/adaptive.h"
+#include "scenarios/energy/adaptive.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 RunConfig config_of(Layout layout, Negatives negatives) {
   RunConfig config;
   config.layout = layout;
-  config.negatives = negatives;
+  energy(config).negatives = negatives;
   return config;
 }
 

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "harness/comm/comm.h"
-#include "harness/trace/writer.h"
 
 namespace lockstep {
 
@@ -17,7 +16,6 @@ class RunningStats {
   void update(Comm& comm, double mean, int64_t rows);
   /// [1] float64
   at::Tensor& buffer() { return buffer_; }
-  void trace(TraceWriter& trace, Phase phase, Keep keep) const;
 
  private:
   at::Tensor buffer_;
