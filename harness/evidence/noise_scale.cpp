@@ -11,6 +11,7 @@
 #include "harness/config/stream_keys.h"
 #include "harness/trace/reader.h"
 #include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {

@@ -10,6 +10,7 @@
 #include "harness/train/optimizer.h"
 #include "harness/train/parameters.h"
 #include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/mutants/witness_comm.h"
 

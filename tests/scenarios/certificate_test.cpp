@@ -1,6 +1,7 @@
 // Every loss in every dealing of rows, in float64 on emulated ranks, against the plain reference in one
 // process.
 
+#include "scenarios/energy/config.h"
 #include "tests/support/certificate.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/explicit_negatives.h"
 
 #include <ATen/ATen.h>

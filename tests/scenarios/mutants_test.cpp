@@ -16,6 +16,7 @@
 #include "harness/config/mutants.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/mutants/mutants.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temporary_folder.h"

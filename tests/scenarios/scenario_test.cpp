@@ -8,6 +8,7 @@
 #include "harness/config/catalogue.h"
 #include "harness/plan/planted.h"
 #include "losses/loss.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/evaluation.h"
 #include "scenarios/energy/model.h"
 #include "scenarios/mutants/mutants.h"

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "losses/loss.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"
 
 namespace lockstep {

@@ -10,6 +10,7 @@
 #include "harness/comm/emulated.h"
 #include "harness/comm/solo.h"
 #include "harness/data/sampler.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep::support {
 namespace {

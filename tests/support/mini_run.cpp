@@ -11,6 +11,7 @@
 #include "harness/launch/beat.h"
 #include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 

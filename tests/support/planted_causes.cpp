@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "scenarios/energy/config.h"
+
 namespace lockstep::support {
 
 RunConfig toy_config() {

@@ -15,6 +15,7 @@
 #include "harness/stats/outcome.h"
 #include "harness/stats/stats.h"
 #include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {

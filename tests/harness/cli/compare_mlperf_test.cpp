@@ -10,6 +10,7 @@
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
 #include "harness/mlperf/mllog.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temporary_folder.h"
 

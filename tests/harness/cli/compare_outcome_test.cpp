@@ -10,6 +10,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/compare_outcome.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temporary_folder.h"

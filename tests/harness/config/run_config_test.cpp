@@ -11,6 +11,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/config/field.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {

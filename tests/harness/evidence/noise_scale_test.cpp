@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "harness/trace/writer.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {

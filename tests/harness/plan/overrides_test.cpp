@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {

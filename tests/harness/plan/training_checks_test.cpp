@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {

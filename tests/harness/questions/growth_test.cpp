@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/results/results.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/synthetic_matrix.h"
 

@@ -14,6 +14,7 @@
 #include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/writer.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

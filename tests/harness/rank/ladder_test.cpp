@@ -15,6 +15,7 @@
 #include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 

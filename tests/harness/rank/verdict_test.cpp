@@ -10,6 +10,7 @@
 #include "harness/compare/forced/forced.h"
 #include "harness/questions/judge.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 

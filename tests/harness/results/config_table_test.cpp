@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/sealed_json.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {

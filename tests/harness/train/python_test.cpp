@@ -14,6 +14,7 @@
 
 #include "harness/trace/reader.h"
 #include "harness/train/optimizer.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"

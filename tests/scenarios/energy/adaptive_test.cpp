@@ -1,4 +1,5 @@
 #include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/config.h"
 
 #include <gtest/gtest.h>
 
