@@ -11,6 +11,7 @@
 #include "scenarios/energy_model.h"
 #include "losses/loss.h"
 #include "scenarios/mutants/mutants.h"
+#include "scenarios/mutants/table.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -28,9 +29,20 @@ std::set<std::string> names(const Entries& entries) {
 TEST(Tables, EqualTheTorchFreeCatalogue) {
   EXPECT_EQ(names(scenarios()), names(catalogue_scenarios()));
   EXPECT_EQ(names(losses()), names(catalogue_losses()));
-  std::set<std::string> expected = names(mutants());
-  expected.insert("none");
-  EXPECT_EQ(names(catalogue_mutants()), expected);
+}
+
+TEST(MutantRow, IsDataAndCodeAndNamesTheTrainerThatItReachesInto) {
+  EXPECT_FALSE((std::is_constructible_v<MutantRow, MutantEntry>));
+  EXPECT_FALSE((std::is_constructible_v<MutantRow, MutantCode>));
+  EXPECT_FALSE(std::is_default_constructible_v<MutantRow>);
+  const MutantCode inside = LOCKSTEP_BUG(PlantedInEnergy, ), outside = LOCKSTEP_BUG(Planted, );
+  const auto of = [](std::string_view trainer) {
+    return MutantEntry{.name = "x", .trainer = trainer, .help = "y"};
+  };
+  EXPECT_THROW(MutantRow(of(""), inside), std::invalid_argument);
+  EXPECT_THROW(MutantRow(of("other"), inside), std::invalid_argument);
+  EXPECT_NO_THROW(MutantRow(of("energy"), inside));
+  EXPECT_NO_THROW(MutantRow(of(""), outside));
 }
 
 TEST(Tables, RefuseUnknownNames) {
