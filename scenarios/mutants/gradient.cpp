@@ -18,7 +18,7 @@ constexpr MutantRow kRows[] = {
    LOCKSTEP_BUG(Planted,
      at::Tensor local_gradient(int64_t step, const std::string& parameter,
                                const at::Tensor& gradient) override {
-       if (step != config().step || (!config().tensor.empty() && config().tensor != parameter)) {
+       if (!strikes(step) || (!config().tensor.empty() && config().tensor != parameter)) {
          return gradient;
        }
        at::Tensor flipped = gradient.clone();
