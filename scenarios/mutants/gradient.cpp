@@ -22,7 +22,7 @@ constexpr MutantRow kRows[] = {
          return gradient;
        }
        at::Tensor flipped = gradient.clone();
-       *static_cast<uint32_t*>(flipped.mutable_data_ptr()) ^= 1U << config().bit;
+       flip_first_element(flipped, config().bit);
        return flipped;
      })},
   {{.name = "grad_scale",

@@ -45,6 +45,20 @@ TEST(MutantRow, IsDataAndCodeAndNamesTheTrainerThatItReachesInto) {
   EXPECT_NO_THROW(MutantRow(of(""), outside));
 }
 
+TEST(FlipBit, FlipsTheBitOfTheSameMeaningInEitherPrecision) {
+  RunConfig config;
+  config.mutant.name = "flip_bit";
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const auto& [bit, value] : {std::pair{31, -1.0}, {22, 1.5}, {23, 0.5}}) {
+      config.mutant.bit = bit;
+      const at::Tensor ones = at::ones({2}, type);
+      const at::Tensor flipped = make_mutant(config, 0)->local_gradient(0, "energy_head.key.weight", ones);
+      EXPECT_EQ(flipped[0].item<double>(), value) << "bit " << bit << " of " << type;
+      EXPECT_EQ(flipped[1].item<double>(), 1) << "bit " << bit << " of " << type;
+    }
+  }
+}
+
 TEST(Tables, RefuseUnknownNames) {
   EXPECT_THROW(make_scenario("enery"), std::invalid_argument);
   RunConfig config;
