@@ -49,6 +49,18 @@ std::string suggestion(const std::string& word, const std::vector<ModelParameter
   return fmt::format("; names begin with {}", fmt::join(beginnings, ", "));
 }
 
+/// A bug of another trainer's parts would find none of them.
+void check_trainer(const RunConfig& config, const MutantConfig& mutant, const std::string& key,
+                   Found& found) {
+  const MutantEntry* entry = find_mutant(mutant.name);
+  if (entry == nullptr || entry->trainer.empty() || entry->trainer == config.trainer) return;
+  found.emplace_back(
+      key + ".name",
+      fmt::format("{0}.name {1} is a bug of trainer {2}, and trainer is {3}: set trainer to {2}, or choose a "
+                  "mutant that `lockstep list mutants` shows without a trainer, or with {3}",
+                  key, mutant.name, entry->trainer, config.trainer));
+}
+
 void check_tensor(const RunConfig& config, const MutantConfig& mutant, const std::string& key, Found& found) {
   const MutantEntry* entry = find_mutant(mutant.name);
   if (mutant.tensor.empty() || entry == nullptr) return;
@@ -72,6 +84,7 @@ void check_tensor(const RunConfig& config, const MutantConfig& mutant, const std
 
 void check_fault(const RunConfig& config, const MutantConfig& mutant, const std::string& key, Found& found) {
   if (mutant.name == "none") return;
+  check_trainer(config, mutant, key, found);
   const int world = config.layout.world_size;
   if (mutant.rank >= world) {
     found.emplace_back(key + ".rank",
