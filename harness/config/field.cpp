@@ -8,7 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 
 namespace lockstep {
 namespace {
@@ -209,13 +209,8 @@ struct JsonWriter : TextWriter {
 }  // namespace
 
 std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& ref) {
-  std::span<const CatalogueEntry> entries;
-  if (spec.words == Words::scenarios) entries = catalogue_scenarios();
-  if (spec.words == Words::losses) entries = catalogue_losses();
-  if (spec.words == Words::mutants) entries = catalogue_mutants();
-  if (spec.words == Words::metrics) entries = catalogue_metrics();
   std::vector<std::string_view> words;
-  for (const CatalogueEntry& entry : entries) words.push_back(entry.name);
+  if (spec.choices != nullptr) words = spec.choices();
   if (const auto* word = std::get_if<WordRef>(&ref)) words.assign(word->words.begin(), word->words.end());
   return words;
 }

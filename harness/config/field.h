@@ -84,10 +84,6 @@ enum class Words {
   any,
   name,       ///< letters, digits, '.', '_', '-': usable as a folder
   path,       ///< a file; a relative one in a config file is meant from the folder of that file
-  scenarios,  ///< of the catalogue
-  losses,     ///< of the catalogue
-  mutants,    ///< of the catalogue
-  metrics,    ///< of the catalogue
 };
 
 enum class Setter {
@@ -102,6 +98,8 @@ struct FieldSpec {
   std::string_view help;
   Words words = Words::any;
   Setter setter = Setter::user;
+  /// The words that a text may be; null: any.
+  std::vector<std::string_view> (*choices)() = nullptr;
 };
 
 template <class Owner>
@@ -126,7 +124,7 @@ const RunField* find_field(const TrainerSpec& trainer, std::string_view key);
 /// The first trainer that has a key of its own so called; null if none has.
 const TrainerSpec* owner_of_key(std::string_view key);
 
-/// The words that a field may be: enumerators or catalogue names; empty if it is no choice.
+/// The words that a field may be; empty if it is no choice.
 std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& ref);
 
 FieldValue load(const FieldRef& ref);

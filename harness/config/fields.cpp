@@ -5,6 +5,7 @@
 #include <map>
 
 #include "harness/config/field.h"
+#include "harness/config/mutants.h"
 #include "harness/config/ranges.h"
 #include "harness/config/trainer_spec.h"
 
@@ -33,13 +34,25 @@ namespace {
 
 using namespace ranges;
 
+std::vector<std::string_view> trainer_names() {
+  std::vector<std::string_view> names;
+  for (const TrainerSpec* trainer : trainer_specs()) names.push_back(trainer->name);
+  return names;
+}
+
+std::vector<std::string_view> mutant_names() {
+  std::vector<std::string_view> names{"none"};
+  for (const MutantEntry& entry : mutant_entries()) names.push_back(entry.name);
+  return names;
+}
+
 // The member's own spelling is its key.
 #define RUN(member, ...)                                                             \
   {                                                                                  \
     {#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const RunField kCoreFields[] = {
-    RUN(trainer, kAny, "", "what one rank does", Words::scenarios),
+    RUN(trainer, kAny, "", "what one rank does", Words::any, Setter::user, &trainer_names),
     RUN(data.source, kAny, "", "where the time series come from"),
     RUN(data.train_file, kAny, "", "training series, a `.ts` file; of source ts_files", Words::path),
     RUN(data.test_file, kAny, "", "test series, a `.ts` file; of source ts_files", Words::path),
@@ -93,13 +106,13 @@ const RunField kCoreFields[] = {
     RUN(forced.steps, kStep, "steps", "steps at which gradients are computed", Words::any, kPlanner),
     RUN(forced.repeat, from(0), "", "which permutation of rows or ranks; 0: as they are", Words::any,
         kPlanner),
-    RUN(mutant.name, kAny, "", "a planted fault, in cells alone: tests the detectors", Words::mutants),
+    RUN(mutant.name, kAny, "", "a planted fault, in cells alone: tests the detectors", Words::any, Setter::user, &mutant_names),
     RUN(mutant.step, kStep, "steps", "first step at which the fault acts"),
     RUN(mutant.rank, Range{-1, 4095}, "", "the rank that it acts on; -1: every rank"),
     RUN(mutant.tensor, kAny, "", "parameter that it acts on; empty: every parameter"),
     RUN(mutant.bit, Range{0, 31}, "", "flip_bit: which bit of the first element, 0 the lowest"),
     RUN(mutant.factor, Range{-1e30, 1e30}, "", "grad_scale: the factor"),
-    RUN(second_mutant.name, kAny, "", "a second one", Words::mutants),
+    RUN(second_mutant.name, kAny, "", "a second one", Words::any, Setter::user, &mutant_names),
     RUN(second_mutant.step, kStep, "steps", "first step at which the fault acts"),
     RUN(second_mutant.rank, Range{-1, 4095}, "", "the rank that it acts on; -1: every rank"),
     RUN(second_mutant.tensor, kAny, "", "parameter that it acts on; empty: every parameter"),

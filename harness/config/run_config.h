@@ -80,14 +80,8 @@ struct ForcedConfig {
   bool operator==(const ForcedConfig&) const = default;
 };
 
-struct RunConfig {
-  /// Of the first trainer, with its defaults.
-  RunConfig();
-  /// Of that trainer, which must exist.
-  explicit RunConfig(const TrainerSpec& trainer);
-
-  std::string trainer;
-  std::any own;  ///< the trainer's own settings, see TrainerSpec::section; its accessor knows their type
+/// What every trainer's runs have.
+struct CoreConfig {
   DataConfig data;
   Layout layout;
   RankKind ranks = RankKind::emulated;
@@ -126,27 +120,22 @@ struct RunConfig {
   double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
 };
 
+/// Equal ones compute the same bits.
+struct RunConfig : CoreConfig {
+  /// Of the first trainer, with its defaults.
+  RunConfig();
+  /// Of that trainer, which must exist.
+  explicit RunConfig(const TrainerSpec& trainer);
+
+  std::string trainer;
+  std::any own;  ///< the trainer's own settings, see TrainerSpec::section; its accessor knows their type
+};
+
 /// Steps that the run takes: `stop_after` if it is set, else `steps`. Of forced runs: at how many steps
 /// gradients are computed.
 int64_t steps_to_run(const RunConfig& config);
 
 /// The layout of the ranks that a run stands for: its own, or with oracle_world = V that of V ranks.
 Layout meant_layout(const RunConfig& config);
-
-/// Every field as JSON with sorted keys: equal configs give equal text.
-std::string canonical_json(const RunConfig& config);
-
-/// 16 hex digits of the XXH3 hash of canonical_json.
-std::string config_hash(const RunConfig& config);
-
-/// The inverse of canonical_json. Throws ConfigError on unknown keys, wrong types and values out of range.
-RunConfig run_config_from_json(const std::string& text, const std::string& file_name);
-
-/// Every field as (dotted key, value in words), the trainer's own behind the core's: ("data.source",
-/// "basic_motions").
-std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& config);
-
-/// Equal in every field.
-bool same_config(const RunConfig& a, const RunConfig& b);
 
 }  // namespace lockstep

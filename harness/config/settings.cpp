@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <unordered_set>
 
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 
 namespace lockstep {
 namespace {

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "harness/base/errors.h"
+#include "harness/config/canonical.h"
 #include "harness/config/learning_rate.h"
 #include "harness/results/metric_names.h"
 #include "harness/trace/rank_result.h"

@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "harness/config/canonical.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/config/trainer_spec.h"
 

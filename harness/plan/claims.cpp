@@ -9,7 +9,7 @@
 #include <set>
 #include <string_view>
 
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 #include "harness/config/settings.h"
 #include "harness/plan/matrix.h"
 #include "harness/config/metrics.h"

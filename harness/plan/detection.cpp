@@ -7,8 +7,9 @@
 #include <array>
 #include <set>
 
+#include "harness/base/nearest.h"
+#include "harness/config/canonical.h"
 #include "harness/config/trainer_spec.h"
-#include "harness/config/catalogue.h"
 #include "harness/plan/planted.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "harness/base/errors.h"
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 #include "harness/config/field.h"
 #include "harness/config/mutants.h"
 #include "harness/config/trainer_spec.h"

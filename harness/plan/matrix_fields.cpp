@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "harness/config/catalogue.h"
 #include "harness/config/ranges.h"
 
 namespace lockstep {
@@ -22,6 +23,12 @@ namespace {
 
 using namespace ranges;
 
+std::vector<std::string_view> metric_names() {
+  std::vector<std::string_view> names;
+  for (const CatalogueEntry& entry : catalogue_metrics()) names.push_back(entry.name);
+  return names;
+}
+
 // The member's own spelling is its key.
 #define MATRIX(member, ...)                                                       \
   {                                                                               \
@@ -33,7 +40,8 @@ const MatrixField kMatrixFields[] = {
            "are the same numbers computed, does it learn the same, are losses exact, which planted faults "
            "are found, "
            "what of what was told holds, do the tests keep their promises"),
-    MATRIX(primary.metric, kAny, "", "the metric that the outcome is judged by", Words::metrics),
+    MATRIX(primary.metric, kAny, "", "the metric that the outcome is judged by", Words::any, Setter::user,
+           &metric_names),
     MATRIX(primary.margin, Range{1e-12, 1e12}, "units of the metric",
            "differences within ± margin count as equal"),
     MATRIX(primary.target, kMetricUnits, "units of the metric",

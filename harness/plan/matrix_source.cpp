@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <type_traits>
 
+#include "harness/base/nearest.h"
 #include "harness/base/read_file.h"
-#include "harness/config/catalogue.h"
 #include "harness/config/seeds.h"
 #include "harness/plan/calibration.h"
 #include "harness/plan/detection.h"

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <unordered_map>
 
+#include "harness/config/canonical.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/plan/plan_history.h"
 #include "harness/plan/timing.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 #include "harness/config/field.h"
 #include "harness/config/trainer_spec.h"
 

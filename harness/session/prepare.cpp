@@ -9,9 +9,9 @@
 
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
+#include "harness/base/nearest.h"
 #include "harness/base/read_file.h"
 #include "harness/causes/cause.h"
-#include "harness/config/catalogue.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/matrix_folder.h"
 #include "harness/config/metrics.h"

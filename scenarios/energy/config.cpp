@@ -5,13 +5,19 @@
 #include <array>
 
 #include "harness/base/errors.h"
+#include "harness/config/catalogue.h"
 #include "harness/config/ranges.h"
-#include "scenarios/energy/spec.h"
 
 namespace lockstep {
 namespace {
 
 using namespace ranges;
+
+std::vector<std::string_view> loss_names() {
+  std::vector<std::string_view> names;
+  for (const CatalogueEntry& entry : catalogue_losses()) names.push_back(entry.name);
+  return names;
+}
 
 // The member's own spelling is its key.
 #define ENERGY(member, ...)                                                                  \
@@ -27,7 +33,7 @@ const RunField kFields[] = {
     ENERGY(data.min_context, kLength, "time steps",
         "contexts are cut to a keyed length from this to context_steps"),
     ENERGY(data.cache, kAny, "", "pairs are cut and standardised once; else anew at each step"),
-    ENERGY(loss, kAny, "", "form of the loss", Words::losses),
+    ENERGY(loss, kAny, "", "form of the loss", Words::any, Setter::user, &loss_names),
     ENERGY(negatives, kAny, "",
         "candidates of the loss: rows of the rank itself or of all ranks, explicit ones, or both"),
     ENERGY(layer.count, up_to(4096), "negatives", "explicit negatives of each row"),

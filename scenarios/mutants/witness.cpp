@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "harness/config/canonical.h"
 #include "harness/config/mutants.h"
 #include "harness/train/optimizer.h"
 #include "harness/train/parameters.h"

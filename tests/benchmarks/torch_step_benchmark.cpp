@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 #include "harness/config/run_config.h"
 #include "harness/launch/beat.h"
 #include "harness/rank/rank_main.h"

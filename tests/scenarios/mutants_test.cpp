@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "harness/compare/bits.h"
+#include "harness/config/canonical.h"
 #include "harness/config/mutants.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"

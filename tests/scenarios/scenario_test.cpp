@@ -78,7 +78,7 @@ TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
   energy(config).model.width = 8;
   energy(config).model.hidden = 16;
   EnergyModel energy({energy(config).data.context_steps, 5, energy(config).data.action_steps, 8, 16}, 0.5, 3);
-  const std::vector<ModelParameter> expected = energy_parameters(config, 5);
+  const std::vector<ModelParameter> expected = spec_of(config).parameters(config, 5);
   ASSERT_EQ(energy.parameters().names.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(energy.parameters().names[i], expected[i].name);
@@ -91,7 +91,7 @@ TEST(EnergyModel, ItsActionHeadHasTheParametersThatThePlannerKnows) {
   energy(config).negatives = Negatives::layer;
   energy(config).model = {8, 16, 3};
   EnergyModel energy({energy(config).data.context_steps, 5, energy(config).data.action_steps, 8, 16, 3}, 0.5, 3);
-  const std::vector<ModelParameter> expected = energy_parameters(config, 5);
+  const std::vector<ModelParameter> expected = spec_of(config).parameters(config, 5);
   ASSERT_EQ(energy.parameters().names.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(energy.parameters().names[i], expected[i].name);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 #include "harness/launch/beat.h"
 #include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"

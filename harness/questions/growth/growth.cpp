@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "harness/config/canonical.h"
 #include "harness/config/stream_keys.h"
 #include "harness/stats/growth_words.h"
 #include "harness/stats/outcome.h"

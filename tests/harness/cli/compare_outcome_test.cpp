@@ -9,6 +9,7 @@
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare_outcome.h"
+#include "harness/config/canonical.h"
 #include "harness/trace/reader.h"
 #include "scenarios/energy/config.h"
 #include "tests/support/fake_run.h"

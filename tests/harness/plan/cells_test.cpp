@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "harness/config/canonical.h"
 #include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 

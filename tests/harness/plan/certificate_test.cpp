@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "harness/config/canonical.h"
 #include "harness/plan/plan.h"
 #include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/config/canonical.h"
 #include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 

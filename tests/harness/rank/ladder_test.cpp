@@ -293,16 +293,16 @@ TEST(Measurements, AreThoseOfThePlannersTable) {
       config.eval_every = 2;
       const std::string dir = mini_run(folder.path(), "run-" + std::to_string(runs++), config);
       const RankResult result = read_rank_result(dir + "/rank-0.result.json");
-      const std::optional<PairCounts> pairs = counted_pairs(config.data);
+      const std::optional<SampleCounts> pairs = spec_of(config).counted_samples(config);
       ASSERT_TRUE(pairs);
       EXPECT_EQ(names_of(result.metrics), as_set(metrics_written(config, *pairs)))
           << pairs->test << " test pairs";
       EXPECT_EQ(names_of(result.curves), as_set(curves_written(config, *pairs)));
-      for (const MeasuredEntry& entry : measured_entries()) {
+      for (const MetricSpec& entry : spec_of(config).metrics()) {
         const auto curve = result.curves.find(std::string(entry.name));
         if (curve == result.curves.end()) continue;
-        const std::size_t points = entry.when == MeasuredEntry::When::step         ? 4
-                                   : entry.when == MeasuredEntry::When::evaluation ? 2
+        const std::size_t points = entry.when == MetricSpec::When::step         ? 4
+                                   : entry.when == MetricSpec::When::evaluation ? 2
                                                                                    : 1;
         EXPECT_EQ(curve->second.steps.size(), points) << entry.name;
       }

@@ -8,6 +8,7 @@
 
 #include "harness/causes/mechanism.h"
 #include "harness/compare/forced/forced.h"
+#include "harness/config/canonical.h"
 #include "harness/questions/judge.h"
 #include "harness/trace/reader.h"
 #include "scenarios/energy/config.h"

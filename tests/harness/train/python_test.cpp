@@ -136,7 +136,7 @@ TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
     }
   }
   parameters.close();
-  const Dataset dataset = load_dataset(config.data);
+  const Dataset dataset = load_dataset(pair_config(config));
   write_raw(folder / "contexts", dataset.train.contexts);
   write_raw(folder / "actions", dataset.train.actions);
   write_raw(folder / "masks", dataset.train.context_mask);
