@@ -3,7 +3,9 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -408,10 +410,13 @@ std::string results_to_json(const Results& results);
 /// Throws std::runtime_error on malformed text or a schema version that this build does not know.
 Results results_from_json(const std::string& text, const std::string& file_name);
 
-/// "holds", "does not hold", "undecided", "not testable here".
+/// "holds", "does not hold", "undecided", "not testable here", "waiting".
 const char* name_of(ClaimState state);
 
+/// All states' words, in the order of their enumerators.
+std::span<const std::string_view> claim_state_names();
+
 /// JSON Schema (draft-07) of what results_to_json writes; also in reports/results.schema.json.
-const char* results_schema();
+std::string results_schema();
 
 }  // namespace lockstep

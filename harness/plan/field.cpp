@@ -38,10 +38,12 @@ LOCKSTEP_ENUM_NAMES(Schedule, cosine, "constant", "warmup", "cosine")
 LOCKSTEP_ENUM_NAMES(RankSeed, same, "keyed", "plus_rank", "same")
 LOCKSTEP_ENUM_NAMES(TraceLevel, full, "off", "hash", "stats", "full")
 LOCKSTEP_ENUM_NAMES(DataSource, ts_files, "basic_motions", "synthetic", "ts_files")
-LOCKSTEP_ENUM_NAMES(Question, calibration, "mechanism", "outcome", "certificate", "detection", "claims",
-                    "calibration")
 LOCKSTEP_ENUM_NAMES(RanksPolicy, real, "auto", "emulated", "real")
 #undef LOCKSTEP_ENUM_NAMES
+template <>
+Names enum_names<Question>() {
+  return question_names();
+}
 
 constexpr int kMostRanks = 4096;
 constexpr int kMostRows = 65536;

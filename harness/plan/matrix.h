@@ -1,7 +1,9 @@
 #pragma once
 // A YAML matrix, read: cells, references, controls, seeds and the question that is asked.
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -141,5 +143,8 @@ std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell);
 
 const char* name_of(VerdictKind kind);
 const char* name_of(Question question);
+/// All verdicts' and all questions' words, in the order of their enumerators.
+std::span<const std::string_view> verdict_names();
+std::span<const std::string_view> question_names();
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/judge/judge.h"
-#include "harness/judge/results_calibration.h"
+#include "harness/judge/results.h"
 #include "harness/judge/summary.h"
 #include "tests/support/json_schema.h"
 
@@ -92,7 +92,11 @@ TEST(Calibration, LooksThatSpendNoAlphaAreCaught) {
 
 TEST(Calibration, GivesTheSameBitsEveryTime) {
   CalibrationInputs in = inputs(500);
-  const auto text = [&] { return results_fields::calibration_to_json(calibrate(in)).dump(); };
+  const auto text = [&] {
+    Results results;
+    results.calibration = calibrate(in);
+    return results_to_json(results);
+  };
   const std::string first = text();
   in.jobs = 1;
   EXPECT_EQ(text(), first);

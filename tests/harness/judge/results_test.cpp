@@ -5,10 +5,8 @@
 
 #include <bit>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "harness/plan/sealed_json.h"
 #include "tests/support/json_schema.h"
@@ -168,13 +166,6 @@ TEST(ResultsJson, RefusesWhatWasChangedSinceItWasWritten) {
   changed.erase("checksum");
   EXPECT_THAT(error_of(changed.dump()),
               HasSubstr("out/results.json: has no checksum: an earlier version wrote it"));
-}
-
-TEST(ResultsSchema, IsTheFileThatStandsInReports) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/reports/results.schema.json");
-  std::stringstream text;
-  text << file.rdbuf();
-  EXPECT_EQ(results_schema(), text.str());
 }
 
 TEST(ResultsSchema, FitsWhatIsWritten) {
