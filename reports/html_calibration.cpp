@@ -181,7 +181,8 @@ std::string power_plot(const std::vector<Design>& designs) {
 void write_power_table(Markup& out, const std::vector<Design>& designs) {
   out.open("details").element("summary", {}, "Power in numbers");
   open_table(out, "plain",
-             {">sd, margins", ">true difference, margins", ">n", ">measured", ">interval", ">theory"});
+             {numbers("sd, margins"), numbers("true difference, margins"), numbers("n"), numbers("measured"),
+              numbers("interval"), numbers("theory")});
   for (const Design& d : designs) {
     for (const PowerPoint* p : d.points) {
       out.open("tr");

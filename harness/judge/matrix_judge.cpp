@@ -26,6 +26,7 @@
 #include "harness/judge/stats.h"
 #include "harness/judge/summary.h"
 #include "harness/judge/timing.h"
+#include "harness/plan/adaptive.h"
 
 namespace lockstep {
 namespace {
@@ -328,6 +329,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   const std::vector<SeedPair> pairs = arms_.pair_seeds(cell);
   CellResult result;
   result.scenario = cell.name;
+  result.short_name = cell.short_name;
   result.reference = cell.reference_name;
   result.power_control = cell.power_control;
   result.noise = cell.noise;
@@ -336,6 +338,9 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   if (cell.power_control && result.expected.empty()) result.expected = {VerdictKind::divergent};
   result.settings = cell.settings;
   result.config = config_rows(cell.config);
+  result.layout = cell.config.layout;
+  result.real_ranks = cell.config.ranks == RankKind::real;
+  result.no_negatives = !has_negatives(cell.config);
   result.rerun = rerun_line(options_.command, plan_.matrix, cell);
   result.failure = find_failure(cell, pairs);
   if (!pairs.empty()) {
@@ -381,6 +386,7 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   ReferenceResult result;
   result.name = cell.reference_name;
   result.config = config_rows(cell.reference);
+  result.layout = cell.reference.layout;
   std::vector<const PlannedRun*> runs;
   std::map<std::string, std::vector<double>> values;
   for (const SeedPair& pair : arms_.pair_seeds(cell)) {

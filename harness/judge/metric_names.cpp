@@ -8,31 +8,36 @@
 namespace lockstep {
 namespace {
 
-/// A metric's name taken apart: "cross_entropy_24_fitted" is family cross_entropy, way 24, fitted.
-struct MetricParts {
-  std::string family;  ///< in words, without the way
-  std::string way;     ///< "24", or empty
-};
+constexpr std::size_t kMostDigits = 6;
 
-MetricParts parts_of(std::string_view metric) {
-  if (metric == kTrainLossOverLogN) return {"training loss / log N", ""};
-  if (metric == kTrainLoss) return {"training loss", ""};
-  if (metric.starts_with(kAreaPrefix)) {
-    MetricParts parts = parts_of(metric.substr(kAreaPrefix.size()));
-    if (!parts.way.empty()) return {fmt::format("area under the {} curve", parts.family), parts.way};
-  }
-  for (const auto& [prefix, words] : {std::pair<std::string_view, std::string_view>{"accuracy_", "accuracy"},
-                                      {"cross_entropy_", "cross-entropy"}}) {
-    if (!metric.starts_with(prefix)) continue;
-    const std::string_view rest = metric.substr(prefix.size());
-    const std::string_view way = rest.substr(0, rest.find_first_not_of("0123456789"));
-    const std::string_view suffix = rest.substr(way.size());
-    if (way.empty() || !(suffix.empty() || suffix == "_fitted")) break;
-    if (words == "accuracy") return {suffix.empty() ? "accuracy" : "fitted accuracy", std::string(way)};
-    return {suffix.empty() ? "raw cross-entropy" : "temperature-fitted cross-entropy", std::string(way)};
-  }
-  return {std::string(metric), ""};
+MetricName way_of(MetricKind kind, std::string_view rest) {
+  const std::string_view way = rest.substr(0, rest.find_first_not_of("0123456789"));
+  const std::string_view suffix = rest.substr(way.size());
+  if (way.empty() || way.size() > kMostDigits || !(suffix.empty() || suffix == "_fitted")) return {};
+  return {kind, std::string(way), !suffix.empty(), false};
 }
+
+/// Its family in words, without the way.
+std::string family_of(std::string_view metric, const MetricName& name) {
+  std::string words;
+  switch (name.kind) {
+    case MetricKind::accuracy:
+      words = name.fitted ? "fitted accuracy" : "accuracy";
+      break;
+    case MetricKind::cross_entropy:
+      words = name.fitted ? "temperature-fitted cross-entropy" : "raw cross-entropy";
+      break;
+    case MetricKind::loss:
+      return "training loss";
+    case MetricKind::loss_over_log_n:
+      return "training loss / log N";
+    case MetricKind::other:
+      return std::string(metric);
+  }
+  return name.area ? fmt::format("area under the {} curve", words) : words;
+}
+
+std::string family_of(std::string_view metric) { return family_of(metric, metric_name(metric)); }
 
 }  // namespace
 
@@ -45,9 +50,26 @@ std::string join_words(const std::vector<std::string>& words) {
   return text;
 }
 
+MetricName metric_name(std::string_view metric) {
+  if (metric.starts_with(kAreaPrefix)) {
+    MetricName name = metric_name(metric.substr(kAreaPrefix.size()));
+    const bool has_curve = !name.way.empty() && !name.fitted && !name.area;
+    name.area = true;
+    return has_curve ? name : MetricName{};
+  }
+  const auto rest_after = [metric](std::string_view prefix) { return metric.substr(prefix.size()); };
+  if (metric.starts_with("accuracy_")) return way_of(MetricKind::accuracy, rest_after("accuracy_"));
+  if (metric.starts_with("cross_entropy_"))
+    return way_of(MetricKind::cross_entropy, rest_after("cross_entropy_"));
+  const std::string_view curve = metric.starts_with("train_") ? rest_after("train_") : metric;
+  if (curve == "loss") return {MetricKind::loss, "", false, false};
+  if (curve == "loss_over_log_n") return {MetricKind::loss_over_log_n, "", false, false};
+  return {};
+}
+
 bool has_area(std::string_view metric) {
-  const MetricParts parts = parts_of(metric);
-  return !parts.way.empty() && !metric.starts_with(kAreaPrefix) && !metric.ends_with("_fitted");
+  const MetricName name = metric_name(metric);
+  return !name.way.empty() && !name.area && !name.fitted;
 }
 
 std::optional<bool> higher_is_better(std::string_view metric) {
@@ -60,24 +82,25 @@ std::optional<bool> higher_is_better(std::string_view metric) {
 }
 
 std::string metric_label(std::string_view metric) {
-  const MetricParts parts = parts_of(metric);
-  if (parts.way.empty()) return parts.family;
-  if (parts.family == "accuracy") return parts.way + "-way accuracy";
-  return fmt::format("{} ({}-way)", parts.family, parts.way);
+  const MetricName name = metric_name(metric);
+  const std::string family = family_of(metric, name);
+  if (name.way.empty()) return family;
+  if (name.kind == MetricKind::accuracy && !name.fitted && !name.area) return name.way + "-way accuracy";
+  return fmt::format("{} ({}-way)", family, name.way);
 }
 
 std::string metric_list(const std::vector<std::string>& metrics, const std::vector<std::string>& all) {
   std::vector<std::string> families;
   std::map<std::string, std::vector<std::string>> ways;
   for (const std::string& metric : metrics) {
-    const MetricParts parts = parts_of(metric);
-    if (std::ranges::find(families, parts.family) == families.end()) families.push_back(parts.family);
-    ways[parts.family].push_back(parts.way);
+    const std::string family = family_of(metric);
+    if (std::ranges::find(families, family) == families.end()) families.push_back(family);
+    ways[family].push_back(metric_name(metric).way);
   }
   std::vector<std::string> phrases;
   for (const std::string& family : families) {
     const auto whole =
-        std::ranges::count_if(all, [&](const auto& metric) { return parts_of(metric).family == family; });
+        std::ranges::count_if(all, [&](const auto& metric) { return family_of(metric) == family; });
     std::vector<std::string> sizes = ways[family];
     if (static_cast<std::ptrdiff_t>(sizes.size()) >= whole || sizes.front().empty()) {
       phrases.push_back("its " + family);

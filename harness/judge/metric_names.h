@@ -16,6 +16,19 @@ inline constexpr std::string_view kAreaPrefix = "auc_";
 /// The accuracy whose curve every trainer leaves and every comparison shows.
 inline constexpr std::string_view kShownAccuracy = "accuracy_24";
 
+enum class MetricKind { accuracy, cross_entropy, loss, loss_over_log_n, other };
+
+/// A metric's or a curve's name taken apart: "auc_cross_entropy_24" is an area, under the 24-way
+/// cross-entropy.
+struct MetricName {
+  MetricKind kind = MetricKind::other;  ///< other: a name that says nothing, to be shown as it is
+  std::string way;                      ///< "24" of accuracy and cross-entropy
+  bool fitted = false;                  ///< with a temperature that was fitted to held-back pairs
+  bool area = false;                    ///< under the curve of what the rest says
+};
+/// Curves drop the "train_" of the metrics that the judge makes of them: both spellings are one metric.
+MetricName metric_name(std::string_view metric);
+
 /// Is the area under this metric's curve taken? accuracy_N and cross_entropy_N, as they are read during a
 /// run.
 bool has_area(std::string_view metric);

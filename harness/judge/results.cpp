@@ -19,6 +19,9 @@ constexpr auto kClaimStateNames = std::to_array<std::string_view>(
     {"holds", "does not hold", "undecided", "not testable here", "waiting"});
 static_assert(kClaimStateNames.size() == static_cast<std::size_t>(ClaimState::waiting) + 1);
 
+constexpr auto kLooksEndNames = std::to_array<std::string_view>({"decided", "most seeds", "budget"});
+static_assert(kLooksEndNames.size() == static_cast<std::size_t>(LooksEnd::budget) + 1);
+
 /// What a document must have before its content is looked at: a version that we know, its own checksum.
 void check_document(const Json& document) {
   if (!document.is_object()) refuse("an object", document);
@@ -72,6 +75,8 @@ std::string results_schema() {
 }
 
 std::span<const std::string_view> claim_state_names() { return kClaimStateNames; }
+std::span<const std::string_view> looks_end_names() { return kLooksEndNames; }
+const char* name_of(LooksEnd end) { return kLooksEndNames[static_cast<std::size_t>(end)].data(); }
 const char* name_of(ClaimState state) { return kClaimStateNames[static_cast<std::size_t>(state)].data(); }
 
 }  // namespace lockstep

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+
 #include "harness/judge/results_description.h"
 #include "harness/judge/run_evidence.h"
 
@@ -57,6 +60,32 @@ void set_cause(CellResult& c, std::optional<Cause> cause) {
     c.cause = std::move(cause);
   else if (c.mechanism)
     c.mechanism->cause = std::move(cause);
+}
+
+std::string_view value_in(const std::vector<Row>& config, std::string_view key) {
+  const auto found = std::ranges::find(config, key, &Row::first);
+  return found == config.end() ? std::string_view() : std::string_view(found->second);
+}
+
+/// "VxB" of the config's rows.
+std::optional<Layout> layout_in(const std::vector<Row>& config) {
+  const std::string_view text = value_in(config, "layout");
+  const char* const end = text.data() + text.size();
+  Layout layout;
+  const auto [rest, error] = std::from_chars(text.data(), end, layout.world_size);
+  if (error != std::errc() || rest == end || *rest != 'x') return std::nullopt;
+  if (std::from_chars(rest + 1, end, layout.rows_per_rank).ec != std::errc()) return std::nullopt;
+  return layout;
+}
+
+/// Documents from before "layout" was a key say these facts in the config's rows alone.
+void take_facts_of_config(CellResult& c) {
+  if (c.layout) return;
+  c.layout = layout_in(c.config);
+  c.real_ranks = value_in(c.config, "ranks") == "real";
+  const std::string_view negatives = value_in(c.config, "negatives");
+  c.no_negatives = c.layout && ((negatives == "local" && c.layout->rows_per_rank == 1) ||
+                                (negatives == "global" && c.layout->global_batch() == 1));
 }
 
 template <class Curve>
@@ -166,8 +195,7 @@ Object<CurveDifference> describe() {
           "Paired differences over the steps, with a band that holds at all of them at once.",
           {KEY(metric), KEY(margin, exact()), KEY(steps), KEY(mean, list(number())),
            KEY(low, list(number())), KEY(high, list(number())),
-           {"first_leaves", &S::first_leaves,
-            "First step at which the band is not wholly inside the margin; -1: none"},
+           KEY(first_leaves, "First step at which the band is not wholly inside the margin; -1: none"),
            KEY(first_beyond, "First step at which it lies wholly beyond; -1: none"),
            KEY(note, "How steps of unequal batches were matched.")},
           [](S& c) { check_lengths(c, c.mean, "the difference of the curves of"); }};
@@ -201,7 +229,7 @@ Object<Sequential> describe() {
   return {"sequential",
           "The looks of `seeds: auto`; intervals of the outcome are at the last one's nominal level.",
           {KEY(most, at_least(2), "Seeds at the last look that was allowed."),
-           {"ended", &S::ended, one_of({"decided", "most seeds", "budget"})},
+           KEY(ended),
            KEY(looks)}};
 }
 
@@ -247,10 +275,10 @@ Object<Failure> describe() {
   using S = Failure;
   return {"failure", "",
           {KEY(run),
-           {"kind", &S::kind,
-            one_of({"died", "hung", "threw", "interrupted", "lost", "unreadable", "nonfinite", "unmeasured",
-                    kIdleFault}),
-            "Why a run did not finish, or cannot be judged."},
+           KEY(kind,
+               one_of({"died", "hung", "threw", "interrupted", "lost", "unreadable", "nonfinite",
+                       "unmeasured", kIdleFault}),
+               "Why a run did not finish, or cannot be judged."),
            KEY(rank, "-1: no one rank"),
            KEY(step, "-1: unknown"),
            KEY(operation), KEY(message), KEY(last_lines)}};
@@ -305,22 +333,34 @@ Object<CellResult> describe() {
            {"first_divergence", usual<std::optional<Divergence>>(), divergence_of, set_divergence},
            {"cause", usual<std::optional<Cause>>(), cause_of, set_cause, "", &S::cause},
            KEY(mechanism), KEY(outcome),
-           {"statistics", &S::outcome, nullable(object(statistics_of_an_outcome))},
+           {"statistics", &S::outcome,
+            rest_of(object(statistics_of_an_outcome), "an outcome without statistics, or the reverse")},
            {"certified_steps", whole<int64_t>(0), [](const S& c) { return c.certification.steps; },
             [](S&, int64_t) {}},
            KEY(certification), KEY(failure), KEY(costs),
            KEY(rerun, "The command that repeats just this."),
-           {"replay", &S::replay,
-            "the command that repeats the first step that differs, from its kept state; empty if none was "
-            "kept"},
-           KEY(settings), KEY(config), KEY(curves), KEY(noise_scale, if_any(usual<NoiseScale>()))}};
+           KEY(replay,
+               "the command that repeats the first step that differs, from its kept state; empty if none was "
+               "kept"),
+           KEY(settings), KEY(config), KEY(curves),
+           KEY(short_name, added(text()), "Without what its own reference says; empty: scenario."),
+           KEY(layout, added(usual<std::optional<Layout>>()), "null: not known"),
+           KEY(real_ranks, added(flag()), "Processes, not threads of one."),
+           KEY(no_negatives, added(flag()),
+               "Nothing was there to tell a row's positive from: the loss is 0."),
+           KEY(noise_scale, if_any(usual<NoiseScale>()))},
+          take_facts_of_config};
 }
 
 template <>
 Object<ReferenceResult> describe() {
   using S = ReferenceResult;
   return {"reference", "",
-          {KEY(name), KEY(metric_means, map_of(exact())), KEY(config), KEY(curves)}};
+          {KEY(name), KEY(metric_means, map_of(exact())), KEY(config), KEY(curves),
+           KEY(layout, added(usual<std::optional<Layout>>()), "null: not known")},
+          [](S& r) {
+            if (!r.layout) r.layout = layout_in(r.config);
+          }};
 }
 
 }  // namespace lockstep::results_format

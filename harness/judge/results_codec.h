@@ -131,18 +131,28 @@ Codec<std::vector<T>> list(Codec<T> item) {
           }};
 }
 
-/// null where there is no value. What is there already is read into, so that two objects can fill one member.
+/// null where there is no value.
 template <class T>
 Codec<std::optional<T>> nullable(Codec<T> inner) {
   return {[inner](const std::optional<T>& value) { return value ? inner.write(*value) : Json(nullptr); },
           [inner](const Json& json, std::optional<T>& value) {
             if (json.is_null()) return;
-            if (!value) value.emplace();
-            inner.read(json, *value);
+            inner.read(json, value.emplace());
           },
           [inner](Definitions& definitions) {
             return Json{{"anyOf", Json::array({inner.schema(definitions), Json{{"type", "null"}}})}};
           }};
+}
+
+/// A further object of a member that another key began: it is null where that is, else `problem` is said.
+template <class T>
+Codec<std::optional<T>> rest_of(Codec<T> inner, std::string problem) {
+  Codec<std::optional<T>> codec = nullable(inner);
+  codec.read = [inner, problem](const Json& json, std::optional<T>& value) {
+    if (json.is_null() == value.has_value()) throw Unreadable(problem);
+    if (value) inner.read(json, *value);
+  };
+  return codec;
 }
 
 /// The key is left out where there is no value.

@@ -33,6 +33,10 @@ struct Usual<ClaimState> {
     return words<ClaimState>(claim_state_names(), "state of a claim", "claim_state");
   }
 };
+template <>
+struct Usual<LooksEnd> {
+  static Codec<LooksEnd> codec() { return words<LooksEnd>(looks_end_names(), "end of the looks"); }
+};
 
 // What both files name. Within a file what is named stands above.
 template <>

@@ -41,7 +41,7 @@ Object<TimingRow> describe() {
   return {"timing_row",
           "One layout in one group. Figures are NaN where no run finished, and speed-up where the group has "
           "no layout of one rank.",
-          {{"group", &S::group, one_of({kEqualBatch, kEqualRows})},
+          {KEY(group, one_of({kEqualBatch, kEqualRows})),
            {"world_size", &S::layout, &Layout::world_size, at_least(1)},
            {"rows_per_rank", &S::layout, &Layout::rows_per_rank, at_least(1)},
            KEY(runs, at_least(0), "That finished."),
@@ -63,7 +63,7 @@ Object<Timing> describe() {
   return {"timing",
           "How fast layouts are on real ranks, each run alone on the machine; where the matrix times some.",
           {KEY(cores, at_least(1)), KEY(processor),
-           {"sentence", &S::sentence, "What the cores of this machine let be seen, and which runs failed."},
+           KEY(sentence, "What the cores of this machine let be seen, and which runs failed."),
            KEY(rows)}};
 }
 
@@ -130,8 +130,8 @@ Object<DetectionMiss> describe() {
   using S = DetectionMiss;
   return {"detection_miss", "",
           {KEY(cell),
-           {"wrong", &S::wrong,
-            "missed, another step, another place, not named, wrong cause, false alarm or never acted"},
+           KEY(wrong,
+               "missed, another step, another place, not named, wrong cause, false alarm or never acted"),
            KEY(planted), KEY(said), KEY(rerun)}};
 }
 
@@ -172,10 +172,12 @@ Object<Calibration> describe() {
   return {"calibration",
           "Error rates, coverage and power with a true difference planted; of the question of calibration "
           "alone.",
-          {{"passed", &S::passed,
-            "No rate's interval lies wholly on the bad side, and each power is the formula's."},
+          {KEY(passed, "No rate's interval lies wholly on the bad side, and each power is the formula's."),
            KEY(pool_runs, at_least(0), "Real runs that comparisons were drawn from."),
-           KEY(pool_mean, exact()), KEY(pool_sd, exact()), KEY(rates), KEY(power)}};
+           KEY(pool_mean, exact()), KEY(pool_sd, exact()), KEY(rates), KEY(power),
+           KEY(worst_equivalent, added(number()),
+               "Largest share called equivalent of comparisons whose true difference is the margin."),
+           KEY(equivalent_allowed, added(number()), "The share that may be.")}};
 }
 
 template <>
@@ -185,11 +187,12 @@ Object<Summary> describe() {
           {KEY(sentence, "The report's first line."),
            KEY(exit_code, at_least(0)),
            KEY(can_tell, "false: a power control was not divergent"),
-           {"margin_refused", &S::margin_refused,
-            "true: the margin exceeds half of the effect that a power control shows"},
+           KEY(margin_refused, "true: the margin exceeds half of the effect that a power control shows"),
            KEY(margin_text), KEY(cells, at_least(0)), KEY(as_expected, at_least(0)),
            KEY(failed, at_least(0)), KEY(undecided, at_least(0)), KEY(power_controls, at_least(0)),
-           KEY(power_controls_caught, at_least(0)), KEY(runs, at_least(0)), KEY(runs_reused, at_least(0))}};
+           KEY(power_controls_caught, at_least(0)), KEY(runs, at_least(0)), KEY(runs_reused, at_least(0)),
+           KEY(sentences, added(usual<std::vector<std::string>>()),
+               "What `sentence` says, one by one, the most important first.")}};
 }
 
 template <>

@@ -1,6 +1,7 @@
 #include "harness/judge/summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -333,10 +334,11 @@ std::vector<std::string> claim_sentences(const Results& results) {
   return {"Of what was told, " + text + "."};
 }
 
-std::string sentence_of(const Results& results, const Summary& summary) {
-  if (results.cells.empty()) return "Nothing was selected.";
-  if (results.detection) return detection_sentence(*results.detection);
-  if (results.calibration) return calibration_sentence(*results.calibration);
+/// All that is to be said, the most important first.
+std::vector<std::string> sentences_of(const Results& results, const Summary& summary) {
+  if (results.cells.empty()) return {"Nothing was selected."};
+  if (results.detection) return {detection_sentence(*results.detection)};
+  if (results.calibration) return {calibration_sentence(*results.calibration)};
   const Sorted sorted = sort_cells(results);
   std::vector<std::string> all, controls = control_sentences(results);
   if (summary.margin_refused) all.push_back(summary.margin_text);
@@ -361,12 +363,10 @@ std::string sentence_of(const Results& results, const Summary& summary) {
   add(all, each_of(planted, "failed", failure_in_words));
   if (summary.can_tell) add(all, controls);
   add(all, left_out_sentences(results));
-  std::string text;
-  for (const std::string& sentence : all) {
-    text += (text.empty() ? "" : " ") + sentence;
-    if (!sentence.ends_with('.')) text += '.';
+  for (std::string& sentence : all) {
+    if (!sentence.ends_with('.')) sentence += '.';
   }
-  return text;
+  return all;
 }
 
 /// What a cell that is not as expected asks of the exit code.
@@ -430,7 +430,8 @@ Summary summarize_results(const Results& results) {
   check_margin(results, summary);
   summary.exit_code = results.detection || results.calibration ? exit_code_of(results)
                                                                : exit_code(results, summary.margin_refused);
-  summary.sentence = sentence_of(results, summary);
+  summary.sentences = sentences_of(results, summary);
+  summary.sentence = fmt::format("{}", fmt::join(summary.sentences, " "));
   return summary;
 }
 

@@ -21,6 +21,9 @@ Negatives resolved_negatives(const RunConfig& config);
 /// The layout of the ranks that a run stands for: its own, or with oracle_world = V that of V ranks.
 Layout meant_layout(const RunConfig& config);
 
+/// Has a row any candidate but its own? Else the loss is 0 and nothing is learnt.
+bool has_negatives(const RunConfig& config);
+
 /// Are candidates made for each row, from predictions of an action head, which then exists?
 bool makes_negatives(const RunConfig& config);
 

@@ -74,6 +74,7 @@ enum class RanksPolicy { automatic, emulated, real };  ///< automatic: emulated,
 
 struct Cell {
   std::string name;            ///< stable and readable: "8x3 local", "8x3 global lr_scale=0.125"
+  std::string short_name;      ///< without what its own reference says; empty: the name
   RunConfig config;            ///< with seed = the first seed
   RunConfig reference;         ///< the run that it should equal
   std::string reference_name;  ///< "1x24 global"

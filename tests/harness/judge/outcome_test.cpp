@@ -273,6 +273,22 @@ TEST(MetricNames, ReadAsWords) {
   EXPECT_EQ(metric_label("auc_temperature"), "auc_temperature");
 }
 
+TEST(MetricNames, AreTakenApartInOnePlace) {
+  const MetricName fitted = metric_name("cross_entropy_24_fitted");
+  EXPECT_EQ(fitted.kind, MetricKind::cross_entropy);
+  EXPECT_EQ(fitted.way, "24");
+  EXPECT_TRUE(fitted.fitted);
+  EXPECT_TRUE(metric_name("auc_accuracy_256").area);
+  EXPECT_EQ(metric_name("auc_accuracy_256").kind, MetricKind::accuracy);
+  for (const char* name : {"loss_over_log_n", "train_loss_over_log_n"})
+    EXPECT_EQ(metric_name(name).kind, MetricKind::loss_over_log_n) << name;
+  EXPECT_EQ(metric_name("loss").kind, MetricKind::loss);
+  EXPECT_EQ(metric_name("train_loss").kind, MetricKind::loss);
+  for (const char* name : {"", "accuracy_", "accuracy_x", "accuracy_1234567", "accuracy_24_of_all", "auc_loss",
+                           "auc_accuracy_24_fitted", "auc_auc_accuracy_24", "temperature"})
+    EXPECT_EQ(metric_name(name).kind, MetricKind::other) << name;
+}
+
 TEST(FormatDifference, ShowsTwoDigitsOfTheMargin) {
   EXPECT_EQ(format_difference(0.0944, 0.03), "0.094");
   EXPECT_EQ(format_signed_difference(-0.0004, 0.03), "+0.000");

@@ -64,8 +64,9 @@ TEST(ResultsDescription, CoversEveryMemberOfTheStructs) {
   expect_all_members<Layout, Interval, Divergence, Cause, GradientSignature, ForcedStep, MetricDifference,
                      Estimate, CurveDifference, TargetReach, Look, Sequential, Certification, Failure,
                      CurveBand, StepCosts, NoiseScale, CellResult, ReferenceResult, Growth::Rule, Growth,
-                     TimingRow, Timing, CertificateRow, Certificate, ConditionResult, ClaimResult, DetectionRate, DetectionRow,
-                     DetectionMiss, Detection, PowerPoint, Calibration, Summary, Primary, Results>();
+                     TimingRow, Timing, CertificateRow, Certificate, ConditionResult, ClaimResult,
+                     DetectionRate, DetectionRow, DetectionMiss, Detection, PowerPoint, Calibration, Summary,
+                     Primary, Results>();
   expect_all_members<Outcome>("Outcome", {&described<Outcome>(), &statistics_of_an_outcome()});
 }
 
@@ -159,8 +160,11 @@ TEST(ResultsDescription, PutsTheCauseOfADivergenceIntoTheMechanism) {
 /// What reading says of a document with one value changed.
 std::string problem_with(const std::string& pointer, const Json& value) {
   Json document = filled_document();
-  if (value.is_discarded())
-    document[Json::json_pointer(pointer).parent_pointer()].erase(Json::json_pointer(pointer).back());
+  Json& parent = document[Json::json_pointer(pointer).parent_pointer()];
+  if (value.is_discarded() && parent.is_array())
+    parent.erase(parent.size() - 1);
+  else if (value.is_discarded())
+    parent.erase(Json::json_pointer(pointer).back());
   else
     document[Json::json_pointer(pointer)] = value;
   seal(document);
@@ -193,6 +197,10 @@ TEST(ResultsDescription, NamesTheKeyThatCannotBeRead) {
             "out/results.json: references[0].metric_means.some: \"3f9e\" is not 16 hexadecimal digits");
   EXPECT_EQ(problem_with("/verdicts/0/curves/1", "flat"),
             "out/results.json: verdicts[0].curves[1]: an object was expected, found \"flat\"");
+  for (const char* key : {"/verdicts/1/statistics", "/verdicts/1/outcome"}) {
+    EXPECT_EQ(problem_with(key, nullptr), "out/results.json: verdicts[1].statistics: an outcome without "
+                                          "statistics, or the reverse");
+  }
   EXPECT_THAT(problem_with("/verdicts/1/noise_scale/at/0", kMissing), HasSubstr("lists of unequal length"));
 }
 

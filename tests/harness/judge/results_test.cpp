@@ -168,6 +168,31 @@ TEST(ResultsJson, RefusesWhatWasChangedSinceItWasWritten) {
               HasSubstr("out/results.json: has no checksum: an earlier version wrote it"));
 }
 
+TEST(ResultsJson, TakesFactsOfTheConfigWhereADocumentHasNoKeyForThem) {
+  Json document = Json::parse(results_to_json(full()));
+  for (Json& verdict : document["verdicts"]) {
+    for (const char* key : {"short_name", "layout", "real_ranks", "no_negatives"}) verdict.erase(key);
+    for (Json& row : verdict["config"]) {
+      if (row["key"] == "layout") row["value"] = "24x1";
+      if (row["key"] == "negatives") row["value"] = "local";
+      if (row["key"] == "ranks") row["value"] = "real";
+    }
+  }
+  for (Json& reference : document["references"]) reference.erase("layout");
+  document["summary"].erase("sentences");
+  seal(document);
+  EXPECT_THAT(schema_violations(document, Json::parse(results_schema())), IsEmpty());
+  const Results results = results_from_json(document.dump(), "results.json");
+  for (const CellResult& cell : results.cells) {
+    EXPECT_EQ(cell.layout, (Layout{24, 1}));
+    EXPECT_TRUE(cell.real_ranks);
+    EXPECT_TRUE(cell.no_negatives);
+    EXPECT_EQ(cell.short_name, "");
+  }
+  EXPECT_EQ(results.references[0].layout, full().references[0].layout);
+  EXPECT_TRUE(results.summary.sentences.empty());
+}
+
 TEST(ResultsSchema, FitsWhatIsWritten) {
   const Json schema = Json::parse(results_schema());
   EXPECT_THAT(schema_violations(Json::parse(results_to_json(full())), schema), IsEmpty());
