@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "harness/plan/adaptive.h"
 #include "harness/plan/json_text.h"
 #include "harness/plan/sealed_json.h"
 
@@ -142,6 +143,13 @@ Rows config_rows(const RunConfig& config) {
   Rows rows;
   flatten("", parse_json(canonical_json(config)), rows);
   return rows;
+}
+
+void say_config(const RunConfig& config, CellResult& result) {
+  result.config = config_rows(config);
+  result.layout = config.layout;
+  result.real_ranks = config.ranks == RankKind::real;
+  result.no_negatives = !has_negatives(config);
 }
 
 Rows gather_provenance(const Plan& plan, const std::string& out_dir) {

@@ -26,7 +26,6 @@
 #include "harness/judge/stats.h"
 #include "harness/judge/summary.h"
 #include "harness/judge/timing.h"
-#include "harness/plan/adaptive.h"
 
 namespace lockstep {
 namespace {
@@ -337,10 +336,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   result.expected = cell.expected;
   if (cell.power_control && result.expected.empty()) result.expected = {VerdictKind::divergent};
   result.settings = cell.settings;
-  result.config = config_rows(cell.config);
-  result.layout = cell.config.layout;
-  result.real_ranks = cell.config.ranks == RankKind::real;
-  result.no_negatives = !has_negatives(cell.config);
+  say_config(cell.config, result);
   result.rerun = rerun_line(options_.command, plan_.matrix, cell);
   result.failure = find_failure(cell, pairs);
   if (!pairs.empty()) {
