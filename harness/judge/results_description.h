@@ -5,10 +5,11 @@
 // To add a field:
 //   1. a member in results.h, with its default and its `///` line;
 //   2. a line in the struct's description (results_cells.cpp, results_matrix.cpp), where its key shall stand:
-//        {"half_life", &Outcome::half_life, added(exact()), "Seeds until ..."},
-//      Key, member, codec, help for the schema. The codec may be left out but for a double, which is exact()
-//      if anybody compares it, number() if it may be NaN or infinite, finite() otherwise. `added` lets
-//      documents that were written before the key be read; without it kResultsSchemaVersion must rise.
+//        KEY(half_life, added(exact()), "Seeds until ..."),
+//      Member and key, codec, help for the schema; {"key", &S::member, ...} where the two differ. The codec
+//      may be left out but for a double, which is exact() if anybody compares it, number() if it may be NaN
+//      or infinite, finite() otherwise. `added` lets documents that were written before the key be read;
+//      without it kResultsSchemaVersion must rise.
 //   3. `ci/golden --update` rewrites reports/results.schema.json; read the diff.
 // A test counts the members of every struct, so that none is forgotten here.
 
