@@ -51,8 +51,10 @@ struct MetricSpec {
   When when = When::step;
   std::string_view family = {};  ///< in words, "accuracy"; empty: the name
   std::string_view way = {};     ///< of how many candidates or classes, "24"; empty: of no number
+  std::string_view qualifier = {};  ///< which of its family, "temperature-fitted"; empty: the plain one
   std::optional<bool> higher_is_better = std::nullopt;
   std::optional<double> chance = std::nullopt;  ///< what guessing gives, in the metric's units
+  bool shown = false;                           ///< its curve stands in the report
   bool has_area = false;                        ///< the judge takes the area under its curve, as auc_NAME
   /// "training loss": the judge takes its mean over the last steps, as train_NAME, and calls it so; empty: it does not.
   std::string_view train_words = {};
@@ -102,6 +104,8 @@ struct TrainerSpec {
   void (*make_oracle)(const RunConfig& cell, RunConfig& oracle) = nullptr;
   /// The objective of a run in words that tell apart what a certificate tabulates: "infonce global".
   std::string (*objective)(const RunConfig& config) = nullptr;
+  /// Is its loss 0 whatever the model does, as with no candidate but a row's own? Null: never.
+  bool (*learns_nothing)(const RunConfig& config) = nullptr;
   /// What one of its rules makes of a layout, in a word; empty if it has no such rule. Null: it has no rules.
   std::string (*rule_gives)(std::string_view rule, const Layout& layout) = nullptr;
   /// Why the theory of the gradient noise scale does not apply to a run; null, or empty: it does.
