@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "harness/config/canonical.h"
 #include "harness/plan/question.h"
 
 namespace lockstep {

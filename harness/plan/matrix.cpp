@@ -3,15 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include "harness/base/read_file.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/question.h"
 #include "harness/plan/select.h"
 
 namespace lockstep {
 namespace {
+
+// In the order of the enumerators.
+constexpr auto kVerdictNames = std::to_array<std::string_view>(
+    {"identical", "within_envelope", "equivalent", "divergent", "inconclusive", "failed"});
+static_assert(kVerdictNames.size() == static_cast<std::size_t>(VerdictKind::failed) + 1);
 
 void select_cells(const std::string& only, std::vector<Cell>& cells, bool sound, Problems& problems) {
   if (only.empty()) return;
@@ -20,7 +27,8 @@ void select_cells(const std::string& only, std::vector<Cell>& cells, bool sound,
     std::erase_if(cells, std::not_fn(is_named));
     return;
   }
-  const Selection selection(only, problems.add_source("--only"), problems);
+  const TrainerSpec& trainer = cells.empty() ? *trainer_specs().front() : spec_of(cells.front().config);
+  const Selection selection(only, trainer, problems.add_source("--only"), problems);
   if (sound) std::erase_if(cells, [&selection](const Cell& cell) { return !selection.selects(cell); });
 }
 
@@ -74,22 +82,8 @@ std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell) {
   return cell.seeds.empty() ? matrix.seeds : cell.seeds;
 }
 
-const char* name_of(VerdictKind kind) {
-  switch (kind) {
-    case VerdictKind::identical:
-      return "identical";
-    case VerdictKind::within_envelope:
-      return "within_envelope";
-    case VerdictKind::equivalent:
-      return "equivalent";
-    case VerdictKind::divergent:
-      return "divergent";
-    case VerdictKind::inconclusive:
-      return "inconclusive";
-    case VerdictKind::failed:
-      return "failed";
-  }
-  return "?";
-}
+std::span<const std::string_view> verdict_names() { return kVerdictNames; }
+
+const char* name_of(VerdictKind kind) { return kVerdictNames[static_cast<std::size_t>(kind)].data(); }
 
 }  // namespace lockstep

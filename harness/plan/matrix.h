@@ -2,7 +2,9 @@
 // A YAML matrix, read: cells, references, controls, seeds and the question that is asked.
 
 #include <any>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,6 +58,7 @@ enum class RanksPolicy { automatic, emulated, real };  ///< automatic: emulated,
 
 struct Cell {
   std::string name;            ///< stable and readable: "8x3 local", "8x3 global lr_scale=0.125"
+  std::string short_name;      ///< without what its own reference says; empty: the name
   RunConfig config;            ///< with seed = the first seed
   RunConfig reference;         ///< the run that it should equal
   std::string reference_name;  ///< "1x24 global"
@@ -132,5 +135,7 @@ std::string config_schema();
 std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell);
 
 const char* name_of(VerdictKind kind);
+/// All verdicts' words, in the order of their enumerators.
+std::span<const std::string_view> verdict_names();
 
 }  // namespace lockstep

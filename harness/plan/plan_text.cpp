@@ -9,6 +9,7 @@
 
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/config/canonical.h"
 #include "harness/plan/looks.h"
 #include "harness/plan/plan.h"
 #include "harness/plan/plan_history.h"

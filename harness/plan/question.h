@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/config/field.h"
+#include "harness/plan/matrix_fields.h"
 
 namespace lockstep {
 
@@ -95,6 +95,8 @@ struct QuestionPlan {
 
 /// Every question, in the order in which they are listed. Defined in harness/questions/table.cpp.
 std::span<const QuestionPlan* const> question_plans();
+/// Their names, in that order.
+std::span<const std::string_view> question_names();
 /// Null if there is none of that name.
 const QuestionPlan* find_question(std::string_view name);
 /// That of a name which must exist.

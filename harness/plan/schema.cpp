@@ -2,8 +2,11 @@
 
 #include "harness/plan/schema.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "harness/config/trainer_spec.h"
+#include "harness/plan/matrix_fields.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/question.h"
 
@@ -14,12 +17,6 @@ using Json = SchemaJson;
 
 std::string description(const FieldSpec& spec) {
   std::string text(spec.help);
-  if (spec.words == Words::questions) {
-    text.clear();
-    for (const QuestionPlan* question : question_plans()) {
-      text += (text.empty() ? "" : ", ") + std::string(question->help);
-    }
-  }
   if (!spec.unit.empty()) text += " [" + std::string(spec.unit) + "]";
   return text;
 }
@@ -68,12 +65,38 @@ void add_property(Json& object, const std::string& key, const Json& schema) {
 
 enum class Many { one, one_or_list, list };
 
+/// A key that users may set, with the value that it may have for each trainer that has it.
+struct UserKey {
+  std::string key;
+  std::vector<Json> values;
+};
+
+/// The core's keys, then every trainer's own: which of them a matrix may have is its trainer's to say.
+const std::vector<UserKey>& user_keys() {
+  static const std::vector<UserKey> keys = [] {
+    std::vector<UserKey> all;
+    for (const TrainerSpec* trainer : trainer_specs()) {
+      const RunConfig defaults(*trainer);
+      for (const RunField* field : fields_of(*trainer)) {
+        if (field->spec.setter != Setter::user) continue;
+        Json value = value_schema(field->spec, field->of(defaults));
+        const auto known = std::ranges::find(all, field->spec.key, &UserKey::key);
+        if (known == all.end()) {
+          all.push_back({std::string(field->spec.key), {std::move(value)}});
+        } else if (find_core_field(field->spec.key) == nullptr && known->values.back() != value) {
+          known->values.push_back(std::move(value));
+        }
+      }
+    }
+    return all;
+  }();
+  return keys;
+}
+
 // An object of RunConfig keys, each with one value, one or several, or several.
 Json settings_schema(Many many) {
   Json object = object_schema();
-  for (const RunField& field : run_fields()) {
-    if (field.spec.setter != Setter::user) continue;
-    const std::string key(field.spec.key);
+  for (const auto& [key, values] : user_keys()) {
     const Json one{{"$ref", "#/definitions/" + key}};
     const Json list{{"type", "array"}, {"items", one}, {"minItems", 1}};
     const Json either{{"anyOf", {one, list}}};
@@ -83,12 +106,7 @@ Json settings_schema(Many many) {
 }
 
 Json sections() {
-  Json verdict{{"type", "string"}};
-  for (const VerdictKind kind :
-       {VerdictKind::identical, VerdictKind::within_envelope, VerdictKind::equivalent, VerdictKind::divergent,
-        VerdictKind::inconclusive, VerdictKind::failed}) {
-    verdict["enum"].push_back(name_of(kind));
-  }
+  const Json verdict{{"type", "string"}, {"enum", verdict_names()}};
   const Json verdicts{{"anyOf", {verdict, {{"type", "array"}, {"items", verdict}, {"minItems", 1}}}}};
   const Json rule{{"$ref", "#/definitions/rule"}};
   Json reference = settings_schema(Many::one);
@@ -148,7 +166,6 @@ Json seeds_schema() {
 }
 
 std::string config_schema() {
-  const RunConfig run;
   const Matrix matrix;
   Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"},
               {"title", "lockstep matrix"},
@@ -161,9 +178,12 @@ std::string config_schema() {
   }
   // Some questions derive every cell's reference; the others need it given.
   Json derived = Json::array();
+  std::string asked;
   for (const QuestionPlan* question : question_plans()) {
+    asked += (asked.empty() ? "" : ", ") + std::string(question->help);
     if (question->references != References::given) derived.push_back(question->name);
   }
+  schema["properties"]["question"]["description"] = asked;
   schema["anyOf"] = {{{"required", {"reference"}}},
                      {{"required", {"question"}}, {"properties", {{"question", {{"enum", derived}}}}}}};
   add_property(
@@ -178,9 +198,8 @@ std::string config_schema() {
   settings["minProperties"] = 1;
   schema["definitions"]["rule"] = settings_schema(Many::one_or_list);
   schema["definitions"]["settings"] = std::move(settings);
-  for (const RunField& field : run_fields()) {
-    if (field.spec.setter != Setter::user) continue;
-    schema["definitions"][std::string(field.spec.key)] = value_schema(field.spec, field.of(run));
+  for (const auto& [key, values] : user_keys()) {
+    schema["definitions"][key] = values.size() == 1 ? values.front() : Json{{"anyOf", values}};
   }
   return schema.dump(2) + "\n";
 }

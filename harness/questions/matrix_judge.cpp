@@ -11,12 +11,12 @@
 #include "harness/base/parallel.h"
 #include "harness/causes/cause.h"
 #include "harness/causes/mechanism.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/compare/compare.h"
 #include "harness/evidence/timing.h"
 #include "harness/plan/question.h"
 #include "harness/questions/matrix_evidence.h"
-#include "harness/questions/mechanism/compare_results.h"
-#include "harness/questions/outcome/growth.h"
+#include "harness/questions/growth.h"
 #include "harness/questions/question_judge.h"
 #include "harness/questions/summary.h"
 #include "harness/results/config_table.h"
@@ -114,7 +114,8 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
                   cell.reference.layout.global_batch(),
                   {},
                   {},
-                  {}};
+                  {},
+                  std::string(spec_of(cell.config).shown_metric)};
   for (const SeedPair& pair : pairs) {
     cell_metrics[pair.seed] = evidence_of(*pair.cell).metrics;
     reference_metrics[pair.seed] = evidence_of(*pair.reference).metrics;
@@ -163,14 +164,14 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
 /// different layouts nothing can be compared.
 void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) const {
   const Layout& layout = first.cell->config.layout;
-  if (!asks_.compares_results || layout != first.reference->config.layout) {
+  if (judge_.compare_untraced == nullptr || layout != first.reference->config.layout) {
     result.mechanism.emplace();
     result.mechanism->sentence = "No traces were kept (trace: off), so what was computed cannot be compared.";
     return;
   }
   if (result.failure) return;
   try {
-    result.mechanism = compare_results(dir_of(*first.reference), dir_of(*first.cell), layout.world_size,
+    result.mechanism = judge_.compare_untraced(dir_of(*first.reference), dir_of(*first.cell), layout.world_size,
                                        sources_.read_rank_result);
   } catch (const std::runtime_error& error) {
     result.failure = judge_failure("unreadable", first.cell->id, error.what());
@@ -287,7 +288,10 @@ void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) c
 }
 
 std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*>& runs) const {
-  std::vector<std::string> metrics{"loss_over_log_n", "accuracy_24"};
+  std::vector<std::string> metrics;
+  for (const MetricSpec& metric : spec_of(plan_.runs.front().config).metrics()) {
+    if (metric.shown) metrics.emplace_back(metric.name);
+  }
   const std::string& primary = plan_.matrix.primary.metric;
   if (std::ranges::find(metrics, primary) == metrics.end()) metrics.push_back(primary);
   std::vector<const RunEvidence*> finished;
@@ -329,6 +333,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   const std::vector<SeedPair> pairs = arms_.pair_seeds(cell);
   CellResult result;
   result.scenario = cell.name;
+  result.short_name = cell.short_name;
   result.reference = cell.reference_name;
   result.power_control = cell.power_control;
   result.noise = cell.noise;
@@ -336,7 +341,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   result.expected = cell.expected;
   if (cell.power_control && result.expected.empty()) result.expected = {VerdictKind::divergent};
   result.settings = cell.settings;
-  result.config = config_rows(cell.config);
+  say_config(cell.config, result);
   result.rerun = rerun_line(options_.command, plan_.matrix, cell);
   result.failure = find_failure(cell, pairs);
   if (!pairs.empty()) {
@@ -369,6 +374,7 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   ReferenceResult result;
   result.name = cell.reference_name;
   result.config = config_rows(cell.reference);
+  result.layout = cell.reference.layout;
   std::vector<const PlannedRun*> runs;
   std::map<std::string, std::vector<double>> values;
   for (const SeedPair& pair : arms_.pair_seeds(cell)) {

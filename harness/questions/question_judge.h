@@ -23,6 +23,9 @@ struct QuestionJudge {
   VerdictKind (*verdict)(const CellResult& cell);
   /// A cell without an expectation is not as expected if it has one pair of seeds alone.
   bool needs_pairs = false;
+  /// Runs of one layout that kept no traces; null: they are not compared.
+  Mechanism (*compare_untraced)(const std::string& reference_dir, const std::string& cell_dir, int world_size,
+                                const RankResultReader& read) = nullptr;
   /// What compares gradients at the reference's weights.
   std::function<Mechanism(const ForcedInputs&)> EvidenceSources::*judge_forced = &EvidenceSources::judge_forced;
   /// Says what a step of each cell costs.
@@ -35,10 +38,10 @@ struct QuestionJudge {
   /// Fills its part of the results when all cells are judged.
   void (*complete)(const MatrixEvidence& evidence, Results& results) = nullptr;
 
-  /// Its sentences between those of failures and of power controls; or one sentence that says all, empty where
-  /// there is none.
-  std::vector<std::string> (*sentences)(const Results& results, const SortedCells& cells) = nullptr;
-  std::string (*sentence)(const Results& results) = nullptr;
+  /// What the summary says between failures and power controls.
+  std::vector<std::string> (*sentences)(const Results& results, const SortedCells& cells);
+  /// All that it says, where it does not speak of single cells; empty, or null: `sentences` and the rest.
+  std::vector<std::string> (*whole_summary)(const Results& results) = nullptr;
   /// Exit codes that it asks for besides those of cells; or whether all is as promised, which then decides
   /// alone.
   std::vector<int> (*exit_codes)(const Results& results) = nullptr;

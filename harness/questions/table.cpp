@@ -4,7 +4,6 @@
 #include <array>
 
 #include "harness/base/errors.h"
-#include "harness/config/catalogue.h"
 #include "harness/plan/question.h"
 #include "harness/questions/list.h"
 
@@ -24,6 +23,15 @@ std::span<const QuestionPlan* const> question_plans() {
 
 #undef LOCKSTEP_DECLARE
 #undef LOCKSTEP_ENTRY
+
+std::span<const std::string_view> question_names() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> all;
+    for (const QuestionPlan* question : question_plans()) all.push_back(question->name);
+    return all;
+  }();
+  return names;
+}
 
 const QuestionPlan* find_question(std::string_view name) {
   const auto plans = question_plans();
@@ -49,16 +57,6 @@ std::vector<std::any> question_sections() {
   return sections;
 }
 
-std::vector<MatrixField> question_fields() {
-  std::vector<MatrixField> fields;
-  for (const QuestionPlan* question : question_plans()) {
-    if (question->fields == nullptr) continue;
-    const auto own = question->fields();
-    fields.insert(fields.end(), own.begin(), own.end());
-  }
-  return fields;
-}
-
 const QuestionKey* find_question_key(std::string_view key) {
   for (const QuestionPlan* question : question_plans()) {
     if (question->keys == nullptr) continue;
@@ -66,15 +64,6 @@ const QuestionKey* find_question_key(std::string_view key) {
     if (const auto at = std::ranges::find(keys, key, &QuestionKey::key); at != keys.end()) return &*at;
   }
   return nullptr;
-}
-
-std::span<const CatalogueEntry> catalogue_questions() {
-  static const std::vector<CatalogueEntry> kEntries = [] {
-    std::vector<CatalogueEntry> entries;
-    for (const QuestionPlan* question : question_plans()) entries.push_back({question->name, question->help});
-    return entries;
-  }();
-  return kEntries;
 }
 
 }  // namespace lockstep

@@ -5,33 +5,15 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/config/metrics.h"
+
 namespace lockstep {
 namespace {
 
-/// A metric's name taken apart: "cross_entropy_24_fitted" is family cross_entropy, way 24, fitted.
-struct MetricParts {
-  std::string family;  ///< in words, without the way
-  std::string way;     ///< "24", or empty
-};
-
-MetricParts parts_of(std::string_view metric) {
-  if (metric == kTrainLossOverLogN) return {"training loss / log N", ""};
-  if (metric == kTrainLoss) return {"training loss", ""};
-  if (metric.starts_with(kAreaPrefix)) {
-    MetricParts parts = parts_of(metric.substr(kAreaPrefix.size()));
-    if (!parts.way.empty()) return {fmt::format("area under the {} curve", parts.family), parts.way};
-  }
-  for (const auto& [prefix, words] : {std::pair<std::string_view, std::string_view>{"accuracy_", "accuracy"},
-                                      {"cross_entropy_", "cross-entropy"}}) {
-    if (!metric.starts_with(prefix)) continue;
-    const std::string_view rest = metric.substr(prefix.size());
-    const std::string_view way = rest.substr(0, rest.find_first_not_of("0123456789"));
-    const std::string_view suffix = rest.substr(way.size());
-    if (way.empty() || !(suffix.empty() || suffix == "_fitted")) break;
-    if (words == "accuracy") return {suffix.empty() ? "accuracy" : "fitted accuracy", std::string(way)};
-    return {suffix.empty() ? "raw cross-entropy" : "temperature-fitted cross-entropy", std::string(way)};
-  }
-  return {std::string(metric), ""};
+/// "24", or empty.
+std::string way_of(std::string_view metric) {
+  const MetricSpec* spec = metric_name(metric).spec;
+  return spec == nullptr ? "" : std::string(spec->way);
 }
 
 }  // namespace
@@ -45,39 +27,61 @@ std::string join_words(const std::vector<std::string>& words) {
   return text;
 }
 
+MetricName metric_name(std::string_view metric) {
+  if (const MetricSpec* spec = find_metric(metric)) return {spec, false, !spec->train_words.empty()};
+  if (metric.starts_with(kTrainPrefix)) {
+    const MetricSpec* spec = find_metric(metric.substr(kTrainPrefix.size()));
+    if (spec != nullptr && !spec->train_words.empty()) return {spec, false, true};
+  }
+  if (metric.starts_with(kAreaPrefix)) {
+    const MetricSpec* spec = find_metric(metric.substr(kAreaPrefix.size()));
+    if (spec != nullptr && spec->has_area) return {spec, true, false};
+  }
+  return {};
+}
+
+std::string metric_family(std::string_view metric) {
+  const MetricName name = metric_name(metric);
+  if (name.spec == nullptr) return std::string(metric);
+  if (name.training) return std::string(name.spec->train_words);
+  std::string words(name.spec->family.empty() ? name.spec->name : name.spec->family);
+  if (!name.spec->qualifier.empty()) words = fmt::format("{} {}", name.spec->qualifier, words);
+  return name.area ? fmt::format("area under the {} curve", words) : words;
+}
+
 bool has_area(std::string_view metric) {
-  const MetricParts parts = parts_of(metric);
-  return !parts.way.empty() && !metric.starts_with(kAreaPrefix) && !metric.ends_with("_fitted");
+  const MetricSpec* spec = find_metric(metric);
+  return spec != nullptr && spec->has_area;
 }
 
 std::optional<bool> higher_is_better(std::string_view metric) {
-  if (metric.starts_with(kAreaPrefix)) return higher_is_better(metric.substr(kAreaPrefix.size()));
-  if (metric.starts_with("accuracy")) return true;
-  for (std::string_view prefix : {"cross_entropy", "loss", "train_loss"}) {
-    if (metric.starts_with(prefix)) return false;
+  if (const MetricSpec* spec = find_metric(metric)) return spec->higher_is_better;
+  for (const std::string_view prefix : {kAreaPrefix, kTrainPrefix}) {
+    if (metric.starts_with(prefix)) return higher_is_better(metric.substr(prefix.size()));
   }
   return std::nullopt;
 }
 
 std::string metric_label(std::string_view metric) {
-  const MetricParts parts = parts_of(metric);
-  if (parts.way.empty()) return parts.family;
-  if (parts.family == "accuracy") return parts.way + "-way accuracy";
-  return fmt::format("{} ({}-way)", parts.family, parts.way);
+  const std::string family = metric_family(metric), way = way_of(metric);
+  if (way.empty()) return family;
+  // One word has its number in front, several behind.
+  if (family.find(' ') == std::string::npos) return fmt::format("{}-way {}", way, family);
+  return fmt::format("{} ({}-way)", family, way);
 }
 
 std::string metric_list(const std::vector<std::string>& metrics, const std::vector<std::string>& all) {
   std::vector<std::string> families;
   std::map<std::string, std::vector<std::string>> ways;
   for (const std::string& metric : metrics) {
-    const MetricParts parts = parts_of(metric);
-    if (std::ranges::find(families, parts.family) == families.end()) families.push_back(parts.family);
-    ways[parts.family].push_back(parts.way);
+    const std::string family = metric_family(metric);
+    if (std::ranges::find(families, family) == families.end()) families.push_back(family);
+    ways[family].push_back(way_of(metric));
   }
   std::vector<std::string> phrases;
   for (const std::string& family : families) {
     const auto whole =
-        std::ranges::count_if(all, [&](const auto& metric) { return parts_of(metric).family == family; });
+        std::ranges::count_if(all, [&](const auto& metric) { return metric_family(metric) == family; });
     std::vector<std::string> sizes = ways[family];
     if (static_cast<std::ptrdiff_t>(sizes.size()) >= whole || sizes.front().empty()) {
       phrases.push_back("its " + family);

@@ -15,8 +15,9 @@ void complete(const MatrixEvidence& evidence, Results& results) {
                                        results.cells.front());
 }
 
-std::string sentence(const Results& results) {
-  return results.calibration ? calibration_sentence(*results.calibration) : "";
+std::vector<std::string> whole_summary(const Results& results) {
+  if (!results.calibration) return {};
+  return {calibration_sentence(*results.calibration)};
 }
 
 std::optional<bool> passed(const Results& results) {
@@ -32,7 +33,7 @@ const QuestionJudge& judge() {
       .omits_references = [](const Results& results) { return results.calibration.has_value(); },
       .complete = &complete,
       .sentences = [](const Results&, const SortedCells& cells) { return mechanism_sentences(cells); },
-      .sentence = &sentence,
+      .whole_summary = &whole_summary,
       .passed = &passed,
   };
   return kJudge;

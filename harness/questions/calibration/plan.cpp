@@ -6,24 +6,24 @@
 
 #include "harness/base/counted.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/config/ranges.h"
 #include "harness/plan/question.h"
 #include "harness/questions/calibration/calibration_config.h"
 
 namespace lockstep::questions::calibration {
 namespace {
 
-constexpr Range kSeed{0, 9007199254740991.0};
-
 #define CALIBRATION(member, ...)                                          \
   {                                                                       \
-    {"calibration." #member, __VA_ARGS__},                                \
-        [](Matrix& m) -> FieldRef { return &section_of<CalibrationConfig>(m).member; } \
+    {"calibration." #member, __VA_ARGS__}, [](Matrix& m) -> FieldRef {              \
+      return &section_of<CalibrationConfig>(m).member;                           \
+    }                                                                        \
   }
 const std::array kFields{
     MatrixField CALIBRATION(draws, Range{100, 1e8}, "draws", "synthetic comparisons of each kind"),
     MatrixField CALIBRATION(comparisons, Range{20, 1e6}, "comparisons", "drawn from the pool of runs"),
     MatrixField CALIBRATION(pairs, Range{2, 1000}, "pairs", "of each comparison"),
-    MatrixField CALIBRATION(draw_seed, kSeed, "", "what is drawn follows from it"),
+    MatrixField CALIBRATION(draw_seed, ranges::kSeed, "", "what is drawn follows from it"),
 };
 #undef CALIBRATION
 

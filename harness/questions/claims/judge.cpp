@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "harness/base/clean_text.h"
+#include "harness/base/nearest.h"
 #include "harness/causes/cause.h"
-#include "harness/config/catalogue.h"
 #include "harness/questions/claims/claims.h"
 #include "harness/questions/matrix_evidence.h"
 #include "harness/questions/question_judge.h"

@@ -4,8 +4,8 @@
 #include <array>
 #include <limits>
 
+#include "harness/config/metrics.h"
 #include "harness/plan/matrix_source.h"
-#include "harness/plan/metrics.h"
 #include "harness/plan/question.h"
 #include "harness/plan/schema.h"
 #include "harness/questions/claims/claim.h"

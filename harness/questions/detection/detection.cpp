@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/math/distributions/binomial.hpp>
 #include <cctype>
 
+#include "harness/config/canonical.h"
 #include "harness/evidence/run_evidence.h"
+#include "harness/stats/rate.h"
 #include "harness/plan/planted.h"
 
 namespace lockstep {
 namespace {
 
 constexpr double kAskedCaught = 0.95, kAskedExact = 0.95, kAskedNamed = 0.90;
-constexpr double kNothingAsked = -1;
 
 enum Detector { samples, random, control, ledger, energies, loss, local, reduced, update, replicas, failed };
 
@@ -247,23 +247,6 @@ TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_g
   return score;
 }
 
-DetectionRate detection_rate(std::string what, int64_t hits, int64_t of, double level) {
-  using Binomial = boost::math::binomial_distribution<>;
-  DetectionRate rate;
-  rate.what = std::move(what);
-  rate.hits = hits;
-  rate.of = of;
-  rate.asked = kNothingAsked;
-  rate.interval = {0, 1, level};
-  if (of > 0) {
-    const double tail = (1 - level) / 2;
-    const auto n = static_cast<double>(of), k = static_cast<double>(hits);
-    rate.interval.low = Binomial::find_lower_bound_on_p(n, k, tail);
-    rate.interval.high = Binomial::find_upper_bound_on_p(n, k, tail);
-  }
-  return rate;
-}
-
 Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
                           const std::vector<double>& loss_gaps) {
   Detection detection;
@@ -311,7 +294,7 @@ Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
   return detection;
 }
 
-std::string detection_sentence(const Detection& detection) {
+std::vector<std::string> detection_sentences(const Detection& detection) {
   std::string text;
   for (const DetectionRate& rate : detection.rates) {
     if (rate.enough) continue;
@@ -321,14 +304,14 @@ std::string detection_sentence(const Detection& detection) {
     else
       text += fmt::format(", where {:.0f} % are asked", 100 * rate.asked);
   }
-  if (!text.empty()) return "The detectors fall short: " + text + ".";
+  if (!text.empty()) return {"The detectors fall short: " + text + "."};
   const DetectionRow all = total_of(detection.rows);
-  return fmt::format(
-      "{} of {} planted faults were caught, {} of them at the exact step and place, {} named rightly and {} "
-      "wrongly; {} "
-      "false alarms on {} clean pairs. Comparing loss curves would have found {}.",
-      all.caught, all.trials, all.exact, all.right_cause, all.wrong_cause, detection.false_alarms,
-      detection.clean, all.by_loss_curve);
+  return {fmt::format(
+              "{} of {} planted faults were caught, {} of them at the exact step and place, {} named rightly "
+              "and {} wrongly; {} false alarms on {} clean pairs.",
+              all.caught, all.trials, all.exact, all.right_cause, all.wrong_cause, detection.false_alarms,
+              detection.clean),
+          fmt::format("Comparing loss curves would have found {}.", all.by_loss_curve)};
 }
 
 }  // namespace lockstep

@@ -35,16 +35,13 @@ const std::vector<std::string>& detector_names();
 /// step; infinite if the cell's run left no finite curve.
 TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_gap);
 
-/// Hits among trials with the exact two-sided interval of Clopper and Pearson (1934).
-DetectionRate detection_rate(std::string what, int64_t hits, int64_t of, double level = 0.95);
-
 /// The table, its rates and verdict. `cells` and `loss_gaps` stand in the order of matrix.cells. Sets each
 /// cell's as_expected, and drops from it what 1,400 cells cannot all show: curves, configs, and forced steps
 /// but that of the first divergence; what was drawn stands in its settings.
 Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
                           const std::vector<double>& loss_gaps);
 
-/// The report's first line.
-std::string detection_sentence(const Detection& detection);
+/// The report's first sentences.
+std::vector<std::string> detection_sentences(const Detection& detection);
 
 }  // namespace lockstep

@@ -35,8 +35,8 @@ void complete(const MatrixEvidence& evidence, Results& results) {
   results.detection = score_detection(evidence.matrix(), results.cells, gaps);
 }
 
-std::string sentence(const Results& results) {
-  return results.detection ? detection_sentence(*results.detection) : "";
+std::vector<std::string> whole_summary(const Results& results) {
+  return results.detection ? detection_sentences(*results.detection) : std::vector<std::string>{};
 }
 
 std::optional<bool> passed(const Results& results) {
@@ -53,7 +53,7 @@ const QuestionJudge& judge() {
       .omits_references = [](const Results&) { return true; },
       .complete = &complete,
       .sentences = [](const Results&, const SortedCells& cells) { return mechanism_sentences(cells); },
-      .sentence = &sentence,
+      .whole_summary = &whole_summary,
       .passed = &passed,
   };
   return kJudge;

@@ -9,6 +9,7 @@
 #include "harness/config/mutants.h"
 #include "harness/config/seeds.h"
 #include "harness/plan/planned_run.h"
+#include "harness/config/ranges.h"
 #include "harness/plan/question.h"
 #include "harness/plan/schema.h"
 #include "harness/questions/detection/trials.h"
@@ -17,19 +18,18 @@ namespace lockstep::questions::detection {
 namespace {
 
 constexpr Layout kReferenceLayout{1, 24};
-constexpr Range kSeed{0, 9007199254740991.0};
-
 #define DETECTION(member, ...)                                            \
   {                                                                       \
-    {"detection." #member, __VA_ARGS__},                                  \
-        [](Matrix& m) -> FieldRef { return &section_of<DetectionConfig>(m).member; } \
+    {"detection." #member, __VA_ARGS__}, [](Matrix& m) -> FieldRef {              \
+      return &section_of<DetectionConfig>(m).member;                           \
+    }                                                                        \
   }
 const std::array kFields{
     MatrixField DETECTION(pairs, Range{0, 10000}, "trials", "of a detection matrix: with two mutants at once"),
     MatrixField DETECTION(clean, Range{0, 100000}, "trials", "of a detection matrix: without a mutant"),
     MatrixField DETECTION(steps, Range{2, 1000}, "steps",
                           "length of a detection matrix's runs; clean ones have 1 to so many"),
-    MatrixField DETECTION(draw_seed, kSeed, "", "what a detection matrix draws follows from it"),
+    MatrixField DETECTION(draw_seed, ranges::kSeed, "", "what a detection matrix draws follows from it"),
 };
 #undef DETECTION
 

@@ -1,5 +1,6 @@
 // What cells compute decides.
 
+#include "harness/questions/mechanism/compare_results.h"
 #include "harness/questions/question_judge.h"
 #include "harness/questions/sentences.h"
 
@@ -8,6 +9,7 @@ namespace lockstep::questions::mechanism {
 const QuestionJudge& judge() {
   static const QuestionJudge kJudge{
       .verdict = &verdict_by_mechanism,
+      .compare_untraced = &compare_results,
       .sentences = [](const Results&, const SortedCells& cells) { return mechanism_sentences(cells); },
   };
   return kJudge;

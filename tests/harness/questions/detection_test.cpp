@@ -1,4 +1,5 @@
 #include "harness/questions/detection/detection.h"
+#include "harness/stats/rate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

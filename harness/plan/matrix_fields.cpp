@@ -1,0 +1,103 @@
+#include "harness/plan/matrix_fields.h"
+
+#include <algorithm>
+#include <array>
+
+#include "harness/config/catalogue.h"
+#include "harness/config/ranges.h"
+#include "harness/plan/question.h"
+
+namespace lockstep {
+
+WordList words_of(RanksPolicy) {
+  static constexpr auto kWords = std::to_array<std::string_view>({"auto", "emulated", "real"});
+  return kWords;
+}
+
+namespace {
+
+using namespace ranges;
+
+std::vector<std::string_view> metric_names() {
+  std::vector<std::string_view> names;
+  for (const CatalogueEntry& entry : catalogue_metrics()) names.push_back(entry.name);
+  return names;
+}
+
+/// A question is a line of a table and no enumerator; in a config it is read and written as one.
+FieldRef question_of(Matrix& matrix) {
+  return WordRef{&matrix.question, question_names(),
+                 [](const void* place) {
+                   const auto at = std::ranges::find(question_names(), *static_cast<const std::string*>(place));
+                   return static_cast<int>(at - question_names().begin());
+                 },
+                 [](void* place, int index) {
+                   *static_cast<std::string*>(place) = question_names()[static_cast<std::size_t>(index)];
+                 }};
+}
+
+// The member's own spelling is its key.
+#define MATRIX(member, ...)                                                       \
+  {                                                                               \
+    {#member, __VA_ARGS__}, [](Matrix& m) -> FieldRef { return ref_to(m.member); } \
+  }
+const MatrixField kMatrixFields[] = {
+    MATRIX(name, kAny, "", "name of the matrix and of its folder under out/", Words::name),
+    {{"question", kAny, "", "what is asked of the cells"}, question_of},
+    MATRIX(primary.metric, kAny, "", "the metric that the outcome is judged by", Words::any, Setter::user,
+           &metric_names),
+    MATRIX(primary.margin, Range{1e-12, 1e12}, "units of the metric",
+           "differences within ± margin count as equal"),
+    MATRIX(primary.target, kMetricUnits, "units of the metric",
+           "the value that runs are timed to, in steps; 0: none"),
+    MATRIX(primary.alpha, Range{1e-9, 0.5, false, true}, "", "level of each of the two one-sided tests"),
+    MATRIX(band.repeats, Range{4, 64}, "runs",
+           "permuted repeats of the reference that measure the rounding band"),
+    MATRIX(band.factor, Range{8, 1e12}, "", "the band is this times the largest difference over repeats"),
+    MATRIX(band.floor, Range{1e-6, 1e12}, "", "c of the band's floor, c * epsilon * sum of |terms|"),
+    MATRIX(band.exact, Range{0, 1}, "",
+           "> 0: the band is this times the larger of |gradient| and |sum of |terms||, without repeats"),
+    MATRIX(ranks, kAny, "",
+           "auto: emulated ranks, certified by a prefix on real ones; or all emulated; or all real"),
+    MATRIX(certify_steps, kStep, "steps", "length of the real prefix of each cell, one seed a cell; 0: none"),
+    MATRIX(forced_steps, kStep, "steps",
+           "steps at which gradients are compared at the reference's parameters; [] : none"),
+    MATRIX(seeds_auto.first, Range{2, 10000}, "seeds", "of `seeds: auto`: at the first look"),
+    MATRIX(seeds_auto.step, Range{1, 10000}, "seeds", "of `seeds: auto`: added from look to look"),
+    MATRIX(seeds_auto.most, Range{2, 10000}, "seeds", "of `seeds: auto`: at the last look"),
+    MATRIX(seeds_auto.budget_s, Range{0, 31536000}, "s",
+           "of `seeds: auto`: no look is begun after so long; 0: no limit"),
+    MATRIX(timing.steps, Range{2, 1e6}, "steps", "length of a timed run"),
+    MATRIX(timing.repeats, Range{3, 1000}, "runs", "of each timed layout"),
+    MATRIX(allow_no_negatives, kAny, "",
+           "a cell may have no negatives at all, though nothing can be learned so"),
+    MATRIX(replay, kAny, "",
+           "trace of a kept step: that step alone is computed, from the state that it holds", Words::path),
+    MATRIX(allow_unequal_batch, kAny, "", "a cell may have another global batch than its reference"),
+};
+#undef MATRIX
+
+/// Those, and every question's own.
+const std::vector<MatrixField>& all_fields() {
+  static const std::vector<MatrixField> fields = [] {
+    std::vector<MatrixField> all(std::begin(kMatrixFields), std::end(kMatrixFields));
+    for (const QuestionPlan* question : question_plans()) {
+      if (question->fields == nullptr) continue;
+      const auto own = question->fields();
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+  }();
+  return fields;
+}
+
+}  // namespace
+
+std::span<const MatrixField> matrix_fields() { return all_fields(); }
+
+const MatrixField* find_matrix_field(std::string_view key) {
+  const auto at = std::ranges::find(all_fields(), key, [](const MatrixField& field) { return field.spec.key; });
+  return at != all_fields().end() ? &*at : nullptr;
+}
+
+}  // namespace lockstep

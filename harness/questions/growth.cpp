@@ -1,0 +1,387 @@
+#include "harness/questions/growth.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "harness/config/canonical.h"
+#include "harness/config/stream_keys.h"
+#include "harness/stats/growth_words.h"
+#include "harness/stats/outcome.h"
+#include "harness/stats/stats.h"
+#include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/config.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLevel = 0.95;
+constexpr int kResamples = 2000;
+constexpr uint64_t kGrowthDraws = 0x67726f7774682d31;
+
+/// One cell of a group: its rule, and how it fared against the reference that all share.
+struct Arm {
+  const Cell* cell = nullptr;
+  const CellResult* result = nullptr;
+  std::string rule;
+  double exponent = kNaN;
+  bool plain = false;                    ///< a rule of the rate alone: none, sqrt or linear
+  std::map<int64_t, double> difference;  ///< by seed; empty without an outcome
+};
+
+/// What the rule multiplies the rate by with that many ranks.
+double rate_factor(LrRule rule, int ranks) {
+  switch (rule) {
+    case LrRule::none:
+      return 1;
+    case LrRule::linear:
+      return ranks;
+    case LrRule::sqrt:
+    case LrRule::adam_sqrt:
+      return std::sqrt(static_cast<double>(ranks));
+  }
+  return 1;
+}
+
+const char* word_of(LrRule rule) {
+  switch (rule) {
+    case LrRule::none:
+      return "none";
+    case LrRule::linear:
+      return "linear";
+    case LrRule::sqrt:
+      return "sqrt";
+    case LrRule::adam_sqrt:
+      return "adam_sqrt";
+  }
+  return "none";
+}
+
+/// "sqrt", "sqrt beta2=0.99": the rule and what of Adam's settings is not the reference's.
+std::string rule_words(const RunConfig& config, const RunConfig& reference) {
+  std::string text = word_of(config.lr_rule);
+  if (config.beta1 != reference.beta1) text += fmt::format(" beta1={:g}", config.beta1);
+  if (config.beta2 != reference.beta2) text += fmt::format(" beta2={:g}", config.beta2);
+  if (config.eps != reference.eps) text += fmt::format(" eps={:g}", config.eps);
+  return text;
+}
+
+/// Without what tells the rules of one group apart.
+RunConfig without_rule(RunConfig config) {
+  const RunConfig standard;
+  config.seed = standard.seed;
+  config.lr_rule = standard.lr_rule;
+  config.beta1 = standard.beta1;
+  config.beta2 = standard.beta2;
+  config.eps = standard.eps;
+  return config;
+}
+
+/// Does the cell differ from its reference in layout, length and rule alone? Only then does a rule explain
+/// the difference.
+bool grows_alone(const Cell& cell) {
+  RunConfig config = without_rule(cell.config);
+  const RunConfig& reference = cell.reference;
+  config.layout = reference.layout;
+  config.steps = reference.steps;
+  config.stop_after = reference.stop_after;
+  config.eval_every = reference.eval_every;
+  config.warmup_steps = reference.warmup_steps;
+  config.ranks = reference.ranks;
+  config.trace = reference.trace;
+  config.snapshot_steps = reference.snapshot_steps;
+  config.timeout_s = reference.timeout_s;
+  return same_config(config, without_rule(reference));
+}
+
+/// Of both ends: one process has no ranks whose number a rule could take.
+std::string group_of(const Cell& cell) {
+  RunConfig reference = cell.reference;
+  reference.seed = 0;
+  if (reference.layout.world_size == 1) reference.lr_rule = LrRule::none;
+  return canonical_json(without_rule(cell.config)) + canonical_json(reference);
+}
+
+Arm arm_of(const Cell& cell, const CellResult& result) {
+  Arm arm{&cell, &result, rule_words(cell.config, cell.reference), kNaN, false, {}};
+  const int from = cell.reference.layout.global_batch(), to = cell.config.layout.global_batch();
+  const double factor = rate_factor(cell.config.lr_rule, cell.config.layout.world_size) /
+                        rate_factor(cell.reference.lr_rule, cell.reference.layout.world_size);
+  if (to != from) arm.exponent = std::log(factor) / std::log(static_cast<double>(to) / from);
+  arm.plain = arm.rule == word_of(cell.config.lr_rule) && cell.config.lr_rule != LrRule::adam_sqrt;
+  if (!result.failure && result.outcome) {
+    const Outcome& outcome = *result.outcome;
+    for (std::size_t i = 0; i < outcome.seeds.size(); ++i)
+      arm.difference.emplace(outcome.seeds[i], outcome.differences[i]);
+  }
+  return arm;
+}
+
+/// +1 if more of the metric is better, -1 if less is, 0 if its name does not tell.
+int sense_of(const Arm& arm) {
+  const MetricDifference& d = arm.result->outcome->primary;
+  return !d.has_direction ? 0 : d.higher_is_better ? 1 : -1;
+}
+
+std::vector<int64_t> common_seeds(const std::vector<const Arm*>& arms) {
+  std::vector<int64_t> seeds;
+  for (const auto& [seed, value] : arms.front()->difference) {
+    if (std::ranges::all_of(arms, [&](const Arm* arm) { return arm->difference.contains(seed); }))
+      seeds.push_back(seed);
+  }
+  return seeds;
+}
+
+/// The arm with the best mean over the seeds that all have (else over its own). All differ from the same runs
+/// of the reference, so the best difference is the best mean.
+const Arm* best_arm(const std::vector<const Arm*>& judged) {
+  const std::vector<int64_t> seeds = common_seeds(judged);
+  return *std::ranges::max_element(judged, {}, [&](const Arm* arm) {
+    double sum = 0;
+    for (int64_t seed : seeds) sum += arm->difference.at(seed);
+    const double mean =
+        seeds.empty() ? arm->result->outcome->primary.mean : sum / static_cast<double>(seeds.size());
+    return sense_of(*arm) * mean;
+  });
+}
+
+/// P(T > t) of the mean of `values` being above 0; 1 if one value shows no spread.
+double p_above(const std::vector<double>& values) {
+  if (values.size() < 2) return 1;
+  const PairedSummary s = summarize_differences(values);
+  if (s.sd == 0) return s.mean > 0 ? 0 : 1;
+  const double t = s.mean * std::sqrt(static_cast<double>(s.n)) / s.sd;
+  return boost::math::cdf(boost::math::complement(boost::math::students_t(s.n - 1), t));
+}
+
+/// Rules that are not shown to be worse than the best. One-sided paired tests, Holm's adjustment: the
+/// smallest p is held against alpha / m, the next against alpha / (m - 1), up to the first that does not
+/// pass.
+std::vector<std::string> rules_not_worse(const std::vector<const Arm*>& judged, const Arm& best,
+                                         double alpha) {
+  const int sense = sense_of(best);
+  std::vector<std::pair<double, const Arm*>> tests;
+  for (const Arm* arm : judged) {
+    if (arm == &best) continue;
+    std::vector<double> lost;
+    for (const auto& [seed, value] : arm->difference) {
+      const auto other = best.difference.find(seed);
+      if (other != best.difference.end()) lost.push_back(sense * (other->second - value));
+    }
+    tests.emplace_back(p_above(lost), arm);
+  }
+  std::vector<std::pair<double, const Arm*>> sorted = tests;
+  std::ranges::stable_sort(sorted, {}, &std::pair<double, const Arm*>::first);
+  std::set<const Arm*> worse;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    if (sorted[i].first > alpha / static_cast<double>(sorted.size() - i)) break;
+    worse.insert(sorted[i].second);
+  }
+  std::vector<std::string> names;
+  for (const auto& [p, arm] : tests) {
+    if (!worse.contains(arm)) names.push_back(arm->rule);
+  }
+  return names;
+}
+
+/// Where the parabola through three points is highest between the outer two.
+double highest_between(const double (&x)[3], const double (&y)[3]) {
+  const double vertex = parabola_maximum(x, y);
+  if (vertex > x[0] && vertex < x[2]) return vertex;
+  return y[2] > y[0] ? x[2] : x[0];
+}
+
+/// The plain rules in the order of their exponents, if there are the three that a parabola takes.
+std::vector<const Arm*> plain_arms(const std::vector<const Arm*>& judged) {
+  std::vector<const Arm*> plain;
+  for (const Arm* arm : judged) {
+    if (arm->plain && std::isfinite(arm->exponent)) plain.push_back(arm);
+  }
+  std::ranges::stable_sort(plain, {}, &Arm::exponent);
+  if (plain.size() != 3 || plain[0]->exponent == plain[1]->exponent ||
+      plain[1]->exponent == plain[2]->exponent)
+    plain.clear();
+  return plain;
+}
+
+/// Why there is no measured exponent, in words; empty if there is one.
+std::string measure_exponent(const std::vector<const Arm*>& judged, Growth& growth) {
+  growth.measured_exponent = kNaN;
+  growth.measured_interval = {-kInfinity, kInfinity, kLevel};
+  const std::vector<const Arm*> plain = plain_arms(judged);
+  if (plain.empty()) return "not measured, which takes none, sqrt and linear";
+  const int sense = sense_of(*plain.front());
+  const std::vector<int64_t> seeds = common_seeds(plain);
+  if (sense == 0) return "not measured, since neither way of the metric is better";
+  if (seeds.empty()) return "not measured, since the rules share no seed";
+  const double x[3] = {plain[0]->exponent, plain[1]->exponent, plain[2]->exponent};
+  // One seed's three values belong together: they share samples and initial weights.
+  std::vector<std::array<double, 3>> values;
+  for (int64_t seed : seeds) {
+    values.push_back({sense * plain[0]->difference.at(seed), sense * plain[1]->difference.at(seed),
+                      sense * plain[2]->difference.at(seed)});
+  }
+  double sums[3] = {};
+  for (const auto& value : values) {
+    for (int i = 0; i < 3; ++i) sums[i] += value[i];
+  }
+  const double vertex = parabola_maximum(x, sums);
+  const bool inside = vertex >= x[0] && vertex <= x[2];
+  if (inside) growth.measured_exponent = vertex;
+  const std::string word = inside ? ""
+                           : std::isnan(vertex)
+                               ? "none measured, since the rules between do worse than the ends"
+                           : vertex > x[2] ? fmt::format("measured at or beyond {:.2g}", x[2])
+                                           : fmt::format("measured at or below {:.2g}", x[0]);
+  if (seeds.size() < 2) return word;
+  std::vector<double> best;
+  uint64_t draw = 0;
+  for (int r = 0; r < kResamples; ++r) {
+    double resampled[3] = {};
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      const auto& value = values[mix_key(kGrowthDraws ^ mix_key(++draw)) % values.size()];
+      for (int i = 0; i < 3; ++i) resampled[i] += value[i];
+    }
+    best.push_back(highest_between(x, resampled));
+  }
+  std::ranges::sort(best);
+  const auto tail = static_cast<std::size_t>((1 - kLevel) / 2 * kResamples);
+  growth.measured_interval = {best[tail], best[kResamples - 1 - tail], kLevel};
+  return word;
+}
+
+/// Candidates of a row that come with the batch.
+int64_t rows_as_candidates(const RunConfig& config) {
+  const Negatives negatives = resolved_negatives(config);
+  if (negatives == Negatives::layer) return 0;
+  const int rows = negatives == Negatives::local ? config.layout.rows_per_rank : config.layout.global_batch();
+  return rows / std::max<int64_t>(1, config.accumulation);
+}
+
+/// The noise scale of the cell at the reference's own rate; else of the first that has one.
+const NoiseScale* noise_of(const std::vector<Arm>& arms) {
+  const NoiseScale* found = nullptr;
+  for (const Arm& arm : arms) {
+    if (!arm.result->noise_scale) continue;
+    if (arm.rule == "none") return &*arm.result->noise_scale;
+    if (!found) found = &*arm.result->noise_scale;
+  }
+  return found;
+}
+
+void predict_exponent(const std::vector<Arm>& arms, Growth& growth) {
+  growth.predicted_exponent = growth.noise_batch = kNaN;
+  growth.predicted_interval = {-kInfinity, kInfinity, kLevel};
+  const RunConfig &config = arms.front().cell->config, &reference = arms.front().cell->reference;
+  if (growth.from_batch == growth.to_batch) {
+    growth.caveat = "The batch does not grow: no rule is called for at an equal global batch.";
+    return;
+  }
+  if (resolved_negatives(config) != resolved_negatives(reference) ||
+      rows_as_candidates(config) != rows_as_candidates(reference)) {
+    growth.caveat = fmt::format(
+        "Nothing is predicted: a row has {} rows among its candidates where the reference has {}, so the "
+        "objective changes with the batch and the theory of the noise scale does not apply.",
+        rows_as_candidates(config), rows_as_candidates(reference));
+    return;
+  }
+  const NoiseScale* noise = noise_of(arms);
+  if (!noise) {
+    growth.caveat =
+        "Nothing is predicted: no cell has a noise scale (one rank, or traces without gradients).";
+    return;
+  }
+  growth.noise_batch = noise->batch;
+  const bool sgd = config.optimizer == OptimizerKind::sgd;
+  const double least = sgd ? 1.0 : kAdamLeast, most = sgd ? 1.0 : kAdamMost;
+  const auto exponent = [&](double batch, double a) {
+    return predicted_exponent(batch, growth.from_batch, growth.to_batch, a);
+  };
+  growth.predicted_exponent = exponent(noise->batch, (least + most) / 2);
+  growth.predicted_interval = {exponent(noise->interval.low, least), exponent(noise->interval.high, most),
+                               noise->interval.level};
+}
+
+Growth judge_group(const std::vector<Arm>& arms, const Primary& primary) {
+  const Cell& first = *arms.front().cell;
+  Growth growth;
+  growth.reference = first.reference_name;
+  growth.from = first.reference.layout;
+  growth.to = first.config.layout;
+  growth.from_batch = growth.from.global_batch();
+  growth.to_batch = growth.to.global_batch();
+  std::vector<const Arm*> judged;
+  for (const Arm& arm : arms) {
+    Growth::Rule rule{arm.cell->name, arm.rule, arm.exponent, arm.result->verdict, {}};
+    if (!arm.difference.empty()) {
+      rule.difference = arm.result->outcome->primary;
+      judged.push_back(&arm);
+    } else {
+      rule.difference.metric = primary.metric;
+      rule.difference.mean = rule.difference.sd = kNaN;
+      rule.difference.reference_mean = rule.difference.cell_mean = kNaN;
+      rule.difference.interval = {-kInfinity, kInfinity, 1 - primary.alpha};
+    }
+    growth.rules.push_back(std::move(rule));
+  }
+  predict_exponent(arms, growth);
+  const std::string unmeasured = measure_exponent(judged, growth);
+  if (!judged.empty() && sense_of(*judged.front()) != 0) {
+    const Arm* best = best_arm(judged);
+    growth.best = best->rule;
+    growth.not_worse = rules_not_worse(judged, *best, primary.alpha);
+  }
+  growth.sentence = growth_sentence(growth, unmeasured);
+  return growth;
+}
+
+}  // namespace
+
+double predicted_exponent(double noise_batch, int from_batch, int to_batch, double a) {
+  const double growth = static_cast<double>(to_batch) / from_batch;
+  if (std::isinf(noise_batch)) return a;
+  return a * std::log((1 + noise_batch / from_batch) / (1 + noise_batch / to_batch)) / std::log(growth);
+}
+
+double parabola_maximum(const double (&x)[3], const double (&y)[3]) {
+  const double left = (y[1] - y[0]) / (x[1] - x[0]), right = (y[2] - y[1]) / (x[2] - x[1]);
+  const double curvature = (right - left) / (x[2] - x[0]);
+  if (!(curvature < 0)) return kNaN;
+  // The slope of the parabola is `left` at the middle of its first two points.
+  return (x[0] + x[1]) / 2 - left / (2 * curvature);
+}
+
+std::vector<Growth> judge_growth(const Matrix& matrix, const std::vector<CellResult>& cells) {
+  std::vector<std::vector<Arm>> groups;
+  std::map<std::string, std::size_t> index;
+  for (std::size_t i = 0; i < matrix.cells.size(); ++i) {
+    const Cell& cell = matrix.cells[i];
+    const int from = cell.reference.layout.global_batch(), to = cell.config.layout.global_batch();
+    if (cell.power_control || cell.noise || cell.anchor || from > to ||
+        cell.config.layout == cell.reference.layout || !grows_alone(cell))
+      continue;
+    const auto [at, is_new] = index.emplace(group_of(cell), groups.size());
+    if (is_new) groups.emplace_back();
+    groups[at->second].push_back(arm_of(cell, cells[i]));
+  }
+  std::vector<Growth> all;
+  for (const std::vector<Arm>& arms : groups) {
+    const Cell& first = *arms.front().cell;
+    const bool grows = first.reference.layout.global_batch() < first.config.layout.global_batch();
+    const bool scaled =
+        std::ranges::any_of(arms, [](const Arm& arm) { return arm.cell->config.lr_rule != LrRule::none; });
+    const bool judged = std::ranges::any_of(arms, [](const Arm& arm) { return !arm.difference.empty(); });
+    if ((grows || scaled) && judged) all.push_back(judge_group(arms, matrix.primary));
+  }
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#pragma once
+// From series to standardised pairs of context and action chunk.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "harness/data/series.h"
+#include "scenarios/energy/config.h"
+
+namespace lockstep {
+
+/// Context and action chunk of one pair.
+struct Windows {
+  int context_steps = 0, action_steps = 0, channels = 0;
+  /// [pairs][context_steps][channels], standardised by the training part; front-padded with 0.
+  std::vector<float> contexts;
+  std::vector<uint8_t> context_mask;  ///< [pairs][context_steps], 1 = a real step
+  std::vector<float> actions;         ///< [pairs][action_steps][channels]
+  std::size_t size() const { return actions.size() / (static_cast<std::size_t>(action_steps) * channels); }
+};
+
+/// Indices of the `held_out` of `series` series that are kept back: the last of each of `held_out` even
+/// blocks, (k + 1) * series / held_out - 1. Archives list series class by class, so every class loses its
+/// share.
+std::vector<int> holdout_indices(int series, int held_out);
+
+/// Mean and standard deviation (divided by n) of every channel; a constant channel has a standard deviation
+/// of 1.
+struct ChannelScale {
+  std::vector<double> mean, sd;
+};
+
+/// In double and in two passes, over all steps of the chosen series.
+ChannelScale channel_scale(const SeriesSet& set, std::span<const int> chosen);
+
+/// Which part of the data windows belong to; a part of the key of each context's length.
+enum class WindowPart { train, holdout, test };
+
+/// In [min_context, context_steps], by a hash of the part and the pair's index.
+int keyed_context_length(const PairConfig& config, WindowPart part, int64_t pair);
+
+}  // namespace lockstep
