@@ -40,9 +40,9 @@ const QuestionPlan* find_question(std::string_view name) {
 }
 
 const QuestionPlan& question_named(std::string_view name) {
-  const QuestionPlan* question = find_question(name);
-  LOCKSTEP_CHECK(question != nullptr, "a question that was read exists");
-  return *question;
+  const QuestionPlan* found = find_question(name);
+  LOCKSTEP_CHECK(found != nullptr, "a question that was read exists");
+  return *found;
 }
 
 const QuestionPlan& asked_by(const Matrix& matrix) { return question_named(matrix.question); }
