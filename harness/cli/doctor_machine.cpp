@@ -15,6 +15,7 @@
 #include "harness/base/errors.h"
 #include "harness/cli/doctor.h"
 #include "harness/data/data_folder.h"
+#include "harness/data/dataset.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/libraries.h"
 #include "harness/launch/run_folder.h"
