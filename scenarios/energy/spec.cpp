@@ -1,6 +1,7 @@
 #include "scenarios/energy/spec.h"
 
 #include "harness/plan/planted.h"
+#include "scenarios/energy/judging.h"
 
 namespace lockstep {
 
@@ -9,6 +10,10 @@ const TrainerSpec& energy_spec() {
       .name = "energy",
       .help = "energy model of (context, action chunk) pairs, trained with in-batch swap InfoNCE",
       .parameters = &energy_parameters,
+      .other_objective = &energy_other_objective,
+      .noise_scale_caveat = &energy_noise_scale_caveat,
+      .rows_may_not_count = &energy_rows_may_not_count,
+      .scores = energy_scores(),
   };
   return kSpec;
 }
