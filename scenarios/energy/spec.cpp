@@ -1,6 +1,7 @@
 #include "scenarios/energy/spec.h"
 
 #include "harness/plan/planted.h"
+#include "scenarios/energy/causes/rules.h"
 #include "scenarios/energy/judging.h"
 
 namespace lockstep {
@@ -14,6 +15,7 @@ const TrainerSpec& energy_spec() {
       .noise_scale_caveat = &energy_noise_scale_caveat,
       .rows_may_not_count = &energy_rows_may_not_count,
       .scores = energy_scores(),
+      .cause_rules = &causes::energy_cause_rules(),
   };
   return kSpec;
 }
