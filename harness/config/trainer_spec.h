@@ -64,6 +64,15 @@ struct MetricSpec {
   std::string (*unmeasured)(const RunConfig& config) = nullptr;
 };
 
+/// What a comparison knows of a trainer's scores: what its model gives each row for each column, recorded in the phase "energies". The
+/// defaults hold for a trainer of which nothing is known.
+struct ScoreSpec {
+  std::string_view record = "energies";  ///< name of the record of rows by columns; that of the columns' ids is "columns"
+  std::string_view column = "column";    ///< what a column is to a row, for a count of them: "negative"
+  int64_t own_columns = 0;               ///< columns of a row that are none of these: its own candidate
+  bool buffers_are_means = false;        ///< its buffers are means of scores, so that their rounding follows the scores' size
+};
+
 /// A key of a config and what is wrong with it.
 using KeyProblem = std::pair<std::string, std::string>;
 
@@ -108,8 +117,14 @@ struct TrainerSpec {
   bool (*learns_nothing)(const RunConfig& config) = nullptr;
   /// What one of its rules makes of a layout, in a word; empty if it has no such rule. Null: it has no rules.
   std::string (*rule_gives)(std::string_view rule, const Layout& layout) = nullptr;
-  /// Why the theory of the gradient noise scale does not apply to a run; null, or empty: it does.
+  /// In what a run's objective is another than its reference's because its batch or layout is: "a row has ... where the reference has
+  /// ..."; null, or empty: in nothing.
+  std::string (*other_objective)(const RunConfig& config, const RunConfig& reference) = nullptr;
+  /// Why the theory of the gradient noise scale does not apply to a run, or how far it does; null, or empty: it does.
   std::string (*noise_scale_caveat)(const RunConfig& config) = nullptr;
+  /// May rows of a step not count in a run's loss, so that its sample ids do not tell which do? Null: all count.
+  bool (*rows_may_not_count)(const RunConfig& config) = nullptr;
+  ScoreSpec scores = {};
 
   /// What names its causes beside the rules that hold for any trainer: roles of parameter groups, rules of its own. Null: none.
   const causes::TrainerRules* cause_rules = nullptr;

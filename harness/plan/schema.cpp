@@ -193,7 +193,8 @@ std::string config_schema() {
     if (question->keys == nullptr) continue;
     for (const QuestionKey& own : question->keys()) add_property(schema, std::string(own.key), own.schema());
   }
-  for (const auto& [key, part] : sections().items()) schema["properties"][key] = part;
+  const Json parts = sections();
+  for (const auto& [key, part] : parts.items()) schema["properties"][key] = part;
   Json settings = settings_schema(Many::one);
   settings["minProperties"] = 1;
   schema["definitions"]["rule"] = settings_schema(Many::one_or_list);

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/causes/rules.h"
 #include "scenarios/energy/checks.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
+#include "scenarios/energy/judging.h"
 #include "scenarios/energy/pairs.h"
 
 namespace lockstep {
@@ -162,6 +164,11 @@ const TrainerSpec& energy_spec() {
       .objective = &objective,
       .learns_nothing = &learns_nothing,
       .rule_gives = &rule_gives,
+      .other_objective = &energy_other_objective,
+      .noise_scale_caveat = &energy_noise_scale_caveat,
+      .rows_may_not_count = &energy_rows_may_not_count,
+      .scores = energy_scores(),
+      .cause_rules = &causes::energy_cause_rules(),
   };
   return kSpec;
 }
