@@ -14,6 +14,7 @@
 #include "harness/launch/identity.h"
 #include "harness/launch/launch.h"
 #include "harness/launch/run_folder.h"
+#include "harness/plan/read_matrix.h"
 #include "harness/trace/reader.h"
 
 namespace lockstep {

@@ -9,6 +9,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
 #include "harness/mlperf/mllog.h"
+#include "harness/results/document.h"
 #include "harness/results/results.h"
 #include "harness/session/out_folder.h"
 #include "reports/format.h"

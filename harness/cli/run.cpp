@@ -11,6 +11,7 @@
 #include "harness/base/clock.h"
 #include "harness/cli/commands.h"
 #include "harness/questions/judge.h"
+#include "harness/results/document.h"
 #include "harness/session/judged.h"
 #include "harness/session/looks.h"
 #include "harness/session/out_folder.h"

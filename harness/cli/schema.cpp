@@ -3,6 +3,8 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
 #include "harness/plan/matrix.h"
+#include "harness/plan/schema.h"
+#include "harness/results/document.h"
 #include "harness/results/results.h"
 
 namespace lockstep {

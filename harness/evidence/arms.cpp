@@ -12,6 +12,7 @@
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/config/canonical.h"
+#include "harness/results/document.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {

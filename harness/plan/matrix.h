@@ -123,14 +123,6 @@ struct Overrides {
   std::string seeds;             ///< "A..B" or "a,b,c"; empty: as in the file
 };
 
-/// Reads and resolves. Throws ConfigError with every problem found. An `only` that selects no cell gives no
-/// cells.
-Matrix read_matrix(const std::string& file, const Overrides& overrides);
-Matrix parse_matrix(const std::string& text, const std::string& file_name, const Overrides& overrides);
-
-/// JSON Schema (draft-07) of the configs that read_matrix accepts.
-std::string config_schema();
-
 /// The seeds that a cell runs with: its own if it has some, else the matrix's.
 std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell);
 

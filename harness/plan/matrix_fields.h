@@ -6,10 +6,9 @@
 
 #include "harness/config/field.h"
 #include "harness/plan/matrix.h"
+#include "harness/plan/question.h"
 
 namespace lockstep {
-
-using MatrixField = Field<Matrix>;
 
 WordList words_of(RanksPolicy);
 

@@ -44,12 +44,6 @@ struct MatrixSource {
   Place place_of(std::string_view key) const;
 };
 
-/// Words that may stand at a matrix's top level besides fields.
-std::vector<std::string_view> section_keys();
-
-MatrixSource read_source(const std::string& text, const std::string& file_name, const Overrides& overrides,
-                         Problems& problems);
-
 /// Cells of the product of axes without the excluded ones, then the included ones; names, references,
 /// expectations. Reports rules that match nothing, cells that stand twice and cells that are their own
 /// reference.

@@ -9,13 +9,17 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/plan/matrix_fields.h"
+#include "harness/config/field.h"
 
 namespace lockstep {
 
+struct Cell;
 struct Entry;
+struct Matrix;
 struct MatrixSource;
 struct PlannedRun;
+
+using MatrixField = Field<Matrix>;
 
 /// A key of a question's own section that is no plain field: a list of maps, or of words.
 struct QuestionKey {

@@ -18,4 +18,7 @@ SchemaJson list_schema(SchemaJson items, const std::string& help);
 /// What `seeds` may be.
 SchemaJson seeds_schema();
 
+/// JSON Schema (draft-07) of the configs that read_matrix accepts.
+std::string config_schema();
+
 }  // namespace lockstep

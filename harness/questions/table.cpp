@@ -4,6 +4,7 @@
 #include <array>
 
 #include "harness/base/errors.h"
+#include "harness/plan/matrix.h"
 #include "harness/plan/question.h"
 #include "harness/questions/list.h"
 

@@ -425,11 +425,6 @@ struct Results {
   Summary summary;
 };
 
-/// A whole document. Statistics stand as {"value", "bits"}; NaN and infinities are strings, never null.
-std::string results_to_json(const Results& results);
-/// Throws std::runtime_error on malformed text or a schema version that this build does not know.
-Results results_from_json(const std::string& text, const std::string& file_name);
-
 /// "decided", "most seeds", "budget".
 const char* name_of(LooksEnd end);
 std::span<const std::string_view> looks_end_names();
@@ -439,8 +434,5 @@ const char* name_of(ClaimState state);
 
 /// All states' words, in the order of their enumerators.
 std::span<const std::string_view> claim_state_names();
-
-/// JSON Schema (draft-07) of what results_to_json writes; also in reports/results.schema.json.
-std::string results_schema();
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "harness/base/sealed_json.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/run_folder.h"
+#include "harness/results/document.h"
 #include "harness/trace/rank_result.h"
 #include "reports/format.h"
 

@@ -15,6 +15,7 @@
 #include "harness/launch/identity.h"
 #include "harness/plan/matrix_folder.h"
 #include "harness/plan/question.h"
+#include "harness/plan/read_matrix.h"
 #include "harness/plan/timing.h"
 #include "harness/questions/question_judge.h"
 

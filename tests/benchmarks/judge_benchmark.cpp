@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "harness/questions/matrix_judge.h"
+#include "harness/results/document.h"
 #include "harness/stats/stats.h"
 #include "tests/support/synthetic_matrix.h"
 

@@ -6,6 +6,8 @@
 
 #include "harness/config/canonical.h"
 #include "harness/plan/plan.h"
+#include "harness/plan/read_matrix.h"
+#include "harness/plan/schema.h"
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,7 @@
 #include "harness/config/canonical.h"
 #include "harness/plan/matrix.h"
 #include "harness/plan/plan.h"
+#include "harness/plan/read_matrix.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string text(reinterpret_cast<const char*>(data), size);

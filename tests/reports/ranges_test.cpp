@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "harness/base/sealed_json.h"
+#include "harness/results/document.h"
 #include "reports/chart.h"
 #include "reports/curve_data.h"
 #include "reports/html.h"

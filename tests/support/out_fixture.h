@@ -11,6 +11,7 @@
 #include "harness/config/canonical.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/plan.h"
+#include "harness/results/document.h"
 #include "harness/results/results.h"
 #include "harness/trace/rank_result.h"
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/plan/matrix.h"
+#include "harness/plan/read_matrix.h"
 #include "harness/trace/writer.h"
 #include "tests/support/temporary_folder.h"
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "harness/config/canonical.h"
+#include "harness/plan/read_matrix.h"
 #include "harness/trace/reader.h"
 #include "harness/trace/writer.h"
 #include "tests/support/temporary_folder.h"

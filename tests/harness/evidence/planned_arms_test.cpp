@@ -1,6 +1,7 @@
 // A cell's planned runs where two cells are one run with two references.
 
 #include "harness/evidence/planned_arms.h"
+#include "harness/plan/read_matrix.h"
 
 #include <gtest/gtest.h>
 

@@ -10,6 +10,7 @@
 
 #include "harness/plan/timing.h"
 #include "harness/questions/judge.h"
+#include "harness/results/document.h"
 #include "tests/support/json_schema.h"
 
 namespace lockstep {

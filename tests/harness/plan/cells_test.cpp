@@ -4,6 +4,7 @@
 #include <set>
 
 #include "harness/config/canonical.h"
+#include "harness/plan/read_matrix.h"
 #include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "harness/plan/plan.h"
+#include "harness/plan/read_matrix.h"
 #include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/plan/fault_checks.h"
+#include "harness/plan/read_matrix.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {

@@ -8,6 +8,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/plan/matrix.h"
+#include "harness/plan/read_matrix.h"
 
 namespace lockstep {
 

@@ -11,6 +11,8 @@
 #include "harness/config/field.h"
 #include "harness/config/yaml_tree.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/plan/read_source.h"
+#include "harness/plan/schema.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {

@@ -10,6 +10,7 @@
 
 #include "harness/questions/judge.h"
 #include "harness/questions/summary.h"
+#include "harness/results/document.h"
 #include "harness/results/results.h"
 #include "tests/support/json_schema.h"
 

@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "harness/results/document.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "harness/trace/writer.h"

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "harness/questions/summary.h"
+#include "harness/results/document.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

@@ -1,4 +1,6 @@
 #include "harness/questions/detection/detection.h"
+#include "harness/plan/read_matrix.h"
+#include "harness/results/document.h"
 #include "harness/stats/rate.h"
 
 #include <gmock/gmock.h>

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "harness/results/document.h"
 #include "harness/results/results.h"
 #include "scenarios/energy/config.h"
 #include "tests/support/json_schema.h"

@@ -11,7 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/sealed_json.h"
+#include "harness/plan/read_matrix.h"
 #include "harness/questions/judge.h"
+#include "harness/results/document.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/writer.h"
 #include "scenarios/energy/config.h"

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "harness/results/document.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

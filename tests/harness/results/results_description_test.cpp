@@ -1,6 +1,7 @@
 // The description of results.json against the structs and against itself: no member forgotten, every key
 // written as it was read.
 
+#include "harness/results/document.h"
 #include "harness/results/results_description.h"
 
 #include <gmock/gmock.h>

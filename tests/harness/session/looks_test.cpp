@@ -7,6 +7,7 @@
 
 #include "harness/launch/run_folder.h"
 #include "harness/plan/looks.h"
+#include "harness/plan/read_matrix.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -9,6 +9,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/plan/matrix_folder.h"
+#include "harness/results/document.h"
 #include "harness/trace/writer.h"
 #include "tests/support/temporary_folder.h"
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/sealed_json.h"
+#include "harness/results/document.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/synthetic_matrix.h"
 
