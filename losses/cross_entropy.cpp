@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-
-#include "losses/reference.h"
+#include <tuple>
 
 namespace lockstep {
 namespace {
@@ -45,21 +44,18 @@ at::Tensor cross_entropy_row_sums(const CrossEntropyInput& input) {
 
 at::Tensor cross_entropy_row_sums_by_definition(const CrossEntropyInput& input) {
   require_fitting(input);
-  const int64_t rows = input.logits_BTK.size(0), classes = input.logits_BTK.size(2);
+  const int64_t classes = input.logits_BTK.size(2);
   std::vector<at::Tensor> sums;
-  for (int64_t row = 0; row < rows; ++row) {
-    at::Tensor sum = wide(input.logits_BTK)[row].narrow(0, 0, 0).sum();  // 0, with a gradient of 0
-    for (int64_t step = 0; step < input.logits_BTK.size(1); ++step) {
-      if (!input.valid_BT[row][step].item<bool>()) {
-        continue;
-      }
-      const at::Tensor logits = wide(input.logits_BTK)[row][step];
-      at::Tensor wanted = at::full({classes}, input.label_smoothing / static_cast<double>(classes),
-                                   logits.options().requires_grad(false));
-      wanted[input.target_BT[row][step].item<int64_t>()] += 1 - input.label_smoothing;
-      sum = sum + (wanted * (log_sum_exp(logits) - logits)).sum();
-    }
-    sums.push_back(sum);
+  for (int64_t row = 0; row < input.logits_BTK.size(0); ++row) {
+    const at::Tensor counting_n = at::nonzero(input.valid_BT[row]).flatten();
+    const at::Tensor logits_nK = wide(input.logits_BTK)[row].index_select(0, counting_n);
+    const at::Tensor target_n1 = input.target_BT[row].index_select(0, counting_n).unsqueeze(1);
+    const at::Tensor hit_nK = target_n1 == at::arange(classes, at::kLong).unsqueeze(0);
+    const at::Tensor wanted_nK = hit_nK.to(logits_nK.scalar_type()) * (1 - input.label_smoothing) +
+                                 input.label_smoothing / static_cast<double>(classes);
+    const at::Tensor largest_n1 = std::get<0>(logits_nK.detach().max(1, true));
+    const at::Tensor p_nK = at::exp(logits_nK - largest_n1) / at::exp(logits_nK - largest_n1).sum(1, true);
+    sums.push_back(-(wanted_nK * at::log(p_nK)).sum());
   }
   return sums.empty() ? wide(input.logits_BTK).sum({1, 2}) : at::stack(sums);
 }

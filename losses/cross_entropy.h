@@ -24,7 +24,7 @@ struct CrossEntropyInput {
 /// std::invalid_argument naming the shapes if they do not fit.
 at::Tensor cross_entropy_row_sums(const CrossEntropyInput& input);
 
-/// The same by its definition, step by step: slow, plain, and written apart from it. In float64 it is what the
+/// The same by its definition, row by row: slow, plain, and written apart from it. In float64 it is what the
 /// other is certified against.
 at::Tensor cross_entropy_row_sums_by_definition(const CrossEntropyInput& input);
 

@@ -9,8 +9,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<CatalogueEntry, 1> kScenarios{{
+constexpr std::array<CatalogueEntry, 2> kScenarios{{
     {"energy", "energy model of (context, action chunk) pairs, trained with in-batch swap InfoNCE"},
+    {"classify", "classes of time series at every step of rows of unequal length, trained with cross-entropy"},
 }};
 
 constexpr std::array<CatalogueEntry, 4> kLosses{{

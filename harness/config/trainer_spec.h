@@ -54,6 +54,8 @@ struct MetricSpec {
   std::optional<bool> higher_is_better = std::nullopt;
   std::optional<double> chance = std::nullopt;  ///< what guessing gives, in the metric's units
   bool has_area = false;                        ///< the judge takes the area under its curve, as auc_NAME
+  /// "training loss": the judge takes its mean over the last steps, as train_NAME, and calls it so; empty: it does not.
+  std::string_view train_words = {};
   int test_samples = 0;                         ///< fewest that it is measured on
   int holdout_samples = 0;                      ///< fewest held-out ones that it is fitted on
   /// Why a run of that config does not measure it, "... is measured where ..."; null, or empty: it does.
@@ -70,9 +72,11 @@ struct CheckedFor {
 };
 
 struct TrainerSpec {
-  std::string_view name;
-  std::string_view help;  ///< one line
+  std::string_view name = {};
+  std::string_view help = {};  ///< one line
 
+  /// The key of its own whose value alone follows the layout in a cell's name ("8x3 global"); empty: none.
+  std::string_view naming_key = {};
   /// Its own keys, which stand beside the core's; and its section with their defaults.
   std::span<const RunField> (*fields)() = nullptr;
   std::any (*section)() = nullptr;
@@ -85,15 +89,21 @@ struct TrainerSpec {
   std::optional<SampleCounts> (*counted_samples)(const RunConfig& config) = nullptr;
   /// Which keys give more samples of a part ("training", "held-out", "test"), with their values.
   std::string (*how_to_get_samples)(const RunConfig& config, std::string_view part) = nullptr;
+  std::string_view samples_word = "samples";  ///< what its samples are called in messages, "pairs"
 
   /// Its model's parameters in their order. `channels`: of the data.
   std::vector<ModelParameter> (*parameters)(const RunConfig& config, int64_t channels) = nullptr;
   std::span<const MetricSpec> (*metrics)() = nullptr;
   /// The metric whose curve every comparison shows first.
-  std::string_view shown_metric;
+  std::string_view shown_metric = {};
 
+  /// Gives the plain reference of a cell's loss the trainer's own settings; layout, ranks and buckets are set already. Null: those of
+  /// the cell.
+  void (*make_oracle)(const RunConfig& cell, RunConfig& oracle) = nullptr;
   /// The objective of a run in words that tell apart what a certificate tabulates: "infonce global".
   std::string (*objective)(const RunConfig& config) = nullptr;
+  /// What one of its rules makes of a layout, in a word; empty if it has no such rule. Null: it has no rules.
+  std::string (*rule_gives)(std::string_view rule, const Layout& layout) = nullptr;
   /// Why the theory of the gradient noise scale does not apply to a run; null, or empty: it does.
   std::string (*noise_scale_caveat)(const RunConfig& config) = nullptr;
 

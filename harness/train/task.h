@@ -44,7 +44,8 @@ struct StepOutput {
   at::Tensor loss;                  ///< scalar; the mean over ranks of its gradients is the step's gradient
   at::Tensor row_losses_B;          ///< one a row, with gradient; loss is their weighted sum
   double row_weight = 1;            ///< of each row's loss in `loss`
-  at::Tensor energies;              ///< [rows, candidates], detached: what the loss is made from
+  /// [rows, candidates], detached: what the loss is made from; undefined: it is made from nothing of that kind.
+  at::Tensor energies;
   std::vector<int64_t> column_ids;  ///< sample ids of the candidates
   double energy_positive = 0;       ///< mean energy of the rows' own candidates
   std::vector<StreamUse> streams;
@@ -52,6 +53,12 @@ struct StepOutput {
 };
 
 enum class Evaluation { curve, last };
+
+/// State beside the parameters that steps change without a gradient: running statistics. Equal on all ranks.
+struct NamedBuffer {
+  std::string name;  ///< "buffer/energy_mean"
+  at::Tensor value;  ///< the buffer itself
+};
 
 /// One rank's replica of a trainer.
 class Task {
@@ -65,6 +72,10 @@ class Task {
   }
   /// Collective: every rank calls it at the same step.
   virtual StepOutput forward(const StepInput& input) = 0;
+  /// Traced with the parameters, and kept in snapshots.
+  virtual std::vector<NamedBuffer> buffers() { return {}; }
+  /// After a step's update: buffers take in what its forward passes saw. Collective.
+  virtual void update_buffers() {}
   /// Metrics at a common number of candidates; rank 0 alone, no communication. `curve` is the short form.
   virtual std::map<std::string, double> evaluate(Evaluation kind) = 0;
   /// false: `forward` needs all rows of a micro-step at once, not a part of them.

@@ -29,6 +29,12 @@ bool copy_into(const Snapshot& snapshot, const std::string& name, at::Tensor val
   return true;
 }
 
+void trace_buffers(const RankContext& context, Phase phase, Keep keep) {
+  for (const NamedBuffer& buffer : context.task->buffers()) {
+    context.trace->tensor(phase, buffer.name, view_of(buffer.value), Sharing::replicated, {}, keep);
+  }
+}
+
 }  // namespace
 
 void trace_parameters(const RankContext& context, Phase phase, Keep keep) {
@@ -84,6 +90,8 @@ void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate
     stats_->update(*context_.comm, outcome.energy_positive, rows);
     stats_->trace(*context_.trace, Phase::parameters, keep);
   }
+  context_.task->update_buffers();
+  trace_buffers(context_, Phase::parameters, keep);
   trace_parameters(context_, Phase::parameters, keep);
 }
 
@@ -107,6 +115,7 @@ void Update::snapshot() {
   if (stats_) {
     stats_->trace(*context_.trace, Phase::snapshot, Keep::whole);
   }
+  trace_buffers(context_, Phase::snapshot, Keep::whole);
 }
 
 void Update::load(const Snapshot& snapshot) {
@@ -136,6 +145,11 @@ void Update::load(const Snapshot& snapshot) {
   }
   if (stats_ && !copy_into(snapshot, kRunningMean, stats_->buffer())) {
     throw std::runtime_error(std::string("the snapshot does not hold ") + kRunningMean);
+  }
+  for (const NamedBuffer& buffer : context_.task->buffers()) {
+    if (!copy_into(snapshot, buffer.name, buffer.value)) {
+      throw std::runtime_error("the snapshot does not hold " + buffer.name);
+    }
   }
 }
 

@@ -1,0 +1,18 @@
+#pragma once
+// The trainer classify as programs without LibTorch know it.
+
+#include <vector>
+
+#include "harness/config/trainer_spec.h"
+
+namespace lockstep {
+
+const TrainerSpec& classify_spec();
+
+/// Its own keys, which stand beside the core's.
+std::span<const RunField> classify_fields();
+
+/// Settings of it that cannot be trained, or that would change nothing.
+std::vector<KeyProblem> classify_problems(const RunConfig& config, const CheckedFor& what);
+
+}  // namespace lockstep
