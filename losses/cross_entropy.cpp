@@ -54,8 +54,8 @@ at::Tensor cross_entropy_row_sums_by_definition(const CrossEntropyInput& input) 
     const at::Tensor wanted_nK = hit_nK.to(logits_nK.scalar_type()) * (1 - input.label_smoothing) +
                                  input.label_smoothing / static_cast<double>(classes);
     const at::Tensor largest_n1 = std::get<0>(logits_nK.detach().max(1, true));
-    const at::Tensor p_nK = at::exp(logits_nK - largest_n1) / at::exp(logits_nK - largest_n1).sum(1, true);
-    sums.push_back(-(wanted_nK * at::log(p_nK)).sum());
+    const at::Tensor whole_n1 = largest_n1 + at::log(at::exp(logits_nK - largest_n1).sum(1, true));
+    sums.push_back((wanted_nK * (whole_n1 - logits_nK)).sum());
   }
   return sums.empty() ? wide(input.logits_BTK).sum({1, 2}) : at::stack(sums);
 }
