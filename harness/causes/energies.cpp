@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "harness/causes/rules.h"
+#include "scenarios/energy/config.h"
 #include "harness/compare/bits.h"
 #include "harness/config/field.h"
 
@@ -254,7 +255,7 @@ std::optional<Cause> sample_content(const CauseInputs& inputs) {
   const bool column = wrong.by_column.count(id) && wrong.by_column.at(id) > 1;
   // A row alone may be a mask as well as a content, if contexts are padded.
   const bool may_be_mask = inputs.cell_config && !column &&
-                           inputs.cell_config->data.min_context < inputs.cell_config->data.context_steps;
+                           energy(*inputs.cell_config).data.min_context < energy(*inputs.cell_config).data.context_steps;
   return made("sample-content", may_be_mask ? 0.7 : 0.95,
               fmt::format("sample {}: {} of {} energies differ, all in its row or its column", id,
                           wrong.count, wrong.total));
@@ -263,7 +264,7 @@ std::optional<Cause> sample_content(const CauseInputs& inputs) {
 std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
   if (rows.size() < 2 || missing_columns(inputs) || !inputs.cell_config) return std::nullopt;
-  if (inputs.cell_config->data.min_context >= inputs.cell_config->data.context_steps) return std::nullopt;
+  if (energy(*inputs.cell_config).data.min_context >= energy(*inputs.cell_config).data.context_steps) return std::nullopt;
   const Wrong wrong = wrong_in(rows, inputs.forced->energy_band);
   std::size_t whole = 0;
   std::set<int> ranks;
@@ -284,8 +285,8 @@ std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
       "mask-ignored", kFits,
       fmt::format("{} of {} rows differ in all their energies and the others in none; contexts of {} to {} "
                   "steps are padded",
-                  whole, rows.size(), inputs.cell_config->data.min_context,
-                  inputs.cell_config->data.context_steps));
+                  whole, rows.size(), energy(*inputs.cell_config).data.min_context,
+                  energy(*inputs.cell_config).data.context_steps));
 }
 
 std::optional<Cause> candidates_in_low_precision(const CauseInputs& inputs) {
@@ -331,7 +332,7 @@ std::optional<Cause> precision_differs(const CauseInputs& inputs) {
   if (!inputs.reference_config || !inputs.cell_config || missing_columns(inputs)) return std::nullopt;
   const Precision expected = inputs.reference_config->precision, actual = inputs.cell_config->precision;
   if (expected == actual) return std::nullopt;
-  static const RunField* const precision = find_run_field("precision");
+  static const RunField* const precision = find_core_field("precision");
   const std::string words = fmt::format("the reference computes in {}, the cell in {}",
                                         text_of(precision->of(*inputs.reference_config)),
                                         text_of(precision->of(*inputs.cell_config)));

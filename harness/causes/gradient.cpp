@@ -9,6 +9,7 @@
 
 #include "harness/compare/forced/flipped_bit.h"
 #include "harness/causes/rules.h"
+#include "scenarios/energy/config.h"
 #include "harness/causes/signatures.h"
 #include "harness/compare/forced/step.h"
 
@@ -150,8 +151,8 @@ std::optional<Cause> candidates_not_detached(const CauseInputs& inputs) {
   if (!signatures.inside(Role::head) || !signatures.inside(Role::temperature)) return std::nullopt;
   const bool none = signatures.zero_in_reference(Role::action_head);
   const bool made_from_predictions =
-      inputs.cell_config && (inputs.cell_config->negatives == Negatives::layer ||
-                             inputs.cell_config->negatives == Negatives::mixed);
+      inputs.cell_config && (energy(*inputs.cell_config).negatives == Negatives::layer ||
+                             energy(*inputs.cell_config).negatives == Negatives::mixed);
   if (!none && !(made_from_predictions && signatures.some_factor_fits_not(Role::action_head)))
     return std::nullopt;
   return made("candidates-not-detached", none ? kExact : kFits,
@@ -246,7 +247,7 @@ std::optional<Cause> rank_without_gradient(const CauseInputs& inputs) {
                                  [](const NamedTensor& tensor) { return norm(tensor.values) != 0; });
     if (has_rows && !any) zero.push_back(rank);
   }
-  if (zero.size() != 1 || (inputs.cell_config && inputs.cell_config->invalid_rows > 0)) return std::nullopt;
+  if (zero.size() != 1 || (inputs.cell_config && energy(*inputs.cell_config).invalid_rows > 0)) return std::nullopt;
   return made("rank-missing", kFits,
               fmt::format("rank {} has rows, and every local gradient of it is 0", zero.front()));
 }
@@ -275,8 +276,8 @@ std::optional<Cause> accumulated_before(const CauseInputs& inputs) {
 
 std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
   const auto local = local_of(inputs);
-  if (!local || !inputs.cell_config || inputs.cell_config->dropout <= 0) return std::nullopt;
-  if (inputs.cell_config->tile_columns >= inputs.cell_config->layout.global_batch()) return std::nullopt;
+  if (!local || !inputs.cell_config || energy(*inputs.cell_config).dropout <= 0) return std::nullopt;
+  if (energy(*inputs.cell_config).tile_columns >= inputs.cell_config->layout.global_batch()) return std::nullopt;
   const Signatures signatures = local->signatures();
   if (!signatures.has(Role::temperature) || !signatures.inside(Role::temperature)) return std::nullopt;
   for (const Role role : {Role::context, Role::action, Role::head}) {
@@ -288,7 +289,7 @@ std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
       "dropout-not-replayed", 0.75,
       fmt::format("tiles of {} columns in two passes with dropout {}: energies, loss and the temperature's "
                   "gradient are right and no other gradient is; {}",
-                  inputs.cell_config->tile_columns, inputs.cell_config->dropout, local->text()));
+                  energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local->text()));
 }
 
 constexpr Rule kRules[] = {gather_without_gradient,

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "harness/causes/rules.h"
+#include "scenarios/energy/config.h"
 #include "harness/causes/signatures.h"
 
 namespace lockstep::causes {
@@ -116,7 +117,7 @@ std::optional<Formula> plain(const CauseInputs& inputs) {
     return std::nullopt;
   }
   Formula formula;
-  formula.mask_duplicates = inputs.reference_config && inputs.reference_config->mask_duplicates;
+  formula.mask_duplicates = inputs.reference_config && energy(*inputs.reference_config).mask_duplicates;
   return follows(inputs.forced->reference, formula) ? std::optional(formula) : std::nullopt;
 }
 
@@ -231,7 +232,7 @@ std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
     ++without;
     wrong_rank = r;
   }
-  if (without == 0 || inputs.cell_config->invalid_rows > 0) return std::nullopt;
+  if (without == 0 || energy(*inputs.cell_config).invalid_rows > 0) return std::nullopt;
   return made(
       "rows-left-out", 0.95,
       fmt::format("the loss of {} (rank {} last) is the sum over its rows without one or without any, at "

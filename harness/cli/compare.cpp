@@ -14,6 +14,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/compare_arms.h"
 #include "harness/cli/words.h"
+#include "harness/config/canonical.h"
 #include "harness/questions/judge.h"
 #include "harness/trace/reader.h"
 

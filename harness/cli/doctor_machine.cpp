@@ -14,7 +14,8 @@
 
 #include "harness/base/errors.h"
 #include "harness/cli/doctor.h"
-#include "harness/data/data_folder.h"
+#include "harness/config/trainer_spec.h"
+#include "harness/data/series_source.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/libraries.h"
 #include "harness/launch/run_folder.h"
@@ -111,7 +112,12 @@ Check disk(const std::string& name, const std::string& folder) {
 
 Check data() {
   try {
-    return {State::ok, "data", load_dataset(DataConfig{}).description};
+    const RunConfig config;
+    const TrainerSpec& trainer = spec_of(config);
+    const SampleCounts samples = trainer.inspect_data(config).samples;
+    return {State::ok, "data",
+            fmt::format("{}: {} training, {} held-out and {} test {} of trainer {}", title_of(config.data.source),
+                        samples.train, samples.holdout, samples.test, trainer.samples_word, trainer.name)};
   } catch (const ConfigError& error) {
     std::string text = error.problems().empty() ? error.what() : error.problems().front().text();
     return {State::note, "data", text + "; configs with data.source=synthetic need no files"};

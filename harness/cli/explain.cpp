@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "harness/base/errors.h"
+#include "harness/base/nearest.h"
 #include "harness/cli/commands.h"
-#include "harness/config/catalogue.h"
 
 namespace lockstep {
 namespace {

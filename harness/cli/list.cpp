@@ -12,6 +12,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
 #include "harness/config/catalogue.h"
+#include "harness/config/mutants.h"
 #include "harness/launch/identity.h"
 
 namespace lockstep {
@@ -26,6 +27,14 @@ std::vector<ListedEntry> entries_of(std::span<const CatalogueEntry> catalogue) {
   return entries;
 }
 
+std::vector<ListedEntry> listed_mutants() {
+  std::vector<ListedEntry> listed = entries_of(catalogue_mutants());
+  for (ListedEntry& entry : listed) {
+    if (const MutantEntry* mutant = find_mutant(entry.name)) entry.trainer = mutant->trainer;
+  }
+  return listed;
+}
+
 std::string question_of(const fs::path& file) {
   const std::string text = read_file(file.string(), kMostConfigBytes).text;
   const std::string line = text.substr(0, text.find_first_of("\r\n"));
@@ -37,7 +46,7 @@ std::string question_of(const fs::path& file) {
 ListedKind kind_named(const std::string& name) {
   if (name == "scenarios") return {name, entries_of(catalogue_scenarios())};
   if (name == "losses") return {name, entries_of(catalogue_losses())};
-  if (name == "mutants") return {name, entries_of(catalogue_mutants())};
+  if (name == "mutants") return {name, listed_mutants()};
   if (name == "metrics") return {name, entries_of(catalogue_metrics())};
   return {name, configs_in(configs_folder())};
 }
@@ -89,6 +98,7 @@ std::string list_text(const std::vector<ListedKind>& kinds) {
     const char* indent = kinds.size() > 1 ? "  " : "";
     for (const ListedEntry& entry : kind.entries) {
       std::string line = fmt::format("{}{:<{}}  {}", indent, entry.name, width, entry.help);
+      if (!entry.trainer.empty()) line += fmt::format(" (trainer {})", entry.trainer);
       line.erase(line.find_last_not_of(' ') + 1);
       text += line + "\n";
     }
@@ -101,8 +111,11 @@ std::string list_json(const std::vector<ListedKind>& kinds) {
   nlohmann::json json = nlohmann::json::object();
   for (const ListedKind& kind : kinds) {
     nlohmann::json entries = nlohmann::json::array();
-    for (const ListedEntry& entry : kind.entries)
-      entries.push_back({{"name", entry.name}, {"help", entry.help}});
+    for (const ListedEntry& entry : kind.entries) {
+      nlohmann::json one{{"name", entry.name}, {"help", entry.help}};
+      if (!entry.trainer.empty()) one["trainer"] = entry.trainer;
+      entries.push_back(std::move(one));
+    }
     json[kind.kind] = std::move(entries);
   }
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

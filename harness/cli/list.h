@@ -8,6 +8,7 @@ namespace lockstep {
 
 struct ListedEntry {
   std::string name, help;
+  std::string trainer = {};  ///< of a mutant: the only one that it fits
 };
 
 struct ListedKind {

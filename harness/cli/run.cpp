@@ -59,7 +59,7 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   options.out_dir = prepared.out_dir;
   options.jobs = jobs;
   options.command_started = command_started;
-  options.data_hash_of = [&prepared](const RunConfig& config) { return prepared.data.hash_of(config.data); };
+  options.data_hash_of = [&prepared](const RunConfig& config) { return prepared.data.hash_of(config); };
   options.stop_requested = &stop_requested;
   options.on_event = [&](const RunEvent& event) { progress.on_event(event); };
   const StopSignals signals;

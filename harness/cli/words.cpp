@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "harness/base/errors.h"
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 
 namespace lockstep {
 

@@ -8,6 +8,7 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/config/field.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "harness/trace/writer.h"
@@ -31,7 +32,8 @@ bool is_users(const RunField& field) { return field.spec.setter == Setter::user;
 }  // namespace
 
 std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, bool has_step) {
-  static const RunConfig defaults;
+  const TrainerSpec& trainer = spec_of(cell.config);
+  const RunConfig defaults(trainer);
   std::string text = fmt::format("# Step {} of {}, again: does it part from {}?\n", step,
                                  clean_line(cell.name), clean_line(cell.reference_name));
   text += fmt::format("name: replay\nquestion: mechanism\nseeds: {}\nranks: emulated\nforced_steps: [{}]\n",
@@ -40,7 +42,8 @@ std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, 
   text += fmt::format("band: {{repeats: {}, factor: {}, floor: {}}}\n", matrix.band.repeats,
                       matrix.band.factor, matrix.band.floor);
   std::string differs;
-  for (const RunField& field : run_fields()) {
+  for (const RunField* each : fields_of(trainer)) {
+    const RunField& field = *each;
     if (!is_users(field) || field.spec.key == "ranks" || field.spec.key == "snapshot_steps") continue;
     if (!equal(field.of(cell.config), field.of(defaults))) {
       text += fmt::format("{}: {}\n", field.spec.key, json_of(field, cell.config));

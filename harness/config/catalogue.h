@@ -18,8 +18,4 @@ std::span<const CatalogueEntry> catalogue_mutants();
 /// Metrics that outcomes can be judged by.
 std::span<const CatalogueEntry> catalogue_metrics();
 
-/// The nearest of `names` by edit distance, at most a third of the word's length (and at least one letter)
-/// away; empty if none is near.
-std::string_view nearest(std::string_view word, std::span<const std::string_view> names);
-
 }  // namespace lockstep

@@ -8,40 +8,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 
 namespace lockstep {
 namespace {
 
-using Names = std::span<const std::string_view>;
-
-// Enumerators count from 0 in the order of these names.
-template <class E>
-Names enum_names() = delete;
-#define LOCKSTEP_ENUM_NAMES(type, last, ...)                                       \
-  template <>                                                                      \
-  Names enum_names<type>() {                                                       \
-    static constexpr auto kNames = std::to_array<std::string_view>({__VA_ARGS__}); \
-    static_assert(kNames.size() == static_cast<std::size_t>(type::last) + 1);      \
-    return kNames;                                                                 \
-  }
-LOCKSTEP_ENUM_NAMES(RankKind, real, "emulated", "real")
-LOCKSTEP_ENUM_NAMES(Negatives, adaptive_as_written, "local", "global", "layer", "mixed", "adaptive",
-                    "adaptive_as_written")
-LOCKSTEP_ENUM_NAMES(RowDeal, one_empty, "equal", "unequal", "one_empty")
-LOCKSTEP_ENUM_NAMES(Precision, bfloat16, "float32", "float64", "bfloat16")
-LOCKSTEP_ENUM_NAMES(ProcessStart, executed, "forked", "executed")
-LOCKSTEP_ENUM_NAMES(Perturbation, epsilon, "none", "row_order", "random_draws", "epsilon")
-LOCKSTEP_ENUM_NAMES(OptimizerKind, adamw, "sgd", "adam", "adamw")
-LOCKSTEP_ENUM_NAMES(LrRule, adam_sqrt, "none", "linear", "sqrt", "adam_sqrt")
-LOCKSTEP_ENUM_NAMES(Schedule, cosine, "constant", "warmup", "cosine")
-LOCKSTEP_ENUM_NAMES(RankSeed, same, "keyed", "plus_rank", "same")
-LOCKSTEP_ENUM_NAMES(TraceLevel, full, "off", "hash", "stats", "full")
-LOCKSTEP_ENUM_NAMES(DataSource, ts_files, "basic_motions", "synthetic", "ts_files")
-LOCKSTEP_ENUM_NAMES(Question, calibration, "mechanism", "outcome", "certificate", "detection", "claims",
-                    "calibration")
-LOCKSTEP_ENUM_NAMES(RanksPolicy, real, "auto", "emulated", "real")
-#undef LOCKSTEP_ENUM_NAMES
+using Names = WordList;
 
 constexpr int kMostRanks = 4096;
 constexpr int kMostRows = 65536;
@@ -174,14 +146,13 @@ struct Reader {
     out = std::move(values);
     return true;
   }
-  template <class E>
-  bool read(E& out) const {
-    const Names names = enum_names<E>();
+  bool read(const WordRef& out) const {
+    const Names names = out.words;
     const auto at = node.is_scalar() ? std::find(names.begin(), names.end(), node.text) : names.end();
     if (at == names.end()) {
       return refuse(quoted_list(names), node.is_scalar() ? nearest(node.text, names) : std::string_view());
     }
-    out = static_cast<E>(at - names.begin());
+    out.set(out.place, static_cast<int>(at - names.begin()));
     return true;
   }
 };
@@ -213,10 +184,7 @@ struct TextWriter {
     }
     out += ']';
   }
-  template <class E>
-  void operator()(const E* value) const {
-    out += enum_names<E>()[static_cast<std::size_t>(*value)];
-  }
+  void operator()(const WordRef& word) const { out += word.words[static_cast<std::size_t>((*word).index)]; }
 };
 
 struct JsonWriter : TextWriter {
@@ -230,10 +198,8 @@ struct JsonWriter : TextWriter {
   void operator()(const std::string* value) const { append_json(out, std::string_view(*value)); }
   void operator()(const std::vector<int64_t>* value) const { list(*value, ","); }
   void operator()(const Layout* value) const { quote(value); }
-  template <class E>
-  requires std::is_enum_v<E>
-  void operator()(const E* value) const { quote(value); }
-  void quote(const auto* value) const {
+  void operator()(const WordRef& word) const { quote(word); }
+  void quote(const auto& value) const {
     out += '"';
     TextWriter::operator()(value);
     out += '"';
@@ -243,40 +209,45 @@ struct JsonWriter : TextWriter {
 }  // namespace
 
 std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& ref) {
-  std::span<const CatalogueEntry> entries;
-  if (spec.words == Words::scenarios) entries = catalogue_scenarios();
-  if (spec.words == Words::losses) entries = catalogue_losses();
-  if (spec.words == Words::mutants) entries = catalogue_mutants();
-  if (spec.words == Words::metrics) entries = catalogue_metrics();
   std::vector<std::string_view> words;
-  for (const CatalogueEntry& entry : entries) words.push_back(entry.name);
-  std::visit(
-      [&words]<class T>(T*) {
-        if constexpr (std::is_enum_v<T>) words.assign(enum_names<T>().begin(), enum_names<T>().end());
-      },
-      ref);
+  if (spec.choices != nullptr) words = spec.choices();
+  if (const auto* word = std::get_if<WordRef>(&ref)) words.assign(word->words.begin(), word->words.end());
   return words;
 }
 
 FieldValue load(const FieldRef& ref) {
-  return std::visit([](const auto* field) { return FieldValue(*field); }, ref);
+  return std::visit([](const auto& field) { return FieldValue(*field); }, ref);
 }
 
 void store(const FieldRef& ref, const FieldValue& value) {
-  std::visit([&value]<class T>(T* field) { *field = std::get<T>(value); }, ref);
+  if (const auto* word = std::get_if<WordRef>(&ref)) {
+    word->set(word->place, std::get<Word>(value).index);
+    return;
+  }
+  std::visit(
+      [&value]<class T>(const T& field) {
+        if constexpr (std::is_pointer_v<T>) *field = std::get<std::remove_pointer_t<T>>(value);
+      },
+      ref);
 }
 
-bool equal(const FieldRef& ref, const FieldValue& value) {
-  return std::visit([&value]<class T>(const T* field) { return *field == std::get<T>(value); }, ref);
-}
+bool equal(const FieldRef& ref, const FieldValue& value) { return load(ref) == value; }
 
 bool equal(const FieldRef& a, const FieldRef& b) {
-  return std::visit([&b]<class T>(T* field) { return *field == *std::get<T*>(b); }, a);
+  return std::visit([&b]<class T>(const T& field) { return *field == *std::get<T>(b); }, a);
 }
 
 bool read_field(const FieldSpec& spec, const FieldRef& ref, const YamlNode& node, Problems& problems) {
   const Reader reader{spec, node, problems};
-  return std::visit([&reader](auto* field) { return reader.read(*field); }, ref);
+  return std::visit(
+      [&reader]<class T>(const T& field) {
+        if constexpr (std::is_pointer_v<T>) {
+          return reader.read(*field);
+        } else {
+          return reader.read(field);
+        }
+      },
+      ref);
 }
 
 std::string text_of(const FieldRef& ref) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -14,24 +15,61 @@
 #include "harness/config/problems.h"
 #include "harness/config/run_config.h"
 #include "harness/config/yaml_tree.h"
-#include "harness/plan/matrix.h"
 
 namespace lockstep {
 
+/// Words of an enumeration, in the order of its enumerators, which count from 0.
+using WordList = std::span<const std::string_view>;
+
+WordList words_of(RankKind);
+WordList words_of(RowDeal);
+WordList words_of(Precision);
+WordList words_of(ProcessStart);
+WordList words_of(Perturbation);
+WordList words_of(OptimizerKind);
+WordList words_of(LrRule);
+WordList words_of(Schedule);
+WordList words_of(RankSeed);
+WordList words_of(TraceLevel);
+WordList words_of(DataSource);
+
+/// An enumerator as data, whatever its type: trainers bring enumerations of their own.
+struct Word {
+  int index = 0;
+  bool operator==(const Word&) const = default;
+};
+
+/// Where an enumerator lies.
+struct WordRef {
+  void* place = nullptr;
+  WordList words;
+  int (*get)(const void* place) = nullptr;
+  void (*set)(void* place, int index) = nullptr;
+  Word operator*() const { return {get(place)}; }
+};
+
 template <class... T>
 struct FieldTypes {
-  using Ref = std::variant<T*...>;
-  using Value = std::variant<T...>;
+  using Ref = std::variant<T*..., WordRef>;
+  using Value = std::variant<T..., Word>;
 };
-using AllFieldTypes =
-    FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>, RankKind, Negatives,
-               OptimizerKind, LrRule, Schedule, RankSeed, TraceLevel, DataSource, Question, RanksPolicy,
-               RowDeal, Precision, ProcessStart, Perturbation>;
+using AllFieldTypes = FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>>;
 
 /// Where a field of one object lies.
 using FieldRef = AllFieldTypes::Ref;
 /// A copy of a field's value.
 using FieldValue = AllFieldTypes::Value;
+
+/// The field of a member. An enumeration's words are found by words_of, which stands beside its type.
+template <class T>
+FieldRef ref_to(T& member) {
+  if constexpr (std::is_enum_v<T>) {
+    return WordRef{&member, words_of(T{}), [](const void* place) { return static_cast<int>(*static_cast<const T*>(place)); },
+                   [](void* place, int index) { *static_cast<T*>(place) = static_cast<T>(index); }};
+  } else {
+    return &member;
+  }
+}
 
 /// Allowed numbers; of lists, every element.
 struct Range {
@@ -46,10 +84,6 @@ enum class Words {
   any,
   name,       ///< letters, digits, '.', '_', '-': usable as a folder
   path,       ///< a file; a relative one in a config file is meant from the folder of that file
-  scenarios,  ///< of the catalogue
-  losses,     ///< of the catalogue
-  mutants,    ///< of the catalogue
-  metrics,    ///< of the catalogue
 };
 
 enum class Setter {
@@ -64,6 +98,8 @@ struct FieldSpec {
   std::string_view help;
   Words words = Words::any;
   Setter setter = Setter::user;
+  /// The words that a text may be; null: any.
+  std::vector<std::string_view> (*choices)() = nullptr;
 };
 
 template <class Owner>
@@ -75,17 +111,20 @@ struct Field {
   FieldRef of(const Owner& owner) const { return ref(const_cast<Owner&>(owner)); }
 };
 using RunField = Field<RunConfig>;
-using MatrixField = Field<Matrix>;
 
-/// Every field of RunConfig, in the struct's order.
-std::span<const RunField> run_fields();
+/// What every trainer's runs have, in the struct's order.
+std::span<const RunField> core_fields();
 /// Null if there is none of that key.
-const RunField* find_run_field(std::string_view key);
-/// The matrix's own scalar keys: name, question, primary.margin, …
-std::span<const MatrixField> matrix_fields();
-const MatrixField* find_matrix_field(std::string_view key);
+const RunField* find_core_field(std::string_view key);
 
-/// The words that a field may be: enumerators or catalogue names; empty if it is no choice.
+/// Every field of a trainer's runs: the core's, then its own.
+std::span<const RunField* const> fields_of(const TrainerSpec& trainer);
+/// The same by key; null if its runs have none of that key.
+const RunField* find_field(const TrainerSpec& trainer, std::string_view key);
+/// The first trainer that has a key of its own so called; null if none has.
+const TrainerSpec* owner_of_key(std::string_view key);
+
+/// The words that a field may be; empty if it is no choice.
 std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& ref);
 
 FieldValue load(const FieldRef& ref);

@@ -1,6 +1,6 @@
 #pragma once
-// The planted bugs as data: what each is, where it shows, and how it must be named. Torch-free; the bugs
-// themselves stand in scenarios/mutants, and a test holds both lists equal.
+// The planted bugs as data: what each is, where it shows, and how it must be named. Torch-free; the tables
+// in scenarios/mutants have the entries, each beside the code of its bug.
 
 #include <cstdint>
 #include <span>
@@ -22,7 +22,8 @@ enum class MutantTensor { none, one, group };
 
 struct MutantEntry {
   std::string_view name;
-  std::string_view help;         ///< one line
+  std::string_view trainer = {};  ///< the only one that it fits, whose parts it lays hands on; empty: any
+  std::string_view help;          ///< one line
   std::string_view report = {};  ///< public report that it stands for, "owner/repository#number", or empty
   /// Settings that the run and its reference need for it to show, "key=value key=value".
   std::string_view settings = {};
@@ -44,7 +45,7 @@ struct MutantEntry {
   bool at_epoch = false;  ///< it shows at the first step of the next epoch (at or after the step), not before
 };
 
-/// All mutants but "none".
+/// All mutants but "none", in the order in which a step comes upon them; defined where the tables are.
 std::span<const MutantEntry> mutant_entries();
 
 /// Null if there is none of that name.

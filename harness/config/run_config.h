@@ -1,6 +1,8 @@
 #pragma once
-// What to run: a fully resolved, hashable description of one run.
+// What to run: a fully resolved, hashable description of one run. What holds for every trainer stands here; the rest is its own
+// section, behind harness/config/trainer_spec.h.
 
+#include <any>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -9,6 +11,8 @@
 #include "harness/config/trace_level.h"
 
 namespace lockstep {
+
+struct TrainerSpec;
 
 /// V ranks of B rows each, written "VxB": 8x3 is eight ranks with three rows.
 struct Layout {
@@ -19,10 +23,6 @@ struct Layout {
 };
 
 enum class RankKind { emulated, real };  ///< threads of one process | one process a rank, on Gloo
-/// Candidates of the loss: rows of this rank | rows of all ranks | explicit ones made from layers'
-/// predictions and noise | rows of all ranks and explicit ones | chosen by layout, by a rule that keeps the
-/// objective | by the rule as people were told it.
-enum class Negatives { local, global, layer, mixed, adaptive, adaptive_as_written };
 /// How a step's rows are dealt to ranks: B each | unequal counts | the last rank gets none.
 enum class RowDeal { equal, unequal, one_empty };
 /// bfloat16: energies and gradients in bfloat16 from weights whose master copy is float32.
@@ -49,14 +49,8 @@ struct DataConfig {
   DataSource source = DataSource::basic_motions;
   std::string train_file;  ///< `.ts` file; empty: where ci/bootstrap put BasicMotions
   std::string test_file;
-  int context_steps = 16;  ///< S, time steps of the context
-  int action_steps = 8;    ///< H, time steps of the action chunk that follows it
-  int stride = 2;          ///< every stride-th start is a pair
-  int holdout_series = 4;  ///< training series kept back to fit the evaluation temperature
-  int min_context = 16;    ///< contexts are cut (padded at the front) to a keyed length in [min_context, S]
   bool shuffle = true;
   bool drop_last = true;  ///< PyTorch's DistributedSampler and DataLoader, both with drop_last
-  bool cache = true;      ///< pairs are cut and standardised once; else anew at each step
   int prefetch = 0;       ///< steps whose rows a thread prepares ahead
   // The synthetic generator alone:
   int series = 40;
@@ -65,20 +59,6 @@ struct DataConfig {
   int64_t seed = 0;        ///< of the generated series, not of the run
   double correlation = 0;  ///< between pairs of one block, in [0, 1)
   int block = 1;           ///< pairs that are alike and stay together on a rank
-};
-
-struct ModelConfig {
-  int width = 32;         ///< D, of encodings
-  int hidden = 64;        ///< W, of hidden layers
-  int action_layers = 6;  ///< of the action head, which exists where explicit negatives need its predictions
-};
-
-/// Explicit negatives of each row: predictions of layers of the action head, noise on the true action, one
-/// temporal shuffle, and filler noise up to `count`.
-struct LayerNegativesConfig {
-  int count = 8;
-  std::vector<int64_t> layers;  ///< empty: 0, n/3, n/2 and n - 2 of n layers
-  bool as_written = false;      ///< undetached predictions, one shuffle for the batch, noise keyed by rank
 };
 
 /// A planted fault; `name` is "none" or one of the catalogue's mutants. Used to test the detectors.
@@ -100,8 +80,8 @@ struct ForcedConfig {
   bool operator==(const ForcedConfig&) const = default;
 };
 
-struct RunConfig {
-  std::string trainer = "energy";
+/// What every trainer's runs have.
+struct CoreConfig {
   DataConfig data;
   Layout layout;
   RankKind ranks = RankKind::emulated;
@@ -109,23 +89,11 @@ struct RunConfig {
   int64_t stop_after = 0;  ///< stop after that many steps; schedules still reach to `steps`; 0: run all
   int64_t seed = 0;
 
-  std::string loss = "infonce";
-  Negatives negatives = Negatives::global;
-  LayerNegativesConfig layer;
-  ModelConfig model;
-  int64_t tile_columns = 1000000;  ///< candidates whose energies are held at once
-  bool mask_duplicates = false;    ///< candidates with the row's own sample id are no negatives
-  double invalid_rows = 0;         ///< fraction of rows, keyed by sample, that do not count in the loss
   RowDeal rows = RowDeal::equal;
-  bool activation_checkpointing = false;  ///< activations are computed again in the backward pass, not kept
   int64_t accumulation = 1;               ///< micro-steps that each rank's rows of a step are taken in
   Precision precision = Precision::float32;
-  bool running_stats = false;  ///< keep a running mean of energies: summed over ranks, broadcast by rank 0
   int oracle_world =
       0;  ///< > 0: one process computes, by the loss's plain reference, what so many ranks mean
-  double temperature = 0.5;     ///< initial value of the learned temperature
-  double dropout = 0.1;         ///< in the energy head
-  double context_noise = 0.05;  ///< standard deviation, in units of the standardised channels
   RankSeed rank_seed = RankSeed::keyed;
   Perturbation perturb = Perturbation::none;
 
@@ -152,23 +120,22 @@ struct RunConfig {
   double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
 };
 
+/// Equal ones compute the same bits.
+struct RunConfig : CoreConfig {
+  /// Of the first trainer, with its defaults.
+  RunConfig();
+  /// Of that trainer, which must exist.
+  explicit RunConfig(const TrainerSpec& trainer);
+
+  std::string trainer;
+  std::any own;  ///< the trainer's own settings, see TrainerSpec::section; its accessor knows their type
+};
+
 /// Steps that the run takes: `stop_after` if it is set, else `steps`. Of forced runs: at how many steps
 /// gradients are computed.
 int64_t steps_to_run(const RunConfig& config);
 
-/// Every field as JSON with sorted keys: equal configs give equal text.
-std::string canonical_json(const RunConfig& config);
-
-/// 16 hex digits of the XXH3 hash of canonical_json.
-std::string config_hash(const RunConfig& config);
-
-/// The inverse of canonical_json. Throws ConfigError on unknown keys, wrong types and values out of range.
-RunConfig run_config_from_json(const std::string& text, const std::string& file_name);
-
-/// Every field as (dotted key, value in words), in the struct's order: ("data.source", "basic_motions").
-std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& config);
-
-/// Equal in every field.
-bool same_config(const RunConfig& a, const RunConfig& b);
+/// The layout of the ranks that a run stands for: its own, or with oracle_world = V that of V ranks.
+Layout meant_layout(const RunConfig& config);
 
 }  // namespace lockstep

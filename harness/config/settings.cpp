@@ -6,23 +6,25 @@
 #include <filesystem>
 #include <unordered_set>
 
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 
 namespace lockstep {
 namespace {
 
-bool is_group(std::string_view key) {
-  const auto opens = [key](const auto& field) {
-    return field.spec.key.size() > key.size() && field.spec.key.starts_with(key) &&
-           field.spec.key[key.size()] == '.';
+/// Does a key of a run begin with that word and a point?
+bool is_group(std::string_view word) {
+  const auto opens = [word](const RunField* field) {
+    const std::string_view key = field->spec.key;
+    return key.size() > word.size() && key.starts_with(word) && key[word.size()] == '.';
   };
-  return std::any_of(run_fields().begin(), run_fields().end(), opens) ||
-         std::any_of(matrix_fields().begin(), matrix_fields().end(), opens);
+  return std::ranges::any_of(trainer_specs(),
+                             [&](const TrainerSpec* spec) { return std::ranges::any_of(fields_of(*spec), opens); });
 }
 
 }  // namespace
 
-std::vector<Entry> entries_of(const YamlNode& map, Problems& problems) {
+std::vector<Entry> entries_of(const YamlNode& map, Problems& problems,
+                              std::span<const std::string_view> groups) {
   std::vector<Entry> entries;
   std::unordered_set<std::string> seen;
   const auto add = [&](std::string key, const Place& place, const YamlNode& value) {
@@ -36,7 +38,7 @@ std::vector<Entry> entries_of(const YamlNode& map, Problems& problems) {
   for (std::size_t i = 0; i < map.keys.size(); ++i) {
     const YamlNode& key = map.keys[i];
     const YamlNode& value = map.items[i];
-    if (!is_group(key.text)) {
+    if (!is_group(key.text) && std::ranges::find(groups, key.text) == groups.end()) {
       add(key.text, key.place, value);
     } else if (!value.is_map()) {
       problems.add(value.place.line > 0 ? value.place : key.place,
@@ -84,16 +86,24 @@ void report_unknown_key(const std::string& key, const Place& place, std::vector<
   problems.add(place, fmt::format("unknown key {}", in_quotes(key)), suggestion);
 }
 
+void SettingsReader::read_for(const TrainerSpec& trainer) {
+  trainer_ = &trainer;
+  scratch_ = RunConfig(trainer);
+}
+
 const RunField* SettingsReader::field_of(const Entry& entry, std::vector<std::string_view> others) const {
-  const RunField* field = find_run_field(entry.key);
+  const RunField* field = find_field(*trainer_, entry.key);
   if (field != nullptr && field->spec.setter == Setter::user) return field;
   if (entry.key == "seed") {
     problems_.add(entry.place, "seed is set for each run from the list of seeds", "seeds");
   } else if (field != nullptr) {
     problems_.add(entry.place, fmt::format("{} is set by the planner, not by a config", entry.key));
+  } else if (const TrainerSpec* owner = owner_of_key(entry.key)) {
+    problems_.add(entry.place, fmt::format("{} is a key of trainer {}; this matrix trains {}", entry.key,
+                                           owner->name, trainer_->name));
   } else {
-    for (const RunField& known : run_fields()) {
-      if (known.spec.setter == Setter::user) others.push_back(known.spec.key);
+    for (const RunField* known : fields_of(*trainer_)) {
+      if (known->spec.setter == Setter::user) others.push_back(known->spec.key);
     }
     report_unknown_key(entry.key, entry.place, std::move(others), problems_);
   }
@@ -109,6 +119,12 @@ std::optional<FieldValue> SettingsReader::value_of(const RunField& field, const 
     return std::nullopt;
   }
   if (!read_field(field.spec, ref, node, problems_)) return std::nullopt;
+  if (scratch_.trainer != trainer_->name) {
+    problems_.add(node.place, fmt::format("a matrix trains one trainer, and this one trains {}, not {}",
+                                          trainer_->name, scratch_.trainer));
+    scratch_.trainer = trainer_->name;
+    return std::nullopt;
+  }
   if (field.spec.words == Words::path && node.place.source == 0) {
     std::string& path = *std::get<std::string*>(ref);
     if (!path.empty() && !folder_.empty()) {

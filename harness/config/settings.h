@@ -2,10 +2,12 @@
 // Keys with values as a matrix gives them: settings of a run, axes, and rules that match cells.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "harness/config/field.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 
@@ -16,8 +18,9 @@ struct Entry {
   YamlNode value;
 };
 
-/// Reports keys that are given both ways.
-std::vector<Entry> entries_of(const YamlNode& map, Problems& problems);
+/// Reports keys that are given both ways. `groups`: those that stand there besides the groups of runs' keys.
+std::vector<Entry> entries_of(const YamlNode& map, Problems& problems,
+                              std::span<const std::string_view> groups = {});
 
 /// What a RunConfig field is set to, and where.
 struct Setting {
@@ -48,6 +51,10 @@ class SettingsReader {
   /// `folder`: of the config file; relative paths in the file (not those of --set) are taken from there.
   SettingsReader(std::string folder, Problems& problems) : folder_(std::move(folder)), problems_(problems) {}
 
+  /// From now on settings are those of this trainer's runs.
+  void read_for(const TrainerSpec& trainer);
+  const TrainerSpec& trainer() const { return *trainer_; }
+
   /// The user's field of that key; reports unknown and internal ones. `others`: keys that may stand there
   /// too.
   const RunField* field_of(const Entry& entry, std::vector<std::string_view> others = {}) const;
@@ -62,6 +69,7 @@ class SettingsReader {
   std::string folder_;
   Problems& problems_;
   RunConfig scratch_;
+  const TrainerSpec* trainer_ = &spec_of(scratch_);
 };
 
 /// Reports a key that stands nowhere, with the nearest of `known`.

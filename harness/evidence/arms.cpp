@@ -11,6 +11,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {

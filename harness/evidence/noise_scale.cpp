@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "harness/config/stream_keys.h"
-#include "harness/plan/adaptive.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {
@@ -128,7 +129,7 @@ std::string noise_caveat(const RunConfig& config) {
         "Holds for more or fewer {} of {} rows alone: these rows are each other's negatives, so that "
         "another number of them has another objective.",
         config.accumulation > 1 ? "micro-steps" : "ranks", rows));
-  } else if (config.layer.as_written) {
+  } else if (energy(config).layer.as_written) {
     say("Holds roughly: one shuffle serves all rows of a rank, and predictions are not detached.");
   }
   if (config.data.block > 1)
@@ -190,7 +191,7 @@ class DataSeen {
 
 std::optional<NoiseScale> read_noise_scale(const RunConfig& config, const std::string& run_dir) {
   const int world_size = config.layout.world_size;
-  if (world_size < 2 || config.trace == TraceLevel::off || config.invalid_rows > 0 ||
+  if (world_size < 2 || config.trace == TraceLevel::off || energy(config).invalid_rows > 0 ||
       !config.forced.from.empty() || config.mutant.name != "none" || config.second_mutant.name != "none") {
     return std::nullopt;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "harness/config/canonical.h"
+
 namespace lockstep {
 
 PlannedArms::PlannedArms(const Plan& plan) : plan_(plan) {

@@ -11,10 +11,11 @@
 #include <set>
 
 #include "harness/base/errors.h"
+#include "harness/config/canonical.h"
 #include "harness/config/learning_rate.h"
-#include "harness/data/dataset.h"
 #include "harness/results/metric_names.h"
 #include "harness/trace/rank_result.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -26,10 +27,10 @@ struct DataSizes {
   int64_t train = 0, test = 0;
 };
 
-DataSizes sizes_of(const DataConfig& data) {
+DataSizes sizes_of(const RunConfig& config) {
   try {
-    const Dataset dataset = load_dataset(data);
-    return {static_cast<int64_t>(dataset.train.size()), static_cast<int64_t>(dataset.test.size())};
+    const SampleCounts samples = spec_of(config).inspect_data(config).samples;
+    return {samples.train, samples.test};
   } catch (const ConfigError&) {
     return {};  // Samples are counted without it; only epochs are not.
   }
@@ -182,7 +183,7 @@ std::vector<std::string> write_mllog(const std::string& out_dir, const Given& gi
     const TimedMetric timed = timed_metric(arm, given);
     const std::vector<double> samples = samples_to_target(arm, timed);
     const std::string data = data_key(arm.config);
-    if (!sizes.contains(data)) sizes[data] = sizes_of(arm.config.data);
+    if (!sizes.contains(data)) sizes[data] = sizes_of(arm.config);
     const std::string folder = out_dir + "/mllog/" + folder_name(arm.name, folders);
     std::error_code error;
     fs::remove_all(folder, error);  // Seeds of an earlier call would count as runs of this one.

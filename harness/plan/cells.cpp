@@ -6,8 +6,9 @@
 #include <set>
 #include <unordered_map>
 
-#include "harness/plan/adaptive.h"
+#include "harness/config/canonical.h"
 #include "harness/plan/matrix_source.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -103,18 +104,19 @@ class Expansion {
     own_references_.push_back(std::move(reference));
   }
 
-  // Layout and negatives first, then what is neither the default nor the matrix's base value.
+  // Layout and what names the objective first, then what is neither the default nor the matrix's base value.
   std::string name_of_config(const RunConfig& config, const Fields& fields) const {
-    static const RunConfig defaults;
-    static const RunField* const layout = find_run_field("layout");
-    static const RunField* const negatives = find_run_field("negatives");
+    const TrainerSpec& trainer = spec_of(config);
+    const RunConfig defaults(trainer);
+    static const RunField* const layout = find_core_field("layout");
+    const RunField* const naming = find_field(trainer, trainer.naming_key);
     std::string name = text_of(layout->of(config));
-    const bool names_negatives = std::find(fields.begin(), fields.end(), negatives) != fields.end();
-    if (names_negatives || config.negatives != defaults.negatives) {
-      name += " " + text_of(negatives->of(config));
+    if (naming != nullptr && (std::find(fields.begin(), fields.end(), naming) != fields.end() ||
+                              !equal(naming->of(config), naming->of(defaults)))) {
+      name += " " + text_of(naming->of(config));
     }
     for (const RunField* field : fields) {
-      if (field == layout || field == negatives) continue;
+      if (field == layout || field == naming) continue;
       const FieldRef value = field->of(config);
       if (!equal(value, field->of(defaults)) || !equal(value, field->of(source_.base))) {
         name += setting_text(*field, config);
@@ -124,11 +126,11 @@ class Expansion {
   }
 
   // " against 1x3": what a cell's own reference block says, but for its length, which follows from the batch.
-  static std::string against(const std::vector<Setting>& settings) {
-    static const RunField* const layout = find_run_field("layout");
+  std::string against(const std::vector<Setting>& settings) const {
+    static const RunField* const layout = find_core_field("layout");
     std::string text;
     for (const Setting& setting : settings) {
-      RunConfig config;
+      RunConfig config(spec_of(source_.base));
       store(setting.field->of(config), setting.value);
       if (setting.field == layout) text = " " + text_of(layout->of(config)) + text;
       if (setting.field == layout || setting.field->spec.key == "steps" ||
@@ -161,17 +163,11 @@ class Expansion {
     RunConfig oracle = cell;
     oracle.layout = {1, cell.layout.global_batch()};
     oracle.oracle_world = cell.layout.world_size;
-    oracle.negatives = resolved_negatives(cell);
-    // Where a row's candidates depend on nothing but the batch, every dealing of its rows means the same.
-    if (oracle.negatives != Negatives::local && cell.accumulation == 1 && !cell.layer.as_written) {
-      oracle.oracle_world = 1;
-      oracle.rows = RowDeal::equal;
-    }
     oracle.ranks = RankKind::emulated;
-    oracle.tile_columns = defaults.tile_columns;
     oracle.bucket_cap_bytes = defaults.bucket_cap_bytes;
     oracle.gradient_as_bucket_view = defaults.gradient_as_bucket_view;
     oracle.find_unused_parameters = defaults.find_unused_parameters;
+    if (const auto make = spec_of(cell).make_oracle; make != nullptr) make(cell, oracle);
     return oracle;
   }
 
@@ -181,7 +177,7 @@ class Expansion {
     cell.paired = source_.same_as_cell;
     Fields fields = derived || source_.same_as_cell ? fields_[index] : Fields{};
     cell.reference = derived ? oracle_of(cell.config) : source_.same_as_cell ? cell.config : source_.base;
-    if (derived) add_field(fields, find_run_field("oracle_world"));
+    if (derived) add_field(fields, find_core_field("oracle_world"));
     // A planted fault is a planted difference: the reference has one only if its own block names it.
     cell.reference.mutant = cell.reference.second_mutant = MutantConfig{};
     const std::vector<Setting>& own = own_references_[index];
@@ -227,7 +223,7 @@ class Expansion {
   // The first cell's reference against itself with one thing changed that ought not to matter.
   void add_noise() {
     if (cells_.empty()) return;
-    static const RunField* const perturb = find_run_field("perturb");
+    static const RunField* const perturb = find_core_field("perturb");
     const Cell first = cells_.front();
     for (const Perturbation kind : source_.matrix.noise) {
       Cell noise;

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 
-#include "harness/plan/adaptive.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/plan/fault_checks.h"
 #include "harness/plan/matrix_source.h"
-#include "harness/plan/metrics.h"
-#include "harness/plan/pairs.h"
+#include "harness/config/metrics.h"
 #include "harness/plan/timing.h"
 #include "harness/plan/training_checks.h"
 
@@ -28,8 +27,7 @@ class Checker {
       check_data(*config);
       check_metric(*config);
       check_blocks(*config);
-      check_loss(*config);
-      check_explicit(*config);
+      check_trainer(*config);
       check_dealing(*config);
       check_schedule(*config);
       check_steps(*config);
@@ -48,7 +46,7 @@ class Checker {
     cell_ = &timed;
     check_data(timed.config);
     check_blocks(timed.config);
-    check_loss(timed.config);
+    check_trainer(timed.config);
     check_dealing(timed.config);
   }
 
@@ -80,9 +78,9 @@ class Checker {
   void check_target() {
     const Primary& primary = source_.matrix.primary;
     if (primary.target <= 0) return;
-    const auto entries = measured_entries();
-    const bool followed = std::any_of(entries.begin(), entries.end(), [&](const MeasuredEntry& entry) {
-      return entry.name == primary.metric && entry.when == MeasuredEntry::When::evaluation;
+    const auto metrics = spec_of(source_.base).metrics();
+    const bool followed = std::ranges::any_of(metrics, [&](const MetricSpec& metric) {
+      return metric.name == primary.metric && metric.when == MetricSpec::When::evaluation;
     });
     if (followed) return;
     problems_.add(
@@ -169,10 +167,6 @@ class Checker {
 
   void check_data(const RunConfig& config) {
     const DataConfig& data = config.data;
-    if (data.min_context > data.context_steps) {
-      add("data.min_context", fmt::format("data.min_context {} is longer than data.context_steps {}",
-                                          data.min_context, data.context_steps));
-    }
     const bool has_files = !data.train_file.empty() || !data.test_file.empty();
     if (data.source == DataSource::ts_files) {
       if (data.train_file.empty() || data.test_file.empty()) {
@@ -181,27 +175,16 @@ class Checker {
       return;  // What the files hold is known when they are read.
     }
     if (has_files) add("data.train_file", "data files are given, but data.source is not ts_files");
-    const bool synthetic = data.source == DataSource::synthetic;
-    const int64_t window = static_cast<int64_t>(data.context_steps) + data.action_steps;
-    const std::optional<PairCounts> pairs = counted_pairs(data);
-    if (const int64_t length = synthetic ? data.series_steps : kBasicMotionsSteps; window > length) {
-      add("data.context_steps",
-          fmt::format("a context of {} and an action chunk of {} steps do not fit into series of {}",
-                      data.context_steps, data.action_steps, length));
-    } else if (!pairs) {
-      add("data.holdout_series",
-          fmt::format("{} of {} series held back leave none to train on", data.holdout_series,
-                      synthetic ? data.series : kBasicMotionsSeries));
-    } else if (std::string few = too_few_pairs(config, *pairs); !few.empty()) {
-      add("layout", std::move(few));
-    }
+    const std::optional<SampleCounts> samples = spec_of(config).counted_samples(config);
+    if (!samples) return;  // The trainer says why.
+    if (std::string few = too_few_samples(config, *samples); !few.empty()) add("layout", std::move(few));
   }
 
   // A metric that a run does not measure would be missed when everything has been trained.
   void check_metric(const RunConfig& config) {
     const Question question = source_.matrix.question;
     if (!asks_outcome(question) && question != Question::calibration) return;
-    std::string why = unmeasured(source_.matrix.primary.metric, config, counted_pairs(config.data));
+    std::string why = unmeasured(source_.matrix.primary.metric, config, spec_of(config).counted_samples(config));
     if (!why.empty()) add("primary.metric", std::move(why));
   }
 
@@ -223,44 +206,15 @@ class Checker {
     }
   }
 
-  void check_loss(const RunConfig& config) {
-    const Layout layout = meant_layout(config);
-    if (source_.matrix.allow_no_negatives) {
-      // Then it is the point.
-    } else if (layout.global_batch() < 2) {
-      add("layout", "a batch of one row has no negatives: its loss is 0");
-    } else if (resolved_negatives(config) == Negatives::local && layout.rows_per_rank < 2) {
-      add("negatives",
-          "local negatives need at least 2 rows a rank: with one the loss is 0; say allow_no_negatives: true "
-          "if that is meant");
+  void check_trainer(const RunConfig& config) {
+    const bool certificate = source_.matrix.question == Question::certificate;
+    for (auto& [key, message] : spec_of(config).problems(config, {certificate, source_.matrix.allow_no_negatives})) {
+      add(std::move(key), std::move(message));
     }
-    if (source_.matrix.question == Question::certificate && config.rank_seed != RankSeed::keyed) {
+    if (certificate && config.rank_seed != RankSeed::keyed) {
       add("rank_seed",
           "one process can repeat the ranks' draws only if they are keyed by sample: a certificate needs "
           "rank_seed keyed");
-    }
-  }
-
-  void check_explicit(const RunConfig& config) {
-    const LayerNegativesConfig& layer = config.layer;
-    const int64_t layers = config.model.action_layers;
-    const auto outside =
-        std::find_if(layer.layers.begin(), layer.layers.end(), [&](int64_t each) { return each >= layers; });
-    if (outside != layer.layers.end()) {
-      add("layer.layers", fmt::format("layer.layers names layer {} of an action head of {} layers (0 to {})",
-                                      *outside, layers, layers - 1));
-    }
-    if (!makes_negatives(config)) return;
-    if (config.loss != "infonce") {
-      add("loss", fmt::format("loss {} takes the rows of a batch alone: explicit negatives need infonce",
-                              config.loss));
-    }
-    if (static_cast<int64_t>(layer.layers.size()) > layer.count) {
-      add("layer.count", fmt::format("{} layers are to predict negatives, but layer.count {} keeps fewer",
-                                     layer.layers.size(), layer.count));
-    }
-    if (layer.layers.empty() && layers < 2) {
-      add("model.action_layers", "an action head of one layer has no layer n - 2: name layer.layers");
     }
   }
 
@@ -276,9 +230,6 @@ class Checker {
     } else if (layout.rows_per_rank % config.accumulation != 0) {
       add("accumulation", fmt::format("accumulation {} does not divide the {} rows of a rank",
                                       config.accumulation, layout.rows_per_rank));
-    } else if (const int64_t rows = layout.rows_per_rank / config.accumulation;
-               rows < 2 && resolved_negatives(config) == Negatives::local) {
-      add("accumulation", "local negatives need at least 2 rows in a micro-step: with one the loss is 0");
     }
   }
 

@@ -9,11 +9,11 @@
 #include <set>
 #include <string_view>
 
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 #include "harness/config/settings.h"
 #include "harness/plan/matrix.h"
-#include "harness/plan/metrics.h"
-#include "harness/plan/planted.h"
+#include "harness/config/metrics.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -302,7 +302,7 @@ void check_metrics(const Condition& condition, const std::vector<Cell>& cells, P
   const bool measures =
       condition.kind == Kind::outcome || condition.kind == Kind::value || condition.kind == Kind::ratio;
   if (!measures || condition.metric.empty()) return;
-  static const std::vector<std::string> known = claim_metrics();
+  const std::vector<std::string> known = claim_metrics(cells.empty() ? *trainer_specs().front() : spec_of(cells.front().config));
   for (const std::string& metric : parts_of_metric(condition.metric)) {
     if (std::find(known.begin(), known.end(), metric) == known.end()) {
       problems.add(
@@ -315,7 +315,7 @@ void check_metrics(const Condition& condition, const std::vector<Cell>& cells, P
       for (const auto& [name, config] :
            {std::pair(&cell.name, &cell.config), {&cell.reference_name, &cell.reference}}) {
         if (*name != condition.cell && *name != condition.against) continue;
-        const std::string why = unmeasured(metric, *config, counted_pairs(config->data));
+        const std::string why = unmeasured(metric, *config, spec_of(*config).counted_samples(*config));
         if (why.empty()) continue;
         problems.add(condition.place, fmt::format("{}: {}", in_quotes(*name), why));
         return;
@@ -325,13 +325,14 @@ void check_metrics(const Condition& condition, const std::vector<Cell>& cells, P
 }
 
 // Groups of parameters: what stands before the first point of their names.
-void check_group(const Condition& condition, Problems& problems) {
+void check_group(const Condition& condition, const std::vector<Cell>& cells, Problems& problems) {
   if (condition.kind != Kind::gradient || condition.group.empty()) return;
-  std::vector<std::string> known{"all", "action_head"};  // which exists where negatives are made
-  static const RunConfig defaults;
-  for (const ModelParameter& parameter : energy_parameters(defaults, 1)) {
-    std::string group = parameter.name.substr(0, parameter.name.find('.'));
-    if (std::find(known.begin(), known.end(), group) == known.end()) known.push_back(std::move(group));
+  std::vector<std::string> known{"all"};
+  for (const Cell& cell : cells) {
+    for (const ModelParameter& parameter : spec_of(cell.config).parameters(cell.config, 1)) {
+      std::string group = parameter.name.substr(0, parameter.name.find('.'));
+      if (std::find(known.begin(), known.end(), group) == known.end()) known.push_back(std::move(group));
+    }
   }
   if (std::find(known.begin(), known.end(), condition.group) != known.end()) return;
   problems.add(condition.place,
@@ -352,7 +353,7 @@ void check_claims(const std::vector<Claim>& claims, const std::vector<Cell>& cel
   for (const Claim& claim : claims) {
     for (const Condition& condition : claim.conditions) {
       check_metrics(condition, cells, problems);
-      check_group(condition, problems);
+      check_group(condition, cells, problems);
       if (names_no_cell(condition)) continue;
       for (const std::string& name : {condition.cell, condition.against}) {
         if (name.empty() || has(all, name)) continue;

@@ -7,7 +7,9 @@
 #include <array>
 #include <set>
 
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
+#include "harness/config/canonical.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/plan/planted.h"
 
 namespace lockstep {
@@ -83,7 +85,7 @@ class Expansion {
         entries_.push_back(&entry);
     }
     for (const MutantEntry* entry : entries_) settings_.push_back(settings_of(*entry, problems));
-    parameters_ = energy_parameters(source.base, source.base.data.channels);
+    parameters_ = spec_of(source.base).parameters(source.base, source.base.data.channels);
   }
 
   std::vector<Cell> run() {
@@ -262,7 +264,8 @@ class Expansion {
     RunConfig config =
         faultless(group.between("seed", 0, kSeeds), group.between("variant", 0, kVariants - 1));
     config.steps = group.between("steps", 1, detection_.steps);
-    config.dropout = group.coin("dropout") ? source_.base.dropout : 0;
+    const RunField* dropout = find_field(spec_of(config), "dropout");
+    if (dropout != nullptr && !group.coin("dropout")) store(dropout->of(config), 0.0);
     config.layout = kLayouts[static_cast<std::size_t>(number) % kLayouts.size()];
     config.trace = draws.pick("trace", kTraceLevels);
     config.bucket_cap_bytes = draws.coin("buckets") ? 0 : 2048;

@@ -16,6 +16,7 @@
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 
 namespace lockstep {
 namespace {

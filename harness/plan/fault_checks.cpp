@@ -6,9 +6,10 @@
 #include <algorithm>
 
 #include "harness/base/errors.h"
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 #include "harness/config/field.h"
-#include "harness/plan/planted.h"
+#include "harness/config/mutants.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -48,6 +49,18 @@ std::string suggestion(const std::string& word, const std::vector<ModelParameter
   return fmt::format("; names begin with {}", fmt::join(beginnings, ", "));
 }
 
+/// A bug of another trainer's parts would find none of them.
+void check_trainer(const RunConfig& config, const MutantConfig& mutant, const std::string& key,
+                   Found& found) {
+  const MutantEntry* entry = find_mutant(mutant.name);
+  if (entry == nullptr || entry->trainer.empty() || entry->trainer == config.trainer) return;
+  found.emplace_back(
+      key + ".name",
+      fmt::format("{0}.name {1} is a bug of trainer {2}, and trainer is {3}: set trainer to {2}, or choose a "
+                  "mutant that `lockstep list mutants` shows without a trainer, or with {3}",
+                  key, mutant.name, entry->trainer, config.trainer));
+}
+
 void check_tensor(const RunConfig& config, const MutantConfig& mutant, const std::string& key, Found& found) {
   const MutantEntry* entry = find_mutant(mutant.name);
   if (mutant.tensor.empty() || entry == nullptr) return;
@@ -59,7 +72,7 @@ void check_tensor(const RunConfig& config, const MutantConfig& mutant, const std
   }
   const bool groups = entry->tensor == MutantTensor::group;
   // How many channels the data have changes the shapes, not the names.
-  const std::vector<ModelParameter> parameters = energy_parameters(config, config.data.channels);
+  const std::vector<ModelParameter> parameters = spec_of(config).parameters(config, config.data.channels);
   const auto meant = [&](const ModelParameter& parameter) {
     return groups ? parameter.name.starts_with(mutant.tensor) : parameter.name == mutant.tensor;
   };
@@ -71,6 +84,7 @@ void check_tensor(const RunConfig& config, const MutantConfig& mutant, const std
 
 void check_fault(const RunConfig& config, const MutantConfig& mutant, const std::string& key, Found& found) {
   if (mutant.name == "none") return;
+  check_trainer(config, mutant, key, found);
   const int world = config.layout.world_size;
   if (mutant.rank >= world) {
     found.emplace_back(key + ".rank",

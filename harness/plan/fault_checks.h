@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// What is wrong with the faults that a run plants: a rank, a step or a parameter that it does not have, or a
-/// setting that changes nothing. (key, message) each.
+/// What is wrong with the faults that a run plants: a bug of another trainer, a rank, a step or a parameter
+/// that it does not have, or a setting that changes nothing. (key, message) each.
 std::vector<std::pair<std::string, std::string>> fault_problems(const RunConfig& config);
 
 /// Of a fault under `key` ("mutant") that changed nothing in its run: what that means, and what to do.

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "harness/base/read_file.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/plan/detection.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/select.h"
@@ -20,7 +21,8 @@ void select_cells(const std::string& only, std::vector<Cell>& cells, bool sound,
     std::erase_if(cells, std::not_fn(is_named));
     return;
   }
-  const Selection selection(only, problems.add_source("--only"), problems);
+  const TrainerSpec& trainer = cells.empty() ? *trainer_specs().front() : spec_of(cells.front().config);
+  const Selection selection(only, trainer, problems.add_source("--only"), problems);
   if (sound) std::erase_if(cells, [&selection](const Cell& cell) { return !selection.selects(cell); });
 }
 

@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <type_traits>
 
+#include "harness/base/nearest.h"
 #include "harness/base/read_file.h"
-#include "harness/config/catalogue.h"
 #include "harness/config/seeds.h"
 #include "harness/plan/calibration.h"
 #include "harness/plan/detection.h"
 #include "harness/plan/looks.h"
+#include "harness/plan/matrix_fields.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +21,8 @@ namespace {
 constexpr std::array<std::string_view, 12> kSections{
     "seeds",  "reference", "axes",  "exclude",        "include",           "power_controls",
     "expect", "claims",    "noise", "timing.layouts", "detection.mutants", "detection.seeds"};
+constexpr std::array<std::string_view, 6> kGroups{"primary", "band",       "detection",
+                                                  "timing",  "seeds_auto", "calibration"};
 constexpr std::array<VerdictKind, 6> kVerdicts{VerdictKind::identical,    VerdictKind::within_envelope,
                                                VerdictKind::equivalent,   VerdictKind::divergent,
                                                VerdictKind::inconclusive, VerdictKind::failed};
@@ -40,19 +44,32 @@ class SourceReader {
     source_.matrix.seeds = {0};
   }
 
+  /// Which keys there are is the trainer's to say, so it is known before all others; the first that is named stays. A name that
+  /// there is not is refused when it is read with the other keys.
+  void train(std::string_view trainer) {
+    const TrainerSpec* spec = find_trainer_spec(trainer);
+    if (spec == nullptr || trainer_is_set_) return;
+    trainer_is_set_ = true;
+    settings_.read_for(*spec);
+    source_.base = RunConfig(*spec);
+  }
+
   void read_text(const std::string& text) {
     source_.matrix.question_text = first_comment(text);
     YamlNode root = read_yaml(text, 0, problems_);
     if (root.is_map()) {
-      top_ = entries_of(root, problems_);
+      top_ = entries_of(root, problems_, kGroups);
     } else if (problems_.empty()) {
       problems_.add({0, 1, 1},
                     root.is_null() ? "the config is empty" : "a config is a map of keys and values");
     }
     is_map_ = root.is_map();
+    if (const Entry* trainer = find("trainer"); trainer != nullptr && trainer->value.is_scalar()) {
+      train(trainer->value.text);
+    }
     if (const Entry* reference = find("reference"); reference != nullptr) {
       if (reference->value.is_map()) {
-        reference_ = entries_of(reference->value, problems_);
+        reference_ = entries_of(reference->value, problems_, kGroups);
       } else {
         add_unsound(reference->value.place,
                     fmt::format("reference must be a map, not {}", got(reference->value)));
@@ -79,7 +96,7 @@ class SourceReader {
     map.items.push_back(read_yaml(option.substr(sign + 1), number, problems_));
     if (problems_.size() != before) return;
     map.items.front().place = {number};
-    for (Entry& entry : entries_of(map, problems_)) set_entry(std::move(entry));
+    for (Entry& entry : entries_of(map, problems_, kGroups)) set_entry(std::move(entry));
   }
 
   MatrixSource finish(const Overrides& overrides) {
@@ -254,7 +271,13 @@ class SourceReader {
     named.key = key;
     std::vector<T> values;
     if (const std::optional<Choice> choice = settings_.choice(named)) {
-      for (const FieldValue& value : choice->values) values.push_back(std::get<T>(value));
+      for (const FieldValue& value : choice->values) {
+        if constexpr (std::is_enum_v<T>) {
+          values.push_back(static_cast<T>(std::get<Word>(value).index));
+        } else {
+          values.push_back(std::get<T>(value));
+        }
+      }
     }
     return values;
   }
@@ -291,7 +314,7 @@ class SourceReader {
       return;
     }
     watch([&] {
-      for (const Entry& axis : entries_of(entry.value, problems_)) {
+      for (const Entry& axis : entries_of(entry.value, problems_, kGroups)) {
         if (!axis.value.is_sequence()) {
           problems_.add(axis.value.place.line > 0 ? axis.value.place : axis.place,
                         fmt::format("axis {} must be a list of values, not {}", axis.key, got(axis.value)));
@@ -431,6 +454,7 @@ class SourceReader {
   std::vector<Entry> reference_;
   bool reference_given_ = false;
   bool is_map_ = false;
+  bool trainer_is_set_ = false;
 };
 
 }  // namespace
@@ -445,6 +469,10 @@ std::vector<std::string_view> section_keys() { return {kSections.begin(), kSecti
 MatrixSource read_source(const std::string& text, const std::string& file_name, const Overrides& overrides,
                          Problems& problems) {
   SourceReader reader(file_name, problems);
+  constexpr std::string_view kTrainer = "trainer=";
+  for (const std::string& option : overrides.set) {
+    if (option.starts_with(kTrainer)) reader.train(std::string_view(option).substr(kTrainer.size()));
+  }
   reader.read_text(text);
   for (const std::string& option : overrides.set) reader.read_set(option);
   return reader.finish(overrides);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/config/settings.h"
+#include "harness/plan/matrix.h"
 
 namespace lockstep {
 

@@ -6,7 +6,8 @@
 #include <cctype>
 #include <unordered_map>
 
-#include "harness/plan/adaptive.h"
+#include "harness/config/canonical.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/plan/plan_history.h"
 #include "harness/plan/timing.h"
 
@@ -55,6 +56,16 @@ std::vector<int64_t> below(std::vector<int64_t> steps, int64_t end) {
   return steps;
 }
 
+bool same_model(const RunConfig& a, const RunConfig& b) {
+  if (a.trainer != b.trainer) return false;
+  const auto parameters_of = [](const RunConfig& config) {
+    return spec_of(config).parameters(config, config.data.channels);
+  };
+  return std::ranges::equal(parameters_of(a), parameters_of(b), [](const ModelParameter& x, const ModelParameter& y) {
+    return x.name == y.name && x.shape == y.shape;
+  });
+}
+
 // A reference with the same bits, or another layout: the first needs no band, the second cannot do without.
 bool wants_forced(const Matrix& matrix, const Cell& cell) {
   // An A/A pair shows how outcomes scatter and nothing else.
@@ -65,7 +76,7 @@ bool wants_forced(const Matrix& matrix, const Cell& cell) {
   if (cell.config.layout.global_batch() != cell.reference.layout.global_batch()) return false;
   if (matrix.question == Question::certificate) return true;
   // Snapshots of one model are none of the other.
-  if (makes_negatives(cell.config) != makes_negatives(cell.reference)) return false;
+  if (!same_model(cell.config, cell.reference)) return false;
   return !(cell.paired && cell.config.layout == cell.reference.layout);
 }
 

@@ -14,7 +14,7 @@
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/plan/earlier_runs.h"
-#include "harness/plan/planted.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -66,8 +66,7 @@ std::string difference(const Done& done, const PlannedRun& run, const BuildIdent
 // Runs that take about the same time a step.
 std::string kind_of(const RunConfig& config) {
   return fmt::format("{}x{} {} {} {}", config.layout.world_size, config.layout.rows_per_rank,
-                     static_cast<int>(config.ranks), static_cast<int>(config.negatives),
-                     !config.forced.from.empty());
+                     static_cast<int>(config.ranks), spec_of(config).objective(config), !config.forced.from.empty());
 }
 
 struct Rate {
@@ -109,7 +108,7 @@ double modelled_trace_bytes(const PlannedRun& run) {
   // A record's name, shape and statistics; a float.
   constexpr double kRecord = 120, kValue = 4;
   const RunConfig& config = run.config;
-  const std::vector<ModelParameter> parameters = energy_parameters(config, config.data.channels);
+  const std::vector<ModelParameter> parameters = spec_of(config).parameters(config, config.data.channels);
   double values = 0;
   for (const ModelParameter& parameter : parameters) values += static_cast<double>(parameter.elements());
   const auto tensors = static_cast<double>(parameters.size());

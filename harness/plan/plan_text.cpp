@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "harness/base/errors.h"
+#include "harness/config/canonical.h"
 #include "harness/plan/looks.h"
 #include "harness/plan/plan.h"
 #include "harness/plan/plan_history.h"

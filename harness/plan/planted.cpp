@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "harness/config/field.h"
-#include "harness/plan/adaptive.h"
 
 namespace lockstep {
 namespace {
@@ -15,44 +14,6 @@ namespace {
 bool is_number(const std::string& text) { return !text.empty() && text.back() >= '0' && text.back() <= '9'; }
 
 }  // namespace
-
-int64_t ModelParameter::elements() const {
-  int64_t product = 1;
-  for (const int64_t size : shape) product *= size;
-  return product;
-}
-
-std::vector<ModelParameter> energy_parameters(const RunConfig& config, int64_t c) {
-  const int64_t d = config.model.width, w = config.model.hidden;
-  const int64_t s = config.data.context_steps, a = config.data.action_steps * c;
-  std::vector<ModelParameter> parameters{{"context_encoder.in.weight", {d, c}},
-                                         {"context_encoder.in.bias", {d}},
-                                         {"context_encoder.place", {s, d}, false, true},
-                                         {"context_encoder.out.weight", {d, d}},
-                                         {"context_encoder.out.bias", {d}},
-                                         {"context_encoder.summary_in.weight", {w, s * c}, false, true},
-                                         {"context_encoder.summary_in.bias", {w}},
-                                         {"context_encoder.summary_out.weight", {d, w}},
-                                         {"action_encoder.in.weight", {w, a}},
-                                         {"action_encoder.in.bias", {w}},
-                                         {"action_encoder.out.weight", {d, w}},
-                                         {"action_encoder.out.bias", {d}},
-                                         {"energy_head.query.weight", {d, d}},
-                                         {"energy_head.key.weight", {d, d}},
-                                         {"energy_head.hidden.weight", {w, 3 * d}},
-                                         {"energy_head.hidden.bias", {w}},
-                                         {"energy_head.energy.weight", {1, w}},
-                                         {"energy_head.energy.bias", {1}, true},
-                                         {"temperature.log_tau", {}}};
-  if (!makes_negatives(config)) return parameters;
-  for (int layer = 0; layer < config.model.action_layers; ++layer) {
-    parameters.push_back({fmt::format("action_head.layer{}.weight", layer), {d, d}});
-    parameters.push_back({fmt::format("action_head.layer{}.bias", layer), {d}});
-  }
-  parameters.push_back({"action_head.readout.weight", {a, d}});
-  parameters.push_back({"action_head.readout.bias", {a}});
-  return parameters;
-}
 
 std::vector<std::string_view> split_words(std::string_view text, char at) {
   std::vector<std::string_view> parts;
@@ -73,16 +34,10 @@ int64_t shown_at(const MutantEntry& entry, int64_t step, int64_t epoch_steps) {
 }
 
 int64_t steps_per_epoch(const RunConfig& config) {
-  constexpr int64_t kBasicMotionsSeries = 40, kBasicMotionsSteps = 100;
-  const DataConfig& data = config.data;
-  if (data.source == DataSource::ts_files) return 0;
-  const bool synthetic = data.source == DataSource::synthetic;
-  const int64_t series = (synthetic ? data.series : kBasicMotionsSeries) - data.holdout_series;
-  const int64_t starts =
-      (synthetic ? data.series_steps : kBasicMotionsSteps) - data.context_steps - data.action_steps;
-  if (series <= 0 || starts < 0) return 0;
-  const int64_t rows = series * (starts / data.stride + 1), batch = config.layout.global_batch();
-  return data.drop_last ? rows / batch : (rows + batch - 1) / batch;
+  const std::optional<SampleCounts> samples = spec_of(config).counted_samples(config);
+  if (!samples) return 0;
+  const int64_t batch = config.layout.global_batch();
+  return config.data.drop_last ? samples->train / batch : (samples->train + batch - 1) / batch;
 }
 
 std::optional<PlantedFault> first_planted(const RunConfig& config) {

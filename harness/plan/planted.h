@@ -14,10 +14,6 @@
 
 namespace lockstep {
 
-/// The energy model's parameters in its order, with the action head where explicit negatives bring one: known
-/// here without LibTorch, and held equal to the model by a test. `channels`: of the data.
-std::vector<ModelParameter> energy_parameters(const RunConfig& config, int64_t channels);
-
 /// What a run plants, and where that must show first.
 struct PlantedFault {
   const MutantEntry* entry = nullptr;

@@ -1,9 +1,12 @@
 // The JSON Schema of matrices, from the same tables that read them.
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "harness/config/mutants.h"
+#include "harness/config/trainer_spec.h"
+#include "harness/plan/matrix_fields.h"
 #include "harness/plan/matrix_source.h"
 
 namespace lockstep {
@@ -71,12 +74,38 @@ void add_property(Json& object, const std::string& key, const Json& schema) {
 
 enum class Many { one, one_or_list, list };
 
+/// A key that users may set, with the value that it may have for each trainer that has it.
+struct UserKey {
+  std::string key;
+  std::vector<Json> values;
+};
+
+/// The core's keys, then every trainer's own: which of them a matrix may have is its trainer's to say.
+const std::vector<UserKey>& user_keys() {
+  static const std::vector<UserKey> keys = [] {
+    std::vector<UserKey> all;
+    for (const TrainerSpec* trainer : trainer_specs()) {
+      const RunConfig defaults(*trainer);
+      for (const RunField* field : fields_of(*trainer)) {
+        if (field->spec.setter != Setter::user) continue;
+        Json value = value_schema(field->spec, field->of(defaults));
+        const auto known = std::ranges::find(all, field->spec.key, &UserKey::key);
+        if (known == all.end()) {
+          all.push_back({std::string(field->spec.key), {std::move(value)}});
+        } else if (find_core_field(field->spec.key) == nullptr && known->values.back() != value) {
+          known->values.push_back(std::move(value));
+        }
+      }
+    }
+    return all;
+  }();
+  return keys;
+}
+
 // An object of RunConfig keys, each with one value, one or several, or several.
 Json settings_schema(Many many) {
   Json object = object_schema();
-  for (const RunField& field : run_fields()) {
-    if (field.spec.setter != Setter::user) continue;
-    const std::string key(field.spec.key);
+  for (const auto& [key, values] : user_keys()) {
     const Json one{{"$ref", "#/definitions/" + key}};
     const Json list{{"type", "array"}, {"items", one}, {"minItems", 1}};
     const Json either{{"anyOf", {one, list}}};
@@ -178,7 +207,6 @@ Json sections() {
 }  // namespace
 
 std::string config_schema() {
-  const RunConfig run;
   const Matrix matrix;
   Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"},
               {"title", "lockstep matrix"},
@@ -208,9 +236,8 @@ std::string config_schema() {
   settings["minProperties"] = 1;
   schema["definitions"]["rule"] = settings_schema(Many::one_or_list);
   schema["definitions"]["settings"] = std::move(settings);
-  for (const RunField& field : run_fields()) {
-    if (field.spec.setter != Setter::user) continue;
-    schema["definitions"][std::string(field.spec.key)] = value_schema(field.spec, field.of(run));
+  for (const auto& [key, values] : user_keys()) {
+    schema["definitions"][key] = values.size() == 1 ? values.front() : Json{{"anyOf", values}};
   }
   return schema.dump(2) + "\n";
 }

@@ -7,8 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/config/catalogue.h"
+#include "harness/base/nearest.h"
 #include "harness/config/field.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 
@@ -81,7 +82,7 @@ Token next_token(std::string_view text, std::size_t& at) {
 
 class ExpressionParser {
  public:
-  explicit ExpressionParser(std::string_view text) {
+  ExpressionParser(std::string_view text, const TrainerSpec& trainer) : trainer_(trainer) {
     std::size_t at = 0;
     do tokens_.push_back(next_token(text, at));
     while (tokens_.back().kind != Token::Kind::end);
@@ -169,18 +170,18 @@ class ExpressionParser {
     negation.parts.push_back(std::move(term));
     return negation;
   }
-  static const RunField* field_of(const Token& token) {
-    if (const RunField* field = find_run_field(token.text)) return field;
+  const RunField* field_of(const Token& token) const {
+    if (const RunField* field = find_field(trainer_, token.text)) return field;
     std::vector<std::string_view> known{"name"};
-    for (const RunField& field : run_fields()) known.push_back(field.spec.key);
+    for (const RunField* field : fields_of(trainer_)) known.push_back(field->spec.key);
     throw Mistake{token.at, fmt::format("unknown key {}", in_quotes(token.text)),
                   std::string(nearest(token.text, known))};
   }
-  static FieldValue value_of(const RunField& field, const Token& token) {
+  FieldValue value_of(const RunField& field, const Token& token) const {
     YamlNode node;
     node.kind = YamlNode::Kind::scalar;
     node.text = token.text;
-    RunConfig scratch;
+    RunConfig scratch(trainer_);
     Problems problems("");
     if (!read_field(field.spec, field.of(scratch), node, problems)) {
       const ConfigProblem problem = problems.list().front();
@@ -189,6 +190,7 @@ class ExpressionParser {
     return load(field.of(scratch));
   }
 
+  const TrainerSpec& trainer_;
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
   int depth_ = 0;
@@ -196,11 +198,11 @@ class ExpressionParser {
 
 }  // namespace
 
-Selection::Selection(const std::string& text, int source, Problems& problems)
+Selection::Selection(const std::string& text, const TrainerSpec& trainer, int source, Problems& problems)
     : root_(std::make_unique<Term>()) {
   if (text.find_first_not_of(" \t\n\r") == std::string::npos) return;
   try {
-    *root_ = ExpressionParser(text).parse();
+    *root_ = ExpressionParser(text, trainer).parse();
   } catch (const Mistake& mistake) {
     problems.add({source, 1, static_cast<int>(mistake.at) + 1}, mistake.message, mistake.suggestion);
   }

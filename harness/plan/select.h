@@ -13,7 +13,7 @@ namespace lockstep {
 class Selection {
  public:
   /// Reports mistakes with their column in `text`, under `source`. An empty text selects everything.
-  Selection(const std::string& text, int source, Problems& problems);
+  Selection(const std::string& text, const TrainerSpec& trainer, int source, Problems& problems);
   ~Selection();
   bool selects(const Cell& cell) const;
 

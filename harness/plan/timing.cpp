@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "harness/config/canonical.h"
+
 namespace lockstep {
 
 RunConfig timing_config(const Matrix& matrix, const Layout& layout) {

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "harness/config/learning_rate.h"
-#include "harness/plan/adaptive.h"
-#include "harness/plan/planted.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -41,11 +40,6 @@ void check_row_order(const RunConfig& config, Found& found) {
         "perturb",
         "perturb row_order changes nothing but the order if draws are keyed by sample: it needs "
         "rank_seed keyed");
-  } else if (makes_negatives(config) && config.layer.as_written) {
-    found.emplace_back(
-        "perturb",
-        "perturb row_order changes nothing but the order if draws are keyed by sample: those of "
-        "layer.as_written are keyed by a row's place");
   }
 }
 
@@ -55,10 +49,6 @@ void check_perturbation(const RunConfig& config, Question question, Found& found
     found.emplace_back("perturb", "a certificate computes both sides from one state: it takes no perturb");
   } else if (config.perturb == Perturbation::row_order) {
     check_row_order(config, found);
-  } else if (config.perturb == Perturbation::random_draws && config.dropout <= 0 &&
-             config.context_noise <= 0 && !makes_negatives(config)) {
-    found.emplace_back("perturb",
-                       "perturb random_draws: without dropout, noise or made negatives nothing is drawn");
   }
 }
 
@@ -69,19 +59,14 @@ void check_size(const RunConfig& config, Found& found) {
   // for.
   const int64_t channels = config.data.source == DataSource::synthetic ? config.data.channels : 1;
   double elements = 0;
-  for (const ModelParameter& parameter : energy_parameters(config, channels)) {
+  for (const ModelParameter& parameter : spec_of(config).parameters(config, channels)) {
     double product = 1;
     for (const int64_t size : parameter.shape) product *= static_cast<double>(size);
     elements += product;
   }
-  const auto hidden = static_cast<double>(config.model.hidden);
-  if (makes_negatives(config)) elements += static_cast<double>(config.model.action_layers) * hidden * hidden;
   if (elements > kMost) {
-    found.emplace_back(
-        "model.hidden",
-        fmt::format("a model of {:.3g} weights: at most 2^28; they follow from model.width {}, "
-                    "model.hidden {}, data.context_steps {} and the channels",
-                    elements, config.model.width, config.model.hidden, config.data.context_steps));
+    found.emplace_back("model.hidden", fmt::format("a model of {:.3g} weights: at most 2^28; they follow from model.* and data.*",
+                                                   elements));
   }
 }
 

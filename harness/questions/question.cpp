@@ -7,6 +7,7 @@
 #include <map>
 
 #include "harness/base/errors.h"
+#include "harness/config/canonical.h"
 #include "harness/evidence/arms.h"
 
 namespace lockstep {

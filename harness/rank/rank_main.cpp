@@ -18,6 +18,7 @@
 #include "harness/comm/gloo.h"
 #include "harness/comm/ledger.h"
 #include "harness/comm/solo.h"
+#include "harness/config/canonical.h"
 #include "harness/data/sampler.h"
 #include "harness/launch/beat.h"
 #include "harness/launch/run_folder.h"

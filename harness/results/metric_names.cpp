@@ -5,31 +5,28 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/config/metrics.h"
+
 namespace lockstep {
 namespace {
 
-/// A metric's name taken apart: "cross_entropy_24_fitted" is family cross_entropy, way 24, fitted.
+/// What a metric is called: "cross_entropy_24_fitted" is of family "temperature-fitted cross-entropy", among 24.
 struct MetricParts {
   std::string family;  ///< in words, without the way
   std::string way;     ///< "24", or empty
 };
 
 MetricParts parts_of(std::string_view metric) {
-  if (metric == kTrainLossOverLogN) return {"training loss / log N", ""};
-  if (metric == kTrainLoss) return {"training loss", ""};
+  if (const MetricSpec* spec = find_metric(metric)) {
+    return {std::string(spec->family.empty() ? spec->name : spec->family), std::string(spec->way)};
+  }
+  if (metric.starts_with(kTrainPrefix)) {
+    const MetricSpec* spec = find_metric(metric.substr(kTrainPrefix.size()));
+    if (spec != nullptr && !spec->train_words.empty()) return {std::string(spec->train_words), ""};
+  }
   if (metric.starts_with(kAreaPrefix)) {
     MetricParts parts = parts_of(metric.substr(kAreaPrefix.size()));
     if (!parts.way.empty()) return {fmt::format("area under the {} curve", parts.family), parts.way};
-  }
-  for (const auto& [prefix, words] : {std::pair<std::string_view, std::string_view>{"accuracy_", "accuracy"},
-                                      {"cross_entropy_", "cross-entropy"}}) {
-    if (!metric.starts_with(prefix)) continue;
-    const std::string_view rest = metric.substr(prefix.size());
-    const std::string_view way = rest.substr(0, rest.find_first_not_of("0123456789"));
-    const std::string_view suffix = rest.substr(way.size());
-    if (way.empty() || !(suffix.empty() || suffix == "_fitted")) break;
-    if (words == "accuracy") return {suffix.empty() ? "accuracy" : "fitted accuracy", std::string(way)};
-    return {suffix.empty() ? "raw cross-entropy" : "temperature-fitted cross-entropy", std::string(way)};
   }
   return {std::string(metric), ""};
 }
@@ -46,15 +43,14 @@ std::string join_words(const std::vector<std::string>& words) {
 }
 
 bool has_area(std::string_view metric) {
-  const MetricParts parts = parts_of(metric);
-  return !parts.way.empty() && !metric.starts_with(kAreaPrefix) && !metric.ends_with("_fitted");
+  const MetricSpec* spec = find_metric(metric);
+  return spec != nullptr && spec->has_area;
 }
 
 std::optional<bool> higher_is_better(std::string_view metric) {
-  if (metric.starts_with(kAreaPrefix)) return higher_is_better(metric.substr(kAreaPrefix.size()));
-  if (metric.starts_with("accuracy")) return true;
-  for (std::string_view prefix : {"cross_entropy", "loss", "train_loss"}) {
-    if (metric.starts_with(prefix)) return false;
+  if (const MetricSpec* spec = find_metric(metric)) return spec->higher_is_better;
+  for (const std::string_view prefix : {kAreaPrefix, kTrainPrefix}) {
+    if (metric.starts_with(prefix)) return higher_is_better(metric.substr(prefix.size()));
   }
   return std::nullopt;
 }
@@ -62,7 +58,8 @@ std::optional<bool> higher_is_better(std::string_view metric) {
 std::string metric_label(std::string_view metric) {
   const MetricParts parts = parts_of(metric);
   if (parts.way.empty()) return parts.family;
-  if (parts.family == "accuracy") return parts.way + "-way accuracy";
+  // One word has its number in front, several behind.
+  if (parts.family.find(' ') == std::string::npos) return fmt::format("{}-way {}", parts.way, parts.family);
   return fmt::format("{} ({}-way)", parts.family, parts.way);
 }
 

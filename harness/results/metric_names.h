@@ -11,6 +11,8 @@ namespace lockstep {
 /// Curves and metrics that the judge makes itself, from ranks' curves.
 inline constexpr std::string_view kTrainLoss = "train_loss";
 inline constexpr std::string_view kTrainLossOverLogN = "train_loss_over_log_n";
+/// train_X: mean of the curve of X over the last steps of training.
+inline constexpr std::string_view kTrainPrefix = "train_";
 /// auc_X: area under the curve of X over its evaluated steps, divided by their length.
 inline constexpr std::string_view kAreaPrefix = "auc_";
 /// The accuracy whose curve every trainer leaves and every comparison shows.

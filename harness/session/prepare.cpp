@@ -6,46 +6,50 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
+#include "harness/base/nearest.h"
 #include "harness/base/read_file.h"
 #include "harness/causes/cause.h"
-#include "harness/config/catalogue.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/matrix_folder.h"
-#include "harness/plan/metrics.h"
+#include "harness/config/metrics.h"
 #include "harness/plan/timing.h"
 
 namespace lockstep {
 namespace {
 
-auto key_of(const DataConfig& d) {
-  return std::tie(d.source, d.train_file, d.test_file, d.context_steps, d.action_steps, d.stride,
-                  d.holdout_series, d.min_context, d.shuffle, d.drop_last, d.series, d.series_steps,
-                  d.channels, d.seed, d.correlation, d.block);
+/// What a config says of its data: equal ones read the same. How rows are read ahead or kept is no part of it.
+std::string key_of(const RunConfig& config) {
+  std::string key = config.trainer;
+  for (const RunField* field : fields_of(spec_of(config))) {
+    const std::string_view name = field->spec.key;
+    if (!name.starts_with("data.") || name == "data.cache" || name == "data.prefetch") continue;
+    key += fmt::format("\n{}={}", name, text_of(field->of(config)));
+  }
+  return key;
 }
 
-/// What the pairs that were read do not allow, in words, and in how many runs of cells.
-class PairProblems {
+/// What the samples that were read do not allow, in words, and in how many runs of cells.
+class SampleProblems {
  public:
-  PairProblems(const Matrix& matrix, const PlannedData& data) : matrix_(matrix), data_(data) {}
+  SampleProblems(const Matrix& matrix, const PlannedData& data) : matrix_(matrix), data_(data) {}
 
   /// `judged`: also by the metrics that it is judged by.
   void check(const std::string& name, const RunConfig& config, bool judged) {
-    const DataFacts* found = data_.find(config.data);
-    LOCKSTEP_CHECK(found != nullptr, "the pairs of every run are counted");
+    const DataFacts* found = data_.find(config);
+    LOCKSTEP_CHECK(found != nullptr, "the samples of every run are counted");
     const DataConfig& data = config.data;
-    add(name, data.train_file, too_few_pairs(config, found->pairs));
+    add(name, data.train_file, too_few_samples(config, found->samples));
     if (!judged) return;
     if (asks_outcome(matrix_.question) || matrix_.question == Question::calibration)
-      add(name, data.test_file, unmeasured(matrix_.primary.metric, config, found->pairs));
+      add(name, data.test_file, unmeasured(matrix_.primary.metric, config, found->samples));
     for (const Claim& claim : matrix_.claims) {
       for (const Condition& condition : claim.conditions) {
         if (condition.cell != name && condition.against != name) continue;
         for (const std::string& metric : parts_of_metric(condition.metric)) {
-          add(name, data.test_file, unmeasured(metric, config, found->pairs));
+          add(name, data.test_file, unmeasured(metric, config, found->samples));
         }
       }
     }
@@ -70,8 +74,8 @@ class PairProblems {
   std::map<std::pair<std::string, std::string>, std::string> found_;  // by file and message: the first name
 };
 
-void check_pairs(const Matrix& matrix, const PlannedData& data) {
-  PairProblems problems(matrix, data);
+void check_samples(const Matrix& matrix, const PlannedData& data) {
+  SampleProblems problems(matrix, data);
   for (const Cell& cell : matrix.cells) {
     problems.check(cell.name, cell.config, true);
     problems.check(cell.reference_name, cell.reference, true);
@@ -104,25 +108,25 @@ void check_causes(const Matrix& matrix) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-void PlannedData::add(const DataConfig& config, DataFacts facts) {
-  facts_.emplace_back(config, std::move(facts));
+void PlannedData::add(const RunConfig& config, DataFacts facts) {
+  facts_.emplace_back(key_of(config), std::move(facts));
 }
 
-const DataFacts* PlannedData::find(const DataConfig& config) const {
+const DataFacts* PlannedData::find(const RunConfig& config) const {
   // Configs of one matrix mostly share their data, and neighbours do.
-  const auto same = [&](const auto& each) { return key_of(each.first) == key_of(config); };
+  const auto same = [key = key_of(config)](const auto& each) { return each.first == key; };
   const auto found = std::find_if(facts_.rbegin(), facts_.rend(), same);
   return found == facts_.rend() ? nullptr : &found->second;
 }
 
-std::string PlannedData::hash_of(const DataConfig& config) const {
+std::string PlannedData::hash_of(const RunConfig& config) const {
   const DataFacts* facts = find(config);
   return facts == nullptr ? "" : facts->hash;
 }
 
 std::string PlannedData::hash() const {
   std::set<std::string> hashes;
-  for (const auto& [config, facts] : facts_) hashes.insert(facts.hash);
+  for (const auto& [key, facts] : facts_) hashes.insert(facts.hash);
   if (hashes.size() == 1) return *hashes.begin();
   std::string all;
   for (const std::string& hash : hashes) all += hash + "\n";
@@ -132,13 +136,13 @@ std::string PlannedData::hash() const {
 PlannedData check_data(const Matrix& matrix) {
   PlannedData data;
   const auto add = [&data](const RunConfig& config) {
-    if (data.find(config.data) == nullptr) data.add(config.data, inspect_data(config.data));
+    if (data.find(config) == nullptr) data.add(config, spec_of(config).inspect_data(config));
   };
   for (const Cell& cell : matrix.cells) {
     add(cell.config);
     add(cell.reference);
   }
-  check_pairs(matrix, data);
+  check_samples(matrix, data);
   return data;
 }
 

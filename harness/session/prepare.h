@@ -5,25 +5,25 @@
 #include <utility>
 #include <vector>
 
-#include "harness/data/dataset.h"
 #include "harness/plan/plan.h"
 #include "harness/session/matrix_selection.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 
 /// What all data were when the matrix was planned.
 class PlannedData {
  public:
-  void add(const DataConfig& config, DataFacts facts);
+  void add(const RunConfig& config, DataFacts facts);
   /// Null if the plan has no such data.
-  const DataFacts* find(const DataConfig& config) const;
+  const DataFacts* find(const RunConfig& config) const;
   /// Empty if the plan has no such data.
-  std::string hash_of(const DataConfig& config) const;
+  std::string hash_of(const RunConfig& config) const;
   /// One hash for all of it.
   std::string hash() const;
 
  private:
-  std::vector<std::pair<DataConfig, DataFacts>> facts_;
+  std::vector<std::pair<std::string, DataFacts>> facts_;  ///< by the trainer and what a config says of its data
 };
 
 struct Prepared {
@@ -44,7 +44,7 @@ Prepared prepare(const MatrixSelection& selection);
 std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection);
 
 /// Reads all data of the matrix's configs. Throws ConfigError if a file is missing or corrupt, or if a part
-/// has fewer pairs than its steps or metrics need.
+/// has fewer samples than its steps or metrics need.
 PlannedData check_data(const Matrix& matrix);
 
 /// Throws ConfigError if a claim names a cause that there is not, with the nearest. Their codes stand in a

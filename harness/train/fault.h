@@ -22,7 +22,7 @@ struct TrainingState;
 /// Any rank's rows at any step, as the sampler deals them.
 using RowsOf = std::function<std::vector<int64_t>(int64_t step, int rank)>;
 
-/// A planted bug; scenarios/mutants holds one file each. Calls come from the rank's own thread.
+/// A planted bug; the tables in scenarios/mutants hold all. Calls come from the rank's own thread.
 class Mutant {
  public:
   virtual ~Mutant() = default;

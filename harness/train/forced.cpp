@@ -130,8 +130,7 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
     if (options.keep_passes) {
       trace_term_sums(context, traced, outcome.passes);
     }
-    update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()),
-                 options.keep);
+    update.apply(step, outcome, options.learning_rate, options.keep);
     context.trace->end_step();
     result.train_seconds += context.now_s() - began;
     ++result.steps_done;

@@ -147,8 +147,7 @@ void train(const RankContext& context, RankResult& result) {
     }
     options.learning_rate = update.learning_rate(step);
     const TracedStep::Outcome outcome = traced.run(step, options);
-    update.apply(step, outcome, options.learning_rate, static_cast<int64_t>(options.ids.size()),
-                 Keep::by_level);
+    update.apply(step, outcome, options.learning_rate, Keep::by_level);
     meter.end(context.now_s(), result);
     result.steps_done = step + 1;
     result.activation_bytes = std::max(result.activation_bytes, static_cast<double>(outcome.kept_bytes));

@@ -180,7 +180,6 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
   outcome.gradient_norm_tensor = total_gradient_norm(parameters.tensors);
   outcome.gradient_norm = outcome.gradient_norm_tensor.item<double>();
   outcome.scalars = outputs.front().scalars;
-  outcome.energy_positive = outputs.front().energy_positive;
   if (options.keep_passes) {
     outcome.passes = std::move(outputs);
   }

@@ -32,7 +32,6 @@ class TracedStep {
     double loss = 0;
     double gradient_norm = 0;
     at::Tensor gradient_norm_tensor;
-    double energy_positive = 0;  ///< mean over this rank's rows
     std::vector<std::pair<std::string, double>> scalars;
     int64_t kept_bytes =
         0;  ///< most that a pass kept for its backward; of the first step alone, the others' too

@@ -47,7 +47,6 @@ struct StepOutput {
   /// [rows, candidates], detached: what the loss is made from; undefined: it is made from nothing of that kind.
   at::Tensor energies;
   std::vector<int64_t> column_ids;  ///< sample ids of the candidates
-  double energy_positive = 0;       ///< mean energy of the rows' own candidates
   std::vector<StreamUse> streams;
   std::vector<std::pair<std::string, double>> scalars;  ///< diagnostics by name; "loss" is added by the loop
 };

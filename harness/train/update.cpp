@@ -29,12 +29,6 @@ bool copy_into(const Snapshot& snapshot, const std::string& name, at::Tensor val
   return true;
 }
 
-void trace_buffers(const RankContext& context, Phase phase, Keep keep) {
-  for (const NamedBuffer& buffer : context.task->buffers()) {
-    context.trace->tensor(phase, buffer.name, view_of(buffer.value), Sharing::replicated, {}, keep);
-  }
-}
-
 }  // namespace
 
 void trace_parameters(const RankContext& context, Phase phase, Keep keep) {
@@ -46,9 +40,11 @@ void trace_parameters(const RankContext& context, Phase phase, Keep keep) {
 }
 
 Update::Update(const RankContext& context)
-    : context_(context), optimizer_(*context.config, context.task->parameters()) {
-  if (context.config->running_stats) {
-    stats_.emplace();
+    : context_(context), optimizer_(*context.config, context.task->parameters()) {}
+
+void Update::trace_buffers(Phase phase, Keep keep) {
+  for (const NamedBuffer& buffer : context_.task->buffers()) {
+    context_.trace->tensor(phase, buffer.name, view_of(buffer.value), Sharing::replicated, {}, keep);
   }
 }
 
@@ -74,7 +70,7 @@ void Update::clip(int64_t step, const TracedStep::Outcome& outcome) {
   clip_gradients(context_.task->parameters().tensors, norm, context_.config->clip_norm);
 }
 
-void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate, int64_t rows, Keep keep) {
+void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate, Keep keep) {
   const TrainingState state{context_.task->parameters(), optimizer_, *context_.comm, rate};
   clip(step, outcome);
   if (context_.mutant != nullptr) {
@@ -86,12 +82,8 @@ void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate
   if (context_.mutant != nullptr) {
     context_.mutant->after_update(step, state);
   }
-  if (stats_) {
-    stats_->update(*context_.comm, outcome.energy_positive, rows);
-    stats_->trace(*context_.trace, Phase::parameters, keep);
-  }
   context_.task->update_buffers();
-  trace_buffers(context_, Phase::parameters, keep);
+  trace_buffers(Phase::parameters, keep);
   trace_parameters(context_, Phase::parameters, keep);
 }
 
@@ -112,10 +104,7 @@ void Update::snapshot() {
   const std::vector<int64_t> shape{1};
   context_.trace->tensor(Phase::snapshot, kUpdates, {&updates, DType::int64, shape, {}}, Sharing::replicated,
                          {}, Keep::whole);
-  if (stats_) {
-    stats_->trace(*context_.trace, Phase::snapshot, Keep::whole);
-  }
-  trace_buffers(context_, Phase::snapshot, Keep::whole);
+  trace_buffers(Phase::snapshot, Keep::whole);
 }
 
 void Update::load(const Snapshot& snapshot) {
@@ -142,9 +131,6 @@ void Update::load(const Snapshot& snapshot) {
   }
   if (const auto found = snapshot.find(kUpdates); found != snapshot.end()) {
     std::memcpy(&optimizer_.updates(), found->second.data(), sizeof(int64_t));
-  }
-  if (stats_ && !copy_into(snapshot, kRunningMean, stats_->buffer())) {
-    throw std::runtime_error(std::string("the snapshot does not hold ") + kRunningMean);
   }
   for (const NamedBuffer& buffer : context_.task->buffers()) {
     if (!copy_into(snapshot, buffer.name, buffer.value)) {

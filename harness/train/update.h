@@ -1,16 +1,14 @@
 #pragma once
-// The second half of a step, which training and the forced comparison do alike: clip, update, running
-// statistics; and the state that it reads, kept whole in snapshots.
+// The second half of a step, which training and the forced comparison do alike: clip, update, buffers;
+// and the state that it reads, kept whole in snapshots.
 
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/train/optimizer.h"
 #include "harness/train/rank_context.h"
-#include "harness/train/running_stats.h"
 #include "harness/train/step.h"
 
 namespace lockstep {
@@ -27,7 +25,7 @@ class Update {
   double learning_rate(int64_t step) const;
   /// From the reduced gradients that `outcome` tells of to the next parameters; writes those into the open
   /// step.
-  void apply(int64_t step, const TracedStep::Outcome& outcome, double rate, int64_t rows, Keep keep);
+  void apply(int64_t step, const TracedStep::Outcome& outcome, double rate, Keep keep);
   /// Writes parameters, optimizer state and buffers whole into the open step.
   void snapshot();
   /// The inverse. Throws std::runtime_error naming what the snapshot lacks.
@@ -35,10 +33,10 @@ class Update {
 
  private:
   void clip(int64_t step, const TracedStep::Outcome& outcome);
+  void trace_buffers(Phase phase, Keep keep);
 
   const RankContext& context_;
   Optimizer optimizer_;
-  std::optional<RunningStats> stats_;
 };
 
 /// Writes all parameters, equal on all ranks, into the open step.

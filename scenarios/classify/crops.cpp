@@ -11,8 +11,8 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/base/hashing.h"
+#include "harness/data/series_parts.h"
 #include "harness/data/series_source.h"
-#include "harness/data/windows.h"
 #include "scenarios/classify/config.h"
 
 namespace lockstep {
@@ -60,23 +60,6 @@ std::vector<int> all_of(const SeriesSet& set) {
   std::vector<int> all(set.series.size());
   std::iota(all.begin(), all.end(), 0);
   return all;
-}
-
-/// Which of the training series are trained on, and which are kept back.
-struct SeriesSplit {
-  std::vector<int> kept, held_out;
-};
-
-SeriesSplit split_series(int series, int held_out) {
-  if (held_out >= series) {
-    throw ConfigError(
-        fmt::format("data.holdout_series {} leaves none of the {} training series", held_out, series));
-  }
-  SeriesSplit parts{{}, holdout_indices(series, held_out)};
-  for (int i = 0; i < series; ++i) {
-    if (!std::binary_search(parts.held_out.begin(), parts.held_out.end(), i)) parts.kept.push_back(i);
-  }
-  return parts;
 }
 
 /// What is read, and what of it belongs where.

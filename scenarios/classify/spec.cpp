@@ -104,6 +104,7 @@ const TrainerSpec& classify_spec() {
       .name = "classify",
       .help = "classes of time series at every step of rows of unequal length, trained with cross-entropy",
       .naming_key = "denominator.scope",
+      .fields = &classify_fields,
       .section = &section,
       .problems = &classify_problems,
       .inspect_data = &inspect_crops,

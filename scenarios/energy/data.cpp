@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "harness/data/pair_cutter.h"
+#include "scenarios/energy/pair_cutter.h"
 
 namespace lockstep {
 namespace {
@@ -59,7 +59,7 @@ bool PreparedPairs::rows(const std::vector<int64_t>& ids, PairTensors& out) cons
   return true;
 }
 
-EnergyData make_energy_data(const Dataset& dataset, const DataConfig& config) {
+EnergyData make_energy_data(const Dataset& dataset, const WindowConfig& config) {
   return {TrainingPairs(dataset, config.cache), to_tensors(dataset.holdout), to_tensors(dataset.test)};
 }
 

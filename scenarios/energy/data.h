@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "harness/data/dataset.h"
 #include "harness/train/task.h"
+#include "scenarios/energy/dataset.h"
 
 namespace lockstep {
 
@@ -52,6 +52,6 @@ struct EnergyData {
   PairTensors holdout, test;
 };
 
-EnergyData make_energy_data(const Dataset& dataset, const DataConfig& config);
+EnergyData make_energy_data(const Dataset& dataset, const WindowConfig& config);
 
 }  // namespace lockstep

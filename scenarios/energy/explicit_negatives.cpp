@@ -38,8 +38,8 @@ std::vector<int64_t> negative_layers(const LayerNegativesConfig& config, int64_t
 }
 
 ExplicitNegatives::ExplicitNegatives(const RunConfig& config, const NegativesInput& input)
-    : config_(config.layer),
-      layers_(config.model.action_layers),
+    : config_(energy(config).layer),
+      layers_(energy(config).model.action_layers),
       as_written_(RankSeed::same, stream_seed(config), 0),
       input_(input) {}
 

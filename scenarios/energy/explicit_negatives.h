@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "harness/config/run_config.h"
 #include "harness/train/streams.h"
 #include "harness/train/task.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@ using Tensors = std::vector<at::Tensor>;
 }  // namespace
 
 StepModel::StepModel(const RunConfig& config, const EnergyModel& model)
-    : recomputes_(config.activation_checkpointing),
+    : recomputes_(energy(config).activation_checkpointing),
       model_(config.precision == Precision::bfloat16 ? model.cast(at::kBFloat16) : model) {}
 
 EncodedContext StepModel::encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "harness/config/run_config.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/model.h"
 
 namespace lockstep {

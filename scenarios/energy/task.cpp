@@ -9,17 +9,19 @@
 
 #include "harness/base/hashing.h"
 #include "harness/data/sampler.h"
-#include "harness/plan/adaptive.h"
 #include "harness/train/streams.h"
 #include "losses/loss.h"
+#include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/data.h"
 #include "scenarios/energy/evaluation.h"
-#include "scenarios/energy/model.h"
 #include "scenarios/energy/explicit_negatives.h"
-#include "scenarios/mutants/energy_fault.h"
+#include "scenarios/energy/model.h"
 #include "scenarios/energy/noise.h"
-#include "scenarios/scenario.h"
+#include "scenarios/energy/running_stats.h"
 #include "scenarios/energy/step_model.h"
+#include "scenarios/mutants/energy_fault.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +48,7 @@ class EnergyStep : public EnergyFunction {
         streams_(fault == nullptr ? streams : fault->streams(input.step, streams)),
         input_(input),
         fault_(fault),
-        dropout_(fault == nullptr ? config.dropout : fault->dropout(input.step, config.dropout)) {
+        dropout_(fault == nullptr ? energy(config).dropout : fault->dropout(input.step, energy(config).dropout)) {
     if (dropout_ > 0) {
       dropout_keys_ = row_keys(Purpose::dropout);
       replay_keys_ = row_keys(Purpose::dropout);
@@ -73,9 +75,9 @@ class EnergyStep : public EnergyFunction {
       return all.narrow(0, input_.first_row, input_.end_row - input_.first_row);
     };
     at::Tensor context = part(rows_.context_PSC);
-    if (config_.context_noise > 0) {
+    if (energy(config_).context_noise > 0) {
       const auto each = shape().context_steps * shape().channels;
-      context = context + config_.context_noise *
+      context = context + energy(config_).context_noise *
                               normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
     }
     const at::Tensor mask = part(rows_.mask_PS);
@@ -124,7 +126,7 @@ class EnergyStep : public EnergyFunction {
   std::vector<StreamUse> streams(bool replayed) const {
     std::vector<StreamUse> uses;
     const auto rows = static_cast<uint64_t>(input_.end_row - input_.first_row);
-    if (config_.context_noise > 0) {
+    if (energy(config_).context_noise > 0) {
       const auto each = static_cast<uint64_t>(shape().context_steps * shape().channels);
       uses.push_back({"context_noise", stream_fingerprint(row_keys(Purpose::context_noise)),
                       rows * 2 * each + extra_draws(Purpose::context_noise)});
@@ -211,11 +213,25 @@ class EnergyTask : public Task {
         data_(std::move(data)),
         comm_(comm),
         streams_(config.rank_seed, stream_seed(config), comm.rank()),
-        model_(shape_of(config, has_explicit(), *data_), config.temperature, config.seed, dtype_of(config)),
-        loss_(make_loss(config.loss)),
-        fault_(dynamic_cast<EnergyFault*>(mutant)) {}
+        model_(shape_of(config, has_explicit(), *data_), energy(config).temperature, config.seed, dtype_of(config)),
+        loss_(make_loss(energy(config).loss)),
+        fault_(dynamic_cast<EnergyFault*>(mutant)) {
+    if (energy(config).running_stats) {
+      running_.emplace();
+    }
+  }
 
   ParameterList& parameters() override { return model_.parameters(); }
+
+  std::vector<NamedBuffer> buffers() override {
+    return running_ ? std::vector<NamedBuffer>{{kRunningMean, running_->buffer()}} : std::vector<NamedBuffer>{};
+  }
+
+  void update_buffers() override {
+    if (running_) {
+      running_->update(comm_, energy_positive_, step_rows_);
+    }
+  }
 
   std::shared_ptr<const PreparedRows> prepare_rows(const std::vector<int64_t>& ids) const override {
     return std::make_shared<const PreparedPairs>(data_->train, ids);
@@ -234,7 +250,7 @@ class EnergyTask : public Task {
         config_, {streams_, input.step,
                   std::span<const int64_t>(input.ids).subspan(static_cast<std::size_t>(input.first_row),
                                                               static_cast<std::size_t>(rows)),
-                  input.first_row, config_.data.action_steps});
+                  input.first_row, energy(config_).data.action_steps});
     at::Tensor explicit_BnA;
     if (has_explicit()) {
       predictions = step->predict_actions();
@@ -246,6 +262,10 @@ class EnergyTask : public Task {
     LossOutput loss = config_.oracle_world > 0 ? of_reference(*step, input, action_BA, explicit_BnA)
                                                : of_ranks(*step, input, action_BA, explicit_BnA);
     StepOutput output = described(loss);
+    if (input.micro_step == 0 && input.first_row == 0) {
+      energy_positive_ = loss.energy_positive;
+      step_rows_ = static_cast<int64_t>(input.step_ids.size());
+    }
     output.streams = step->streams(loss.replayed);
     if (has_explicit()) {
       output.streams.insert(output.streams.end(), made.streams().begin(), made.streams().end());
@@ -280,8 +300,8 @@ class EnergyTask : public Task {
 
  private:
   static EnergyShape shape_of(const RunConfig& config, bool has_explicit, const EnergyData& data) {
-    return {data.train.context_steps(), data.train.channels(), config.data.action_steps,
-            config.model.width,         config.model.hidden,   has_explicit ? config.model.action_layers : 0};
+    return {data.train.context_steps(), data.train.channels(), energy(config).data.action_steps,
+            energy(config).model.width,         energy(config).model.hidden,   has_explicit ? energy(config).model.action_layers : 0};
   }
   static at::ScalarType dtype_of(const RunConfig& config) {
     return config.precision == Precision::float64 ? at::kDouble : at::kFloat;
@@ -293,8 +313,8 @@ class EnergyTask : public Task {
     LossOptions options;
     options.in_batch = negatives_ != Negatives::layer;
     options.local = negatives_ == Negatives::local;
-    options.mask_duplicates = config_.mask_duplicates;
-    options.tile_columns = config_.tile_columns;
+    options.mask_duplicates = energy(config_).mask_duplicates;
+    options.tile_columns = energy(config_).tile_columns;
     return options;
   }
 
@@ -304,7 +324,7 @@ class EnergyTask : public Task {
     loss_input.step = input.step;
     loss_input.action_BA = action_BA;
     loss_input.ids = input.ids;
-    loss_input.counted_B = config_.invalid_rows > 0 ? counted(input) : at::Tensor();
+    loss_input.counted_B = energy(config_).invalid_rows > 0 ? counted(input) : at::Tensor();
     loss_input.first_row = input.first_row;
     loss_input.end_row = input.end_row;
     loss_input.explicit_BnA = explicit_BnA;
@@ -318,7 +338,7 @@ class EnergyTask : public Task {
     ReferenceInput reference{.model = step};
     reference.action_BA = action_BA;
     reference.ids = input.ids;
-    reference.counted_B = config_.invalid_rows > 0 ? counted(input) : at::Tensor();
+    reference.counted_B = energy(config_).invalid_rows > 0 ? counted(input) : at::Tensor();
     reference.explicit_BnA = explicit_BnA;
     reference.group_B = groups(input);
     reference.options = loss_options();
@@ -363,7 +383,6 @@ class EnergyTask : public Task {
     output.row_weight = loss.row_weight;
     output.energies = loss.energies;
     output.column_ids = loss.column_ids;
-    output.energy_positive = loss.energy_positive;
     const auto columns = static_cast<double>(loss.column_ids.size());
     output.scalars = {{"loss_over_log_n", columns > 1 ? loss.loss.item<double>() / std::log(columns) : 0.0},
                       {"energy_positive", loss.energy_positive},
@@ -386,7 +405,7 @@ class EnergyTask : public Task {
 
   bool counts(int64_t id) const {
     constexpr uint64_t kInvalidRowKey = 0x696e76616c6964;  // "invalid"
-    return unit_interval(keyed(kInvalidRowKey, id)) >= config_.invalid_rows;
+    return unit_interval(keyed(kInvalidRowKey, id)) >= energy(config_).invalid_rows;
   }
 
   /// [b] bool: the micro-step's rows that count in the loss.
@@ -400,7 +419,7 @@ class EnergyTask : public Task {
 
   /// Rows of all ranks and micro-steps that count in the loss of this step.
   double counted_rows(const StepInput& input) {
-    if (config_.rows == RowDeal::equal && config_.invalid_rows <= 0) {
+    if (config_.rows == RowDeal::equal && energy(config_).invalid_rows <= 0) {
       return static_cast<double>(input.step_ids.size()) * comm_.world_size();
     }
     const auto own = std::count_if(input.step_ids.begin(), input.step_ids.end(),
@@ -418,13 +437,16 @@ class EnergyTask : public Task {
   EnergyModel model_;
   std::unique_ptr<Loss> loss_;
   EnergyFault* fault_;  ///< or none
+  std::optional<RunningStats> running_;
+  double energy_positive_ = 0;  ///< of the step's first pass, mean over its rows
+  int64_t step_rows_ = 0;       ///< of this rank, in the step
 };
 
 class EnergyScenario : public Scenario {
  public:
   void prepare(const RunConfig& config) override {
-    const Dataset dataset = load_dataset(config.data);
-    data_ = std::make_shared<const EnergyData>(make_energy_data(dataset, config.data));
+    const Dataset dataset = load_dataset(pair_config(config));
+    data_ = std::make_shared<const EnergyData>(make_energy_data(dataset, energy(config).data));
     samples_ = data_->train.size();
     data_hash_ = dataset.hash;
   }

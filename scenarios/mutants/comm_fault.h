@@ -11,8 +11,6 @@ namespace lockstep {
 /// Overrides one operation; the others go through.
 class CommFault : public Planted {
  public:
-  /// Above the ledger: what is called otherwise. Below: what the network does, which the ledger sees the
-  /// result of.
   enum class Level { above, below };
   CommFault(const Planting& planting, Level level) : Planted(planting), level_(level) {}
 
@@ -36,6 +34,18 @@ class CommFault : public Planted {
  private:
   Level level_;
   int64_t step_ = -1;  // the parameters' broadcast comes before the first step
+};
+
+/// Above the ledger: another call than the right one.
+class CallsOtherwise : public CommFault {
+ public:
+  explicit CallsOtherwise(const Planting& planting) : CommFault(planting, Level::above) {}
+};
+
+/// Below the ledger: what the network does, which the ledger sees the result of.
+class DeliversOtherwise : public CommFault {
+ public:
+  explicit DeliversOtherwise(const Planting& planting) : CommFault(planting, Level::below) {}
 };
 
 /// Collectives of the running statistics.

@@ -5,17 +5,22 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "harness/train/streams.h"
 #include "losses/loss.h"
+#include "scenarios/mutants/planted.h"
 
 namespace lockstep {
 
 /// A mutant that is also an EnergyFault gets these calls, from its rank's own thread, once or more a step.
 class EnergyFault {
  public:
+  /// What the table's entry of such a bug must have as its trainer.
+  static constexpr std::string_view kTrainer = "energy";
+
   virtual ~EnergyFault() = default;
 
   /// What computes the loss of a step: a wrong loss is another Loss.
@@ -45,6 +50,12 @@ class EnergyFault {
   }
   /// What the loss divides energies by.
   virtual at::Tensor temperature(int64_t /*step*/, at::Tensor tau) { return tau; }
+};
+
+/// What a bug inside the trainer derives from.
+class PlantedInEnergy : public Planted, public EnergyFault {
+ public:
+  using Planted::Planted;
 };
 
 }  // namespace lockstep

@@ -6,10 +6,12 @@
 #include <set>
 #include <utility>
 
+#include "harness/config/canonical.h"
 #include "harness/config/mutants.h"
-#include "harness/plan/adaptive.h"
 #include "harness/train/optimizer.h"
 #include "harness/train/parameters.h"
+#include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/mutants/witness_comm.h"
 
@@ -235,15 +237,15 @@ class Witness : public Mutant, public EnergyFault, public Watched {
   }
 
   /// Does a row draw anything from its streams?
-  bool draws() const { return run_.dropout > 0 || run_.context_noise > 0 || makes_negatives(run_); }
+  bool draws() const { return energy(run_).dropout > 0 || energy(run_).context_noise > 0 || makes_negatives(run_); }
 
   /// Are energies computed a second time, from masks that are drawn again?
   bool draws_again() const {
     const Layout& layout = run_.layout;
     const Negatives negatives = resolved_negatives(run_);
     const int64_t rows = negatives == Negatives::local ? layout.rows_per_rank : layout.global_batch();
-    return run_.activation_checkpointing ||
-           (negatives != Negatives::layer && run_.tile_columns < rows / run_.accumulation);
+    return energy(run_).activation_checkpointing ||
+           (negatives != Negatives::layer && energy(run_).tile_columns < rows / run_.accumulation);
   }
 
   std::unique_ptr<Mutant> fault_;

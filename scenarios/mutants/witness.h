@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/mutants/mutants.h"
+#include "scenarios/mutants/planted.h"
 
 namespace lockstep {
 

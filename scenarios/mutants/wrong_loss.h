@@ -7,14 +7,13 @@
 #include <vector>
 
 #include "scenarios/mutants/energy_fault.h"
-#include "scenarios/mutants/planted.h"
 
 namespace lockstep {
 
 /// Computes the loss from its step on; before that the right one does.
-class WrongLoss : public Planted, public EnergyFault, public Loss {
+class WrongLoss : public PlantedInEnergy, public Loss {
  public:
-  using Planted::Planted;
+  using PlantedInEnergy::PlantedInEnergy;
   Loss& loss(int64_t step, Loss& right) override {
     right_ = &right;
     return acts(step) ? static_cast<Loss&>(*this) : right;

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "harness/data/dataset.h"
-#include "harness/data/series.h"
 #include "harness/data/sampler.h"
+#include "harness/data/series.h"
+#include "scenarios/energy/dataset.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +46,7 @@ BENCHMARK(generate_series)->Unit(benchmark::kMillisecond);
 
 /// Generating included: what a run on generated data pays before its first step.
 void load_generated_dataset(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(load_dataset(generated()));
+  for (auto _ : state) benchmark::DoNotOptimize(load_dataset(PairConfig(generated(), {})));
 }
 BENCHMARK(load_generated_dataset)->Unit(benchmark::kMillisecond);
 

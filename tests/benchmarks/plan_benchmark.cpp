@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "harness/config/canonical.h"
 #include "harness/plan/plan.h"
 
 namespace lockstep {

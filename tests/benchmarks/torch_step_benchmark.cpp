@@ -19,10 +19,12 @@
 #include <vector>
 
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 #include "harness/config/run_config.h"
 #include "harness/launch/beat.h"
 #include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +33,7 @@ RunConfig bench_config(Layout layout, Negatives negatives, RankKind ranks, Trace
   RunConfig config;
   config.data.source = DataSource::synthetic;
   config.layout = layout;
-  config.negatives = negatives;
+  energy(config).negatives = negatives;
   config.ranks = ranks;
   config.trace = trace;
   config.steps = steps;

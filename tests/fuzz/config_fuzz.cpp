@@ -5,6 +5,7 @@
 #include <string>
 
 #include "harness/base/errors.h"
+#include "harness/config/canonical.h"
 #include "harness/plan/matrix.h"
 #include "harness/plan/plan.h"
 

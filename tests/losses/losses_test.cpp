@@ -10,6 +10,7 @@
 #include "harness/comm/solo.h"
 #include "losses/infonce.h"
 #include "losses/loss.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {

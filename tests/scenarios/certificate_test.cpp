@@ -1,6 +1,7 @@
 // Every loss in every dealing of rows, in float64 on emulated ranks, against the plain reference in one
 // process.
 
+#include "scenarios/energy/config.h"
 #include "tests/support/certificate.h"
 
 #include <gtest/gtest.h>
@@ -59,9 +60,9 @@ TEST_F(Certificate, EveryLossAtEveryWorldSizeAndDealingOfRows) {
         }
         for (const Negatives negatives : {Negatives::global, Negatives::local}) {
           RunConfig config = small_config(world, world == 8 ? 2 : 12 / world);
-          config.loss = loss.name;
+          energy(config).loss = loss.name;
           config.rows = deal;
-          config.negatives = negatives;
+          energy(config).negatives = negatives;
           expect_exact(config, std::string(loss.name) + ", world " + std::to_string(world) + ", deal " +
                                    std::to_string(static_cast<int>(deal)) + ", negatives " +
                                    std::to_string(static_cast<int>(negatives)));
@@ -74,24 +75,24 @@ TEST_F(Certificate, EveryLossAtEveryWorldSizeAndDealingOfRows) {
 TEST_F(Certificate, RowsThatDoNotCountAndDuplicatesAndTilesAndMicroSteps) {
   for (const LossEntry& loss : losses()) {
     RunConfig config = small_config(3, 4);
-    config.loss = loss.name;
+    energy(config).loss = loss.name;
     config.rows = RowDeal::unequal;
     const std::string name(loss.name);
-    config.invalid_rows = 0.4;
+    energy(config).invalid_rows = 0.4;
     expect_exact(config, name + ", invalid rows");
-    config.mask_duplicates = true;
+    energy(config).mask_duplicates = true;
     expect_exact(config, name + ", invalid rows, duplicates masked");
-    config.tile_columns = 5;
+    energy(config).tile_columns = 5;
     expect_exact(config, name + ", in tiles too");
     config.accumulation = 2;
     expect_exact(config, name + ", in two micro-steps too");
-    config.negatives = Negatives::local;
-    config.tile_columns = 2;
+    energy(config).negatives = Negatives::local;
+    energy(config).tile_columns = 2;
     expect_exact(config, name + ", local too");
-    config.dropout = 0;
-    config.context_noise = 0;
+    energy(config).dropout = 0;
+    energy(config).context_noise = 0;
     expect_exact(config, name + ", without noise");
-    config.invalid_rows = 0.999999;
+    energy(config).invalid_rows = 0.999999;
     expect_exact(config, name + ", no row counts");
   }
 }
@@ -99,9 +100,9 @@ TEST_F(Certificate, RowsThatDoNotCountAndDuplicatesAndTilesAndMicroSteps) {
 TEST_F(Certificate, HoldsAfterTraining) {
   for (const LossEntry& loss : losses()) {
     RunConfig config = small_config(4, 3);
-    config.loss = loss.name;
+    energy(config).loss = loss.name;
     config.rows = RowDeal::one_empty;
-    config.temperature = 0.1;
+    energy(config).temperature = 0.1;
     expect_exact(config, std::string(loss.name), support::trained(*scenario_, config, kIds, 30));
   }
 }
@@ -110,15 +111,15 @@ TEST_F(Certificate, ExplicitNegatives) {
   for (const Negatives negatives : {Negatives::layer, Negatives::mixed, Negatives::adaptive}) {
     for (const RowDeal deal : {RowDeal::equal, RowDeal::unequal, RowDeal::one_empty}) {
       RunConfig config = small_config(3, 4);
-      config.negatives = negatives;
+      energy(config).negatives = negatives;
       config.rows = deal;
       const std::string name =
           std::to_string(static_cast<int>(negatives)) + " " + std::to_string(static_cast<int>(deal));
       expect_exact(config, "negatives " + name);
-      config.invalid_rows = 0.4;
-      config.mask_duplicates = true;
-      config.tile_columns = 5;
-      config.layer.count = 11;
+      energy(config).invalid_rows = 0.4;
+      energy(config).mask_duplicates = true;
+      energy(config).tile_columns = 5;
+      energy(config).layer.count = 11;
       config.accumulation = 2;
       expect_exact(config, "negatives " + name + ", masked, in tiles, in micro-steps");
     }
@@ -130,10 +131,10 @@ TEST_F(Certificate, AWrongNormaliserIsNotExact) {
   config.rows = RowDeal::unequal;
   const StepSetting setting{kIds};
   const StepGradients reference = of_reference(*scenario_, config, setting);
-  config.invalid_rows = 0.2;
+  energy(config).invalid_rows = 0.2;
   EXPECT_GT(worst_error(of_ranks(*scenario_, config, setting), reference), 1e-3);
-  config.invalid_rows = 0;
-  config.negatives = Negatives::local;
+  energy(config).invalid_rows = 0;
+  energy(config).negatives = Negatives::local;
   EXPECT_GT(worst_error(of_ranks(*scenario_, config, setting), reference), 1e-3);
 }
 

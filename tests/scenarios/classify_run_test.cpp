@@ -8,6 +8,7 @@
 #include "harness/trace/rank_result.h"
 #include "scenarios/classify/causes.h"
 #include "scenarios/classify/config.h"
+#include "scenarios/classify/spec.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 
@@ -34,8 +35,7 @@ Cell cell_of(Layout layout) {
 class ClassifyRuns : public testing::Test {
  protected:
   static RunConfig config_of(const Cell& cell) {
-    RunConfig config;
-    config.trainer = "classify";
+    RunConfig config(classify_spec());
     config.data.source = DataSource::synthetic;
     config.data.series = 8;
     config.data.series_steps = 40;

@@ -46,8 +46,7 @@ ClassifyConfig small_model() {
 }
 
 RunConfig config_of(Layout layout, const ClassifyConfig& own) {
-  RunConfig config;
-  config.trainer = "classify";
+  RunConfig config(classify_spec());
   config.data.source = DataSource::synthetic;
   config.data.series = 8;
   config.data.series_steps = 40;

@@ -1,3 +1,4 @@
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/explicit_negatives.h"
 
 #include <ATen/ATen.h>
@@ -63,7 +64,7 @@ Made made(const RunConfig& config, const std::vector<int64_t>& ids, int rank = 0
   }
   result.own = at::sin(at::stack(result.predictions) + at::arange(48, at::kDouble));
   result.predictions.clear();
-  for (int64_t layer = 0; layer < config.model.action_layers; ++layer) {
+  for (int64_t layer = 0; layer < energy(config).model.action_layers; ++layer) {
     result.predictions.push_back((result.own * 0.1 + static_cast<double>(100 * layer)).requires_grad_(true));
   }
   result.candidates = negatives.candidates(result.own, result.predictions);
@@ -73,7 +74,7 @@ Made made(const RunConfig& config, const std::vector<int64_t>& ids, int rank = 0
 
 TEST(ExplicitNegatives, AreMadeInTheOrderThatWasTold) {
   RunConfig config;
-  config.layer.count = 10;
+  energy(config).layer.count = 10;
   const Made of = made(config, kIds);
   EXPECT_EQ(of.candidates.sizes(), (std::vector<int64_t>{12, 10, 48}));
   const std::vector<int64_t> layers{0, 2, 3, 4};
@@ -101,9 +102,9 @@ TEST(ExplicitNegatives, AreMadeInTheOrderThatWasTold) {
 
 TEST(ExplicitNegatives, KeepTheFirstAndAnActionOfOneStepHasNoShuffle) {
   RunConfig config;
-  config.layer.count = 2;
+  energy(config).layer.count = 2;
   EXPECT_EQ(made(config, kIds).candidates.size(1), 2);
-  config.layer.count = 8;
+  energy(config).layer.count = 8;
   const Made of = made(config, kIds, 0, 1);
   EXPECT_EQ(of.candidates.size(1), 8);
   EXPECT_EQ(of.streams.size(), 1U);
@@ -120,7 +121,7 @@ TEST(ExplicitNegatives, FollowTheSampleWhateverRankAndRow) {
 
 TEST(ExplicitNegatives, AsWrittenAreAttachedAndDrawTheSameOnAllRanks) {
   RunConfig config;
-  config.layer.as_written = true;
+  energy(config).layer.as_written = true;
   const Made one = made(config, {21, 8}, 0);
   const Made other = made(config, {34, 2}, 5);
   EXPECT_TRUE(one.candidates.requires_grad());
@@ -144,13 +145,13 @@ class ExplicitLoss : public ::testing::Test {
 TEST_F(ExplicitLoss, TheActionHeadLearnsFromItsErrorAlone) {
   // With detached predictions the action head's gradient is the squared error's; undetached ones pull at it.
   RunConfig config = small_config(3, 4);
-  config.negatives = Negatives::layer;
+  energy(config).negatives = Negatives::layer;
   const StepGradients detached = of_ranks(*scenario_, config, {kIds});
-  config.temperature = 0.3;
+  energy(config).temperature = 0.3;
   const StepGradients colder = of_ranks(*scenario_, config, {kIds});
   EXPECT_TRUE(at::equal(detached.by_group.at("action_head"), colder.by_group.at("action_head")))
       << "the loss of the energies does not reach it";
-  config.layer.as_written = true;
+  energy(config).layer.as_written = true;
   const StepGradients attached = of_ranks(*scenario_, config, {kIds});
   EXPECT_GT((attached.by_group.at("action_head") - colder.by_group.at("action_head")).norm().item<double>(),
             1e-4);
@@ -158,17 +159,17 @@ TEST_F(ExplicitLoss, TheActionHeadLearnsFromItsErrorAlone) {
 
 TEST_F(ExplicitLoss, AsWrittenDependsOnTheLayout) {
   RunConfig config = small_config(3, 4);
-  config.negatives = Negatives::layer;
+  energy(config).negatives = Negatives::layer;
   EXPECT_LT(worst_error(of_ranks(*scenario_, config, {kIds}), of_reference(*scenario_, config, {kIds})),
             1e-12);
-  config.layer.as_written = true;
+  energy(config).layer.as_written = true;
   EXPECT_GT(worst_error(of_ranks(*scenario_, config, {kIds}), of_reference(*scenario_, config, {kIds})),
             1e-3);
 }
 
 TEST_F(ExplicitLoss, SaysItsCompositionAndOtherRunsHaveNoActionHead) {
   RunConfig config = small_config(3, 4);
-  config.negatives = Negatives::mixed;
+  energy(config).negatives = Negatives::mixed;
   const StepGradients mixed = of_ranks(*scenario_, config, {kIds});
   std::map<std::string, double> scalars;
   for (const auto& [name, value] : mixed.outputs[1].scalars) {
@@ -181,10 +182,10 @@ TEST_F(ExplicitLoss, SaysItsCompositionAndOtherRunsHaveNoActionHead) {
   EXPECT_EQ(scalars.at("energies_computed"), 4 * (12 + 8));
   EXPECT_EQ(mixed.outputs[1].column_ids.size(), 20U);
   EXPECT_EQ(mixed.outputs[1].column_ids.back(), -9);
-  config.negatives = Negatives::global;
+  energy(config).negatives = Negatives::global;
   const StepGradients global = of_ranks(*scenario_, config, {kIds});
   EXPECT_FALSE(global.by_group.contains("action_head"));
-  config.tile_columns = 5;
+  energy(config).tile_columns = 5;
   const StepGradients tiled = of_ranks(*scenario_, config, {kIds});
   const std::vector<StreamUse>& uses = tiled.outputs[1].streams;
   ASSERT_EQ(uses.size(), 3U);

@@ -13,10 +13,14 @@
 #include <sstream>
 
 #include "harness/compare/bits.h"
+#include "harness/config/canonical.h"
 #include "harness/config/mutants.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/config.h"
+#include "scenarios/mutants/energy_fault.h"
 #include "scenarios/mutants/mutants.h"
+#include "scenarios/mutants/witness.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temporary_folder.h"
 
@@ -177,8 +181,8 @@ RunConfig small_config() {
   RunConfig config = mini_config();
   config.steps = 5;
   config.trace = TraceLevel::full;
-  config.model.width = 8;
-  config.model.hidden = 16;
+  energy(config).model.width = 8;
+  energy(config).model.hidden = 16;
   return config;
 }
 
@@ -240,13 +244,12 @@ class Mutants : public testing::Test {
   std::map<std::string, std::map<int64_t, WholeStep>> clean_;
 };
 
-TEST_F(Mutants, AreThoseOfTheTable) {
-  std::set<std::string_view> table, made;
-  for (const MutantEntry& entry : mutant_entries()) table.insert(entry.name);
-  for (const MutantMaker& maker : mutants()) made.insert(maker.name);
-  EXPECT_EQ(table, made);
-  EXPECT_EQ(table.size(), mutant_entries().size());
-  EXPECT_GE(table.size(), 62U);
+TEST_F(Mutants, HaveNamesOfTheirOwn) {
+  std::set<std::string_view> names;
+  for (const MutantEntry& entry : mutant_entries()) {
+    EXPECT_TRUE(names.insert(entry.name).second) << entry.name << " stands in the tables twice";
+  }
+  EXPECT_GE(names.size(), 91U);
 }
 
 TEST_F(Mutants, ACleanTwinIsEqualInEveryBit) {
@@ -321,6 +324,63 @@ TEST_F(Mutants, TwoActAtOnce) {
   EXPECT_EQ(second->step, 3);
   EXPECT_EQ(second->phase, Phase::random);
   EXPECT_EQ(acted_in(root_.path() + "/both", 3), (std::set<std::string>{"mutant", "second_mutant"}));
+}
+
+/// Appends its digit to every value; from step `end` on it neither clips nor updates, and streams lag.
+class Link : public Mutant, public EnergyFault, public Watched {
+ public:
+  Link(std::string name, double more, int64_t end = 100) : name_(std::move(name)), more_(more), end_(end) {}
+  std::vector<std::string> acted() const override { return {name_}; }
+  double learning_rate(int64_t /*step*/, double rate) override { return 10 * rate + more_; }
+  double loss_factor(int64_t /*step*/) override { return more_; }
+  double clip_norm(int64_t step, double total_norm) override { return step < end_ ? total_norm + more_ : -1; }
+  bool updates(int64_t step) override {
+    ++asked_;
+    return step < end_;
+  }
+  int64_t stream_step(int64_t step) override { return step < end_ ? step : step - 1; }
+  double dropout(int64_t /*step*/, double probability) override { return 10 * probability + more_; }
+  int asked() const { return asked_; }
+
+ private:
+  std::string name_;
+  double more_;
+  int64_t end_;
+  int asked_ = 0;
+};
+
+TEST(Chain, HandsOnWhatEachReturnsHoweverManyThereAre) {
+  std::vector<std::unique_ptr<Mutant>> links;
+  std::vector<const Link*> seen;
+  for (const int digit : {1, 2, 3}) {
+    auto link = std::make_unique<Link>(std::to_string(digit), digit, 5 + digit);
+    seen.push_back(link.get());
+    links.push_back(std::move(link));
+  }
+  const std::unique_ptr<Mutant> chain = make_chain(std::move(links));
+  EXPECT_EQ(chain->learning_rate(0, 0), 123);
+  EXPECT_EQ(chain->loss_factor(0), 6);
+  EXPECT_EQ(chain->clip_norm(0, 0), 6);
+  EXPECT_EQ(chain->clip_norm(6, 1), -1) << "what the first one does not clip, no other clips";
+  EXPECT_TRUE(chain->updates(5));
+  EXPECT_FALSE(chain->updates(6));
+  for (const Link* link : seen) {
+    EXPECT_EQ(link->asked(), 2) << "each is asked, whatever the one before it said";
+  }
+  auto* inside = dynamic_cast<EnergyFault*>(chain.get());
+  ASSERT_NE(inside, nullptr);
+  EXPECT_EQ(inside->dropout(0, 0), 123);
+  EXPECT_EQ(inside->stream_step(5), 5);
+  EXPECT_EQ(inside->stream_step(8), 7) << "one step back, not three";
+  EXPECT_EQ(acted_faults(chain.get()), (std::vector<std::string>{"1", "2", "3"}));
+}
+
+TEST(Chain, OfOneIsThatOneAndOfNoneIsNothing) {
+  EXPECT_EQ(make_chain({}), nullptr);
+  std::vector<std::unique_ptr<Mutant>> links;
+  links.push_back(std::make_unique<Link>("1", 1));
+  Mutant* only = links.front().get();
+  EXPECT_EQ(make_chain(std::move(links)).get(), only);
 }
 
 TEST_F(Mutants, ThatChangeNothingAreKnownToHaveDoneNothing) {

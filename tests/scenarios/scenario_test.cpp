@@ -8,9 +8,11 @@
 #include "harness/config/catalogue.h"
 #include "harness/plan/planted.h"
 #include "losses/loss.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/evaluation.h"
 #include "scenarios/energy/model.h"
 #include "scenarios/mutants/mutants.h"
+#include "scenarios/mutants/table.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -28,9 +30,34 @@ std::set<std::string> names(const Entries& entries) {
 TEST(Tables, EqualTheTorchFreeCatalogue) {
   EXPECT_EQ(names(scenarios()), names(catalogue_scenarios()));
   EXPECT_EQ(names(losses()), names(catalogue_losses()));
-  std::set<std::string> expected = names(mutants());
-  expected.insert("none");
-  EXPECT_EQ(names(catalogue_mutants()), expected);
+}
+
+TEST(MutantRow, IsDataAndCodeAndNamesTheTrainerThatItReachesInto) {
+  EXPECT_FALSE((std::is_constructible_v<MutantRow, MutantEntry>));
+  EXPECT_FALSE((std::is_constructible_v<MutantRow, MutantCode>));
+  EXPECT_FALSE(std::is_default_constructible_v<MutantRow>);
+  const MutantCode inside = LOCKSTEP_BUG(PlantedInEnergy, ), outside = LOCKSTEP_BUG(Planted, );
+  const auto of = [](std::string_view trainer) {
+    return MutantEntry{.name = "x", .trainer = trainer, .help = "y"};
+  };
+  EXPECT_THROW(MutantRow(of(""), inside), std::invalid_argument);
+  EXPECT_THROW(MutantRow(of("other"), inside), std::invalid_argument);
+  EXPECT_NO_THROW(MutantRow(of("energy"), inside));
+  EXPECT_NO_THROW(MutantRow(of(""), outside));
+}
+
+TEST(FlipBit, FlipsTheBitOfTheSameMeaningInEitherPrecision) {
+  RunConfig config;
+  config.mutant.name = "flip_bit";
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const auto& [bit, value] : {std::pair{31, -1.0}, {22, 1.5}, {23, 0.5}}) {
+      config.mutant.bit = bit;
+      const at::Tensor ones = at::ones({2}, type);
+      const at::Tensor flipped = make_mutant(config, 0)->local_gradient(0, "energy_head.key.weight", ones);
+      EXPECT_EQ(flipped[0].item<double>(), value) << "bit " << bit << " of " << type;
+      EXPECT_EQ(flipped[1].item<double>(), 1) << "bit " << bit << " of " << type;
+    }
+  }
 }
 
 TEST(Tables, RefuseUnknownNames) {
@@ -48,10 +75,10 @@ at::Tensor wave(at::IntArrayRef shape) {
 
 TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
   RunConfig config;
-  config.model.width = 8;
-  config.model.hidden = 16;
-  EnergyModel energy({config.data.context_steps, 5, config.data.action_steps, 8, 16}, 0.5, 3);
-  const std::vector<ModelParameter> expected = energy_parameters(config, 5);
+  energy(config).model.width = 8;
+  energy(config).model.hidden = 16;
+  EnergyModel energy({energy(config).data.context_steps, 5, energy(config).data.action_steps, 8, 16}, 0.5, 3);
+  const std::vector<ModelParameter> expected = spec_of(config).parameters(config, 5);
   ASSERT_EQ(energy.parameters().names.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(energy.parameters().names[i], expected[i].name);
@@ -61,10 +88,10 @@ TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
 
 TEST(EnergyModel, ItsActionHeadHasTheParametersThatThePlannerKnows) {
   RunConfig config;
-  config.negatives = Negatives::layer;
-  config.model = {8, 16, 3};
-  EnergyModel energy({config.data.context_steps, 5, config.data.action_steps, 8, 16, 3}, 0.5, 3);
-  const std::vector<ModelParameter> expected = energy_parameters(config, 5);
+  energy(config).negatives = Negatives::layer;
+  energy(config).model = {8, 16, 3};
+  EnergyModel energy({energy(config).data.context_steps, 5, energy(config).data.action_steps, 8, 16, 3}, 0.5, 3);
+  const std::vector<ModelParameter> expected = spec_of(config).parameters(config, 5);
   ASSERT_EQ(energy.parameters().names.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(energy.parameters().names[i], expected[i].name);

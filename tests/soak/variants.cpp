@@ -3,6 +3,7 @@
 #include <array>
 
 #include "losses/loss.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"
 
 namespace lockstep {
@@ -39,8 +40,8 @@ void take_turns(RunConfig& config, std::size_t turn) {
   config.clip_norm = turn % 2 == 0 ? 0.3 : 0.0;
   config.rows = config.layout.world_size > 1 ? kDeals[turn / 3 % 3] : RowDeal::equal;
   config.accumulation = turn % 4 == 3 ? 2 : 1;
-  config.invalid_rows = turn % 5 == 4 ? 0.2 : 0.0;
-  config.activation_checkpointing = turn % 7 == 6;
+  energy(config).invalid_rows = turn % 5 == 4 ? 0.2 : 0.0;
+  energy(config).activation_checkpointing = turn % 7 == 6;
   config.trace = turn % 2 == 0 ? TraceLevel::full : TraceLevel::stats;
 }
 
@@ -59,8 +60,8 @@ std::vector<Variant> soak_variants() {
           RunConfig config = mini_config();
           config.layout = kind.layout;
           config.ranks = kind.ranks;
-          config.loss = loss.name;
-          config.negatives = negatives;
+          energy(config).loss = loss.name;
+          energy(config).negatives = negatives;
           config.precision = precision;
           config.data.series = 24;
           config.steps = kSteps;

@@ -10,6 +10,7 @@
 #include "harness/comm/emulated.h"
 #include "harness/comm/solo.h"
 #include "harness/data/sampler.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep::support {
 namespace {
@@ -59,11 +60,11 @@ RunConfig small_config(int world_size, int rows_per_rank) {
   config.data.source = DataSource::synthetic;
   config.data.series = 8;
   config.data.series_steps = 40;
-  config.data.holdout_series = 1;
-  config.data.min_context = 10;
+  energy(config).data.holdout_series = 1;
+  energy(config).data.min_context = 10;
   config.layout = {world_size, rows_per_rank};
-  config.model.width = 8;
-  config.model.hidden = 12;
+  energy(config).model.width = 8;
+  energy(config).model.hidden = 12;
   config.precision = Precision::float64;
   return config;
 }

@@ -20,6 +20,7 @@
 #include <string>
 
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 #include "harness/config/run_config.h"
 #include "harness/launch/beat.h"
 #include "harness/launch/run_folder.h"

@@ -8,9 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 #include "harness/launch/beat.h"
 #include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 
@@ -19,8 +21,8 @@ RunConfig mini_config() {
   config.data.source = DataSource::synthetic;
   config.data.series = 12;
   config.data.series_steps = 40;
-  config.data.min_context = 10;
-  config.data.holdout_series = 2;
+  energy(config).data.min_context = 10;
+  energy(config).data.holdout_series = 2;
   config.layout = {3, 2};
   config.steps = 8;
   config.seed = 1;

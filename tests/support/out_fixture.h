@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/config/canonical.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/plan.h"
 #include "harness/results/results.h"

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "scenarios/energy/config.h"
+
 namespace lockstep::support {
 
 RunConfig toy_config() {
@@ -12,7 +14,7 @@ RunConfig toy_config() {
   config.steps = 8;
   config.schedule = Schedule::cosine;
   config.lr = 0.05;
-  config.data.min_context = config.data.context_steps;
+  energy(config).data.min_context = energy(config).data.context_steps;
   return config;
 }
 

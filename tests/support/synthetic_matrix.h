@@ -9,6 +9,7 @@
 #include <string>
 
 #include "harness/causes/mechanism.h"
+#include "harness/config/canonical.h"
 #include "harness/questions/matrix_judge.h"
 
 namespace lockstep::support {

@@ -10,10 +10,10 @@
 #include <optional>
 
 #include "harness/evidence/align.h"
-#include "harness/plan/adaptive.h"
 #include "harness/questions/claims/claim_audits.h"
 #include "harness/results/metric_names.h"
 #include "harness/stats/stats.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -313,14 +313,12 @@ class ClaimJudge {
   static void rule(const Condition& condition, ConditionResult& result) {
     result.text =
         fmt::format("{} at {} takes {}", condition.metric, condition.cell, fmt::join(condition.is, " or "));
-    RunConfig config;
-    config.negatives = condition.metric == "adaptive" ? Negatives::adaptive : Negatives::adaptive_as_written;
-    config.layout = {std::atoi(condition.cell.c_str()),
-                     std::atoi(condition.cell.substr(condition.cell.find('x') + 1).c_str())};
-    const Negatives taken = resolved_negatives(config);
-    const std::string word = taken == Negatives::local    ? "local"
-                             : taken == Negatives::global ? "global"
-                                                          : "layer";
+    const Layout layout{std::atoi(condition.cell.c_str()),
+                        std::atoi(condition.cell.substr(condition.cell.find('x') + 1).c_str())};
+    std::string word;
+    for (const TrainerSpec* trainer : trainer_specs()) {
+      if (word.empty() && trainer->rule_gives != nullptr) word = trainer->rule_gives(condition.metric, layout);
+    }
     result.figures = word;
     const bool is = std::ranges::find(condition.is, word) != condition.is.end();
     result.state = is ? ClaimState::holds : ClaimState::does_not_hold;

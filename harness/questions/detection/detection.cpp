@@ -7,6 +7,7 @@
 #include <boost/math/distributions/binomial.hpp>
 #include <cctype>
 
+#include "harness/config/canonical.h"
 #include "harness/evidence/run_evidence.h"
 #include "harness/plan/planted.h"
 

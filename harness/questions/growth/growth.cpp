@@ -10,11 +10,13 @@
 #include <map>
 #include <set>
 
+#include "harness/config/canonical.h"
 #include "harness/config/stream_keys.h"
-#include "harness/plan/adaptive.h"
 #include "harness/stats/growth_words.h"
 #include "harness/stats/outcome.h"
 #include "harness/stats/stats.h"
+#include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {

@@ -10,6 +10,7 @@
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
 #include "harness/mlperf/mllog.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temporary_folder.h"
 
@@ -184,7 +185,7 @@ TEST_F(CompareMlperf, RefusesAnotherBenchmarkAndAnotherQuestion) {
   EXPECT_THAT(refusal(options("a:1x24 global", "rcps_resnet.json")), HasSubstr("are runs"));
   OutCell cell{"2x12 global", out_config(2, 12), reaching_at(kReference, kEvaluations), false};
   cell.config.steps = 25 * kEvaluations;
-  cell.config.data.stride = 4;
+  energy(cell.config).data.stride = 4;
   write_out(folder_ / "b", {cell}, reference());
   EXPECT_THAT(refusal(options("a:1x24 global", "b:2x12 global")), HasSubstr("data.stride is 4 against 2"));
 }

@@ -9,7 +9,9 @@
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare_outcome.h"
+#include "harness/config/canonical.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -118,7 +120,7 @@ TEST_F(CompareOutcome, RefusesAnotherQuestionUnlessAskedTo) {
   write("a", 0);
   OutCell reference{"1x24 global", out_config(1, 24), ending_at(kScatter), true};
   OutCell cell{"2x12 global", out_config(2, 12), ending_at(shifted(0)), false};
-  cell.config.data.stride = 4;
+  energy(cell.config).data.stride = 4;
   cell.config.steps = 200;
   cell.config.eval_every = 50;
   write_out(folder_ / "b", {cell}, reference, {"accuracy_24", 0.05, 0.05, 0.4});

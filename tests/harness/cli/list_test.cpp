@@ -20,6 +20,14 @@ TEST(List, AlignsNamesUnderTheirKind) {
   EXPECT_TRUE(json.at("mutants").empty());
 }
 
+TEST(List, NamesTheTrainerOfWhatFitsOneAlone) {
+  const std::vector<ListedKind> kinds = {{"mutants", {{"any", "first"}, {"inside", "second", "energy"}}}};
+  EXPECT_EQ(list_text(kinds), "any     first\ninside  second (trainer energy)\n");
+  const auto json = nlohmann::json::parse(list_json(kinds)).at("mutants");
+  EXPECT_FALSE(json.at(0).contains("trainer"));
+  EXPECT_EQ(json.at(1).at("trainer"), "energy");
+}
+
 TEST(List, TakesTheQuestionFromAConfigsFirstLine) {
   const TemporaryFolder folder;
   write_text(folder / "b.yaml", "# Does it?\nname: b\n");

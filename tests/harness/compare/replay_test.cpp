@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "harness/config/canonical.h"
 #include "harness/trace/reader.h"
 #include "harness/trace/writer.h"
 #include "tests/support/temporary_folder.h"

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "harness/base/errors.h"
+#include "harness/base/nearest.h"
 
 namespace lockstep {
 namespace {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <map>
@@ -10,7 +11,9 @@
 #include <set>
 
 #include "harness/base/errors.h"
+#include "harness/config/canonical.h"
 #include "harness/config/field.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -29,35 +32,50 @@ constexpr std::size_t member_count() {
   }
 }
 
-std::size_t keys_in_group(std::string_view prefix) {
-  std::size_t count = 0;
-  for (const RunField& field : run_fields()) count += field.spec.key.starts_with(prefix) ? 1 : 0;
-  return count;
+std::string json_problem(const std::string& text) {
+  try {
+    run_config_from_json(text, "run.json");
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
 }
 
-TEST(RunFields, CoverEveryMemberOfTheStructs) {
-  constexpr std::size_t kGroups = 6;
+std::size_t keys_in_group(std::string_view prefix) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      core_fields(), [prefix](const RunField& field) { return field.spec.key.starts_with(prefix); }));
+}
+
+TEST(CoreFields, CoverEveryMemberOfTheStructs) {
+  constexpr std::size_t kGroups = 4, kTrainer = 1;
   std::size_t grouped = 0;
-  for (const char* group : {"data.", "model.", "layer.", "forced.", "mutant.", "second_mutant."}) {
-    grouped += keys_in_group(group);
-  }
-  EXPECT_EQ(keys_in_group("model."), member_count<ModelConfig>());
-  EXPECT_EQ(keys_in_group("layer."), member_count<LayerNegativesConfig>());
+  for (const char* group : {"data.", "forced.", "mutant.", "second_mutant."}) grouped += keys_in_group(group);
   EXPECT_EQ(keys_in_group("second_mutant."), member_count<MutantConfig>());
   EXPECT_EQ(keys_in_group("data."), member_count<DataConfig>());
   EXPECT_EQ(keys_in_group("forced."), member_count<ForcedConfig>());
   EXPECT_EQ(keys_in_group("mutant."), member_count<MutantConfig>());
-  EXPECT_EQ(run_fields().size() - grouped, member_count<RunConfig>() - kGroups);
+  EXPECT_EQ(core_fields().size() - grouped, member_count<CoreConfig>() - kGroups + kTrainer);
 }
 
 TEST(RunFields, HaveAKeyOfTheirOwnAndALineOfHelp) {
-  std::set<std::string_view> keys;
-  for (const RunField& field : run_fields()) {
-    EXPECT_TRUE(keys.insert(field.spec.key).second) << field.spec.key;
-    EXPECT_GT(field.spec.help.size(), 5u) << field.spec.key;
-    EXPECT_EQ(find_run_field(field.spec.key), &field);
+  for (const TrainerSpec* trainer : trainer_specs()) {
+    std::set<std::string_view> keys;
+    for (const RunField* field : fields_of(*trainer)) {
+      EXPECT_TRUE(keys.insert(field->spec.key).second) << trainer->name << ": " << field->spec.key;
+      EXPECT_GT(field->spec.help.size(), 5u) << field->spec.key;
+      EXPECT_EQ(find_field(*trainer, field->spec.key), field);
+    }
+    EXPECT_EQ(find_field(*trainer, "nonsense"), nullptr);
   }
-  EXPECT_EQ(find_run_field("nonsense"), nullptr);
+}
+
+TEST(RunFields, OfATrainerAreRefusedOfAnother) {
+  EXPECT_EQ(find_core_field("negatives"), nullptr);
+  EXPECT_EQ(owner_of_key("negatives"), find_trainer_spec("energy"));
+  EXPECT_EQ(owner_of_key("lr"), nullptr);
+  EXPECT_EQ(json_problem(R"({"trainer": "nosuch"})"),
+            "run.json: unknown trainer 'nosuch'\nrun.json: trainer must be " +
+                std::string(trainer_specs().size() == 1 ? "energy, not 'nosuch'" : ""));
 }
 
 TEST(RunFields, HaveDefaultsInsideTheirRanges) {
@@ -100,12 +118,13 @@ void change(const RunField& field, RunConfig& config) {
 TEST(ConfigHash, ChangesWithEveryFieldAndByTheLastBitOfADouble) {
   const std::string unchanged = config_hash(RunConfig{});
   std::map<std::string, std::string_view> seen{{unchanged, "nothing"}};
-  for (const RunField& field : run_fields()) {
+  for (const RunField* field : fields_of(spec_of(RunConfig{}))) {
+    if (field->spec.key == "trainer") continue;  // Its value says which fields there are.
     RunConfig config;
-    change(field, config);
-    const auto [at, is_new] = seen.emplace(config_hash(config), field.spec.key);
-    EXPECT_TRUE(is_new) << field.spec.key << " hashes like " << at->second;
-    EXPECT_FALSE(same_config(config, RunConfig{})) << field.spec.key;
+    change(*field, config);
+    const auto [at, is_new] = seen.emplace(config_hash(config), field->spec.key);
+    EXPECT_TRUE(is_new) << field->spec.key << " hashes like " << at->second;
+    EXPECT_FALSE(same_config(config, RunConfig{})) << field->spec.key;
   }
 }
 
@@ -123,8 +142,9 @@ TEST(CanonicalJson, IsJsonWithSortedKeysAtEveryLevel) {
 
 TEST(CanonicalJson, ComesBackFieldForFieldAndBitForBit) {
   RunConfig config;
-  for (const RunField& field : run_fields()) change(field, config);
-  config.trainer = "energy";  // the catalogue's only one
+  for (const RunField* field : fields_of(spec_of(config))) {
+    if (field->spec.key != "trainer") change(*field, config);
+  }
   config.lr = 0.1 + 0.2;
   config.lr_scale = 5e-324;
   config.weight_decay = 999999.99999999988;  // the largest below its bound
@@ -135,15 +155,6 @@ TEST(CanonicalJson, ComesBackFieldForFieldAndBitForBit) {
   EXPECT_EQ(canonical_json(config), canonical_json(back));
   EXPECT_EQ(std::bit_cast<uint64_t>(back.lr), std::bit_cast<uint64_t>(config.lr));
   EXPECT_TRUE(std::signbit(back.mutant.factor));
-}
-
-std::string json_problem(const std::string& text) {
-  try {
-    run_config_from_json(text, "run.json");
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(RunConfigFromJson, RefusesUnknownKeysWrongTypesAndValuesOutOfRange) {
@@ -167,7 +178,7 @@ TEST(ConfigFields, ListEveryFieldInWords) {
   config.lr_scale = 0.125;
   config.snapshot_steps = {0, 5};
   const auto fields = config_fields(config);
-  ASSERT_EQ(fields.size(), run_fields().size());
+  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size());
   const std::map<std::string, std::string> by_key(fields.begin(), fields.end());
   EXPECT_EQ(by_key.at("layout"), "8x3");
   EXPECT_EQ(by_key.at("lr_scale"), "0.125");

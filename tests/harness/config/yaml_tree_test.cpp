@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/config/canonical.h"
 #include "harness/config/field.h"
 
 #include "tests/harness/plan/matrix_helpers.h"
@@ -159,7 +160,8 @@ void expect_bounds(const Fields& fields) {
 }
 
 TEST(Numbers, HaveABoundOnEitherSideAndRefuseWhatIsBeyond) {
-  expect_bounds<RunConfig>(run_fields());
+  for (const TrainerSpec* trainer : trainer_specs()) expect_bounds<RunConfig>(trainer->fields());
+  expect_bounds<RunConfig>(core_fields());
   expect_bounds<Matrix>(matrix_fields());
 }
 

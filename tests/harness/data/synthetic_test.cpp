@@ -7,15 +7,15 @@
 #include <cstring>
 
 #include "harness/base/hashing.h"
-#include "harness/data/dataset.h"
 #include "harness/data/series.h"
-#include "harness/data/windows.h"
+#include "scenarios/energy/dataset.h"
+#include "scenarios/energy/windows.h"
 
 namespace lockstep {
 namespace {
 
-DataConfig synthetic(int64_t seed = 0) {
-  DataConfig config;
+PairConfig synthetic(int64_t seed = 0) {
+  PairConfig config;
   config.source = DataSource::synthetic;
   config.seed = seed;
   return config;
@@ -45,7 +45,7 @@ TEST(SyntheticSeries, DifferBySeedAndByPart) {
 }
 
 TEST(SyntheticSeries, AddingSeriesLengthensAndKeepsShape) {
-  DataConfig config = synthetic();
+  PairConfig config = synthetic();
   config.series = 7;
   config.series_steps = 30;
   config.channels = 3;
@@ -117,21 +117,21 @@ double alike(const Windows& windows, bool within) {
 }
 
 TEST(Correlation, MakesPairsOfABlockAlikeAndNoOthers) {
-  DataConfig config;
+  PairConfig config;
   config.source = DataSource::synthetic;
   config.stride = 9;  // so that neighbours do not share most of their steps
   config.min_context = 10;
   const Dataset plain = load_dataset(config);
   config.block = 3;
   EXPECT_EQ(load_dataset(config).train.actions, plain.train.actions) << "blocks alone change nothing";
-  EXPECT_EQ(inspect_data(config).hash, inspect_data(synthetic()).hash);
+  EXPECT_EQ(inspect_pairs(config).hash, inspect_pairs(synthetic()).hash);
   config.correlation = 0.95;
   const Dataset correlated = load_dataset(config);
   EXPECT_EQ(correlated.train.context_mask, plain.train.context_mask);
   EXPECT_GT(alike(correlated.train, true), 0.85);
   EXPECT_LT(alike(plain.train, true), 0.5);
   EXPECT_LT(alike(correlated.train, false), 0.5);
-  EXPECT_NE(inspect_data(config).hash, inspect_data(synthetic()).hash);
+  EXPECT_NE(inspect_pairs(config).hash, inspect_pairs(synthetic()).hash);
   for (std::size_t i = 0; i < correlated.train.contexts.size(); ++i) {
     const std::size_t step = i / static_cast<std::size_t>(correlated.train.channels);
     if (correlated.train.context_mask[step] == 0) {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "harness/base/errors.h"
-#include "harness/data/dataset.h"
 #include "harness/data/series.h"
+#include "scenarios/energy/dataset.h"
 
 namespace lockstep {
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "harness/trace/writer.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -187,7 +188,7 @@ void write_run(const TempFolder& folder, const Planted& planted, const std::vect
 RunConfig config_of(int world, int rows) {
   RunConfig config;
   config.layout = {world, rows};
-  config.negatives = Negatives::local;
+  energy(config).negatives = Negatives::local;
   return config;
 }
 
@@ -286,7 +287,7 @@ TEST(NoiseScale, IsNoneWhereTheTracesCannotTell) {
   config.trace = TraceLevel::off;
   EXPECT_FALSE(read_noise_scale(config, folder.path()));
   config = config_of(2, 3);
-  config.invalid_rows = 0.2;
+  energy(config).invalid_rows = 0.2;
   EXPECT_FALSE(read_noise_scale(config, folder.path()));
   config = config_of(2, 3);
   config.mutant.name = "grad_scale";
@@ -299,11 +300,11 @@ TEST(NoiseScale, SaysForWhichCandidatesTheTheoryHolds) {
   EXPECT_THAT(noise_caveat(config), HasSubstr("more or fewer ranks of 3 rows"));
   config.accumulation = 3;
   EXPECT_THAT(noise_caveat(config), HasSubstr("more or fewer micro-steps of 1 rows"));
-  config.negatives = Negatives::global;
+  energy(config).negatives = Negatives::global;
   EXPECT_THAT(noise_caveat(config), HasSubstr("does not apply"));
-  config.negatives = Negatives::adaptive;
+  energy(config).negatives = Negatives::adaptive;
   EXPECT_THAT(noise_caveat(config), HasSubstr("does not apply"));
-  config.negatives = Negatives::layer;
+  energy(config).negatives = Negatives::layer;
   EXPECT_THAT(noise_caveat(config), IsEmpty());
   config.data.block = 4;
   EXPECT_THAT(noise_caveat(config), HasSubstr("blocks of 4"));

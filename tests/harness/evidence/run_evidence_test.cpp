@@ -9,7 +9,7 @@
 #include <fstream>
 #include <limits>
 
-#include "harness/plan/metrics.h"
+#include "harness/config/metrics.h"
 #include "harness/results/metric_names.h"
 
 namespace lockstep {
@@ -199,10 +199,10 @@ RunEvidence with_curve(const std::vector<int64_t>& steps, const std::vector<doub
 }
 
 TEST(MetricNames, AreasAreTakenOfWhatThePlannerSays) {
-  const std::vector<std::string> known = outcome_metrics();
-  for (const MeasuredEntry& entry : measured_entries()) {
+  const std::vector<std::string> known = outcome_metrics(spec_of(RunConfig{}));
+  for (const MetricSpec& entry : spec_of(RunConfig{}).metrics()) {
     // A curve of one point has no area.
-    const bool followed = entry.when == MeasuredEntry::When::evaluation;
+    const bool followed = entry.when == MetricSpec::When::evaluation;
     EXPECT_EQ(followed && has_area(entry.name), entry.has_area) << entry.name;
   }
   for (const std::string_view metric : {kTrainLoss, kTrainLossOverLogN, kShownAccuracy}) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "harness/config/canonical.h"
 #include "harness/launch/launcher.h"
 #include "harness/launch/run_folder.h"
 #include "harness/trace/rank_result.h"

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "harness/base/errors.h"
+#include "harness/config/canonical.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/run_folder.h"
 #include "harness/trace/rank_result.h"

@@ -7,6 +7,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

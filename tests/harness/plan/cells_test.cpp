@@ -3,6 +3,8 @@
 
 #include <set>
 
+#include "harness/config/canonical.h"
+#include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {
@@ -17,7 +19,7 @@ TEST(Cells, AreTheProductOfAxesInTheOrderWritten) {
   const Matrix matrix = parse(kHead + "axes: {layout: [8x3, 3x8], negatives: [local, global]}\n");
   EXPECT_THAT(names_of(matrix), ElementsAre("8x3 local", "8x3 global", "3x8 local", "3x8 global"));
   EXPECT_EQ(matrix.cells[2].config.layout, (Layout{3, 8}));
-  EXPECT_EQ(matrix.cells[2].config.negatives, Negatives::local);
+  EXPECT_EQ(energy(matrix.cells[2].config).negatives, Negatives::local);
   EXPECT_THAT(matrix.cells[2].settings, ElementsAre(Pair("layout", "3x8"), Pair("negatives", "local")));
 }
 
@@ -141,9 +143,9 @@ TEST(Cells, HaveAReferenceOfBaseValuesAndItsOwnKeys) {
   const Cell& cell = matrix.cells.at(0);
   EXPECT_EQ(cell.reference_name, "1x24 global");
   EXPECT_EQ(cell.reference.layout, (Layout{1, 24}));
-  EXPECT_EQ(cell.reference.negatives, Negatives::global);
+  EXPECT_EQ(energy(cell.reference).negatives, Negatives::global);
   EXPECT_EQ(cell.reference.lr_scale, 1.0);
-  EXPECT_EQ(cell.reference.dropout, 0.0);
+  EXPECT_EQ(energy(cell.reference).dropout, 0.0);
   EXPECT_EQ(cell.reference.steps, 30);
   EXPECT_FALSE(cell.paired);
 }

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <set>
 
+#include "harness/config/canonical.h"
 #include "harness/plan/plan.h"
+#include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {
@@ -47,15 +49,15 @@ TEST(CertificateMatrix, DerivesOneProcessThatHoldsAllRows) {
   ASSERT_THAT(matrix.cells, SizeIs(1));
   const Cell& cell = matrix.cells.front();
   EXPECT_EQ(cell.config.oracle_world, 0);
-  EXPECT_EQ(cell.config.tile_columns, 5);
+  EXPECT_EQ(energy(cell.config).tile_columns, 5);
   EXPECT_EQ(cell.config.mutant.name, "grad_scale");
   const RunConfig& reference = cell.reference;
   EXPECT_EQ(reference.layout, (Layout{1, 24}));
   EXPECT_EQ(reference.oracle_world, 3);
   EXPECT_EQ(reference.ranks, RankKind::emulated);
-  EXPECT_EQ(reference.negatives, Negatives::local);
+  EXPECT_EQ(energy(reference).negatives, Negatives::local);
   EXPECT_EQ(reference.rows, RowDeal::unequal);
-  EXPECT_EQ(reference.tile_columns, 1000000);
+  EXPECT_EQ(energy(reference).tile_columns, 1000000);
   EXPECT_EQ(reference.bucket_cap_bytes, 0);
   EXPECT_EQ(reference.mutant.name, "none");
   EXPECT_EQ(reference.precision, Precision::float64);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "harness/plan/plan.h"
+#include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {
@@ -77,7 +78,7 @@ TEST(RulesConfig, ReportsWhatRatesAndStreamsDo) {
   EXPECT_EQ(matrix.primary.margin, parity.primary.margin);
   for (const Cell& cell : matrix.cells) {
     EXPECT_EQ(cell.reference_name, "1x24 global");
-    EXPECT_EQ(cell.config.negatives, Negatives::global);
+    EXPECT_EQ(energy(cell.config).negatives, Negatives::global);
     EXPECT_EQ(cell.power_control, cell.name == "8x3 lr_scale=0.125") << cell.name;
   }
   EXPECT_THAT(cell_named(matrix, "8x3").expected, ElementsAre(VerdictKind::equivalent));
@@ -96,8 +97,8 @@ TEST(SmokeConfig, RunsRealRanksOnGeneratedDataOnly) {
   const Plan plan = make_plan(matrix, "", {});
   for (const PlannedRun& run : plan.runs) {
     EXPECT_EQ(run.config.data.source, DataSource::synthetic);
-    EXPECT_LT(run.config.data.min_context, run.config.data.context_steps);
-    EXPECT_GT(run.config.dropout, 0);
+    EXPECT_LT(energy(run.config).data.min_context, energy(run.config).data.context_steps);
+    EXPECT_GT(energy(run.config).dropout, 0);
     EXPECT_EQ(run.config.ranks == RankKind::real, run.config.layout.world_size > 1);
   }
   EXPECT_LT(estimate_total_s(plan, 2), 60);

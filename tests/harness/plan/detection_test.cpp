@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "harness/config/canonical.h"
 #include "harness/plan/planted.h"
 #include "harness/plan/plan.h"
 #include "tests/harness/plan/matrix_helpers.h"

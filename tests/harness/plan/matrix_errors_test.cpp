@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "harness/plan/fault_checks.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {
@@ -218,6 +219,20 @@ TEST(MatrixChecks, RefuseFaultsThatCannotAct) {
   expect_one("mutant: {name: die, step: 600}\n", "mutant.step 600 is never reached in 600 steps");
   expect_one("mutant: {name: grad_scale}\n", "grad_scale with mutant.factor 1 changes nothing");
   expect_one("mutant: {step: 3}\n", "m.yaml:5:10: mutant.step has no effect: mutant.name is none");
+}
+
+TEST(MatrixChecks, RefuseFaultsOfAnotherTrainer) {
+  RunConfig config;
+  config.mutant.name = "temperature_detached";
+  config.second_mutant.name = "sample_dropped";  // it fits every trainer
+  EXPECT_THAT(fault_problems(config), IsEmpty());
+  config.trainer = "regression";
+  EXPECT_THAT(fault_problems(config),
+              ElementsAre(testing::Pair(
+                  "mutant.name",
+                  "mutant.name temperature_detached is a bug of trainer energy, and trainer is regression: "
+                  "set trainer to energy, or choose a mutant that `lockstep list mutants` shows without a "
+                  "trainer, or with regression")));
 }
 
 TEST(MatrixChecks, RefuseFaultsInParametersThatTheModelLacks) {

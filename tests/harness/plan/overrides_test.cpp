@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {
@@ -18,7 +19,7 @@ TEST(Set, GivesABaseValueToCellsAndReferences) {
   const Matrix matrix = parse(kGrid, set({"steps=7", "data.stride=3", "optimizer=sgd"}));
   EXPECT_EQ(matrix.cells[0].config.steps, 7);
   EXPECT_EQ(matrix.cells[0].reference.steps, 7);
-  EXPECT_EQ(matrix.cells[0].config.data.stride, 3);
+  EXPECT_EQ(energy(matrix.cells[0].config).data.stride, 3);
   EXPECT_EQ(matrix.cells[0].config.optimizer, OptimizerKind::sgd);
 }
 
@@ -26,7 +27,7 @@ TEST(Set, OverridesTheFileAndOpensGroups) {
   const Matrix matrix =
       parse(kGrid + "lr: 0.5\ndata: {stride: 4}\n", set({"lr=0.25", "data={stride: 5, shuffle: false}"}));
   EXPECT_EQ(matrix.cells[0].config.lr, 0.25);
-  EXPECT_EQ(matrix.cells[0].config.data.stride, 5);
+  EXPECT_EQ(energy(matrix.cells[0].config).data.stride, 5);
   EXPECT_FALSE(matrix.cells[0].config.data.shuffle);
 }
 

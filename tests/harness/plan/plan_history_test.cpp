@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 #include "harness/plan/earlier_runs.h"
 #include "harness/plan/matrix_folder.h"
 #include "harness/plan/plan.h"

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/config/canonical.h"
+#include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {
@@ -110,7 +112,7 @@ TEST(Plan, CertifiesNothingIfToldSoOrIfThereIsNothingTo) {
   EXPECT_FALSE(counts(plan_of(kOutcome, set({"ranks=emulated"}))).contains(RunRole::certify));
   EXPECT_FALSE(counts(plan_of(kOutcome, set({"ranks=real"}))).contains(RunRole::certify));
   EXPECT_FALSE(
-      counts(plan_of(kOutcome, set({"layout=1x24", "reference.dropout=0"}))).contains(RunRole::certify));
+      counts(plan_of(kOutcome, set({"layout=1x24", "energy(reference).dropout=0"}))).contains(RunRole::certify));
 }
 
 TEST(Plan, RunsEverythingForRealIfToldSo) {

@@ -147,8 +147,10 @@ std::set<std::string> keys_of(const json& properties) {
 
 std::set<std::string> user_keys() {
   std::set<std::string> keys{"data", "layer", "model", "mutant", "second_mutant"};
-  for (const RunField& field : run_fields()) {
-    if (field.spec.setter == Setter::user) keys.insert(std::string(field.spec.key));
+  for (const TrainerSpec* trainer : trainer_specs()) {
+    for (const RunField* field : fields_of(*trainer)) {
+      if (field->spec.setter == Setter::user) keys.insert(std::string(field->spec.key));
+    }
   }
   return keys;
 }
@@ -180,7 +182,7 @@ TEST(Schema, NamesOnlyKeysThatTheParserTakes) {
 TEST(Schema, DescribesEveryKeyAndRefusesOthers) {
   EXPECT_EQ(schema()["$schema"], "http://json-schema.org/draft-07/schema#");
   EXPECT_EQ(schema()["additionalProperties"], false);
-  for (const RunField& field : run_fields()) {
+  for (const RunField& field : core_fields()) {
     if (field.spec.setter != Setter::user) continue;
     const json& definition = schema()["definitions"].at(std::string(field.spec.key));
     EXPECT_FALSE(definition.at("description").get<std::string>().empty()) << field.spec.key;

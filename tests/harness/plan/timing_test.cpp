@@ -8,6 +8,7 @@
 #include <set>
 
 #include "harness/base/sealed_json.h"
+#include "harness/config/canonical.h"
 #include "harness/plan/earlier_runs.h"
 #include "tests/harness/plan/matrix_helpers.h"
 #include "tests/support/temporary_folder.h"

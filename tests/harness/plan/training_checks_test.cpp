@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {
@@ -68,9 +69,9 @@ TEST(TrainingChecks, RefusePerturbationsThatChangeNothing) {
   EXPECT_TRUE(names(wrong_with(config), "no other order"));
   config = {};
   config.perturb = Perturbation::random_draws;
-  config.dropout = config.context_noise = 0;
+  energy(config).dropout = energy(config).context_noise = 0;
   EXPECT_TRUE(names(wrong_with(config), "nothing is drawn"));
-  config.negatives = Negatives::layer;
+  energy(config).negatives = Negatives::layer;
   EXPECT_EQ(wrong_with(config), "");
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/results/results.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/synthetic_matrix.h"
 
@@ -232,7 +233,7 @@ TEST(Growth, ACellThatFailedIsListedAndTakesNoPart) {
 TEST(Growth, PredictsNothingWhereTheObjectiveGrowsWithTheBatch) {
   Rules rules = usual();
   for (Cell& cell : rules.matrix.cells) {
-    cell.config.negatives = cell.reference.negatives = Negatives::global;
+    energy(cell.config).negatives = energy(cell.reference).negatives = Negatives::global;
   }
   const Growth g = rules.judge().front();
   EXPECT_TRUE(std::isnan(g.predicted_exponent));
@@ -240,7 +241,7 @@ TEST(Growth, PredictsNothingWhereTheObjectiveGrowsWithTheBatch) {
   EXPECT_NEAR(g.measured_exponent, 0.5625, 0.02);
   Rules layered = usual();
   for (Cell& cell : layered.matrix.cells) {
-    cell.config.negatives = cell.reference.negatives = Negatives::layer;
+    energy(cell.config).negatives = energy(cell.reference).negatives = Negatives::layer;
   }
   EXPECT_FALSE(std::isnan(layered.judge().front().predicted_exponent));
 }

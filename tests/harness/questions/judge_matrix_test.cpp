@@ -14,6 +14,7 @@
 #include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/writer.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -77,12 +78,12 @@ class JudgeMatrix : public testing::Test {
       for (int64_t step = 0; step < steps; ++step) {
         for (const char* curve : {"loss", "loss_over_log_n"}) {
           result.curves[curve].steps.push_back(step);
-          result.curves[curve].values.push_back(run.config.negatives == Negatives::local ? 0.2 : 0.3);
+          result.curves[curve].values.push_back(energy(run.config).negatives == Negatives::local ? 0.2 : 0.3);
         }
       }
       const double noise = 0.004 * static_cast<double>(run.config.seed % 3) * (world > 1 ? 1 : -1);
       if (rank == 0)
-        result.metrics["accuracy_24"] = (run.config.negatives == Negatives::local ? 0.6 : 0.7) + noise;
+        result.metrics["accuracy_24"] = (energy(run.config).negatives == Negatives::local ? 0.6 : 0.7) + noise;
       write_rank_result(dir_of(run) + "/rank-" + std::to_string(rank) + ".result.json", result);
     }
   }

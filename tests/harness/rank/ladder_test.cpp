@@ -11,10 +11,11 @@
 #include <tuple>
 
 #include "harness/causes/mechanism.h"
-#include "harness/plan/metrics.h"
+#include "harness/config/metrics.h"
 #include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 
@@ -35,7 +36,7 @@ class Ladder : public testing::TestWithParam<Rung> {};
 RunConfig config_of(const Rung& rung) {
   RunConfig config = mini_config();
   config.layout = {rung.world_size, rung.world_size == 8 ? 3 : 2};
-  config.negatives = rung.negatives;
+  energy(config).negatives = rung.negatives;
   config.optimizer = rung.optimizer;
   config.lr = rung.optimizer == OptimizerKind::sgd ? 0.05 : 1e-3;
   config.momentum = rung.optimizer == OptimizerKind::sgd ? 0.9 : 0.0;
@@ -148,10 +149,10 @@ TEST(Oracle, OneProcessComputesWhatRanksOfAnyDealingMean) {
     config.data.series = 24;
     config.steps = 3;
     config.snapshot_steps = {2};
-    config.loss = loss;
-    config.negatives = Negatives::local;
+    energy(config).loss = loss;
+    energy(config).negatives = Negatives::local;
     config.rows = RowDeal::unequal;
-    config.invalid_rows = 0.2;
+    energy(config).invalid_rows = 0.2;
     config.accumulation = 2;
     RunConfig reference = config;
     reference.layout = {1, 24};
@@ -190,7 +191,7 @@ TEST(Oracle, BlocksGoToRanksWhole) {
   config.data.series = 24;
   config.data.block = 3;
   config.data.correlation = 0.9;
-  config.negatives = Negatives::local;
+  energy(config).negatives = Negatives::local;
   config.steps = 2;
   RunConfig reference = config;
   reference.layout = {1, 24};
@@ -237,7 +238,7 @@ TEST(Ladder, RowsMadeReadyAheadOrCutAnewDoNotChangeTheRun) {
   config.data.prefetch = 3;
   EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "ahead", config), {}, {}}).verdict,
             VerdictKind::identical);
-  config.data.cache = false;
+  energy(config).data.cache = false;
   EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "both", config), {}, {}}).verdict,
             VerdictKind::identical);
   config.ranks = RankKind::real;
@@ -283,25 +284,25 @@ TEST(Measurements, AreThoseOfThePlannersTable) {
     for (const auto& [series, held_out, steps] : {std::tuple(2, 1, 24), {6, 3, 28}, {40, 4, 46}}) {
       RunConfig config = mini_config();
       config.layout = {1, 2};
-      config.negatives = negatives;
+      energy(config).negatives = negatives;
       config.data.drop_last = false;
       config.data.series = series;
-      config.data.holdout_series = held_out;
+      energy(config).data.holdout_series = held_out;
       config.data.series_steps = steps;
       config.steps = 4;
       config.eval_every = 2;
       const std::string dir = mini_run(folder.path(), "run-" + std::to_string(runs++), config);
       const RankResult result = read_rank_result(dir + "/rank-0.result.json");
-      const std::optional<PairCounts> pairs = counted_pairs(config.data);
+      const std::optional<SampleCounts> pairs = spec_of(config).counted_samples(config);
       ASSERT_TRUE(pairs);
       EXPECT_EQ(names_of(result.metrics), as_set(metrics_written(config, *pairs)))
           << pairs->test << " test pairs";
       EXPECT_EQ(names_of(result.curves), as_set(curves_written(config, *pairs)));
-      for (const MeasuredEntry& entry : measured_entries()) {
+      for (const MetricSpec& entry : spec_of(config).metrics()) {
         const auto curve = result.curves.find(std::string(entry.name));
         if (curve == result.curves.end()) continue;
-        const std::size_t points = entry.when == MeasuredEntry::When::step         ? 4
-                                   : entry.when == MeasuredEntry::When::evaluation ? 2
+        const std::size_t points = entry.when == MetricSpec::When::step         ? 4
+                                   : entry.when == MetricSpec::When::evaluation ? 2
                                                                                    : 1;
         EXPECT_EQ(curve->second.steps.size(), points) << entry.name;
       }

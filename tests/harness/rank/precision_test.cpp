@@ -12,6 +12,7 @@
 #include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 
@@ -22,7 +23,7 @@ namespace {
 RunConfig several_buckets(Layout layout, Negatives negatives) {
   RunConfig config = mini_config();
   config.layout = layout;
-  config.negatives = negatives;
+  energy(config).negatives = negatives;
   config.bucket_cap_bytes = 16384;
   config.data.series = 24;
   return config;
@@ -42,7 +43,7 @@ TEST_P(Checkpointing, ComputesTheSameBitsAndKeepsLess) {
   RunConfig config = several_buckets({3, 4}, Negatives::global);
   GetParam().change(config);
   const std::string kept = mini_run(folder.path(), "kept", config);
-  config.activation_checkpointing = true;
+  energy(config).activation_checkpointing = true;
   const std::string again = mini_run(folder.path(), "again", config);
   const Mechanism mechanism = compare_runs({kept, again, {}, {}});
   EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << mechanism.sentence;
@@ -81,7 +82,7 @@ TEST(ActivationBytes, AreExactAndCheckpointingKeepsATenthOrLess) {
   config.steps = 2;
   const double kept = result_of(mini_run(folder.path(), "kept", config)).activation_bytes;
   EXPECT_EQ(result_of(mini_run(folder.path(), "twice", config)).activation_bytes, kept);
-  config.activation_checkpointing = true;
+  energy(config).activation_checkpointing = true;
   const double again = result_of(mini_run(folder.path(), "again", config)).activation_bytes;
   EXPECT_LT(10 * again, kept) << again << " of " << kept << " bytes";
 }
@@ -115,7 +116,7 @@ TEST(Bfloat16, RoundsMoreThanFloat32AndIsTheSameModel) {
   const support::TempFolder folder;
   for (const char* loss : {"infonce", "symmetric", "sigmoid", "hard"}) {
     RunConfig config = several_buckets({3, 4}, Negatives::global);
-    config.loss = loss;
+    energy(config).loss = loss;
     const std::string id(loss);
     const std::string full = mini_run(folder.path(), id, config);
     config.precision = Precision::bfloat16;
@@ -225,9 +226,9 @@ TEST(Checkpointing, MutantsOfThePiecesActAndEnd) {
         "head_counted_twice", "gather_without_gradient", "temperature_detached"}) {
     RunConfig config = several_buckets({3, 4}, Negatives::global);
     config.steps = 3;
-    config.activation_checkpointing = true;
+    energy(config).activation_checkpointing = true;
     if (name == "head_counted_twice" || name == "gather_without_gradient") {
-      config.dropout = 0;  // they take energies of all ranks' rows, for which a rank has no streams
+      energy(config).dropout = 0;  // they take energies of all ranks' rows, for which a rank has no streams
     }
     const std::string clean = mini_run(folder.path(), name + "-clean", config);
     config.mutant.name = name;

@@ -8,8 +8,10 @@
 
 #include "harness/causes/mechanism.h"
 #include "harness/compare/forced/forced.h"
+#include "harness/config/canonical.h"
 #include "harness/questions/judge.h"
 #include "harness/trace/reader.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 
@@ -62,8 +64,8 @@ class Verdicts : public testing::Test {
     RunConfig config = mini_config();
     config.layout = layout;
     config.steps = 3;
-    config.model.width = 16;
-    config.model.hidden = 32;
+    energy(config).model.width = 16;
+    energy(config).model.hidden = 32;
     return config;
   }
 
@@ -84,7 +86,7 @@ class Verdicts : public testing::Test {
 
 TEST_F(Verdicts, RowsThatDoNotCountAreCountedOnceAStep) {
   RunConfig config = config_of({3, 4});
-  config.invalid_rows = 0.3;
+  energy(config).invalid_rows = 0.3;
   const Mechanism clean = judged(config);
   EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << clean.sentence;
   for (const StepRecords& step : read_trace(forced_reference_ + "/rank-0.trace").steps) {
@@ -126,7 +128,7 @@ TEST_F(Verdicts, GrossFaultsAreFoundAndNamedUnderBfloat16) {
   for (const auto& [mutant, cause] : causes) {
     RunConfig config = config_of({3, 8});
     config.precision = Precision::bfloat16;
-    config.dropout = 0;
+    energy(config).dropout = 0;
     config.mutant.name = mutant;
     const Mechanism planted = judged(config);
     EXPECT_EQ(planted.verdict, VerdictKind::divergent) << mutant << ": " << planted.sentence;
@@ -151,9 +153,9 @@ TEST_F(Verdicts, SeriesThatNeverChangeAreNoDivergence) {
       config.data.source = DataSource::ts_files;
       config.data.train_file = write_series("train.ts", 3);
       config.data.test_file = write_series("test.ts", 3);
-      config.model = {};
-      config.context_noise = noise;
-      config.dropout = noise > 0 ? config.dropout : 0;
+      energy(config).model = {};
+      energy(config).context_noise = noise;
+      energy(config).dropout = noise > 0 ? energy(config).dropout : 0;
       config.seed = seed;
       const Mechanism clean = judged(config);
       EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << "seed " << seed << ": " << clean.sentence;

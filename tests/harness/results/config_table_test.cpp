@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/sealed_json.h"
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,7 @@ using testing::Pair;
 
 TEST(ConfigRows, AreDottedKeys) {
   RunConfig config;
-  config.data.stride = 7;
+  energy(config).data.stride = 7;
   const Rows rows = config_rows(config);
   EXPECT_THAT(rows, Contains(Pair("data.stride", "7")));
   EXPECT_THAT(rows, Contains(Pair("seed", "0")));

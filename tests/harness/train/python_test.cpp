@@ -12,9 +12,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "harness/data/dataset.h"
 #include "harness/trace/reader.h"
 #include "harness/train/optimizer.h"
+#include "scenarios/energy/config.h"
+#include "scenarios/energy/dataset.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 
@@ -116,7 +117,7 @@ TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
   RunConfig config = mini_config();
   config.layout = {bridge.world_size, 2};
   config.steps = 20;
-  config.negatives = bridge.negatives;
+  energy(config).negatives = bridge.negatives;
   config.optimizer = bridge.optimizer;
   config.lr = bridge.optimizer == OptimizerKind::sgd ? 0.05 : 1e-3;
   config.clip_norm = bridge.clip_norm;
@@ -135,7 +136,7 @@ TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
     }
   }
   parameters.close();
-  const Dataset dataset = load_dataset(config.data);
+  const Dataset dataset = load_dataset(pair_config(config));
   write_raw(folder / "contexts", dataset.train.contexts);
   write_raw(folder / "actions", dataset.train.actions);
   write_raw(folder / "masks", dataset.train.context_mask);
@@ -144,11 +145,11 @@ TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
                                 {"steps", config.steps},
                                 {"seed", config.seed},
                                 {"channels", dataset.train.channels},
-                                {"context_steps", config.data.context_steps},
-                                {"action_steps", config.data.action_steps},
-                                {"temperature", config.temperature},
-                                {"dropout", config.dropout},
-                                {"context_noise", config.context_noise},
+                                {"context_steps", energy(config).data.context_steps},
+                                {"action_steps", energy(config).data.action_steps},
+                                {"temperature", energy(config).temperature},
+                                {"dropout", energy(config).dropout},
+                                {"context_noise", energy(config).context_noise},
                                 {"negatives", bridge.negatives == Negatives::global ? "global" : "local"},
                                 {"optimizer", bridge.optimizer == OptimizerKind::adam ? "adam" : "sgd"},
                                 {"lr", config.lr},

@@ -1,0 +1,85 @@
+// The energy trainer's table: one line a key. A test counts the struct's members, so that none is forgotten here.
+
+#include "scenarios/energy/config.h"
+
+#include <array>
+
+#include "harness/base/errors.h"
+#include "harness/config/catalogue.h"
+#include "harness/config/ranges.h"
+
+namespace lockstep {
+namespace {
+
+using namespace ranges;
+
+std::vector<std::string_view> loss_names() {
+  std::vector<std::string_view> names;
+  for (const CatalogueEntry& entry : catalogue_losses()) names.push_back(entry.name);
+  return names;
+}
+
+// The member's own spelling is its key.
+#define ENERGY(member, ...)                                                                  \
+  {                                                                                          \
+    {#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return ref_to(energy(c).member); } \
+  }
+const RunField kFields[] = {
+    ENERGY(data.context_steps, kLength, "time steps", "length of the context"),
+    ENERGY(data.action_steps, kLength, "time steps", "length of the action chunk that follows the context"),
+    ENERGY(data.stride, kLength, "time steps", "every stride-th start in a series is a pair"),
+    ENERGY(data.holdout_series, up_to(1e6), "series",
+        "training series kept back to fit the evaluation temperature"),
+    ENERGY(data.min_context, kLength, "time steps",
+        "contexts are cut to a keyed length from this to context_steps"),
+    ENERGY(data.cache, kAny, "", "pairs are cut and standardised once; else anew at each step"),
+    ENERGY(loss, kAny, "", "form of the loss", Words::any, Setter::user, &loss_names),
+    ENERGY(negatives, kAny, "",
+        "candidates of the loss: rows of the rank itself or of all ranks, explicit ones, or both"),
+    ENERGY(layer.count, up_to(4096), "negatives", "explicit negatives of each row"),
+    ENERGY(layer.layers, Range{0, 255}, "",
+        "layers of the action head whose predictions are negatives; []: 0, n/3, n/2, n - 2"),
+    ENERGY(layer.as_written, kAny, "", "explicit negatives as people were told, with their mistakes"),
+    ENERGY(model.width, up_to(8192), "", "of the encodings"),
+    ENERGY(model.hidden, up_to(8192), "", "of the hidden layers"),
+    ENERGY(model.action_layers, up_to(256), "layers",
+        "of the action head that explicit negatives are predicted by"),
+    ENERGY(tile_columns, from(1), "candidates",
+        "energies of so many candidates are held at once, in two passes"),
+    ENERGY(mask_duplicates, kAny, "", "candidates with the row's own sample id are no negatives"),
+    ENERGY(invalid_rows, kFraction, "", "share of the rows, keyed by sample, that do not count in the loss"),
+    ENERGY(activation_checkpointing, kAny, "",
+        "activations are computed again in the backward pass instead of being kept"),
+    ENERGY(running_stats, kAny, "",
+        "keep a running mean of energies, summed over ranks and broadcast by rank 0"),
+    ENERGY(temperature, kScale, "", "initial value of the learned temperature"),
+    ENERGY(dropout, kFraction, "", "probability to drop, in the energy head"),
+    ENERGY(context_noise, kNotNegative, "standard deviations", "noise on the context's standardised channels"),
+};
+#undef ENERGY
+
+}  // namespace
+
+WordList words_of(Negatives) {
+  static constexpr auto kWords = std::to_array<std::string_view>(
+      {"local", "global", "layer", "mixed", "adaptive", "adaptive_as_written"});
+  return kWords;
+}
+
+std::span<const RunField> energy_fields() { return kFields; }
+
+const EnergyConfig& energy(const RunConfig& config) {
+  const auto* own = std::any_cast<EnergyConfig>(&config.own);
+  LOCKSTEP_CHECK(own != nullptr, "only runs of the energy trainer have its settings");
+  return *own;
+}
+
+EnergyConfig& energy(RunConfig& config) {
+  auto* own = std::any_cast<EnergyConfig>(&config.own);
+  LOCKSTEP_CHECK(own != nullptr, "only runs of the energy trainer have its settings");
+  return *own;
+}
+
+PairConfig pair_config(const RunConfig& config) { return {config.data, energy(config).data}; }
+
+}  // namespace lockstep

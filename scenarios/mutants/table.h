@@ -1,0 +1,121 @@
+#pragma once
+// What a table of planted bugs is written with. A row is one bug: its data, and beside it the few lines of
+// code that plant it.
+//
+//   {{.name = "sign_flipped", .help = "all gradients have the wrong sign", .phase = "local gradients"},
+//    LOCKSTEP_BUG(Planted,
+//      at::Tensor local_gradient(int64_t, const std::string&, const at::Tensor& gradient) override {
+//        return -gradient;
+//      })}
+//
+// LOCKSTEP_BUG(BASE, MEMBERS) is the code: a class with these members, derived from BASE. Every table is
+// compiled twice: with its code in lockstep_scenarios, and as data alone, for programs without LibTorch, in
+// lockstep_mutant_table, where the code is left out. A row of data alone, or of code alone, does not compile.
+
+#include <iterator>
+#include <vector>
+
+#include "harness/config/mutants.h"
+
+#ifdef LOCKSTEP_MUTANT_DATA_ALONE
+
+#define LOCKSTEP_BUG(...) \
+  lockstep::NoCode {}
+
+namespace lockstep {
+
+struct NoCode {};
+
+struct MutantData {
+  constexpr MutantData(const MutantEntry& its_entry, NoCode) : entry(its_entry) {}
+  MutantEntry entry;
+};
+using MutantRow = MutantData;
+
+}  // namespace lockstep
+
+#else
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "harness/train/optimizer.h"
+#include "harness/train/parameters.h"
+#include "losses/block.h"
+#include "scenarios/energy/explicit_negatives.h"
+#include "scenarios/mutants/comm_fault.h"
+#include "scenarios/mutants/reduced_by_hand.h"
+#include "scenarios/mutants/wrong_gather.h"
+
+#define LOCKSTEP_BUG(BASE, ...)                                                                         \
+  lockstep::code_of<BASE>([](const lockstep::Planting& planting) -> std::unique_ptr<lockstep::Mutant> { \
+    struct Bug final : BASE {                                                                           \
+      using BASE::BASE;                                                                                 \
+      __VA_ARGS__                                                                                       \
+    };                                                                                                  \
+    return std::make_unique<Bug>(planting);                                                             \
+  })
+
+namespace lockstep {
+
+struct MutantCode {
+  std::unique_ptr<Mutant> (*make)(const Planting& planting);
+  std::string_view trainer;  ///< the one into which it reaches, or none
+};
+
+template <class Base>
+constexpr MutantCode code_of(std::unique_ptr<Mutant> (*make)(const Planting& planting)) {
+  if constexpr (requires { Base::kTrainer; }) {
+    return {make, Base::kTrainer};
+  } else {
+    return {make, {}};
+  }
+}
+
+struct MutantWithCode {
+  /// Rows are constants: one that throws does not compile.
+  constexpr MutantWithCode(const MutantEntry& its_entry, MutantCode code)
+      : entry(its_entry), make(code.make) {
+    if (!code.trainer.empty() && code.trainer != entry.trainer) {
+      throw std::invalid_argument("a bug inside of a trainer names it in its entry: .trainer");
+    }
+  }
+  MutantEntry entry;
+  std::unique_ptr<Mutant> (*make)(const Planting& planting);
+};
+using MutantRow = MutantWithCode;
+
+}  // namespace lockstep
+
+#endif
+
+namespace lockstep {
+
+// Each appends its table. The parameter keeps apart what the two compilations define.
+void add_sample_mutants(std::vector<MutantRow>& rows);
+void add_stream_mutants(std::vector<MutantRow>& rows);
+void add_loss_mutants(std::vector<MutantRow>& rows);
+void add_gradient_mutants(std::vector<MutantRow>& rows);
+void add_exchange_mutants(std::vector<MutantRow>& rows);
+void add_process_mutants(std::vector<MutantRow>& rows);
+void add_update_mutants(std::vector<MutantRow>& rows);
+
+/// In the order of a detection matrix's rows. Its pairs are drawn by place in this order: another one draws
+/// other pairs.
+constexpr void (*kMutantTables[])(std::vector<MutantRow>&) = {
+    add_sample_mutants,   add_stream_mutants,  add_loss_mutants,   add_gradient_mutants,
+    add_exchange_mutants, add_process_mutants, add_update_mutants,
+};
+
+}  // namespace lockstep
