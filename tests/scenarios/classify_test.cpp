@@ -10,6 +10,8 @@
 
 #include "harness/base/errors.h"
 #include "harness/comm/solo.h"
+#include "harness/config/canonical.h"
+#include "harness/config/field.h"
 #include "harness/train/optimizer.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
@@ -358,6 +360,32 @@ TEST(Crops, OfFilesTheClassesAreTheirOwn) {
   write_series(folder / "train.ts", {"A", "A"});
   write_series(folder / "test.ts", {"A", "A"});
   problem("all its series are of one class");
+}
+
+TEST(ClassifyFields, EverySettingGoesThroughJson) {
+  const std::vector<std::pair<std::string, std::string>> others{
+      {"data.min_steps", "5"},         {"data.max_steps", "31"},
+      {"data.stride", "9"},            {"data.holdout_series", "2"},
+      {"model.width", "17"},           {"model.hidden", "33"},
+      {"denominator.over", "\"rows\""}, {"denominator.scope", "\"micro\""},
+      {"denominator.constant", "12.5"}, {"norm", "\"sync_batch\""},
+      {"label_smoothing", "0.25"},     {"dropout", "0.5"}};
+  EXPECT_EQ(classify_fields().size(), others.size());
+  std::string json = R"({"trainer":"classify")";
+  for (const auto& [key, value] : others) {
+    json += ",\"" + key + "\":" + value;
+  }
+  const RunConfig config = run_config_from_json(json + "}", "test");
+  const RunConfig again = run_config_from_json(canonical_json(config), "test");
+  EXPECT_TRUE(same_config(config, again));
+  EXPECT_FALSE(same_config(config, RunConfig(classify_spec())));
+  const ClassifyConfig& own = classify(again);
+  EXPECT_EQ(own.data.min_steps + own.data.max_steps + own.data.stride + own.data.holdout_series, 5 + 31 + 9 + 2);
+  EXPECT_EQ(own.model.width + own.model.hidden, 17 + 33);
+  EXPECT_EQ(own.denominator.over, DenominatorOver::rows);
+  EXPECT_EQ(own.denominator.scope, DenominatorScope::micro);
+  EXPECT_EQ(own.norm, NormKind::sync_batch);
+  EXPECT_EQ(own.denominator.constant + own.label_smoothing + own.dropout, 12.5 + 0.25 + 0.5);
 }
 
 TEST(ClassifyProblems, AreFoundWhereTheyStand) {
