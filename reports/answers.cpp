@@ -37,9 +37,11 @@ std::string cosine_words(double cosine) { return std::abs(1 - cosine) < 1e-6 ? "
 TextTable certificate_table(const Results& results, bool wide) {
   TextTable table;
   if (!results.certificate) return table;
-  table.heads = {"loss", ">ranks", ">certified", ">worst / allowed", "group", ">ratio"};
-  if (wide) table.heads.insert(table.heads.end(), {">cosine", ">residual", "worst case"});
-  table.heads.insert(table.heads.end(), {">energies", ">received", ">time / local"});
+  table.heads = {"loss", numbers("ranks"), numbers("certified"), numbers("worst / allowed"), "group",
+                 numbers("ratio")};
+  table.judged = 2;
+  if (wide) table.heads.insert(table.heads.end(), {numbers("cosine"), numbers("residual"), "worst case"});
+  table.heads.insert(table.heads.end(), {numbers("energies"), numbers("received"), numbers("time / local")});
   std::string loss;
   for (const CertificateRow& row : results.certificate->rows) {
     const GradientSignature& g = row.worst_group;
@@ -95,24 +97,24 @@ namespace {
 
 std::string aligned(const TextTable& table, int width) {
   std::vector<int> widths;
-  const auto plain = [](const std::string& head) { return head.starts_with('>') ? head.substr(1) : head; };
+  std::vector<std::string> heads;
   for (std::size_t i = 0; i < table.heads.size(); ++i) {
-    int most = display_width(plain(table.heads[i]));
+    heads.push_back(table.heads[i].head);
+    int most = display_width(heads.back());
     for (const auto& row : table.rows) most = std::max(most, display_width(row[i]));
     widths.push_back(most);
   }
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string out = " ";
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::string text = plain(cells[i]);
-      const std::string room(static_cast<std::size_t>(widths[i] - display_width(text)), ' ');
-      out += " " + (table.heads[i].starts_with('>') ? room + text : text + room) + " ";
+      const std::string room(static_cast<std::size_t>(widths[i] - display_width(cells[i])), ' ');
+      out += " " + (table.heads[i].numbers ? room + cells[i] : cells[i] + room) + " ";
     }
     out = shorten(out, width);
     out.erase(out.find_last_not_of(' ') + 1);
     return out + "\n";
   };
-  std::string out = line(table.heads);
+  std::string out = line(heads);
   for (const auto& row : table.rows) out += line(row);
   return out;
 }
@@ -147,10 +149,9 @@ std::string markdown_answers(const Results& results) {
   std::string out;
   if (const TextTable table = certificate_table(results, false); !table.rows.empty()) {
     std::string heads = "|", rule = "|";
-    for (const std::string& head : table.heads) {
-      const bool number = head.starts_with('>');
-      heads += " " + head.substr(number ? 1 : 0) + " |";
-      rule += number ? "--:|" : "---|";
+    for (const Column& column : table.heads) {
+      heads += " " + column.head + " |";
+      rule += column.numbers ? "--:|" : "---|";
     }
     out += heads + "\n" + rule + "\n";
     std::string loss;

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "harness/results/results.h"
+#include "reports/columns.h"
 
 namespace lockstep {
 
-/// Cells of a table as texts; a head that begins with ">" is of numbers.
+/// Cells of a table as texts.
 struct TextTable {
-  std::vector<std::string> heads;
+  std::vector<Column> heads;
+  std::size_t judged = 0;  ///< the column that shows the row's colour
   std::vector<std::vector<std::string>> rows;
   std::vector<const char*> css;  ///< of each row: ok, bad, und or fail
 };

@@ -13,7 +13,7 @@ constexpr double kMostPower = 400;  ///< no double has a larger power of ten
 }  // namespace
 
 void place(Chart& chart, double x_low, double x_high, double y_low, double y_high) {
-  const Range x = drawable(x_low, x_high), y = drawable(y_low, y_high);
+  const AxisRange x = drawable(x_low, x_high), y = drawable(y_low, y_high);
   chart.x = {x.low, x.high, chart.left, chart.edge()};
   chart.y = {y.low, y.high, chart.floor(), chart.top};
 }

@@ -63,8 +63,8 @@ std::vector<Curve> curves_of(const Results& results, std::string_view metric, co
   const auto belongs = [&](const CellResult& cell) {
     return is_judged(cell) && (is_of_grown_batch(results, cell) ? cell.reference : "") == group.reference;
   };
-  const auto rows = [&group](const auto& config) {
-    return group.by_samples() ? static_cast<double>(global_batch_of(config)) : 1.0;
+  const auto rows = [&group](const std::optional<Layout>& layout) {
+    return group.by_samples() ? static_cast<double>(global_batch_of(layout)) : 1.0;
   };
   for (const ReferenceResult& reference : results.references) {
     const auto only_grown = [&] {
@@ -78,7 +78,7 @@ std::vector<Curve> curves_of(const Results& results, std::string_view metric, co
     };
     if (group.by_samples() ? reference.name != group.reference : only_grown()) continue;
     add_curve(curves, reference.curves, metric,
-              {reference.name, "", "ref", {}, 0, nullptr, "", rows(reference.config)});
+              {reference.name, reference.name, "", "ref", {}, 0, nullptr, "", rows(reference.layout)});
   }
   const std::vector<std::string> anchors = cell_anchors(results);
   std::size_t colour = 0;
@@ -89,13 +89,14 @@ std::vector<Curve> curves_of(const Results& results, std::string_view metric, co
                         cell.mechanism->first_divergence;
     add_curve(curves, cell.curves, metric,
               {cell.scenario,
+               group.by_samples() && !cell.short_name.empty() ? cell.short_name : cell.scenario,
                anchors[i],
                "c" + std::to_string(colour++ % kColours),
                {},
                0,
                parted ? &*cell.mechanism->first_divergence : nullptr,
                cell.reference,
-               rows(cell.config)});
+               rows(cell.layout)});
   }
   return curves;
 }
@@ -155,7 +156,7 @@ CurveFrame frame_of(const std::vector<Curve>& curves, std::string_view metric, i
   const double room = 0.04 * (frame.high - frame.low);
   frame.high += room;
   if (frame.low != 0) frame.low -= room;
-  const Range range = drawable(frame.low, frame.high);
+  const AxisRange range = drawable(frame.low, frame.high);
   frame.low = range.low, frame.high = range.high;
   return frame;
 }

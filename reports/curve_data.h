@@ -17,6 +17,7 @@ struct CurvePoint {
 
 struct Curve {
   std::string name;
+  std::string label;               ///< at the line's end: what stands above the panel is left out of the name
   std::string anchor;              ///< of the cell; empty: a reference
   std::string css;                 ///< ref, or c0 to c5
   std::vector<CurvePoint> points;  ///< by step; only points whose median is finite

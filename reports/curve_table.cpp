@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/results/metric_names.h"
 #include "reports/markup.h"
 #include "reports/numbers.h"
 #include "reports/svg.h"
@@ -63,10 +64,10 @@ std::vector<std::string> curve_metrics(const Results& results) {
   for (const ReferenceResult& reference : results.references) add(reference.curves);
   for (const CellResult& cell : results.cells) add(cell.curves);
   const auto order = [&results](const std::string& metric) {
-    return metric == results.primary.metric  ? 0
-           : metric == "loss_over_log_n"     ? 1
-           : metric.starts_with("accuracy_") ? 2
-                                             : 3;
+    if (metric == results.primary.metric) return 0;
+    const MetricName name = metric_name(metric);
+    if (name.spec == nullptr || !name.spec->chance || name.area) return 3;
+    return name.training ? 1 : 2;
   };
   std::stable_sort(metrics.begin(), metrics.end(),
                    [&](const auto& a, const auto& b) { return order(a) < order(b); });

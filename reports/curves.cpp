@@ -143,11 +143,19 @@ bool ends_early(const Curve& curve, double common_end) {
   return static_cast<double>(curve.last_step) < 0.97 * common_end;
 }
 
-std::vector<std::string> label_lines(const Curve& curve, double width, double common_end) {
+struct Label {
+  std::vector<std::string> lines;  ///< of the name
+  std::string note;                ///< below them; empty: none
+  std::vector<std::string> all() const {
+    std::vector<std::string> texts = lines;
+    if (!note.empty()) texts.push_back(note);
+    return texts;
+  }
+};
+
+Label label_of(const Curve& curve, double width, double common_end) {
   std::vector<std::string> lines{""};
-  std::string name = name_words(curve.name);
-  // What all curves of the panel are held against stands above it.
-  if (curve.rows_a_step != 1) name = name.substr(0, name.find(" against "));
+  const std::string name = name_words(curve.label);
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t space = std::min(name.find(' ', begin), name.size());
     const std::string word = name.substr(begin, space - begin);
@@ -163,8 +171,7 @@ std::vector<std::string> label_lines(const Curve& curve, double width, double co
     int columns = display_width(line);
     while (columns > 1 && text_width_px(line, kLabelPx) > width) line = shorten(line, --columns);
   }
-  if (ends_early(curve, common_end)) lines.push_back(fmt::format("ends at step {}", curve.last_step));
-  return lines;
+  return {lines, ends_early(curve, common_end) ? fmt::format("ends at step {}", curve.last_step) : ""};
 }
 
 void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes,
@@ -175,12 +182,12 @@ void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const
   std::stable_sort(curves.begin(), curves.end(),
                    [&](const Curve* a, const Curve* b) { return end_y(a) < end_y(b); });
   std::vector<double> wanted, heights;
-  std::vector<std::vector<std::string>> texts;
+  std::vector<Label> labels;
   const double column = panel.width - panel.right;
   for (const Curve* curve : curves) {
-    texts.push_back(label_lines(*curve, panel.right - 50, frame.common_end));
+    labels.push_back(label_of(*curve, panel.right - 50, frame.common_end));
     wanted.push_back(end_y(curve));
-    heights.push_back(kLinePx * static_cast<double>(texts.back().size()) + 3);
+    heights.push_back(kLinePx * static_cast<double>(labels.back().all().size()) + 3);
   }
   const std::vector<double> centres = push_apart(wanted, heights, 0, panel.height - 18);
   for (std::size_t i = 0; i < curves.size(); ++i) {
@@ -197,11 +204,11 @@ void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const
     }
     out.empty("path", {{"class", "line " + curves[i]->css},
                        {"d", fmt::format("M{} {}h24", px(column + 16), px(centres[i]))}});
-    double y = centres[i] - kLinePx * (static_cast<double>(texts[i].size()) - 1) / 2 + 4;
-    for (std::size_t k = 0; k < texts[i].size(); ++k, y += kLinePx) {
-      const bool note = k + 1 == texts[i].size() && texts[i][k].starts_with("ends at step");
-      out.element("text", {{"class", note ? "tick" : "lab"}, {"x", px(column + 45)}, {"y", px(y)}},
-                  texts[i][k]);
+    const std::vector<std::string> texts = labels[i].all();
+    double y = centres[i] - kLinePx * (static_cast<double>(texts.size()) - 1) / 2 + 4;
+    for (std::size_t k = 0; k < texts.size(); ++k, y += kLinePx) {
+      const bool note = k >= labels[i].lines.size();
+      out.element("text", {{"class", note ? "tick" : "lab"}, {"x", px(column + 45)}, {"y", px(y)}}, texts[k]);
     }
   }
 }
@@ -258,7 +265,7 @@ std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& fra
   std::vector<const Curve*> all;
   for (const Curve& curve : curves) all.push_back(&curve);
   for (const Curve* curve : all) {
-    for (const std::string& line : label_lines(*curve, 135, frame.common_end)) {
+    for (const std::string& line : label_of(*curve, 135, frame.common_end).all()) {
       panel.right = std::max(panel.right, text_width_px(line, kLabelPx) + 52);
     }
   }

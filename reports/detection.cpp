@@ -62,7 +62,8 @@ std::string markdown_row(const std::vector<std::string>& cells) {
 }
 
 void write_rates(Markup& out, const Detection& detection) {
-  open_table(out, "plain", {"of the trials", ">number", ">share", ">95 % interval", "asked", ""});
+  open_table(out, "plain", {"of the trials", numbers("number"), numbers("share"), numbers("95 % interval"),
+                            "asked", ""});
   for (const DetectionRate& rate : detection.rates) {
     const std::vector<std::string> cells = rate_cells(rate);
     out.open("tr").element("th", {{"scope", "row"}}, cells[0]);
@@ -78,9 +79,10 @@ void write_rates(Markup& out, const Detection& detection) {
 }
 
 void write_table(Markup& out, const Detection& detection) {
-  std::vector<std::string> heads = detection_heads(detection);
-  for (std::size_t i = 1; i < heads.size(); ++i) heads[i] = ">" + heads[i];
-  heads.push_back("stands for");
+  std::vector<Column> heads;
+  for (const std::string& head : detection_heads(detection))
+    heads.push_back(heads.empty() ? Column(head) : numbers(head));
+  heads.emplace_back("stands for");
   open_table(out, "plain trials", heads);
   for (const DetectionRow& row : detection.rows) {
     out.open("tr").element("th", {{"scope", "row"}}, short_line(row.mutant, kLongestName));

@@ -57,7 +57,7 @@ Forest layout(const Results& results) {
     axis.high = std::clamp(axis.high, 1.6 * forest.margin, most);
   }
   if (!(axis.high > axis.low)) axis.low = -1, axis.high = 1;
-  const Range range = drawable(axis.low, axis.high);
+  const AxisRange range = drawable(axis.low, axis.high);
   const double room = 0.045 * (range.high - range.low);
   axis.low = range.low - room;
   axis.high = range.high + room;
@@ -189,9 +189,8 @@ void write_key(Markup& out, const Forest& forest) {
   glyph(
       "<line x1=\"4\" x2=\"30\" y1=\"7\" y2=\"7\" class=\"eq ok\"/><circle cx=\"17\" cy=\"7\" r=\"4.3\" "
       "class=\"m ok\"/>",
-      interval_name(forest.results) == "interval"
-          ? "the narrower one: inside the margin is equivalent"
-          : level_words(inner) + " interval: inside the margin is equivalent");
+      common_level(forest.results) ? level_words(inner) + " interval: inside the margin is equivalent"
+                                   : "the narrower one: inside the margin is equivalent");
   glyph(
       "<circle cx=\"8\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/><circle cx=\"15\" cy=\"7\" r=\"2.6\" "
       "class=\"seed ok\"/>"

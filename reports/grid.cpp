@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -24,18 +23,6 @@ const std::string* value_of(const Pairs& pairs, std::string_view key) {
     if (name == key) return &value;
   }
   return nullptr;
-}
-
-/// V and B of "VxB".
-std::pair<int, int> layout_of(const Pairs& config) {
-  const std::string* layout = value_of(config, "layout");
-  int ranks = 0, rows = 0;
-  if (!layout) return {0, 0};
-  const char* const end = layout->data() + layout->size();
-  const auto [rest, error] = std::from_chars(layout->data(), end, ranks);
-  if (error != std::errc() || rest == end || *rest != 'x') return {0, 0};
-  if (std::from_chars(rest + 1, end, rows).ec != std::errc()) return {0, 0};
-  return {ranks, rows};
 }
 
 /// The values of all settings but two, in one text that tells two such sets apart.
@@ -122,22 +109,12 @@ std::optional<AnswerGrid> grid_of(const Results& results) {
   return best;
 }
 
-bool has_no_negatives(const CellResult& cell) {
-  const auto [ranks, rows] = layout_of(cell.config);
-  const std::string* negatives = value_of(cell.config, "negatives");
-  if (!negatives || rows == 0) return false;
-  return (*negatives == "local" && rows == 1) || (*negatives == "global" && ranks * rows == 1);
-}
-
-int global_batch_of(const Pairs& config) {
-  const auto [ranks, rows] = layout_of(config);
-  return ranks * rows;
-}
+int global_batch_of(const std::optional<Layout>& layout) { return layout ? layout->global_batch() : 0; }
 
 bool is_of_grown_batch(const Results& results, const CellResult& cell) {
   const ReferenceResult* reference = reference_of(results, cell);
   if (!reference) return false;
-  const int own = global_batch_of(cell.config), other = global_batch_of(reference->config);
+  const int own = global_batch_of(cell.layout), other = global_batch_of(reference->layout);
   return own > 0 && other > 0 && own != other;
 }
 
@@ -148,17 +125,22 @@ std::string difference_and_half(const MetricDifference& difference, int decimals
   return text;
 }
 
-std::string interval_name(const Results& results) {
+std::optional<double> common_level(const Results& results) {
   double level = 1 - results.primary.alpha;
   bool first = true;
   for (const CellResult& cell : results.cells) {
     if (!cell.outcome || cell.anchor) continue;
     const double own = cell.outcome->primary.interval.level;
-    if (!first && std::abs(own - level) > 1e-9) return "interval";
+    if (!first && std::abs(own - level) > 1e-9) return std::nullopt;
     level = own;
     first = false;
   }
-  return level_words(level) + " interval";
+  return level;
+}
+
+std::string interval_name(const Results& results) {
+  const std::optional<double> level = common_level(results);
+  return level ? level_words(*level) + " interval" : "interval";
 }
 
 std::string setting_words(const std::string& key, const std::string& value) {

@@ -22,20 +22,20 @@ struct AnswerGrid {
 /// it. Points into `results`.
 std::optional<AnswerGrid> grid_of(const Results& results);
 
-/// Was nothing there to tell a row's positive from? Then its loss is 0 and nothing is learnt.
-bool has_no_negatives(const CellResult& cell);
-
 /// Is the global batch of the cell another than its reference's?
 bool is_of_grown_batch(const Results& results, const CellResult& cell);
 
-/// Rows of all ranks, of "VxB" under "layout"; 0 if it is not there.
-int global_batch_of(const std::vector<std::pair<std::string, std::string>>& config);
+/// Rows of all ranks; 0: not known.
+int global_batch_of(const std::optional<Layout>& layout);
 
 /// Has the cell a place among those that answer the question: neither its own reference nor an A/A pair?
 bool is_judged(const CellResult& cell);
 
 /// "24-way accuracy" values in the digits that the margin needs: "−0.094 ± 0.020".
 std::string difference_and_half(const MetricDifference& difference, int decimals);
+
+/// The level that the intervals of all judged cells have; none where cells have levels of their own.
+std::optional<double> common_level(const Results& results);
 
 /// "95 % interval"; "interval" where cells have levels of their own, as looks have.
 std::string interval_name(const Results& results);

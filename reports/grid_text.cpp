@@ -66,7 +66,7 @@ std::string grid_text(const Results& results, int width) {
   const std::optional<Headline> headline = headline_of(results);
   if (!grid || !headline) return "";
   std::string out;
-  for (const std::string& sentence : sentences_of(headline->sentence)) out += wrapped(sentence, width);
+  for (const std::string& sentence : headline->sentences) out += wrapped(sentence, width);
   const std::string table = table_of(*grid, decimals_for(results.primary.margin), width);
   if (!table.empty()) out += table + wrapped(caption(results, *grid), width);
   return ascii_minus(out);
@@ -78,7 +78,7 @@ std::string grid_markdown(const Results& results) {
   if (!grid || !headline) return "";
   const auto md = [](std::string_view text) { return escape_markdown(short_line(text, kLongest)); };
   std::string out;
-  for (const std::string& sentence : sentences_of(headline->sentence)) out += "- **" + md(sentence) + "**\n";
+  for (const std::string& sentence : headline->sentences) out += "- **" + md(sentence) + "**\n";
   for (const Answer& answer : headline->answers)
     out += "- " + md(answer.question) + " " + md(answer.text) + "\n";
   out += "\n| " + md(grid->row_axis) + " |";

@@ -75,14 +75,14 @@ std::string column_words(const AnswerGrid& grid, const Column& c, const std::str
   return text;
 }
 
-std::string grid_sentence(const Results& results, const AnswerGrid& grid) {
+std::vector<std::string> grid_sentences(const Results& results, const AnswerGrid& grid) {
   const std::string against = held_against(results, grid);
-  std::string text;
+  std::vector<std::string> sentences;
   for (std::size_t i = 0; i < grid.columns.size(); ++i) {
-    text += fmt::format("{}With {}: {}.", i == 0 ? "" : " ", setting_words(grid.column_axis, grid.columns[i]),
-                        column_words(grid, sort_column(grid, i), against));
+    sentences.push_back(fmt::format("With {}: {}.", setting_words(grid.column_axis, grid.columns[i]),
+                                    column_words(grid, sort_column(grid, i), against)));
   }
-  return text;
+  return sentences;
 }
 
 /// Why cells diverge: by cause, with the first cell's evidence.
@@ -101,10 +101,10 @@ std::string why_words(const AnswerGrid& grid) {
   for (std::size_t column = 0; column < grid.columns.size(); ++column) {
     for (const CellResult* cell : sort_column(grid, column).other) {
       const Mechanism* m = cell->mechanism ? &*cell->mechanism : nullptr;
-      if (has_no_negatives(*cell))
+      if (cell->no_negatives)
         add("a row has no negatives, so the loss is 0 and nothing is learnt", *cell);
       else if (m && m->cause && !m->cause->evidence.empty())
-        add(sentences_of(clean_line(m->cause->evidence)).front(), *cell);
+        add(clean_line(m->cause->evidence), *cell);
       else if (m && m->first_divergence)
         add(divergence_words(*m->first_divergence), *cell);
       else
@@ -216,7 +216,7 @@ std::optional<Headline> headline_of(const Results& results) {
   if (!grid) return std::nullopt;
   const int decimals = decimals_for(results.primary.margin);
   Headline headline;
-  headline.sentence = grid_sentence(results, *grid);
+  headline.sentences = grid_sentences(results, *grid);
   if (const std::string why = why_words(*grid); !why.empty())
     headline.answers.push_back({"Why not?", why, "bad"});
   std::vector<std::string> failed;

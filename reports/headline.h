@@ -16,7 +16,7 @@ struct Answer {
 };
 
 struct Headline {
-  std::string sentence;  ///< the grid in words
+  std::vector<std::string> sentences;  ///< the grid in words, column by column
   std::vector<Answer> answers;
 };
 

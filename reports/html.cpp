@@ -37,14 +37,15 @@ void write_verdict_box(Markup& out, const Results& results) {
     out.close();
     return;
   }
-  std::vector<std::string> sentences = sentences_of(clean_line(results.summary.sentence));
-  if (!sentences.empty()) {
-    const bool is_long = sentences.front().size() > kLongSentence;
-    out.element("p", {{"class", is_long ? "first long" : "first"}}, sentences.front());
-    std::string rest;
-    for (std::size_t i = 1; i < sentences.size(); ++i) rest += (i > 1 ? " " : "") + sentences[i];
-    if (!rest.empty()) out.element("p", {{"class", "rest"}}, rest);
-  }
+  // Documents of earlier builds hold the text alone.
+  std::vector<std::string> sentences = results.summary.sentences;
+  if (sentences.empty()) sentences = {results.summary.sentence};
+  const std::string first = clean_line(sentences.front());
+  if (!first.empty())
+    out.element("p", {{"class", first.size() > kLongSentence ? "first long" : "first"}}, first);
+  std::string rest;
+  for (std::size_t i = 1; i < sentences.size(); ++i) rest += (i > 1 ? " " : "") + clean_line(sentences[i]);
+  if (!rest.empty()) out.element("p", {{"class", "rest"}}, rest);
   out.close();
 }
 
@@ -76,12 +77,8 @@ void write_facts(Markup& out, const Results& results) {
        results.seeds.empty() ? "none"
                              : fmt::format("{} ({})", results.seeds.size(), seeds_words(results.seeds)));
   fact(out, "steps", std::to_string(results.steps));
-  const std::string certified = certification_words(results);
-  if (const std::size_t colon = certified.find(": "); colon != std::string::npos) {
-    fact(out, certified.substr(0, colon), certified.substr(colon + 2));
-  } else {
-    fact(out, "certified", certified);
-  }
+  const Certified certified = certified_of(results);
+  fact(out, certified.how.empty() ? "certified" : certified.how, certified.what);
   fact(out, "runs",
        fmt::format("{}{}", s.runs, s.runs_reused > 0 ? fmt::format(", {} reused", s.runs_reused) : ""));
   fact(out, "exit code", std::to_string(s.exit_code));
@@ -146,18 +143,16 @@ void open_section(Markup& out, std::string_view id, std::string_view heading, st
   if (!why.empty()) out.element("p", {{"class", "why"}}, why);
 }
 
-void open_table(Markup& out, std::string_view css, const std::vector<std::string>& heads) {
+void open_table(Markup& out, std::string_view css, const std::vector<Column>& heads) {
   out.open("div", {{"class", "scroll"}})
       .open("table", {{"class", std::string(css)}})
       .open("thead")
       .open("tr");
-  // A leading '>' marks a column of numbers.
-  for (const std::string& head : heads) {
-    const bool numbers = head.starts_with('>');
-    if (numbers)
-      out.element("th", {{"scope", "col"}, {"class", "n"}}, std::string_view(head).substr(1));
+  for (const Column& column : heads) {
+    if (column.numbers)
+      out.element("th", {{"scope", "col"}, {"class", "n"}}, column.head);
     else
-      out.element("th", {{"scope", "col"}}, head);
+      out.element("th", {{"scope", "col"}}, column.head);
   }
   out.close().close().open("tbody");
 }

@@ -55,14 +55,13 @@ void write_certificate(Markup& out, const Page& page) {
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     out.open("tr");
     for (std::size_t k = 0; k < table.rows[i].size(); ++k) {
-      const bool number = table.heads[k].starts_with('>');
       if (k == 0) {
         out.element("th", {{"scope", "row"}}, table.rows[i][k]);
-      } else if (table.heads[k] == ">certified") {
+      } else if (k == table.judged) {
         out.open("td", {{"class", "n"}});
         out.element("b", {{"class", std::string("t-") + table.css[i]}}, table.rows[i][k]).close();
       } else {
-        out.element("td", {{"class", number ? "n" : ""}}, table.rows[i][k]);
+        out.element("td", {{"class", table.heads[k].numbers ? "n" : ""}}, table.rows[i][k]);
       }
     }
     out.close();

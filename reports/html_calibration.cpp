@@ -26,7 +26,7 @@ Scale axis_of(const std::vector<const DetectionRate*>& rates) {
   }
   if (!(low < high)) return {0, 1, 2, 98};
   const double room = 0.12 * (high - low);
-  const Range range = drawable(std::max(0.0, low - room), std::min(1.0, high + room));
+  const AxisRange range = drawable(std::max(0.0, low - room), std::min(1.0, high + room));
   return {range.low, range.high, 2, 98};
 }
 
@@ -181,7 +181,8 @@ std::string power_plot(const std::vector<Design>& designs) {
 void write_power_table(Markup& out, const std::vector<Design>& designs) {
   out.open("details").element("summary", {}, "Power in numbers");
   open_table(out, "plain",
-             {">sd, margins", ">true difference, margins", ">n", ">measured", ">interval", ">theory"});
+             {numbers("sd, margins"), numbers("true difference, margins"), numbers("n"), numbers("measured"),
+              numbers("interval"), numbers("theory")});
   for (const Design& d : designs) {
     for (const PowerPoint* p : d.points) {
       out.open("tr");

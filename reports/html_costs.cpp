@@ -127,8 +127,9 @@ void write_share(Markup& out, double share) {
 
 void write_rows(Markup& out, const Timing& timing, const std::string& group) {
   open_table(out, "costs",
-             {"layout", ">ms a step", ">fastest, slowest run", ">rows a second", ">speed-up", ">efficiency",
-              "communication", ">received a step", ">activations", ">weights"});
+             {"layout", numbers("ms a step"), numbers("fastest, slowest run"), numbers("rows a second"),
+              numbers("speed-up"), numbers("efficiency"),
+              "communication", numbers("received a step"), numbers("activations"), numbers("weights")});
   for (const TimingRow& row : timing.rows) {
     if (row.group != group) continue;
     out.open("tr").open("th", {{"scope", "row"}}).text(layout_words(row.layout));

@@ -21,7 +21,7 @@ constexpr double kReach = 3;
 
 void draw_bar(Markup& out, const CellResult& cell, double margin) {
   const Outcome& o = *cell.outcome;
-  const Range range = drawable(-kReach * margin, kReach * margin);
+  const AxisRange range = drawable(-kReach * margin, kReach * margin);
   const Scale axis{range.low, range.high, 2, 98};
   const std::string css = row_css(cell, cell.verdict);
   out.open("svg", {{"class", "mini"}, {"aria-hidden", "true"}});
@@ -77,7 +77,7 @@ void write_place(Markup& out, const Page& page, const CellResult* cell, int deci
   } else {
     out.element("span", {{"class", "figure"}}, cell->failure ? "did not finish" : "no outcome");
   }
-  if (has_no_negatives(*cell)) out.element("span", {{"class", "sub"}}, "no negatives: the loss is 0");
+  if (cell->no_negatives) out.element("span", {{"class", "sub"}}, "no negatives: the loss is 0");
   if (!expected) out.element("span", {{"class", "sub t-bad"}}, "✗ expected " + expected_words(*cell));
   out.close();
 }
@@ -86,7 +86,7 @@ void write_place(Markup& out, const Page& page, const CellResult* cell, int deci
 
 void write_answers(Markup& out, const Headline& headline) {
   out.open("ul", {{"class", "first list"}});
-  for (const std::string& sentence : sentences_of(headline.sentence)) out.element("li", {}, sentence);
+  for (const std::string& sentence : headline.sentences) out.element("li", {}, sentence);
   out.close().open("dl", {{"class", "answers"}});
   for (const Answer& answer : headline.answers) {
     out.open("div").element("dt", {{"class", std::string("t-") + answer.css}}, answer.question);

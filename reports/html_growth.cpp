@@ -145,7 +145,8 @@ std::string rules_plot(const Results& results, const Growth& g) {
 
 void write_rule_table(Markup& out, const Page& page, const Growth& g) {
   const int decimals = decimals_for(page.results.primary.margin);
-  open_table(out, "plain", {"rule", ">exponent", ">difference", ">interval", "verdict", "against the best"});
+  open_table(out, "plain", {"rule", numbers("exponent"), numbers("difference"), numbers("interval"),
+                            "verdict", "against the best"});
   for (const Growth::Rule& rule : g.rules) {
     const bool best = rule.rule == g.best;
     const auto is_this = [&rule](const std::string& name) { return name == rule.cell || name == rule.rule; };

@@ -19,10 +19,15 @@ std::string look_words(const Look& look) {
 }
 
 std::string ended_words(const Sequential& s) {
-  if (s.ended == "decided") return "decided";
-  if (s.ended == "budget") return "the budget ended";
-  if (s.ended == "most seeds") return "no more seeds are allowed";
-  return clean_line(s.ended);
+  switch (s.ended) {
+    case LooksEnd::decided:
+      return "decided";
+    case LooksEnd::most_seeds:
+      return "no more seeds are allowed";
+    case LooksEnd::budget:
+      return "the budget ended";
+  }
+  return "";
 }
 
 void draw_looks(Markup& out, const CellResult& cell, const Scale& axis) {
@@ -100,7 +105,8 @@ void write_looks(Markup& out, const Page& page) {
   write_axis(out, axis);
   out.close();
   out.open("details").element("summary", {}, "Every look");
-  open_table(out, "plain", {"cell", ">seeds", ">information", ">level here", ">α spent", "verdict"});
+  open_table(out, "plain", {"cell", numbers("seeds"), numbers("information"), numbers("level here"),
+                            numbers("α spent"), "verdict"});
   for (const std::size_t i : cells) {
     for (const Look& look : page.results.cells[i].outcome->sequential->looks) {
       out.open("tr").element("th", {{"scope", "row"}}, name_words(page.results.cells[i].scenario));

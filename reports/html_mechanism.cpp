@@ -29,8 +29,7 @@ LadderCount count_ladder(const Results& results) {
       if (inside) ++count.inside, count.most_used = std::max(count.most_used, cell.mechanism->band_used);
       if (kind == VerdictKind::divergent) ++count.divergent;
     }
-    const auto real = [](const auto& field) { return field.first == "ranks" && field.second == "real"; };
-    count.real += std::any_of(cell.config.begin(), cell.config.end(), real);
+    count.real += cell.real_ranks;
     const Certification& c = cell.certification;
     if (!c.wanted) continue;
     ++count.wanted;
@@ -205,7 +204,8 @@ void write_certification(Markup& out, const Page& page) {
                "Long runs use emulated ranks. They stand for real ones as far as a prefix of the same run on "
                "real ranks gave the "
                "same bits at every compared point of every step.");
-  open_table(out, "plain", {"cell", "real ranks", ">steps equal", ">asked", ">seed", "result"});
+  open_table(out, "plain", {"cell", "real ranks", numbers("steps equal"), numbers("asked"), numbers("seed"),
+                            "result"});
   for (const CellResult& cell : page.results.cells) {
     const Certification& c = cell.certification;
     out.open("tr").element("th", {{"scope", "row"}}, name_words(cell.scenario));

@@ -139,7 +139,8 @@ std::string family_plot(const Family& family, std::pair<double, double> range, d
 void write_table(Markup& out, const std::vector<Family>& families) {
   out.open("details").element("summary", {}, "Noise scales in numbers");
   open_table(out, "plain",
-             {"cell", ">rows of a rank, of all", ">noise scale, rows", ">interval", ">|G|²", ">S", ">steps",
+             {"cell", numbers("rows of a rank, of all"), numbers("noise scale, rows"), numbers("interval"),
+              numbers("|G|²"), numbers("S"), numbers("steps"),
               "caveat"});
   for (const Family& family : families) {
     for (const CellResult* cell : family.cells) {

@@ -81,8 +81,9 @@ void write_metrics(Markup& out, const Page& page) {
     if (!outcome.sentence.empty()) out.element("p", {{"class", "why"}}, outcome.sentence);
     write_notes(out, outcome);
     open_table(out, "metrics",
-               {"metric", ">" + shorten(name_words(cell.reference), 24), ">cell", ">difference",
-                ">" + level_words(outcome.primary.interval.level) + " interval", "reading"});
+               {"metric", numbers(shorten(name_words(cell.reference), 24)), numbers("cell"),
+                numbers("difference"), numbers(level_words(outcome.primary.interval.level) + " interval"),
+                "reading"});
     write_metric_row(out, outcome.primary, outcome.primary, true, outcome.n);
     for (const MetricDifference& other : outcome.others)
       write_metric_row(out, other, outcome.primary, false, outcome.n);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reports/columns.h"
 #include "reports/markup.h"
 #include "reports/words.h"
 
@@ -24,9 +25,8 @@ std::string_view html_style();
 /// <section id> with its heading and, if it is not empty, a paragraph that says how to read it.
 void open_section(Markup& out, std::string_view id, std::string_view heading, std::string_view why);
 
-/// A table that scrolls by itself where it is too wide, up to its body; a head that begins with ">" is of
-/// numbers.
-void open_table(Markup& out, std::string_view css, const std::vector<std::string>& heads);
+/// A table that scrolls by itself where it is too wide, up to its body.
+void open_table(Markup& out, std::string_view css, const std::vector<Column>& heads);
 void close_table(Markup& out);
 
 /// "≠ divergent" in its colour.

@@ -57,8 +57,9 @@ void draw_power(Markup& out, const CellResult& cell) {
 
 void write_power_rows(Markup& out, const Page& page, const std::vector<std::size_t>& cells) {
   open_table(out, "rows power",
-             {"cell", "● no difference, ○ half the margin", ">n", ">sd", ">upper bound", ">power, 0",
-              ">½ margin", ">seeds, 0", ">½ margin"});
+             {"cell", "● no difference, ○ half the margin", numbers("n"), numbers("sd"),
+              numbers("upper bound"), numbers("power, 0"),
+              numbers("½ margin"), numbers("seeds, 0"), numbers("½ margin")});
   for (const std::size_t i : cells) {
     const CellResult& cell = page.results.cells[i];
     const Outcome& o = *cell.outcome;
@@ -84,7 +85,8 @@ void write_power_rows(Markup& out, const Page& page, const std::vector<std::size
 
 void write_p_values(Markup& out, const Page& page, const std::vector<std::size_t>& cells) {
   out.open("details").element("summary", {}, "p values, and Holm's over the cells");
-  open_table(out, "plain", {"cell", ">not equivalent", ">no difference", ">no difference, Holm"});
+  open_table(out, "plain", {"cell", numbers("not equivalent"), numbers("no difference"),
+                            numbers("no difference, Holm")});
   for (const std::size_t i : cells) {
     const CellResult& cell = page.results.cells[i];
     out.open("tr").element("th", {{"scope", "row"}}, name_words(cell.scenario));
@@ -106,7 +108,7 @@ void write_estimates(Markup& out, const Page& page, const std::vector<std::size_
   if (std::none_of(cells.begin(), cells.end(), has)) return;
   const int decimals = decimals_for(page.results.primary.margin);
   out.open("details").element("summary", {}, "Mean, median and interquartile mean of the differences");
-  open_table(out, "plain stack", {"cell", "estimate", ">value", ">interval", "by"});
+  open_table(out, "plain stack", {"cell", "estimate", numbers("value"), numbers("interval"), "by"});
   for (const std::size_t i : cells) {
     const CellResult& cell = page.results.cells[i];
     const auto& estimates = cell.outcome->estimates;

@@ -25,8 +25,8 @@ std::string steps_words(double steps) {
 double times_of(const Results& results, const CellResult& cell) {
   const TargetReach& t = *cell.outcome->target;
   const ReferenceResult* reference = reference_of(results, cell);
-  const double rows = std::max(1, global_batch_of(cell.config)),
-               other = reference ? std::max(1, global_batch_of(reference->config)) : rows;
+  const double rows = std::max(1, global_batch_of(cell.layout)),
+               other = reference ? std::max(1, global_batch_of(reference->layout)) : rows;
   if (!std::isfinite(t.reference_median) || t.reference_median <= 0) return NAN;
   return t.cell_median * rows / (t.reference_median * other);
 }
@@ -79,8 +79,9 @@ void write_targets(Markup& out, const Page& page) {
           metric_words(results.primary.metric), results.cells[cells.front()].outcome->target->target));
   const Scale axis = axis_of(results, cells);
   open_table(out, "rows power",
-             {"cell", "samples, over the reference's", ">times", ">steps", ">reference", ">reached",
-              ">sooner, later, neither", ">p"});
+             {"cell", "samples, over the reference's", numbers("times"), numbers("steps"),
+              numbers("reference"), numbers("reached"),
+              numbers("sooner, later, neither"), numbers("p")});
   for (const std::size_t i : cells) {
     const CellResult& cell = results.cells[i];
     const TargetReach& t = *cell.outcome->target;

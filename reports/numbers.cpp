@@ -63,8 +63,8 @@ std::string band_share(double band_used) {
 
 std::string band_words(double band_used) {
   if (band_used == 0) return "none of the band";
-  const std::string share = band_share(band_used);
-  return share + (share.ends_with("%") ? " of the band" : " the band");
+  const bool is_part = band_used > 0 && band_used <= 1;
+  return band_share(band_used) + (is_part ? " of the band" : " the band");
 }
 
 std::string probability_words(double p) {

@@ -51,7 +51,7 @@ double least_height(double low, double high) {
 
 }  // namespace
 
-Range drawable(double low, double high) {
+AxisRange drawable(double low, double high) {
   if (std::isnan(low) || std::isnan(high)) return {};
   low = std::clamp(low, -kLargestEnd, kLargestEnd);
   high = std::clamp(high, -kLargestEnd, kLargestEnd);

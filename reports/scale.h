@@ -13,7 +13,7 @@ struct Scale {
 };
 
 /// The ends of an axis.
-struct Range {
+struct AxisRange {
   double low = 0, high = 1;
 };
 
@@ -21,7 +21,7 @@ struct Range {
 /// 1; one whose ends are all but equal is widened about its middle, to a billionth of the larger of them, for
 /// finer differences are lost in pixels and labels alike; ends so large that their distance is no number
 /// are drawn in. 0 to 1 if an end is not a number.
-Range drawable(double low, double high);
+AxisRange drawable(double low, double high);
 
 struct Ticks {
   std::vector<double> values;

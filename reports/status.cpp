@@ -24,12 +24,6 @@ std::string missed_controls(const Results& results) {
          "control.";
 }
 
-std::string margin_refusal(const auto& summary) {
-  if constexpr (requires { summary.margin_text; })
-    return summary.margin_refused ? summary.margin_text : std::string();
-  return {};
-}
-
 std::string unexpected_cells(const Results& results) {
   std::string names;
   int count = 0;
@@ -99,8 +93,8 @@ Status status_of(const Results& results) {
     return {"×", "fail", "Not judged", "The fault lies with lockstep or with this machine."};
   if (summary.exit_code == 130) return {"×", "fail", "Interrupted", "Run the same command again to resume."};
   if (!summary.can_tell) return {"?", "bad", "Cannot tell", missed_controls(results)};
-  if (const std::string refusal = margin_refusal(summary); !refusal.empty())
-    return {"×", "bad", "Margin refused", refusal};
+  if (summary.margin_refused && !summary.margin_text.empty())
+    return {"×", "bad", "Margin refused", summary.margin_text};
   // Rates decide there, and the sentence says which fall short.
   if (results.calibration && summary.exit_code == 0)
     return {"✓", "ok", "As expected", "Every rate and power is as promised."};

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include "harness/results/metric_names.h"
 #include "harness/stats/stats.h"
@@ -16,45 +14,22 @@
 namespace lockstep {
 namespace {
 
-/// K of "accuracy_K..." and what follows it.
-struct Way {
-  std::string number, suffix;
-};
-
-std::optional<Way> way_after(std::string_view metric, std::string_view prefix) {
-  if (!metric.starts_with(prefix)) return std::nullopt;
-  const std::string_view rest = metric.substr(prefix.size());
-  const std::size_t end = std::min(rest.find_first_not_of("0123456789"), rest.size());
-  if (end == 0 || end > 6) return std::nullopt;
-  return Way{std::string(rest.substr(0, end)), std::string(rest.substr(end))};
-}
-
 bool leaves_out_zero(const MetricDifference& d) { return d.interval.low > 0 || d.interval.high < 0; }
-
-// Results that say whether a metric has a direction are believed; a metric has one otherwise.
-template <typename Difference>
-bool directed(const Difference& difference) {
-  if constexpr (requires { difference.has_direction; }) return difference.has_direction;
-  return true;
-}
 
 }  // namespace
 
 std::string metric_words(std::string_view metric) {
-  if (metric.starts_with(kAreaPrefix) && has_area(metric.substr(kAreaPrefix.size()))) {
-    return metric_words(metric.substr(kAreaPrefix.size())) + ", area under the curve";
+  const MetricName name = metric_name(metric);
+  if (name.spec == nullptr) return clean_line(metric);
+  if (name.training) return std::string(name.spec->train_words);
+  std::string words(name.spec->family.empty() ? name.spec->name : name.spec->family);
+  if (!name.spec->way.empty()) words = fmt::format("{}-way {}", name.spec->way, words);
+  if (!name.spec->qualifier.empty()) {
+    std::string qualifier(name.spec->qualifier);
+    std::ranges::replace(qualifier, '-', ' ');
+    words += ", " + qualifier;
   }
-  if (metric == "loss_over_log_n" || metric == "train_loss_over_log_n") return "training loss / log N";
-  if (metric == "loss" || metric == "train_loss") return "training loss";
-  if (const auto way = way_after(metric, "accuracy_")) {
-    if (way->suffix.empty()) return way->number + "-way accuracy";
-    if (way->suffix == "_fitted") return way->number + "-way accuracy, temperature fitted";
-  }
-  if (const auto way = way_after(metric, "cross_entropy_")) {
-    if (way->suffix.empty()) return way->number + "-way cross-entropy, raw";
-    if (way->suffix == "_fitted") return way->number + "-way cross-entropy, temperature fitted";
-  }
-  return clean_line(metric);
+  return name.area ? words + ", area under the curve" : words;
 }
 
 std::string name_words(std::string_view name) {
@@ -63,16 +38,11 @@ std::string name_words(std::string_view name) {
 }
 
 double chance_of(std::string_view metric) {
-  if (metric == "loss_over_log_n" || metric == "train_loss_over_log_n") return 1;
-  if (const auto way = way_after(metric, "accuracy_"); way && way->suffix.empty()) {
-    int k = 0;
-    std::from_chars(way->number.data(), way->number.data() + way->number.size(), k);
-    if (k > 0) return 1.0 / k;
-  }
-  return -1;
+  const MetricName name = metric_name(metric);
+  return name.spec == nullptr || name.area ? -1 : name.spec->chance.value_or(-1);
 }
 
-bool has_direction(const MetricDifference& difference) { return directed(difference); }
+bool has_direction(const MetricDifference& difference) { return difference.has_direction; }
 
 bool disagrees_in_sign(const MetricDifference& primary, const MetricDifference& other) {
   if (!leaves_out_zero(primary) || !leaves_out_zero(other)) return false;
@@ -174,7 +144,7 @@ std::string note_words(const CellResult& cell) {
   return expectation.empty() || text.empty() ? expectation + text : expectation + "; " + text;
 }
 
-std::string certification_words(const Results& results) {
+Certified certified_of(const Results& results) {
   int wanted = 0, agreed = 0, world_size = -1;
   int64_t fewest = -1, most = -1;
   std::string backend;
@@ -190,15 +160,20 @@ std::string certification_words(const Results& results) {
     world_size = world_size == -1 || world_size == ranks ? ranks : 0;
     backend = backend.empty() || backend == c.backend ? c.backend : " ";
   }
-  if (wanted == 0) return "";
-  if (agreed == 0) return fmt::format("none of {} certified on real ranks", counted(wanted, "cell"));
+  if (wanted == 0) return {};
+  if (agreed == 0) return {"", fmt::format("none of {} certified on real ranks", counted(wanted, "cell"))};
   std::string text = "certified bit for bit on ";
   if (world_size > 0) text += fmt::format("{} ", world_size);
   text += "real ";
   if (backend != " " && !backend.empty()) text += backend_words(backend) + " ";
-  text += "ranks: " + (fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most)) +
-          " steps of ";
-  return text + (agreed == wanted ? "each cell" : fmt::format("{} of {} cells", agreed, wanted));
+  const std::string steps = fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most);
+  const std::string cells = agreed == wanted ? "each cell" : fmt::format("{} of {} cells", agreed, wanted);
+  return {text + "ranks", fmt::format("{} steps of {}", steps, cells)};
+}
+
+std::string certification_words(const Results& results) {
+  const Certified certified = certified_of(results);
+  return certified.how.empty() ? certified.what : certified.how + ": " + certified.what;
 }
 
 std::string question_words(const Results& results) {
@@ -232,18 +207,7 @@ std::string backend_words(std::string_view backend) {
   return clean_line(backend);
 }
 
-int world_size_of(const CellResult& cell) {
-  for (const auto* pairs : {&cell.config, &cell.settings}) {
-    for (const auto& [key, value] : *pairs) {
-      if (key != "layout") continue;
-      int ranks = 0;
-      const auto end = value.data() + value.size();
-      const auto [rest, error] = std::from_chars(value.data(), end, ranks);
-      if (error == std::errc() && rest != end && *rest == 'x') return ranks;
-    }
-  }
-  return 0;
-}
+int world_size_of(const CellResult& cell) { return cell.layout ? cell.layout->world_size : 0; }
 
 std::string counted(int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
@@ -267,19 +231,6 @@ const ReferenceResult* reference_of(const Results& results, const CellResult& ce
       std::find_if(results.references.begin(), results.references.end(),
                    [&](const ReferenceResult& reference) { return reference.name == cell.reference; });
   return found == results.references.end() ? nullptr : &*found;
-}
-
-std::vector<std::string> sentences_of(std::string_view text) {
-  std::vector<std::string> sentences;
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i + 2 < text.size(); ++i) {
-    const bool ends = text[i] == '.' && text[i + 1] == ' ' && !(text[i + 2] >= 'a' && text[i + 2] <= 'z');
-    if (!ends) continue;
-    sentences.emplace_back(text.substr(begin, i + 1 - begin));
-    begin = i + 2;
-  }
-  if (begin < text.size()) sentences.emplace_back(text.substr(begin));
-  return sentences;
 }
 
 }  // namespace lockstep

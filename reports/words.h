@@ -69,8 +69,13 @@ std::string note_words(const CellResult& cell);
 /// "…; cause: gather-without-gradient. Use a gather …"
 std::string with_cause(std::string text, const Cause& cause);
 
-/// How the cells' emulated runs were certified, in one sentence without a full stop; empty if nothing was to
-/// be certified.
+/// How the cells' emulated runs were certified; both empty if nothing was to be certified.
+struct Certified {
+  std::string how;   ///< "certified bit for bit on 8 real Gloo ranks"; empty: none was
+  std::string what;  ///< "50 steps of each cell", "none of 2 cells certified on real ranks"
+};
+Certified certified_of(const Results& results);
+/// The same in one sentence without a full stop.
 std::string certification_words(const Results& results);
 
 /// "outcome: accuracy_24, margin ± 0.03, 10 paired seeds"; "mechanism: are the same numbers computed?".
@@ -82,7 +87,7 @@ std::string counted(int64_t count, std::string_view noun);
 /// Display name of a backend: "Gloo", "NCCL".
 std::string backend_words(std::string_view backend);
 
-/// V of a layout "VxB" among the cell's config or settings; 0 if it is not there.
+/// 0: not known.
 int world_size_of(const CellResult& cell);
 
 /// Unique anchors of the cells, in their order: "cell-" and the slug of the name, numbered where two slugs
@@ -91,8 +96,5 @@ std::vector<std::string> cell_anchors(const Results& results);
 
 /// The cell's reference; null if the results hold none of that name.
 const ReferenceResult* reference_of(const Results& results, const CellResult& cell);
-
-/// Sentences of a text: split after a full stop that a space and no lower-case letter follows.
-std::vector<std::string> sentences_of(std::string_view text);
 
 }  // namespace lockstep

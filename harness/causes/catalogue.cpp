@@ -1,16 +1,40 @@
 #include "harness/causes/catalogue.h"
 
 #include <algorithm>
+#include <array>
+
+#include "harness/causes/trainer_rules.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
+namespace {
+
+/// Families in the order of a step, and what belongs to no step after them.
+constexpr std::array<std::string_view, 12> kFamilies = {"samples",  "random", "control",   "energies",
+                                                        "loss",     "gradient", "reduction", "update",
+                                                        "replicas", "ledger",   "failed",    "always"};
+
+/// A family that stands nowhere in the order comes before what belongs to no step.
+std::size_t place_of(std::string_view family) {
+  const auto at = std::ranges::find(kFamilies, family);
+  return static_cast<std::size_t>((at == kFamilies.end() ? kFamilies.end() - 2 : at) - kFamilies.begin());
+}
+
+}  // namespace
 
 std::span<const CausePage> cause_pages() {
   static const std::vector<CausePage> pages = [] {
     std::vector<CausePage> all;
+    for (const TrainerSpec* trainer : trainer_specs()) {
+      if (!trainer->cause_rules || !trainer->cause_rules->pages) continue;
+      const auto own = trainer->cause_rules->pages();
+      all.insert(all.end(), own.begin(), own.end());
+    }
     for (const auto family :
          {causes::data_pages(), causes::gradient_pages(), causes::reduction_pages(), causes::run_pages()}) {
       all.insert(all.end(), family.begin(), family.end());
     }
+    std::ranges::stable_sort(all, {}, [](const CausePage& page) { return place_of(page.family); });
     return all;
   }();
   return pages;

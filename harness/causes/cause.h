@@ -32,7 +32,7 @@ struct CausePage {
   std::string_view reports = {};  ///< public reports, "owner/repository#number, ..."
 };
 
-/// All codes, family by family; `unexplained` last.
+/// All codes, those of every trainer's own causes among them, family by family; `unexplained` last.
 std::span<const CausePage> cause_pages();
 
 /// Null if there is no such code.

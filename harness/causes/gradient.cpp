@@ -1,5 +1,5 @@
-// Causes of wrong local gradients: the mean over ranks against the reference, group by group, in closed
-// forms.
+// Causes of wrong local gradients that any trainer may have: the mean over ranks against the reference, and
+// the ranks' own.
 
 #include <algorithm>
 #include <cmath>
@@ -7,96 +7,17 @@
 
 #include <fmt/format.h>
 
-#include "harness/compare/forced/flipped_bit.h"
+#include "harness/causes/step_gradients.h"
 #include "harness/causes/rules.h"
-#include "scenarios/energy/config.h"
-#include "harness/causes/signatures.h"
-#include "harness/compare/forced/step.h"
+#include "harness/compare/forced/flipped_bit.h"
 
 namespace lockstep::causes {
 namespace {
 
-/// The gradients of the divergence's step, if it lies before the reduction.
-struct Local {
-  const ForcedEvidence* evidence = nullptr;
-  std::vector<NamedTensor> mean;
-  int world = 1;
-  Signatures signatures() const { return {evidence->reference.gradients, mean, evidence->local}; }
-  std::string text() const { return signature_text(evidence->local, world); }
-};
-
-std::optional<Local> local_of(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::local_gradients || !inputs.forced) return std::nullopt;
-  if (inputs.forced->local.tensors.empty()) return std::nullopt;
-  return Local{&*inputs.forced, mean_of_local(inputs.forced->cell), world_size_of(inputs)};
-}
-
-/// Factors of the groups; roles that are not named have `rest`.
-struct Pattern {
-  double context = 1, action = 1, head = 1, temperature = 1, rest = 1;
-};
-
-/// Does every group have its factor, and is a factor other than 1 told by a gradient that is not mere
-/// rounding?
-bool fits(const Local& local, const Pattern& pattern) {
-  const Signatures signatures = local.signatures();
-  const std::pair<Role, double> roles[] = {
-      {Role::context, pattern.context},  {Role::action, pattern.action},
-      {Role::head, pattern.head},        {Role::temperature, pattern.temperature},
-      {Role::action_head, pattern.rest}, {Role::other, pattern.rest}};
-  bool told = false;
-  for (const auto& [role, factor] : roles) {
-    if (!signatures.fits(role, factor)) return false;
-    if (factor == 1 || !signatures.has(role)) continue;
-    if (!signatures.tells(role)) return false;
-    told = true;
-  }
-  return told;
-}
-
-std::optional<Cause> by_pattern(const CauseInputs& inputs, const char* code, const Pattern& pattern) {
-  const auto local = local_of(inputs);
-  if (!local || !fits(*local, pattern)) return std::nullopt;
-  return made(code, kExact, local->text());
-}
-
 double w(const CauseInputs& inputs) { return world_size_of(inputs); }
 
-/// As by_pattern, for mistakes that one process cannot make.
-std::optional<Cause> among_ranks(const CauseInputs& inputs, const char* code, const Pattern& pattern) {
-  return world_size_of(inputs) > 1 ? by_pattern(inputs, code, pattern) : std::nullopt;
-}
-
-std::optional<Cause> gather_without_gradient(const CauseInputs& inputs) {
-  return among_ranks(inputs, "gather-without-gradient", {0, 0, 1, 1, 1});
-}
-std::optional<Cause> gather_own_slice(const CauseInputs& inputs) {
-  return among_ranks(inputs, "gather-own-slice", {1 / w(inputs), 1 / w(inputs), 1, 1, 1});
-}
-std::optional<Cause> gather_own_slice_times_world(const CauseInputs& inputs) {
-  return among_ranks(inputs, "gather-own-slice-times-world", {1, 1, w(inputs), w(inputs), 1});
-}
-std::optional<Cause> candidates_detached(const CauseInputs& inputs) {
-  return by_pattern(inputs, "candidates-detached", {1, 0, 1, 1, 1});
-}
-std::optional<Cause> gather_averaged(const CauseInputs& inputs) {
-  return among_ranks(inputs, "gather-averaged", {1, 1 / w(inputs), 1, 1, 1});
-}
-std::optional<Cause> temperature_reduced_twice(const CauseInputs& inputs) {
-  return among_ranks(inputs, "temperature-reduced-twice", {1, 1, 1, w(inputs), 1});
-}
-std::optional<Cause> head_counted_twice(const CauseInputs& inputs) {
-  return by_pattern(inputs, "head-counted-twice", {1, 1, 2, 2, 1});
-}
-std::optional<Cause> temperature_detached(const CauseInputs& inputs) {
-  return by_pattern(inputs, "temperature-detached", {1, 1, 1, 0, 1});
-}
-std::optional<Cause> context_detached(const CauseInputs& inputs) {
-  return by_pattern(inputs, "context-detached", {0, 1, 1, 1, 1});
-}
-
 /// One factor on every gradient.
-std::vector<std::string> outside_of(const Local& local) {
+std::vector<std::string> outside_of(const StepGradients& local) {
   std::vector<std::string> names;
   for (const TensorUse& use : local.evidence->local.tensors) {
     if (use.use.used() > 1) names.push_back(use.name);
@@ -128,35 +49,6 @@ std::optional<Cause> gradient_over_world(const CauseInputs& inputs) {
 std::optional<Cause> accumulation_not_scaled(const CauseInputs& inputs) {
   if (!inputs.cell_config || inputs.cell_config->accumulation < 2) return std::nullopt;
   return everywhere(inputs, "accumulation-not-scaled", static_cast<double>(inputs.cell_config->accumulation));
-}
-
-std::optional<Cause> gather_backward_sliced(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local || local->world < 2) return std::nullopt;
-  const Signatures signatures = local->signatures();
-  for (const Role role : {Role::context, Role::head, Role::temperature, Role::action_head, Role::other}) {
-    if (!signatures.inside(role)) return std::nullopt;
-  }
-  if (!signatures.no_factor_fits(Role::action) || rank_of_local_fault(*local->evidence) >= 0)
-    return std::nullopt;
-  return made("gather-backward-sliced", kFits, local->text());
-}
-
-std::optional<Cause> candidates_not_detached(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local) return std::nullopt;
-  const Signatures signatures = local->signatures();
-  if (!signatures.has(Role::action_head) || signatures.inside(Role::action_head)) return std::nullopt;
-  // What the predictions are made from may get a gradient too; head and temperature see the same energies.
-  if (!signatures.inside(Role::head) || !signatures.inside(Role::temperature)) return std::nullopt;
-  const bool none = signatures.zero_in_reference(Role::action_head);
-  const bool made_from_predictions =
-      inputs.cell_config && (energy(*inputs.cell_config).negatives == Negatives::layer ||
-                             energy(*inputs.cell_config).negatives == Negatives::mixed);
-  if (!none && !(made_from_predictions && signatures.some_factor_fits_not(Role::action_head)))
-    return std::nullopt;
-  return made("candidates-not-detached", none ? kExact : kFits,
-              (none ? "the action head has a gradient, and in the reference none: " : "") + local->text());
 }
 
 std::optional<Cause> non_finite(const CauseInputs& inputs) {
@@ -247,7 +139,7 @@ std::optional<Cause> rank_without_gradient(const CauseInputs& inputs) {
                                  [](const NamedTensor& tensor) { return norm(tensor.values) != 0; });
     if (has_rows && !any) zero.push_back(rank);
   }
-  if (zero.size() != 1 || (inputs.cell_config && energy(*inputs.cell_config).invalid_rows > 0)) return std::nullopt;
+  if (zero.size() != 1 || rows_may_not_count(inputs)) return std::nullopt;
   return made("rank-missing", kFits,
               fmt::format("rank {} has rows, and every local gradient of it is 0", zero.front()));
 }
@@ -274,45 +166,9 @@ std::optional<Cause> accumulated_before(const CauseInputs& inputs) {
                           local->evidence->cell_before->step));
 }
 
-std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local || !inputs.cell_config || energy(*inputs.cell_config).dropout <= 0) return std::nullopt;
-  if (energy(*inputs.cell_config).tile_columns >= inputs.cell_config->layout.global_batch()) return std::nullopt;
-  const Signatures signatures = local->signatures();
-  if (!signatures.has(Role::temperature) || !signatures.inside(Role::temperature)) return std::nullopt;
-  for (const Role role : {Role::context, Role::action, Role::head}) {
-    if (!signatures.has(role) || signatures.inside(role)) return std::nullopt;
-  }
-  if (!signatures.no_factor_fits(Role::action) || rank_of_local_fault(*local->evidence) >= 0)
-    return std::nullopt;
-  return made(
-      "dropout-not-replayed", 0.75,
-      fmt::format("tiles of {} columns in two passes with dropout {}: energies, loss and the temperature's "
-                  "gradient are right and no other gradient is; {}",
-                  energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local->text()));
-}
-
-constexpr Rule kRules[] = {gather_without_gradient,
-                           gather_own_slice,
-                           gather_own_slice_times_world,
-                           candidates_detached,
-                           gather_averaged,
-                           temperature_reduced_twice,
-                           head_counted_twice,
-                           temperature_detached,
-                           context_detached,
-                           sign_flipped,
-                           gradient_times_world,
-                           gradient_over_world,
-                           accumulation_not_scaled,
-                           gather_backward_sliced,
-                           candidates_not_detached,
-                           non_finite,
-                           bit_flip,
-                           stale_local,
-                           rank_without_gradient,
-                           accumulated_before,
-                           dropout_not_replayed};
+constexpr Rule kRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
+                           accumulation_not_scaled, non_finite, bit_flip,
+                           stale_local, rank_without_gradient, accumulated_before};
 
 }  // namespace
 

@@ -6,7 +6,8 @@
 #include <fmt/format.h>
 
 #include "harness/causes/rules.h"
-#include "harness/causes/signatures.h"
+#include "harness/causes/trainer_rules.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace causes {
@@ -18,6 +19,11 @@ Cause made(const char* code, double confidence, const std::string& evidence) {
 int world_size_of(const CauseInputs& inputs) {
   if (inputs.cell) return static_cast<int>(inputs.cell->ranks.size());
   return inputs.cell_config ? inputs.cell_config->layout.world_size : 1;
+}
+
+bool rows_may_not_count(const CauseInputs& inputs) {
+  return inputs.cell_config && inputs.trainer && inputs.trainer->rows_may_not_count &&
+         inputs.trainer->rows_may_not_count(*inputs.cell_config);
 }
 
 std::string factor_text(double factor, int world_size) {
@@ -57,8 +63,8 @@ std::string signature_text(const GradientJudgement& judgement, int world_size) {
 
 namespace {
 
-std::span<const Rule> rules_for(const CauseInputs& inputs) {
-  switch (inputs.difference.phase) {
+std::span<const Rule> rules_for(Phase phase) {
+  switch (phase) {
     case Phase::samples:
       return sample_rules();
     case Phase::random:
@@ -66,7 +72,7 @@ std::span<const Rule> rules_for(const CauseInputs& inputs) {
     case Phase::control:
       return control_rules();
     case Phase::energies:
-      return energy_rules();
+      return score_rules();
     case Phase::loss:
       return loss_rules();
     case Phase::local_gradients:
@@ -123,7 +129,9 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
       if (std::optional<Cause> answer = rule(inputs)) answers.push_back(std::move(*answer));
     }
   };
-  ask(causes::rules_for(inputs));
+  const Phase phase = inputs.difference.phase;
+  if (const auto own = causes::trainer_rules(inputs).rules) ask(own(phase));
+  ask(causes::rules_for(phase));
   if (inputs.difference.divergence.kind == "replica") ask(causes::replica_rules());
   Cause cause = causes::weighed(std::move(answers), inputs);
   if (const CausePage* page = find_cause_page(cause.code)) cause.remedy = page->remedy;

@@ -1,6 +1,7 @@
 #pragma once
-// The rules that name causes, family by family. A rule is one small function: from the evidence to its code,
-// or nothing. Rules do not know of each other; name_cause weighs what they answer.
+// The rules that name causes of any trainer, family by family; a trainer's own stand in its folder. A rule is
+// one small function: from the evidence to its code, or nothing. Rules do not know of each other; name_cause
+// weighs what they answer.
 
 #include <optional>
 #include <span>
@@ -20,7 +21,7 @@ inline constexpr double kExact = 0.98, kFits = 0.8, kGeneral = 0.5;
 std::span<const Rule> sample_rules();
 std::span<const Rule> random_rules();
 std::span<const Rule> control_rules();
-std::span<const Rule> energy_rules();
+std::span<const Rule> score_rules();
 std::span<const Rule> loss_rules();
 std::span<const Rule> gradient_rules();  ///< before the reduction
 std::span<const Rule> reduction_rules();
@@ -34,6 +35,10 @@ Cause made(const char* code, double confidence, const std::string& evidence);
 
 /// World size of the cell; 1 if it is not known.
 int world_size_of(const CauseInputs& inputs);
+
+/// May rows of the cell's steps not count in its loss, which its sample ids do not tell? False where config
+/// or trainer are not known.
+bool rows_may_not_count(const CauseInputs& inputs);
 
 /// The signatures of the groups in words: "context_encoder 0.125 (= 1/8), residual 1e-7; head 1".
 std::string signature_text(const GradientJudgement& judgement, int world_size);

@@ -11,22 +11,14 @@ constexpr double kTelling = 16;
 
 }  // namespace
 
-Role role_of(const std::string& group) {
-  if (group == "action_head") return Role::action_head;
-  if (group.starts_with("context")) return Role::context;
-  if (group.starts_with("action")) return Role::action;
-  if (group.find("head") != std::string::npos) return Role::head;
-  if (group.starts_with("temperature")) return Role::temperature;
-  return Role::other;
-}
-
 Signatures::Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
-                       const GradientJudgement& judgement) {
+                       const GradientJudgement& judgement, const TrainerRules& rules) {
   for (const TensorUse& use : judgement.tensors) {
     const NamedTensor *expected = find_tensor(reference, use.name), *actual = find_tensor(cell, use.name);
     if (!expected || !actual || expected->values.size() != actual->values.size()) continue;
-    tensors_.push_back(
-        {role_of(parameter_group(use.name)), &expected->values, &actual->values, use.use.band});
+    std::optional<Role> role;
+    if (rules.role_of) role = rules.role_of(parameter_group(use.name));
+    tensors_.push_back({role, &expected->values, &actual->values, use.use.band});
   }
 }
 
@@ -89,7 +81,7 @@ bool Signatures::some_factor_fits_not(Role role) const {
 bool Signatures::part_of_a_role_fits(double factor) const {
   const auto outside = [](const Pair& pair) { return !fits(pair, 1); };
   const auto first = std::find_if(tensors_.begin(), tensors_.end(), outside);
-  if (first == tensors_.end()) return false;
+  if (first == tensors_.end() || !first->role) return false;
   bool told = false, rest_is_right = false;
   for (const Pair& pair : tensors_) {
     if (!outside(pair)) {

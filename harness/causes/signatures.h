@@ -1,22 +1,21 @@
 #pragma once
 // How the gradients of parameter groups relate to the reference's: which closed forms fit within the band.
 
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "harness/causes/cause.h"
+#include "harness/causes/trainer_rules.h"
 
 namespace lockstep::causes {
-
-enum class Role { context, action, head, temperature, action_head, other };
-Role role_of(const std::string& group);
 
 /// Gradients of a cell beside the reference's, tensor by tensor, each with its band.
 class Signatures {
  public:
-  /// Both lists must outlive it. Tensors that the judgement does not know are left out.
+  /// Both lists must outlive it. Tensors that the judgement does not know are left out. `rules`: the
+  /// trainer's, which knows roles or does not; without them what is asked of a role is asked of no tensor.
   Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
-             const GradientJudgement& judgement);
+             const GradientJudgement& judgement, const TrainerRules& rules);
 
   bool empty() const { return tensors_.empty(); }
   /// Does every tensor of the role equal `factor` times the reference's, within (1 + |factor|) bands? True if
@@ -31,6 +30,7 @@ class Signatures {
   /// As no_factor_fits, of at least one tensor of the role.
   bool some_factor_fits_not(Role role) const;
   /// Is what lies outside a part of one role alone, and `factor` times the reference's in every tensor of it?
+  /// False where roles are not known: then a part cannot be told from a whole.
   bool part_of_a_role_fits(double factor) const;
   /// Does the band hold the role's gradient as it is?
   bool inside(Role role) const { return fits(role, 1); }
@@ -39,7 +39,7 @@ class Signatures {
 
  private:
   struct Pair {
-    Role role;
+    std::optional<Role> role;
     const std::vector<double>* reference;
     const std::vector<double>* cell;
     double band;

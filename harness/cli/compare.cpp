@@ -21,13 +21,8 @@
 namespace lockstep {
 namespace {
 
-constexpr VerdictKind kVerdicts[] = {VerdictKind::identical,    VerdictKind::within_envelope,
-                                     VerdictKind::equivalent,   VerdictKind::divergent,
-                                     VerdictKind::inconclusive, VerdictKind::failed};
-
 std::vector<std::string> expected_verdicts(const CompareCommandOptions& options) {
-  std::vector<std::string_view> known;
-  for (const VerdictKind kind : kVerdicts) known.emplace_back(name_of(kind));
+  const std::vector<std::string_view> known(verdict_names().begin(), verdict_names().end());
   std::vector<std::string> words = split_lists(options.expect);
   for (const std::string& word : words) require_known(word, known, "--expect", "verdict");
   return words;

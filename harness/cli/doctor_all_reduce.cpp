@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <map>
 
+#include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/cli/doctor.h"
 #include "harness/launch/identity.h"
-#include "harness/launch/launcher.h"
-#include "harness/launch/parent_process.h"
+#include "harness/launch/launch.h"
 #include "harness/launch/run_folder.h"
 #include "harness/trace/reader.h"
 

@@ -5,11 +5,11 @@
 #include <variant>
 
 #include "harness/base/clean_text.h"
+#include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/list.h"
-#include "harness/launch/parent_process.h"
-#include "harness/launch/standard_streams.h"
+#include "harness/launch/local/standard_streams.h"
 #include "harness/trace/reader.h"
 
 namespace lockstep {

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "harness/base/clean_text.h"
+#include "harness/base/clock.h"
 #include "harness/cli/commands.h"
-#include "harness/launch/parent_process.h"
 #include "harness/questions/judge.h"
 #include "harness/session/judged.h"
 #include "harness/session/looks.h"

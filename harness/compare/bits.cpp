@@ -55,7 +55,7 @@ bool is_observation(Phase phase) {
   return phase == Phase::snapshot || phase == Phase::evaluation || phase == Phase::term_sums;
 }
 
-/// A run that lacks it may only have been told to write less: levels above hash keep the candidates' ids.
+/// A run that lacks it may only have been told to write less: levels above hash keep the columns' ids.
 bool may_be_missing(const Record& record) {
   return is_observation(record.phase) ||
          (record.phase == Phase::energies && record.name.starts_with("columns"));

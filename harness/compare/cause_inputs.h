@@ -16,6 +16,8 @@
 
 namespace lockstep {
 
+struct TrainerSpec;
+
 /// Sample ids by step and rank.
 using SampleHistory = std::map<int64_t, std::vector<std::vector<int64_t>>>;
 
@@ -24,7 +26,7 @@ struct ForcedEvidence {
   ForcedValues reference, cell;
   std::optional<ForcedValues> cell_before;  ///< the cell's forced step before
   std::optional<Snapshot> state;            ///< what both began from, if the reference kept it
-  double energy_band = 0, loss_band = 0;
+  double score_band = 0, loss_band = 0;
   GradientJudgement local;  ///< mean over ranks of the local gradients against the reference; empty: not kept
   GradientJudgement reduced;
 };
@@ -39,6 +41,8 @@ struct CauseInputs {
   std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
+  /// Of both runs; null: somebody else's, or of two. Then only what holds for any trainer is named.
+  const TrainerSpec* trainer = nullptr;
 };
 
 /// What a comparison found.

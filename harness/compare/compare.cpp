@@ -9,6 +9,7 @@
 #include "harness/compare/forced/free.h"
 #include "harness/compare/layouts.h"
 #include "harness/compare/step_pairs.h"
+#include "harness/compare/trainer_of.h"
 
 namespace lockstep {
 
@@ -58,10 +59,12 @@ void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRu
   divergence.sentence += fmt::format(" Replicas of the run differ among themselves: {}.", drift->sentence);
 }
 
-/// Samples of the step after the divergence, and the configs: what only the end of the comparison knows.
+/// Samples of the step after the divergence, the configs and the trainer: what only the end of the comparison
+/// knows.
 void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options) {
   inputs.reference_config = options.reference_config;
   inputs.cell_config = options.cell_config;
+  inputs.trainer = trainer_of(pairs.a(), pairs.b());
   if (!pairs.next()) return;
   remember_samples(inputs.reference_samples, pairs.step_a());
   remember_samples(inputs.cell_samples, pairs.step_b());

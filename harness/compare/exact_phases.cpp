@@ -93,7 +93,7 @@ std::string stream_text(const std::map<std::string, StreamSum>& sums, const std:
   return fmt::format("hash {}, {} draws", hex16(found->second.hash), exact_number(found->second.draws));
 }
 
-/// "dropout replay" is drawn by runs that compute their energies again in the backward pass. It must be what
+/// "dropout replay" is drawn by runs that compute activations again in the backward pass. It must be what
 /// "dropout" was, also where the other run has no second pass.
 std::map<std::string, StreamSum> with_replays(std::map<std::string, StreamSum> sums,
                                               const std::map<std::string, StreamSum>& other) {

@@ -11,6 +11,7 @@
 #include "harness/compare/forced/free.h"
 #include "harness/compare/rounding_bound.h"
 #include "harness/compare/step_records.h"
+#include "harness/compare/trainer_of.h"
 
 namespace lockstep {
 namespace {
@@ -22,12 +23,12 @@ constexpr double kUselessBound = 0.1;
 /// The free traces' bounded phases at one step. `alike`: both runs began it with the same parameters.
 class BoundedStep {
  public:
-  BoundedStep(const StepOfRun& a, const StepOfRun& b, double bound, bool alike)
-      : a_(a), b_(b), bound_(bound), alike_(alike) {}
+  BoundedStep(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& scores, double bound, bool alike)
+      : a_(a), b_(b), scores_(scores), record_(scores.record), bound_(bound), alike_(alike) {}
 
   /// Phase by phase: the first difference that no rounding explains.
   std::optional<Difference> first() {
-    for (auto part : {&BoundedStep::energies, &BoundedStep::loss, &BoundedStep::gradients,
+    for (auto part : {&BoundedStep::scores, &BoundedStep::loss, &BoundedStep::gradients,
                       &BoundedStep::gradient_norm, &BoundedStep::parameters}) {
       auto found = (this->*part)();
       if (!found) continue;
@@ -68,25 +69,25 @@ class BoundedStep {
     return found;
   }
 
-  /// Columns of one rank's energies, -1 if it recorded none.
-  static int64_t columns_of(const StepRecords& rank) {
+  /// Columns of one rank's scores, -1 if it recorded none.
+  int64_t columns_of(const StepRecords& rank) const {
     const Record* columns = find_record(rank, Phase::energies, "columns");
     if (columns && columns->shape.size() == 1) return columns->shape[0];
-    const Record* energies = find_record(rank, Phase::energies, "energies");
-    return energies && energies->shape.size() == 2 ? energies->shape[1] : -1;
+    const Record* scores = find_record(rank, Phase::energies, record_);
+    return scores && scores->shape.size() == 2 ? scores->shape[1] : -1;
   }
 
-  static double merged_norm(const StepOfRun& step) {
+  double merged_norm(const StepOfRun& step) const {
     double squares = 0;
     for (const StepRecords& rank : step.ranks) {
-      const Record* energies = find_record(rank, Phase::energies, "energies");
-      if (!energies || !energies->has_stats || energies->stats.nonfinite > 0) return -1;
-      squares += energies->stats.norm * energies->stats.norm;
+      const Record* scores = find_record(rank, Phase::energies, record_);
+      if (!scores || !scores->has_stats || scores->stats.nonfinite > 0) return -1;
+      squares += scores->stats.norm * scores->stats.norm;
     }
     return std::sqrt(squares);
   }
 
-  std::optional<Difference> energies() {
+  std::optional<Difference> scores() {
     const int world_size = static_cast<int>(b_.ranks.size());
     const int64_t expected = columns_of(a_.ranks[0]);
     if (expected < 0) return std::nullopt;
@@ -100,11 +101,11 @@ class BoundedStep {
     }
     if (!wrong.empty()) {
       const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
-      return columns_difference(a_.step, expected, found, on_all ? -1 : wrong[0], world_size);
+      return columns_difference(scores_, a_.step, expected, found, on_all ? -1 : wrong[0], world_size);
     }
     const double norm_a = merged_norm(a_), norm_b = merged_norm(b_);
     if (norm_a < 0 || norm_b < 0) return std::nullopt;
-    return within(Phase::energies, "energies (norm)", norm_a, norm_b, norm_a);
+    return within(Phase::energies, record_ + " (norm)", norm_a, norm_b, norm_a);
   }
 
   static std::optional<double> mean_loss(const StepOfRun& step) {
@@ -176,6 +177,8 @@ class BoundedStep {
   }
 
   const StepOfRun &a_, &b_;
+  const ScoreSpec& scores_;
+  std::string record_;  ///< their name
   double bound_;
   bool alike_;
   double used_ = 0;
@@ -199,11 +202,11 @@ struct OpenQuestion {
   int64_t bounded_steps = 0;         ///< steps at which the bound said anything
 };
 
-std::string undecided_sentence(const OpenQuestion& open, int64_t compared) {
+std::string undecided_sentence(const OpenQuestion& open, const ScoreSpec& scores, int64_t compared) {
   std::string text = fmt::format(
-      "Sample ids, random streams, control values, collectives and replicas agree exactly over {}; energies, "
+      "Sample ids, random streams, control values, collectives and replicas agree exactly over {}; {}, "
       "losses and gradients cannot be judged: ",
-      counted(compared, "step"));
+      counted(compared, "step"), scores.record);
   if (open.beyond) {
     const Divergence& first = open.beyond->divergence;
     text += fmt::format(
@@ -218,7 +221,8 @@ std::string undecided_sentence(const OpenQuestion& open, int64_t compared) {
 }
 
 /// The verdict where nothing was found to differ beyond rounding.
-void judge_undiverged(const OpenQuestion& open, const std::string& ends, Mechanism& result) {
+void judge_undiverged(const OpenQuestion& open, const ScoreSpec& scores, const std::string& ends,
+                      Mechanism& result) {
   if (result.compared_steps == 0) {
     result.sentence = fmt::format("Nothing could be compared: {}.",
                                   ends.empty() ? "both traces end before the first step" : ends);
@@ -226,7 +230,7 @@ void judge_undiverged(const OpenQuestion& open, const std::string& ends, Mechani
   }
   if (open.beyond || open.bounded_steps == 0) {
     result.verdict = VerdictKind::inconclusive;
-    result.sentence = undecided_sentence(open, result.compared_steps);
+    result.sentence = undecided_sentence(open, scores, result.compared_steps);
   } else {
     result.verdict = VerdictKind::within_envelope;
     result.sentence = fmt::format(
@@ -239,15 +243,18 @@ void judge_undiverged(const OpenQuestion& open, const std::string& ends, Mechani
 
 }  // namespace
 
-Difference columns_difference(int64_t step, int64_t expected, int64_t actual, int rank, int world_size) {
+Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t expected, int64_t actual,
+                              int rank, int world_size) {
+  const std::string column(scores.column);
   const int64_t missing = expected - actual;
-  Difference found = difference_at(step, Phase::energies, rank, "energies", "missing",
-                                   counted(expected - 1, "negative") + " a row",
-                                   counted(actual - 1, "negative") + " a row", world_size);
+  Difference found = difference_at(step, Phase::energies, rank, std::string(scores.record), "missing",
+                                   counted(expected - scores.own_columns, column) + " a row",
+                                   counted(actual - scores.own_columns, column) + " a row", world_size);
   if (missing > 0) found.divergence.actual += fmt::format(" ({} missing)", missing);
   found.divergence.sentence =
-      fmt::format("They part at step {}, energies, {}: {} of {} a row.", step, rank_text(rank, world_size),
-                  counted(actual - 1, "negative"), expected - 1);
+      fmt::format("They part at step {}, {}, {}: {} of {} a row.", step, name_of(Phase::energies),
+                  rank_text(rank, world_size), counted(actual - scores.own_columns, column),
+                  expected - scores.own_columns);
   return found;
 }
 
@@ -258,6 +265,8 @@ Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, 
   OpenQuestion open;
   std::optional<int64_t> first_step;
   bool alike = true;
+  const TrainerSpec* const trainer = trainer_of(pairs.a(), pairs.b());
+  const ScoreSpec& scores = scores_of(trainer);
   const double epsilon = working_epsilon(reference_config, std::numeric_limits<float>::epsilon());
   while (!result.first_divergence && pairs.next()) {
     const StepOfRun &a = pairs.step_a(), &b = pairs.step_b();
@@ -270,7 +279,7 @@ Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, 
     const bool exact = found && is_exact(found->phase);
     const double bound = rounding_bound(a.step - *first_step, epsilon);
     if (!exact && bound <= kUselessBound) {
-      BoundedStep bounded(a, b, bound, alike);
+      BoundedStep bounded(a, b, scores, bound, alike);
       keep_earlier(found, bounded.first());
       result.band_used = std::max(result.band_used, bounded.used());
       ++open.bounded_steps;
@@ -301,6 +310,7 @@ Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, 
     if (inputs) {
       inputs->reference_config = reference_config;
       inputs->cell_config = cell_config;
+      inputs->trainer = trainer;
       if (pairs.next()) {
         remember_samples(inputs->reference_samples, pairs.step_a());
         remember_samples(inputs->cell_samples, pairs.step_b());
@@ -308,7 +318,7 @@ Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, 
     }
     return {std::move(result), std::move(inputs)};
   }
-  judge_undiverged(open, pairs.ends(), result);
+  judge_undiverged(open, scores, pairs.ends(), result);
   return {std::move(result), std::nullopt};
 }
 

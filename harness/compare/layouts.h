@@ -8,8 +8,11 @@
 
 namespace lockstep {
 
-/// Energies with another count of columns a row: "2 negatives of 23".
-Difference columns_difference(int64_t step, int64_t expected, int64_t actual, int rank, int world_size);
+struct ScoreSpec;
+
+/// Scores with another count of columns a row, in the trainer's word for them: "2 negatives of 23".
+Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t expected, int64_t actual,
+                              int rank, int world_size);
 
 /// Mechanism of two runs of different layouts from free traces alone. What rounding touches is held to the
 /// analytic bound while both runs have the same parameters; what leaves it later is undecided, since training

@@ -51,8 +51,10 @@ struct MetricSpec {
   When when = When::step;
   std::string_view family = {};  ///< in words, "accuracy"; empty: the name
   std::string_view way = {};     ///< of how many candidates or classes, "24"; empty: of no number
+  std::string_view qualifier = {};  ///< which of its family, "temperature-fitted"; empty: the plain one
   std::optional<bool> higher_is_better = std::nullopt;
   std::optional<double> chance = std::nullopt;  ///< what guessing gives, in the metric's units
+  bool shown = false;                           ///< its curve stands in the report
   bool has_area = false;                        ///< the judge takes the area under its curve, as auc_NAME
   /// "training loss": the judge takes its mean over the last steps, as train_NAME, and calls it so; empty: it does not.
   std::string_view train_words = {};
@@ -60,6 +62,15 @@ struct MetricSpec {
   int holdout_samples = 0;                      ///< fewest held-out ones that it is fitted on
   /// Why a run of that config does not measure it, "... is measured where ..."; null, or empty: it does.
   std::string (*unmeasured)(const RunConfig& config) = nullptr;
+};
+
+/// What a comparison knows of a trainer's scores: what its model gives each row for each column, recorded in the phase "energies". The
+/// defaults hold for a trainer of which nothing is known.
+struct ScoreSpec {
+  std::string_view record = "energies";  ///< name of the record of rows by columns; that of the columns' ids is "columns"
+  std::string_view column = "column";    ///< what a column is to a row, for a count of them: "negative"
+  int64_t own_columns = 0;               ///< columns of a row that are none of these: its own candidate
+  bool buffers_are_means = false;        ///< its buffers are means of scores, so that their rounding follows the scores' size
 };
 
 /// A key of a config and what is wrong with it.
@@ -102,10 +113,18 @@ struct TrainerSpec {
   void (*make_oracle)(const RunConfig& cell, RunConfig& oracle) = nullptr;
   /// The objective of a run in words that tell apart what a certificate tabulates: "infonce global".
   std::string (*objective)(const RunConfig& config) = nullptr;
+  /// Is its loss 0 whatever the model does, as with no candidate but a row's own? Null: never.
+  bool (*learns_nothing)(const RunConfig& config) = nullptr;
   /// What one of its rules makes of a layout, in a word; empty if it has no such rule. Null: it has no rules.
   std::string (*rule_gives)(std::string_view rule, const Layout& layout) = nullptr;
-  /// Why the theory of the gradient noise scale does not apply to a run; null, or empty: it does.
+  /// In what a run's objective is another than its reference's because its batch or layout is: "a row has ... where the reference has
+  /// ..."; null, or empty: in nothing.
+  std::string (*other_objective)(const RunConfig& config, const RunConfig& reference) = nullptr;
+  /// Why the theory of the gradient noise scale does not apply to a run, or how far it does; null, or empty: it does.
   std::string (*noise_scale_caveat)(const RunConfig& config) = nullptr;
+  /// May rows of a step not count in a run's loss, so that its sample ids do not tell which do? Null: all count.
+  bool (*rows_may_not_count)(const RunConfig& config) = nullptr;
+  ScoreSpec scores = {};
 
   /// What names its causes beside the rules that hold for any trainer: roles of parameter groups, rules of its own. Null: none.
   const causes::TrainerRules* cause_rules = nullptr;

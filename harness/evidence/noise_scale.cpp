@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "harness/config/stream_keys.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/trace/reader.h"
-#include "scenarios/energy/adaptive.h"
-#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {
@@ -114,24 +113,12 @@ std::optional<NoiseScale> estimate_noise_scale(std::span<const NoiseStep> steps)
 }
 
 std::string noise_caveat(const RunConfig& config) {
-  const Negatives negatives = resolved_negatives(config);
+  const TrainerSpec* const trainer = find_trainer_spec(config.trainer);
   std::string text;
-  const auto say = [&](std::string sentence) { text += (text.empty() ? "" : " ") + std::move(sentence); };
-  if (negatives == Negatives::global || negatives == Negatives::mixed) {
-    say(fmt::format(
-        "The theory does not apply: rows are scored against the rows of all ranks, so a rank's gradient of "
-        "its {} "
-        "rows is no estimate of what the objective of {} rows would give, and ranks are not independent.",
-        config.layout.rows_per_rank, config.layout.global_batch()));
-  } else if (negatives == Negatives::local) {
-    const int64_t rows = config.layout.rows_per_rank / std::max<int64_t>(1, config.accumulation);
-    say(fmt::format(
-        "Holds for more or fewer {} of {} rows alone: these rows are each other's negatives, so that "
-        "another number of them has another objective.",
-        config.accumulation > 1 ? "micro-steps" : "ranks", rows));
-  } else if (energy(config).layer.as_written) {
-    say("Holds roughly: one shuffle serves all rows of a rank, and predictions are not detached.");
-  }
+  const auto say = [&](const std::string& sentence) {
+    if (!sentence.empty()) text += (text.empty() ? "" : " ") + sentence;
+  };
+  if (trainer && trainer->noise_scale_caveat) say(trainer->noise_scale_caveat(config));
   if (config.data.block > 1)
     say(fmt::format("Rows come in blocks of {} that are alike: it holds for batches of whole blocks.",
                     config.data.block));
@@ -191,7 +178,9 @@ class DataSeen {
 
 std::optional<NoiseScale> read_noise_scale(const RunConfig& config, const std::string& run_dir) {
   const int world_size = config.layout.world_size;
-  if (world_size < 2 || config.trace == TraceLevel::off || energy(config).invalid_rows > 0 ||
+  const TrainerSpec* const trainer = find_trainer_spec(config.trainer);
+  const bool all_rows_count = !trainer || !trainer->rows_may_not_count || !trainer->rows_may_not_count(config);
+  if (world_size < 2 || config.trace == TraceLevel::off || !all_rows_count ||
       !config.forced.from.empty() || config.mutant.name != "none" || config.second_mutant.name != "none") {
     return std::nullopt;
   }

@@ -31,12 +31,13 @@ struct NoiseStep {
 /// with a gradient.
 std::optional<NoiseScale> estimate_noise_scale(std::span<const NoiseStep> steps);
 
-/// Why the theory behind the noise scale does not hold for the config's candidates, or how far it does; empty
-/// where each row's loss is its own.
+/// Why the theory behind the noise scale does not hold for the config, or how far it does, its trainer's
+/// reasons first; empty where each row's loss and draws are its own.
 std::string noise_caveat(const RunConfig& config);
 
 /// The noise scale of a free run. Nothing for one rank, for traces without lengths of gradients (trace: off),
-/// for planted faults, and where the rows that count are not in the trace (invalid_rows). Throws TraceError.
+/// for planted faults, and where the rows that count are not in the trace, as the trainer says. Throws
+/// TraceError.
 std::optional<NoiseScale> read_noise_scale(const RunConfig& config, const std::string& run_dir);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "harness/config/trainer_spec.h"
 #include "harness/plan/fault_checks.h"
 #include "harness/results/metric_names.h"
 
@@ -135,7 +136,7 @@ double mean_of_last(const Series& series) {
   return sum / static_cast<double>(count);
 }
 
-void take_curves(const std::vector<RankFile>& files, RunEvidence& evidence) {
+void take_curves(const std::vector<RankFile>& files, const TrainerSpec& trainer, RunEvidence& evidence) {
   for (const RankFile& file : files) {
     evidence.seconds = std::max(evidence.seconds, file.result.train_seconds);
     evidence.activation_bytes = std::max(evidence.activation_bytes, file.result.activation_bytes);
@@ -145,12 +146,13 @@ void take_curves(const std::vector<RankFile>& files, RunEvidence& evidence) {
   }
   evidence.metrics = files.front().result.metrics;
   evidence.curves = files.front().result.curves;
-  for (const auto& [curve, metric] :
-       {std::pair{"loss", kTrainLoss}, {"loss_over_log_n", kTrainLossOverLogN}}) {
+  for (const MetricSpec& metric : trainer.metrics()) {
+    if (metric.train_words.empty()) continue;
+    const std::string curve(metric.name);
     const auto found = evidence.curves.find(curve);
     if (found == evidence.curves.end() || found->second.values.empty()) continue;
     found->second = mean_over_ranks(files, curve);
-    evidence.metrics.emplace(metric, mean_of_last(found->second));
+    evidence.metrics.emplace(std::string(kTrainPrefix) + curve, mean_of_last(found->second));
   }
   for (const auto& [name, series] : evidence.curves) {
     if (!has_area(name) || series.steps.size() < 2 || series.steps.front() == series.steps.back()) continue;
@@ -210,10 +212,12 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
       return evidence;
     }
   }
-  evidence.failure = find_nonfinite(run, files, primary_metric);
+  const TrainerSpec& trainer = spec_of(run.config);
+  evidence.failure =
+      find_nonfinite(run, files, primary_metric.empty() ? trainer.shown_metric : primary_metric);
   if (evidence.failure) return evidence;
   try {
-    take_curves(files, evidence);
+    take_curves(files, trainer, evidence);
   } catch (const std::runtime_error& error) {
     evidence.failure = failure_of(run, "unreadable", -1, error.what());
   }

@@ -14,10 +14,6 @@
 
 namespace lockstep {
 
-/// Kind of the failure of a run whose planted fault changed nothing: no verdict is about it. Its operation
-/// says which: "mutant", "second_mutant", or both with a space between.
-inline constexpr const char* kIdleFault = "idle";
-
 struct RunEvidence {
   std::optional<Failure> failure;
   std::optional<Failure> idle_fault;  ///< the run finished, and a fault that was planted in it never acted
@@ -40,9 +36,9 @@ inline constexpr std::size_t kTrainMetricSteps = 50;
 /// Reads every rank's result under `run_dir`. What is wrong with them is the evidence's failure; never throws
 /// for it. `launched` is the failure that the launcher saw, or null; it comes first. A training loss that is
 /// NaN or infinite at any step fails the run, and so does the primary metric, at its end or along its curve;
-/// of other metrics such values are handed on.
+/// of other metrics such values are handed on. An empty primary metric: the one that the trainer shows.
 RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const Failure* launched,
-                       const RankResultReader& read, std::string_view primary_metric = kShownAccuracy);
+                       const RankResultReader& read, std::string_view primary_metric = {});
 
 /// Area under the curve by the trapezoid rule, over the length from the first to the last step: a mean
 /// height. Of at least two points.

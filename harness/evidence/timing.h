@@ -13,10 +13,6 @@
 
 namespace lockstep {
 
-/// Groups of layouts that can be held against each other.
-inline constexpr const char* kEqualBatch = "equal global batch";
-inline constexpr const char* kEqualRows = "equal rows a rank";
-
 /// The plan's timed runs, layout by layout: first those that share their global batch with another, then
 /// those that share their rows a rank, each by number of ranks; a layout may stand in both. A run's step is
 /// that of its slowest rank, in the median over its steps without the first tenth. A layout without a

@@ -1,51 +1,44 @@
 #pragma once
-// Starts the rank parent, runs the planned runs on the cores, and names every end.
+// What starts ranks and tells how they end, wherever it starts them. What runs when, and what an end means, is not its matter: see
+// launch.h.
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "harness/launch/failure.h"
-#include "harness/plan/plan.h"
-
 namespace lockstep {
 
-struct RunEvent {
-  enum class Kind { started, progress, finished, failed, reused } kind = Kind::started;
+/// A run whose folder holds run.json.
+struct RankStart {
+  std::string run;  ///< id
+  std::string dir;
+  int world_size = 1;
+  int processes = 1;           ///< 1 (all ranks in one process, rank = -1) or world_size
+  double command_started = 0;  ///< CLOCK_MONOTONIC seconds; 0: unknown
+  bool executed = false;       ///< each process is the rank program started anew, not a fork alone
+};
+
+struct LauncherEvent {
+  /// The rank program has loaded | all processes of a run are there | one has ended | nothing was started.
+  enum class Kind { ready, started, exit, refused } kind = Kind::ready;
   std::string run;
-  int64_t step = 0, steps = 0;
-  double seconds = 0;  ///< since the run started
-  const RankFailure* failure = nullptr;
+  std::vector<int> pids;  ///< started: by rank
+  int rank = -1;          ///< exit; -1: the process that is all ranks
+  int code = 0;           ///< exit: status, if signal is 0
+  int signal = 0;         ///< exit: the signal that ended it
+  std::string message;    ///< refused: why nothing was started
 };
 
-struct LaunchOptions {
-  std::string rank_program;  ///< path of lockstep-rank
-  std::string
-      program_hash;  ///< of rank_program when the runs were planned; empty: not known, and not compared
-  std::string out_dir;
-  int jobs = 0;                ///< slots: real ranks, or runs of one process, at once; 0: cores
-  double command_started = 0;  ///< CLOCK_MONOTONIC seconds at which the command began, for time to first step
-  std::function<void(const RunEvent&)> on_event;
-  /// Hash of the data that a run is planned on; null or empty: not known, and not held against what ranks
-  /// read.
-  std::function<std::string(const RunConfig&)> data_hash_of;
-  const volatile int* stop_requested = nullptr;  ///< set by a signal handler: 1 = drain in order, 2 = kill
-  double hang_grace_s =
-      2;  ///< beyond a run's timeout_s, so that what its ranks say of a silent peer comes first
-  double kill_grace_s = 1;  ///< from a rank's failure (or the request to stop) to the SIGKILL of the others
+/// Its destructor ends every rank. Each call throws MachineError if it can start nothing any more, saying why.
+class Launcher {
+ public:
+  virtual ~Launcher() = default;
+  virtual void start(const RankStart& what) = 0;
+  /// Sends the signal to every process of the run.
+  virtual void stop(const std::string& run, int signal) = 0;
+  /// What has happened since the last call; waits `wait_s` at most for something to happen.
+  virtual std::vector<LauncherEvent> poll(double wait_s) = 0;
+  /// Ends in order, within `deadline_s`.
+  virtual void shut_down(double deadline_s) = 0;
 };
-
-struct LaunchReport {
-  std::vector<RankFailure> failures;
-  bool interrupted = false;
-  int finished = 0, reused = 0;
-};
-
-/// Runs what the plan says and is not reused: longest first with backfill, a run's needs before it. Each run
-/// writes under OUT/runs/<id>: run.json first (resolved config, provenance), then traces, logs and results of
-/// its ranks, then `done` (the hashes that decide reuse). A run whose need failed is a failure too. The first
-/// request to stop starts nothing more and ends what is going, to be done again by the next launch. Leaves no
-/// process behind. Throws MachineError.
-LaunchReport launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity);
 
 }  // namespace lockstep

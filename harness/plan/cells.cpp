@@ -144,7 +144,8 @@ class Expansion {
 
   void name_cell(std::size_t index) {
     Cell& cell = cells_[index];
-    cell.name = name_of_config(cell.config, fields_[index]) + against(own_references_[index]);
+    cell.short_name = name_of_config(cell.config, fields_[index]);
+    cell.name = cell.short_name + against(own_references_[index]);
     const auto [at, is_new] = by_name_.emplace(cell.name, index);
     if (is_new) return;
     if (same_config(cells_[at->second].config, cell.config) && own_references_[index].empty()) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include "harness/base/read_file.h"
@@ -13,6 +14,14 @@
 
 namespace lockstep {
 namespace {
+
+// In the order of the enumerators.
+constexpr auto kVerdictNames = std::to_array<std::string_view>(
+    {"identical", "within_envelope", "equivalent", "divergent", "inconclusive", "failed"});
+static_assert(kVerdictNames.size() == static_cast<std::size_t>(VerdictKind::failed) + 1);
+constexpr auto kQuestionNames = std::to_array<std::string_view>(
+    {"mechanism", "outcome", "certificate", "detection", "claims", "calibration"});
+static_assert(kQuestionNames.size() == static_cast<std::size_t>(Question::calibration) + 1);
 
 void select_cells(const std::string& only, std::vector<Cell>& cells, bool sound, Problems& problems) {
   if (only.empty()) return;
@@ -84,40 +93,10 @@ std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell) {
   return cell.seeds.empty() ? matrix.seeds : cell.seeds;
 }
 
-const char* name_of(VerdictKind kind) {
-  switch (kind) {
-    case VerdictKind::identical:
-      return "identical";
-    case VerdictKind::within_envelope:
-      return "within_envelope";
-    case VerdictKind::equivalent:
-      return "equivalent";
-    case VerdictKind::divergent:
-      return "divergent";
-    case VerdictKind::inconclusive:
-      return "inconclusive";
-    case VerdictKind::failed:
-      return "failed";
-  }
-  return "?";
-}
+std::span<const std::string_view> verdict_names() { return kVerdictNames; }
+std::span<const std::string_view> question_names() { return kQuestionNames; }
 
-const char* name_of(Question question) {
-  switch (question) {
-    case Question::mechanism:
-      return "mechanism";
-    case Question::outcome:
-      return "outcome";
-    case Question::certificate:
-      return "certificate";
-    case Question::detection:
-      return "detection";
-    case Question::claims:
-      return "claims";
-    case Question::calibration:
-      return "calibration";
-  }
-  return "?";
-}
+const char* name_of(VerdictKind kind) { return kVerdictNames[static_cast<std::size_t>(kind)].data(); }
+const char* name_of(Question question) { return kQuestionNames[static_cast<std::size_t>(question)].data(); }
 
 }  // namespace lockstep

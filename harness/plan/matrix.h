@@ -1,7 +1,9 @@
 #pragma once
 // A YAML matrix, read: cells, references, controls, seeds and the question that is asked.
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,6 +74,7 @@ enum class RanksPolicy { automatic, emulated, real };  ///< automatic: emulated,
 
 struct Cell {
   std::string name;            ///< stable and readable: "8x3 local", "8x3 global lr_scale=0.125"
+  std::string short_name;      ///< without what its own reference says; empty: the name
   RunConfig config;            ///< with seed = the first seed
   RunConfig reference;         ///< the run that it should equal
   std::string reference_name;  ///< "1x24 global"
@@ -141,5 +144,8 @@ std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell);
 
 const char* name_of(VerdictKind kind);
 const char* name_of(Question question);
+/// All verdicts' and all questions' words, in the order of their enumerators.
+std::span<const std::string_view> verdict_names();
+std::span<const std::string_view> question_names();
 
 }  // namespace lockstep

@@ -8,11 +8,7 @@
 
 namespace lockstep {
 
-WordList words_of(Question) {
-  static constexpr auto kWords = std::to_array<std::string_view>(
-      {"mechanism", "outcome", "certificate", "detection", "claims", "calibration"});
-  return kWords;
-}
+WordList words_of(Question) { return question_names(); }
 
 WordList words_of(RanksPolicy) {
   static constexpr auto kWords = std::to_array<std::string_view>({"auto", "emulated", "real"});

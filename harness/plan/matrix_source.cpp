@@ -23,9 +23,6 @@ constexpr std::array<std::string_view, 12> kSections{
     "expect", "claims",    "noise", "timing.layouts", "detection.mutants", "detection.seeds"};
 constexpr std::array<std::string_view, 6> kGroups{"primary", "band",       "detection",
                                                   "timing",  "seeds_auto", "calibration"};
-constexpr std::array<VerdictKind, 6> kVerdicts{VerdictKind::identical,    VerdictKind::within_envelope,
-                                               VerdictKind::equivalent,   VerdictKind::divergent,
-                                               VerdictKind::inconclusive, VerdictKind::failed};
 constexpr std::array<int64_t, 10> kForcedSteps{0, 1, 2, 5, 10, 20, 50, 100, 200, 500};
 
 std::string first_comment(const std::string& text) {
@@ -412,8 +409,7 @@ class SourceReader {
   }
 
   void read_verdicts(const YamlNode& node, const Place& key_place, std::vector<VerdictKind>& verdicts) {
-    std::vector<std::string_view> names;
-    for (const VerdictKind kind : kVerdicts) names.push_back(name_of(kind));
+    const std::vector<std::string_view> names(verdict_names().begin(), verdict_names().end());
     if (node.is_null() || node.is_map() || (node.is_sequence() && node.items.empty())) {
       problems_.add(key_place, "verdict must be a verdict or a list of them");
       return;
@@ -425,7 +421,7 @@ class SourceReader {
                       fmt::format("unknown verdict {}; verdicts are {}", got(item), fmt::join(names, ", ")),
                       nearest(item.text, names));
       } else {
-        verdicts.push_back(kVerdicts[static_cast<std::size_t>(at - names.begin())]);
+        verdicts.push_back(static_cast<VerdictKind>(at - names.begin()));
       }
     }
   }

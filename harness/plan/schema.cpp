@@ -162,12 +162,7 @@ Json sections() {
   const Json seed{{"type", "integer"}, {"minimum", 0}};
   const Json seed_list{{"type", "array"}, {"items", seed}, {"minItems", 1}, {"uniqueItems", true}};
   const Json seed_text{{"type", "string"}, {"pattern", "^( *[0-9]+ *(\\.\\.[0-9]+|( *, *[0-9]+)*) *|auto)$"}};
-  Json verdict{{"type", "string"}};
-  for (const VerdictKind kind :
-       {VerdictKind::identical, VerdictKind::within_envelope, VerdictKind::equivalent, VerdictKind::divergent,
-        VerdictKind::inconclusive, VerdictKind::failed}) {
-    verdict["enum"].push_back(name_of(kind));
-  }
+  const Json verdict{{"type", "string"}, {"enum", verdict_names()}};
   const Json verdicts{{"anyOf", {verdict, {{"type", "array"}, {"items", verdict}, {"minItems", 1}}}}};
   const Json rule{{"$ref", "#/definitions/rule"}};
   Json reference = settings_schema(Many::one);
@@ -219,8 +214,8 @@ std::string config_schema() {
   }
   // Some questions derive every cell's reference; the others need it given.
   Json derived = Json::array();
-  for (const Question question : {Question::mechanism, Question::outcome, Question::certificate,
-                                  Question::detection, Question::claims, Question::calibration}) {
+  for (std::size_t i = 0; i < question_names().size(); ++i) {
+    const auto question = static_cast<Question>(i);
     if (derives_reference(question) || question == Question::calibration) derived.push_back(name_of(question));
   }
   schema["anyOf"] = {{{"required", {"reference"}}},

@@ -13,6 +13,7 @@
 #include "harness/base/parallel.h"
 #include "harness/causes/cause.h"
 #include "harness/causes/mechanism.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/compare/compare.h"
 #include "harness/evidence/planned_arms.h"
 #include "harness/evidence/timing.h"
@@ -125,7 +126,8 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
                   cell.reference.layout.global_batch(),
                   {},
                   {},
-                  {}};
+                  {},
+                  std::string(spec_of(cell.config).shown_metric)};
   for (const SeedPair& pair : pairs) {
     cell_metrics[pair.seed] = evidence_of(*pair.cell).metrics;
     reference_metrics[pair.seed] = evidence_of(*pair.reference).metrics;
@@ -300,7 +302,10 @@ void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) c
 }
 
 std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*>& runs) const {
-  std::vector<std::string> metrics{"loss_over_log_n", "accuracy_24"};
+  std::vector<std::string> metrics;
+  for (const MetricSpec& metric : spec_of(plan_.runs.front().config).metrics()) {
+    if (metric.shown) metrics.emplace_back(metric.name);
+  }
   const std::string& primary = plan_.matrix.primary.metric;
   if (std::ranges::find(metrics, primary) == metrics.end()) metrics.push_back(primary);
   std::vector<const RunEvidence*> finished;
@@ -330,6 +335,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   const std::vector<SeedPair> pairs = arms_.pair_seeds(cell);
   CellResult result;
   result.scenario = cell.name;
+  result.short_name = cell.short_name;
   result.reference = cell.reference_name;
   result.power_control = cell.power_control;
   result.noise = cell.noise;
@@ -337,7 +343,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   result.expected = cell.expected;
   if (cell.power_control && result.expected.empty()) result.expected = {VerdictKind::divergent};
   result.settings = cell.settings;
-  result.config = config_rows(cell.config);
+  say_config(cell.config, result);
   result.rerun = rerun_line(options_.command, plan_.matrix, cell);
   result.failure = find_failure(cell, pairs);
   if (!pairs.empty()) {
@@ -383,6 +389,7 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
   ReferenceResult result;
   result.name = cell.reference_name;
   result.config = config_rows(cell.reference);
+  result.layout = cell.reference.layout;
   std::vector<const PlannedRun*> runs;
   std::map<std::string, std::vector<double>> values;
   for (const SeedPair& pair : arms_.pair_seeds(cell)) {

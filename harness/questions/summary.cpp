@@ -1,6 +1,7 @@
 #include "harness/questions/summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -30,26 +31,26 @@ bool is_caught(const CellResult& control) {
   return !control.failure && control.outcome && control.outcome->verdict == VerdictKind::divergent;
 }
 
-void check_margin(const Results& results, Summary& summary) {
+/// What is said of a margin that the power controls refuse; nothing if none does.
+std::vector<std::string> margin_sentences(const Results& results) {
   const CellResult* weakest = nullptr;
   for (const CellResult& cell : results.cells) {
     if (!cell.power_control || cell.failure || !cell.outcome || !shows_effect(*cell.outcome)) continue;
     if (!weakest || std::abs(cell.outcome->primary.mean) < std::abs(weakest->outcome->primary.mean))
       weakest = &cell;
   }
-  if (!weakest) return;
+  if (!weakest) return {};
   const Outcome& outcome = *weakest->outcome;
   const double half = std::abs(outcome.primary.mean) / 2.0;
-  if (outcome.margin <= half) return;
-  summary.margin_refused = true;
+  if (outcome.margin <= half) return {};
   // Rounded down to two digits, so that the margin that is named is one that will be taken.
   const double unit = std::pow(10.0, std::floor(std::log10(half)) - 1.0);
-  summary.margin_text = fmt::format(
-      "The margin of {} is refused: it exceeds half of the effect of the power control {}, which changes {} "
-      "by {}. "
-      "Declare a margin of at most {:.2g} under primary.",
-      outcome.margin, weakest->scenario, outcome.metric,
-      format_signed_difference(outcome.primary.mean, half / 10.0), std::floor(half / unit) * unit);
+  return {
+      fmt::format("The margin of {} is refused: it exceeds half of the effect of the power control {}, which "
+                  "changes {} by {}.",
+                  outcome.margin, weakest->scenario, outcome.metric,
+                  format_signed_difference(outcome.primary.mean, half / 10.0)),
+      fmt::format("Declare a margin of at most {:.2g} under primary.", std::floor(half / unit) * unit)};
 }
 
 /// "a", "a and b", "a, b, c and 9 more".
@@ -333,14 +334,16 @@ std::vector<std::string> claim_sentences(const Results& results) {
   return {"Of what was told, " + text + "."};
 }
 
-std::string sentence_of(const Results& results, const Summary& summary) {
-  if (results.cells.empty()) return "Nothing was selected.";
-  if (results.detection) return detection_sentence(*results.detection);
-  if (results.calibration) return calibration_sentence(*results.calibration);
+/// All that is to be said, the most important first.
+std::vector<std::string> sentences_of(const Results& results, bool can_tell,
+                                      const std::vector<std::string>& margin) {
+  if (results.cells.empty()) return {"Nothing was selected."};
+  if (results.detection) return detection_sentences(*results.detection);
+  if (results.calibration) return {calibration_sentence(*results.calibration)};
   const Sorted sorted = sort_cells(results);
   std::vector<std::string> all, controls = control_sentences(results);
-  if (summary.margin_refused) all.push_back(summary.margin_text);
-  if (!summary.can_tell) add(all, controls);
+  add(all, margin);
+  if (!can_tell) add(all, controls);
   // A failure that was asked for comes after what the matrix answers.
   Cells failed = sorted.failed;
   const auto asked_for =
@@ -359,14 +362,12 @@ std::string sentence_of(const Results& results, const Summary& summary) {
   else
     add(all, mechanism_sentences(sorted));
   add(all, each_of(planted, "failed", failure_in_words));
-  if (summary.can_tell) add(all, controls);
+  if (can_tell) add(all, controls);
   add(all, left_out_sentences(results));
-  std::string text;
-  for (const std::string& sentence : all) {
-    text += (text.empty() ? "" : " ") + sentence;
-    if (!sentence.ends_with('.')) text += '.';
+  for (std::string& sentence : all) {
+    if (!sentence.ends_with('.')) sentence += '.';
   }
-  return text;
+  return all;
 }
 
 /// What a cell that is not as expected asks of the exit code.
@@ -427,10 +428,13 @@ Summary summarize_results(const Results& results) {
     else
       summary.can_tell = false;
   }
-  check_margin(results, summary);
+  const std::vector<std::string> margin = margin_sentences(results);
+  summary.margin_refused = !margin.empty();
+  summary.margin_text = fmt::format("{}", fmt::join(margin, " "));
   summary.exit_code = results.detection || results.calibration ? exit_code_of(results)
                                                                : exit_code(results, summary.margin_refused);
-  summary.sentence = sentence_of(results, summary);
+  summary.sentences = sentences_of(results, summary.can_tell, margin);
+  summary.sentence = fmt::format("{}", fmt::join(summary.sentences, " "));
   return summary;
 }
 

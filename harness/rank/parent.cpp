@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "harness/base/errors.h"
-#include "harness/launch/protocol.h"
+#include "harness/launch/local/protocol.h"
 #include "harness/launch/run_folder.h"
-#include "harness/launch/standard_streams.h"
+#include "harness/launch/local/standard_streams.h"
 
 namespace lockstep {
 namespace {
@@ -92,7 +92,7 @@ class Parent {
   void start(const ParentCommand& command);
   std::string fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids);
   [[noreturn]] void be_rank(const RankTask& task, int log, pid_t group, bool executed);
-  void tell(const ParentEvent& event) { socket_.send(to_line(event)); }
+  void tell(const LauncherEvent& event) { socket_.send(to_line(event)); }
   void reap(bool wait);
   void kill_all();
 
@@ -111,7 +111,7 @@ int Parent::serve() {
   ::sigprocmask(SIG_BLOCK, &child_ended, nullptr);
   const int signals = ::signalfd(-1, &child_ended, SFD_CLOEXEC | SFD_NONBLOCK);
   LOCKSTEP_CHECK(signals >= 0, std::string("signalfd: ") + std::strerror(errno));
-  ParentEvent ready;
+  LauncherEvent ready;
   tell(ready);
   while (!quit_) {
     std::array<pollfd, 2> wait = {{{socket_.descriptor(), POLLIN, 0}, {signals, POLLIN, 0}}};
@@ -161,10 +161,10 @@ void Parent::start(const ParentCommand& command) {
       children_.erase(pid);
     }
     groups_.erase(command.run);
-    tell({ParentEvent::Kind::refused, command.run, {}, -1, 0, 0, problem});
+    tell({LauncherEvent::Kind::refused, command.run, {}, -1, 0, 0, problem});
     return;
   }
-  tell({ParentEvent::Kind::started, command.run, pids, -1, 0, 0, {}});
+  tell({LauncherEvent::Kind::started, command.run, pids, -1, 0, 0, {}});
 }
 
 /// Returns what went wrong, or nothing.
@@ -210,7 +210,7 @@ void Parent::reap(bool wait) {
     bool last = true;
     for (const auto& [other_pid, other] : children_) last = last && other.run != child.run;
     if (last) groups_.erase(child.run);
-    ParentEvent event{ParentEvent::Kind::exit, child.run, {}, child.rank, 0, 0, {}};
+    LauncherEvent event{LauncherEvent::Kind::exit, child.run, {}, child.rank, 0, 0, {}};
     if (WIFSIGNALED(status))
       event.signal = WTERMSIG(status);
     else

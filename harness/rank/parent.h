@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Serves the commands of the connected stream socket (harness/launch/protocol.h), which it owns, until it is
+/// Serves the commands of the connected stream socket (harness/launch/local/protocol.h), which it owns, until it is
 /// told to quit or the other end is gone; then kills and reaps every rank and returns the exit status. Each
 /// rank is a child that calls `run_rank`, ends with its status, and dies with this process. Must be called
 /// while the process has one thread.

@@ -2,16 +2,16 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
-#include <time.h>
 
-#include <cstdio>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
+#include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
 #include "harness/comm/emulated.h"
@@ -30,12 +30,6 @@
 
 namespace lockstep {
 namespace {
-
-double monotonic_s() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
 
 /// What all ranks of a process share.
 struct Process {

@@ -11,6 +11,7 @@
 #include "harness/base/json_text.h"
 #include "harness/base/sealed_json.h"
 #include "harness/config/canonical.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -143,6 +144,14 @@ Rows config_rows(const RunConfig& config) {
   Rows rows;
   flatten("", parse_json(canonical_json(config)), rows);
   return rows;
+}
+
+void say_config(const RunConfig& config, CellResult& result) {
+  result.config = config_rows(config);
+  result.layout = config.layout;
+  result.real_ranks = config.ranks == RankKind::real;
+  const TrainerSpec& trainer = spec_of(config);
+  result.no_negatives = trainer.learns_nothing != nullptr && trainer.learns_nothing(config);
 }
 
 Rows gather_provenance(const Plan& plan, const std::string& out_dir) {

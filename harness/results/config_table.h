@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/results/results.h"
 #include "harness/plan/plan.h"
 
 namespace lockstep {
@@ -13,6 +14,9 @@ using Rows = std::vector<std::pair<std::string, std::string>>;
 
 /// Every field of a config: dotted key -> value.
 Rows config_rows(const RunConfig& config);
+
+/// What the cell's config says, as rows and as facts of their own.
+void say_config(const RunConfig& config, CellResult& result);
 
 /// From run.json of every run under out_dir/runs (its `provenance`, an object of strings) and from the plan.
 /// What differs between runs comes first, with each value and the number of runs that have it; then what is

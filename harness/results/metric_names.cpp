@@ -10,25 +10,10 @@
 namespace lockstep {
 namespace {
 
-/// What a metric is called: "cross_entropy_24_fitted" is of family "temperature-fitted cross-entropy", among 24.
-struct MetricParts {
-  std::string family;  ///< in words, without the way
-  std::string way;     ///< "24", or empty
-};
-
-MetricParts parts_of(std::string_view metric) {
-  if (const MetricSpec* spec = find_metric(metric)) {
-    return {std::string(spec->family.empty() ? spec->name : spec->family), std::string(spec->way)};
-  }
-  if (metric.starts_with(kTrainPrefix)) {
-    const MetricSpec* spec = find_metric(metric.substr(kTrainPrefix.size()));
-    if (spec != nullptr && !spec->train_words.empty()) return {std::string(spec->train_words), ""};
-  }
-  if (metric.starts_with(kAreaPrefix)) {
-    MetricParts parts = parts_of(metric.substr(kAreaPrefix.size()));
-    if (!parts.way.empty()) return {fmt::format("area under the {} curve", parts.family), parts.way};
-  }
-  return {std::string(metric), ""};
+/// "24", or empty.
+std::string way_of(std::string_view metric) {
+  const MetricSpec* spec = metric_name(metric).spec;
+  return spec == nullptr ? "" : std::string(spec->way);
 }
 
 }  // namespace
@@ -40,6 +25,28 @@ std::string join_words(const std::vector<std::string>& words) {
     text += words[i];
   }
   return text;
+}
+
+MetricName metric_name(std::string_view metric) {
+  if (const MetricSpec* spec = find_metric(metric)) return {spec, false, !spec->train_words.empty()};
+  if (metric.starts_with(kTrainPrefix)) {
+    const MetricSpec* spec = find_metric(metric.substr(kTrainPrefix.size()));
+    if (spec != nullptr && !spec->train_words.empty()) return {spec, false, true};
+  }
+  if (metric.starts_with(kAreaPrefix)) {
+    const MetricSpec* spec = find_metric(metric.substr(kAreaPrefix.size()));
+    if (spec != nullptr && spec->has_area) return {spec, true, false};
+  }
+  return {};
+}
+
+std::string metric_family(std::string_view metric) {
+  const MetricName name = metric_name(metric);
+  if (name.spec == nullptr) return std::string(metric);
+  if (name.training) return std::string(name.spec->train_words);
+  std::string words(name.spec->family.empty() ? name.spec->name : name.spec->family);
+  if (!name.spec->qualifier.empty()) words = fmt::format("{} {}", name.spec->qualifier, words);
+  return name.area ? fmt::format("area under the {} curve", words) : words;
 }
 
 bool has_area(std::string_view metric) {
@@ -56,25 +63,25 @@ std::optional<bool> higher_is_better(std::string_view metric) {
 }
 
 std::string metric_label(std::string_view metric) {
-  const MetricParts parts = parts_of(metric);
-  if (parts.way.empty()) return parts.family;
+  const std::string family = metric_family(metric), way = way_of(metric);
+  if (way.empty()) return family;
   // One word has its number in front, several behind.
-  if (parts.family.find(' ') == std::string::npos) return fmt::format("{}-way {}", parts.way, parts.family);
-  return fmt::format("{} ({}-way)", parts.family, parts.way);
+  if (family.find(' ') == std::string::npos) return fmt::format("{}-way {}", way, family);
+  return fmt::format("{} ({}-way)", family, way);
 }
 
 std::string metric_list(const std::vector<std::string>& metrics, const std::vector<std::string>& all) {
   std::vector<std::string> families;
   std::map<std::string, std::vector<std::string>> ways;
   for (const std::string& metric : metrics) {
-    const MetricParts parts = parts_of(metric);
-    if (std::ranges::find(families, parts.family) == families.end()) families.push_back(parts.family);
-    ways[parts.family].push_back(parts.way);
+    const std::string family = metric_family(metric);
+    if (std::ranges::find(families, family) == families.end()) families.push_back(family);
+    ways[family].push_back(way_of(metric));
   }
   std::vector<std::string> phrases;
   for (const std::string& family : families) {
     const auto whole =
-        std::ranges::count_if(all, [&](const auto& metric) { return parts_of(metric).family == family; });
+        std::ranges::count_if(all, [&](const auto& metric) { return metric_family(metric) == family; });
     std::vector<std::string> sizes = ways[family];
     if (static_cast<std::ptrdiff_t>(sizes.size()) >= whole || sizes.front().empty()) {
       phrases.push_back("its " + family);

@@ -6,24 +6,32 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/config/metrics.h"
+
 namespace lockstep {
 
-/// Curves and metrics that the judge makes itself, from ranks' curves.
-inline constexpr std::string_view kTrainLoss = "train_loss";
-inline constexpr std::string_view kTrainLossOverLogN = "train_loss_over_log_n";
 /// train_X: mean of the curve of X over the last steps of training.
 inline constexpr std::string_view kTrainPrefix = "train_";
 /// auc_X: area under the curve of X over its evaluated steps, divided by their length.
 inline constexpr std::string_view kAreaPrefix = "auc_";
-/// The accuracy whose curve every trainer leaves and every comparison shows.
-inline constexpr std::string_view kShownAccuracy = "accuracy_24";
 
-/// Is the area under this metric's curve taken? accuracy_N and cross_entropy_N, as they are read during a
-/// run.
+/// A metric's or a curve's name taken apart, as its trainer's table says: "auc_cross_entropy_24" is an area, under the 24-way
+/// cross-entropy.
+struct MetricName {
+  const MetricSpec* spec = nullptr;  ///< null: a name that no trainer knows, to be shown as it is
+  bool area = false;                 ///< under the curve of what the rest says
+  /// A value of the steps. Curves drop the "train_" of the metrics that the judge makes of them: both spellings are one metric.
+  bool training = false;
+};
+MetricName metric_name(std::string_view metric);
+
+/// Its family in words, without the way: "raw cross-entropy", "area under the accuracy curve".
+std::string metric_family(std::string_view metric);
+
+/// Is the area under this metric's curve taken?
 bool has_area(std::string_view metric);
 
-/// accuracy*: true; cross_entropy*, loss*, train_loss*: false; auc_X: as X; others have no direction that a
-/// name tells.
+/// As its trainer says; auc_X and train_X: as X. Others have no direction that a name tells.
 std::optional<bool> higher_is_better(std::string_view metric);
 
 /// In words: "24-way accuracy", "training loss / log N", "raw cross-entropy (24-way)".

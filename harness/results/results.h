@@ -3,7 +3,9 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -111,10 +113,13 @@ struct Look {
   VerdictKind verdict = VerdictKind::inconclusive;
 };
 
+/// Why there was no further look.
+enum class LooksEnd { decided, most_seeds, budget };
+
 struct Sequential {
   int most = 0;
   std::vector<Look> looks;
-  std::string ended;  ///< "decided", "most seeds", "budget"
+  LooksEnd ended = LooksEnd::decided;
 };
 
 struct Outcome {
@@ -154,6 +159,10 @@ struct Certification {
   std::string backend;  ///< "gloo"
   std::optional<Divergence> divergence;
 };
+
+/// Kind of the failure of a run whose planted fault changed nothing: no verdict is about it. Its operation
+/// says which: "mutant", "second_mutant", or both with a space between.
+inline constexpr const char* kIdleFault = "idle";
 
 /// Why a run did not finish.
 struct Failure {
@@ -220,6 +229,10 @@ struct Growth {
   std::string sentence;
 };
 
+/// Groups of layouts that can be held against each other.
+inline constexpr const char* kEqualBatch = "equal global batch";
+inline constexpr const char* kEqualRows = "equal rows a rank";
+
 /// One timed layout.
 struct TimingRow {
   std::string group;  ///< "equal global batch", "equal rows a rank"
@@ -244,7 +257,8 @@ struct Timing {
 };
 
 struct CellResult {
-  std::string scenario;   ///< the cell's name
+  std::string scenario;    ///< the cell's name
+  std::string short_name;  ///< without what its own reference says; empty: the name
   std::string reference;  ///< the reference's name
   std::string run;        ///< id of the run of the first seed
   std::string reference_run;
@@ -263,6 +277,9 @@ struct CellResult {
   std::vector<CurveBand> curves;
   std::vector<std::pair<std::string, std::string>> settings;  ///< axis -> value
   std::vector<std::pair<std::string, std::string>> config;    ///< dotted key -> value, every field
+  std::optional<Layout> layout;                               ///< none: not known
+  bool real_ranks = false;    ///< processes, not threads of one
+  bool no_negatives = false;  ///< nothing was there to tell a row's positive from: its loss is 0
   std::optional<StepCosts> costs;                             ///< where the question is the certificate
   std::string rerun;                                          ///< the command that repeats just this
   std::string replay;  ///< the command that repeats the first step that differs; empty: none was kept
@@ -273,6 +290,7 @@ struct ReferenceResult {
   std::vector<CurveBand> curves;
   std::vector<std::pair<std::string, std::string>> config;
   std::map<std::string, double> metric_means;
+  std::optional<Layout> layout = std::nullopt;  ///< none: not known
 };
 
 /// One loss at one number of ranks against its plain reference in one process: the worst of all its cases.
@@ -370,6 +388,9 @@ struct Calibration {
   int pool_runs = 0;
   bool passed = true;
   double pool_mean = 0, pool_sd = 0;  ///< of the primary metric over the pool
+  /// Of comparisons whose true difference is the margin: the largest share that was called equivalent, and
+  /// the share that may be.
+  double worst_equivalent = 0, equivalent_allowed = 0;
 };
 
 struct Summary {
@@ -379,7 +400,8 @@ struct Summary {
   bool can_tell = true;         ///< false: a power control was not divergent
   bool margin_refused = false;  ///< the margin exceeds half of the effect that a power control shows
   std::string margin_text;      ///< why, with the figures
-  std::string sentence;         ///< the report's first line
+  std::string sentence;         ///< the report's first line: all sentences
+  std::vector<std::string> sentences;  ///< what is said one by one, the most important first
 };
 
 struct Results {
@@ -408,10 +430,17 @@ std::string results_to_json(const Results& results);
 /// Throws std::runtime_error on malformed text or a schema version that this build does not know.
 Results results_from_json(const std::string& text, const std::string& file_name);
 
-/// "holds", "does not hold", "undecided", "not testable here".
+/// "decided", "most seeds", "budget".
+const char* name_of(LooksEnd end);
+std::span<const std::string_view> looks_end_names();
+
+/// "holds", "does not hold", "undecided", "not testable here", "waiting".
 const char* name_of(ClaimState state);
 
+/// All states' words, in the order of their enumerators.
+std::span<const std::string_view> claim_state_names();
+
 /// JSON Schema (draft-07) of what results_to_json writes; also in reports/results.schema.json.
-const char* results_schema();
+std::string results_schema();
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "harness/launch/launcher.h"
+#include "harness/launch/launch.h"
 #include "harness/results/results.h"
 #include "harness/session/prepare.h"
 

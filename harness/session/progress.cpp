@@ -55,6 +55,8 @@ std::string event_line(const RunEvent& event) {
       if (event.failure->kind == "interrupted") return "stopped   " + event.run;
       return fmt::format("failed    {}  {}{}: {}", event.run, event.failure->kind, where_text(*event.failure),
                          event.failure->message);
+    case RunEvent::Kind::stray:
+      return fmt::format("ignored   the launcher told of {}, which is not going", event.run);
     default:
       return "";
   }
@@ -105,6 +107,10 @@ void Progress::end(std::size_t i, bool finished, double now) {
 
 void Progress::on_event(const RunEvent& event) {
   const auto found = index_.find(event.run);
+  if (event.kind == RunEvent::Kind::stray) {
+    say(event);
+    return;
+  }
   if (found == index_.end()) return;
   const std::size_t i = found->second;
   Run& run = runs_[i];
@@ -124,12 +130,15 @@ void Progress::on_event(const RunEvent& event) {
   view_.state.work_done = time_left_.work_done();
   // On a terminal the table tells of starts and ends; a failure is worth a line that stays.
   const bool tell = !console_.err_terminal || event.kind == RunEvent::Kind::failed;
-  const std::string line = tell ? clean_line(event_line(event)) : "";
-  if (!line.empty()) {
-    clear();
-    console_.err << line << "\n" << std::flush;
-  }
+  if (tell) say(event);
   repaint(ended && view_.state.runs_done + view_.state.failed == view_.state.runs);
+}
+
+void Progress::say(const RunEvent& event) {
+  const std::string line = clean_line(event_line(event));
+  if (line.empty()) return;
+  clear();
+  console_.err << line << "\n" << std::flush;
 }
 
 void Progress::fill_view(double now) {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "harness/launch/launcher.h"
+#include "harness/launch/launch.h"
 #include "harness/session/console.h"
 #include "harness/session/progress_table.h"
 #include "harness/session/time_left.h"
@@ -37,6 +37,7 @@ class Progress {
   void advance(Run& run, int64_t steps_done);
   void end(std::size_t run, bool finished, double now);
   void fill_view(double now);
+  void say(const RunEvent& event);
   void repaint(bool at_once);
   void clear();
 

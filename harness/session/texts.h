@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "harness/launch/launcher.h"
+#include "harness/launch/launch.h"
 #include "harness/results/results.h"
 #include "harness/session/prepare.h"
 

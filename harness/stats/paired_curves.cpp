@@ -238,7 +238,7 @@ TargetReach reach_of(const PairedCurves& curves, double target, bool higher_is_b
 
 void judge_curves(const PairedRuns& runs, const Primary& primary, Outcome& outcome) {
   std::vector<std::string> metrics{primary.metric};
-  if (primary.metric != kShownAccuracy) metrics.emplace_back(kShownAccuracy);
+  if (!runs.shown_metric.empty() && primary.metric != runs.shown_metric) metrics.push_back(runs.shown_metric);
   for (const std::string& metric : metrics) {
     const auto curves = PairedCurves::of(runs, metric);
     if (!curves && metric == primary.metric && primary.target != 0) {

@@ -19,6 +19,7 @@ struct PairedRuns {
   int cell_batch = 0, reference_batch = 0;  ///< rows of a step
   std::vector<int64_t> seeds;
   std::vector<const RunEvidence*> cell_runs, reference_runs;
+  std::string shown_metric = {};  ///< whose curve every comparison shows; empty: the primary one alone
 };
 
 /// One metric's curves at the points that all runs of both arms have: as many samples seen (step times rows
@@ -47,7 +48,7 @@ std::optional<CurveDifference> difference_of(const PairedCurves& curves, double 
 /// Which runs reached the target, when, and which of each pair was first. Of a metric with a direction.
 TargetReach reach_of(const PairedCurves& curves, double target, bool higher_is_better);
 
-/// Fills the outcome's curves (accuracy_24 and the primary metric) and its steps to primary.target, and notes
+/// Fills the outcome's curves (of the primary metric and of the one that is always shown) and its steps to primary.target, and notes
 /// curves that are not finite.
 void judge_curves(const PairedRuns& runs, const Primary& primary, Outcome& outcome);
 

@@ -39,9 +39,9 @@ std::string looks_sentence(const Sequential& sequential, const Outcome& outcome,
   std::string text =
       fmt::format(" Look {} of {} at the nominal level {:.2g}, so that all looks together keep {:g}",
                   sequential.looks.size(), planned, last.alpha_here, outcome.alpha);
-  if (sequential.ended == "budget") {
+  if (sequential.ended == LooksEnd::budget) {
     text += fmt::format("; the budget ended before {} seeds", sequential.most);
-  } else if (sequential.ended == "most seeds") {
+  } else if (sequential.ended == LooksEnd::most_seeds) {
     text += "; no more seeds were allowed";
   }
   return text + ".";
@@ -86,9 +86,9 @@ Outcome judge_sequentially(const OutcomeInputs& inputs, const SeedsAuto& seeds) 
   outcome.alpha = inputs.primary.alpha;
   for (double* p : {&outcome.p_equivalent, &outcome.p_different, &outcome.p_holm})
     *p = std::min(1.0, *p * outcome.alpha / last.alpha_here);
-  sequential.ended = last.verdict != VerdictKind::inconclusive ? "decided"
-                     : last.n == seeds.most                    ? "most seeds"
-                                                               : "budget";
+  sequential.ended = last.verdict != VerdictKind::inconclusive ? LooksEnd::decided
+                     : last.n == seeds.most                    ? LooksEnd::most_seeds
+                                                               : LooksEnd::budget;
   outcome.sentence += looks_sentence(sequential, outcome, planned.size());
   outcome.sequential = std::move(sequential);
   return outcome;

@@ -4,66 +4,26 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
-#include <map>
 #include <utility>
 #include <vector>
 
+#include "harness/causes/loss_evidence.h"
 #include "harness/compare/step_records.h"
+#include "losses/denominator.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
 
 namespace lockstep {
 namespace {
 
-using causes::made;
+using namespace causes;
 
-/// A rank's rows at the step of the divergence with their recorded losses.
-struct RankRows {
-  std::vector<int64_t> ids;
-  std::vector<double> losses;  ///< sums over each row's valid steps
-};
-
-std::vector<RankRows> rank_rows(const StepOfRun& step, const ForcedValues& values) {
-  if (step.ranks.size() != values.losses.size()) return {};
-  std::vector<RankRows> ranks;
-  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-    const Record* record = find_record(step.ranks[rank], Phase::loss, "row_losses");
-    if (!record || record->ids.size() != values.losses[rank].row_losses.size()) return {};
-    ranks.push_back({record->ids, values.losses[rank].row_losses});
-  }
-  return ranks;
-}
-
-/// What rounding explains of a row's loss.
-double tolerance_of(const ForcedValues& values, double loss) {
-  return 256 * std::max(values.working_epsilon, values.epsilon) * (1 + std::abs(loss));
-}
-
-/// How the rows' losses of the two runs compare, by sample.
-enum class RowLosses { unknown, equal, different };
-
-RowLosses compared(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::loss || !inputs.forced || !inputs.reference || !inputs.cell) {
-    return RowLosses::unknown;
-  }
-  const std::vector<RankRows> expected = rank_rows(*inputs.reference, inputs.forced->reference),
-                              actual = rank_rows(*inputs.cell, inputs.forced->cell);
-  if (expected.empty() || actual.empty()) return RowLosses::unknown;
-  std::multimap<int64_t, double> of_sample;
-  for (const RankRows& rank : expected) {
-    for (std::size_t row = 0; row < rank.ids.size(); ++row) of_sample.emplace(rank.ids[row], rank.losses[row]);
-  }
-  bool equal = true;
-  for (const RankRows& rank : actual) {
-    for (std::size_t row = 0; row < rank.ids.size(); ++row) {
-      const auto found = of_sample.find(rank.ids[row]);
-      if (found == of_sample.end()) return RowLosses::unknown;
-      equal = equal && std::abs(found->second - rank.losses[row]) <=
-                           tolerance_of(inputs.forced->reference, found->second);
-    }
-  }
-  return equal ? RowLosses::equal : RowLosses::different;
+/// Groups of parameters by their place in the model; any other comes behind.
+Role role_of(std::string_view group) {
+  constexpr std::string_view kGroups[] = {"encoder", "norm", "mixer", "classes"};
+  return static_cast<Role>(std::ranges::find(kGroups, group) - std::begin(kGroups));
 }
 
 /// Counts of each micro-step of a rank, and of all of them.
@@ -89,15 +49,15 @@ RankCounts counts_of(const RunConfig& config, const std::vector<int64_t>& ids) {
 }
 
 /// A rank's loss if its sums were divided as `denominator` says.
-double loss_with(const Denominator& denominator, const RankRows& rows, const RankCounts& counts,
+double loss_with(const Denominator& denominator, const RankLoss& rank, const RankCounts& counts,
                  const LossCounts& all, int ranks) {
-  const auto count = static_cast<int64_t>(rows.ids.size());
+  const auto count = static_cast<int64_t>(rank.row_losses.size());
   const auto micro_steps = static_cast<int64_t>(counts.micro_steps.size());
   double loss = 0;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     double sum = 0;
     for (int64_t row = micro * count / micro_steps; row < (micro + 1) * count / micro_steps; ++row) {
-      sum += rows.losses[static_cast<std::size_t>(row)];
+      sum += rank.row_losses[static_cast<std::size_t>(row)];
     }
     loss += sum * loss_weight(denominator, {counts.micro_steps[static_cast<std::size_t>(micro)], counts.all, all, ranks,
                                             micro_steps});
@@ -115,9 +75,9 @@ struct Ranks {
 bool follows(const CauseInputs& inputs, const Ranks& ranks, const Denominator& denominator) {
   const int world = static_cast<int>(ranks.rows.size());
   for (std::size_t rank = 0; rank < ranks.rows.size(); ++rank) {
-    const double predicted = loss_with(denominator, ranks.rows[rank], ranks.counts[rank], ranks.all, world);
-    const double recorded = inputs.forced->cell.losses[rank].loss;
-    if (!(std::abs(predicted - recorded) <= tolerance_of(inputs.forced->cell, recorded))) return false;
+    const RankLoss& own = *ranks.rows[rank].rank;
+    const double predicted = loss_with(denominator, own, ranks.counts[rank], ranks.all, world);
+    if (!(std::abs(predicted - own.loss) <= world * inputs.forced->loss_band + 1e-12)) return false;
   }
   return true;
 }
@@ -144,11 +104,11 @@ std::pair<double, double> counted_between(const Ranks& ranks, const Denominator&
 /// Row losses are the reference's, and every rank's loss is their mean over its own step, or over its own
 /// micro-steps, although these have unequal counts.
 std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
-  if (!inputs.cell_config || compared(inputs) != RowLosses::equal) return std::nullopt;
   Ranks ranks;
-  ranks.rows = rank_rows(*inputs.cell, inputs.forced->cell);
+  ranks.rows = rows_that_agree(inputs);
+  if (ranks.rows.empty() || !inputs.cell_config) return std::nullopt;
   for (const RankRows& rows : ranks.rows) {
-    ranks.counts.push_back(counts_of(*inputs.cell_config, rows.ids));
+    ranks.counts.push_back(counts_of(*inputs.cell_config, rows.rank->row_ids));
     ranks.all.rows += ranks.counts.back().all.rows;
     ranks.all.valid_steps += ranks.counts.back().all.valid_steps;
   }
@@ -159,12 +119,10 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
       if (fewest == most || !follows(inputs, ranks, own) || follows(inputs, ranks, whole)) continue;
       const char* what = over == DenominatorOver::rows ? "rows" : "valid time steps";
       const bool local = scope == DenominatorScope::local;
-      return made("mean-of-means", causes::kExact,
+      return made("mean-of-means", kExact,
                   fmt::format("row losses are the reference's, and each {}'s loss is their mean over its own {}, of "
-                              "which there are {} to {}: loss {} where the reference has {}",
-                              local ? "rank" : "micro-step", what, fewest, most,
-                              short_number(inputs.forced->cell.loss.value_or(0)),
-                              short_number(inputs.forced->reference.loss.value_or(0))));
+                              "which there are {} to {}: {}",
+                              local ? "rank" : "micro-step", what, fewest, most, losses_text(inputs)));
     }
   }
   return std::nullopt;
@@ -183,20 +141,21 @@ std::vector<double> norm_means(const StepOfRun& step) {
 
 /// Row losses differ, and ranks normalised by unequal means: each by those of its own rows.
 std::optional<Cause> batch_norm_local(const CauseInputs& inputs) {
-  if (compared(inputs) != RowLosses::different) return std::nullopt;
+  const bool known = inputs.difference.phase == Phase::loss && inputs.forced && inputs.cell && inputs.reference;
+  if (!known || !rows_that_agree(inputs).empty()) return std::nullopt;
   std::vector<double> cell = norm_means(*inputs.cell);
   const std::vector<double> reference = norm_means(*inputs.reference);
   std::erase(cell, 0.0);  // of a rank without rows
   if (cell.size() < 2 || reference.empty()) return std::nullopt;
   const auto [least, most] = std::minmax_element(cell.begin(), cell.end());
   if (*least == *most) return std::nullopt;  // Shared statistics are the same bits on every rank.
-  return made("batch-norm-local", causes::kFits,
+  return made("batch-norm-local", kFits,
               fmt::format("{} ranks normalise by means of length {} to {}, where the reference's has length {}: row "
                           "losses differ already",
                           cell.size(), short_number(*least), short_number(*most), short_number(reference.front())));
 }
 
-constexpr causes::Rule kLossRules[] = {mean_of_means, batch_norm_local};
+constexpr Rule kLossRules[] = {mean_of_means, batch_norm_local};
 
 constexpr CausePage kPages[] = {
     {"batch-norm-local", "loss", "Each rank normalises features by the statistics of its own rows.",
@@ -207,9 +166,17 @@ constexpr CausePage kPages[] = {
      "facebookresearch/moco#137, lightly-ai/lightly#18"},
 };
 
+std::span<const CausePage> pages() { return kPages; }
+
+std::span<const Rule> rules_of(Phase phase) {
+  return phase == Phase::loss ? std::span<const Rule>(kLossRules) : std::span<const Rule>();
+}
+
 }  // namespace
 
-std::span<const causes::Rule> classify_loss_rules() { return kLossRules; }
-std::span<const CausePage> classify_cause_pages() { return kPages; }
+const TrainerRules& classify_cause_rules() {
+  static constexpr TrainerRules kRules{.role_of = role_of, .rules = rules_of, .pages = pages};
+  return kRules;
+}
 
 }  // namespace lockstep

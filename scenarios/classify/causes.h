@@ -1,17 +1,11 @@
 #pragma once
-// Causes that only a run of the trainer classify can have, or that it must be asked for in its own way.
+// Causes that only a run of the trainer classify can have, or that it must be asked for in its own way: means of means
+// over valid time steps, and statistics of a rank's own rows.
 
-#include <span>
-
-#include "harness/causes/cause.h"
-#include "harness/causes/rules.h"
+#include "harness/causes/trainer_rules.h"
 
 namespace lockstep {
 
-/// Of a loss that differs: mean-of-means, batch-norm-local.
-std::span<const causes::Rule> classify_loss_rules();
-
-/// Pages of the codes that no other trainer's rules name: batch-norm-local.
-std::span<const CausePage> classify_cause_pages();
+const causes::TrainerRules& classify_cause_rules();
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/classify/causes.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
 
@@ -20,7 +21,8 @@ std::string where_features_are_normalised(const RunConfig& config) {
 constexpr double kChance = 0.25, kChanceNats = 1.3862943611198906;
 
 constexpr MetricSpec kMetrics[] = {
-    {.name = "loss", .help = "the step's loss", .higher_is_better = false, .train_words = "training loss"},
+    {.name = "loss", .help = "the step's loss", .higher_is_better = false,
+     .shown = true, .train_words = "training loss"},
     {.name = "gradient_norm", .help = "of the whole gradient, before it is clipped"},
     {.name = "learning_rate", .help = "after rule, scale and schedule"},
     {.name = "valid_steps", .help = "time steps that count, of the rank's rows of the step"},
@@ -28,12 +30,12 @@ constexpr MetricSpec kMetrics[] = {
     {.name = "norm_mean", .help = "length of the means that features were normalised by",
      .unmeasured = &where_features_are_normalised},
     {.name = "accuracy", .help = "share of test series whose class has the largest sum of log-probabilities",
-     .when = When::evaluation, .higher_is_better = true, .chance = kChance, .has_area = true, .test_samples = 1},
+     .when = When::evaluation, .higher_is_better = true, .chance = kChance, .shown = true, .has_area = true, .test_samples = 1},
     {.name = "step_accuracy", .help = "share of the test series' valid time steps whose class is the likeliest",
-     .when = When::evaluation, .higher_is_better = true, .chance = kChance, .has_area = true, .test_samples = 1},
+     .when = When::evaluation, .higher_is_better = true, .chance = kChance, .shown = true, .has_area = true, .test_samples = 1},
     {.name = "cross_entropy", .help = "mean over the test series' valid time steps, in nats, without smoothing",
-     .when = When::evaluation, .higher_is_better = false, .chance = kChanceNats, .has_area = true,
-     .test_samples = 1},
+     .when = When::evaluation, .higher_is_better = false, .chance = kChanceNats, .shown = true,
+     .has_area = true, .test_samples = 1},
     {.name = "holdout_step_accuracy", .help = "step_accuracy of the held-out series", .when = When::end,
      .higher_is_better = true, .chance = kChance, .holdout_samples = 1},
     {.name = "holdout_cross_entropy", .help = "cross_entropy of the held-out series", .when = When::end,
@@ -92,9 +94,35 @@ std::string objective(const RunConfig& config) {
   return text;
 }
 
+const char* words_of_scope(DenominatorScope scope) {
+  switch (scope) {
+    case DenominatorScope::local:
+      return "each rank's step";
+    case DenominatorScope::micro:
+      return "each micro-step";
+    case DenominatorScope::global:
+      break;
+  }
+  return "all ranks' step";
+}
+
+/// What a run's loss is divided by: "the valid_steps of each micro-step".
+std::string divisor_of(const Denominator& denominator) {
+  return fmt::format("the {} of {}", word_of(denominator.over), words_of_scope(denominator.scope));
+}
+
+std::string other_objective(const RunConfig& config, const RunConfig& reference) {
+  const ClassifyConfig &own = classify(config), &others = classify(reference);
+  const std::string divisor = divisor_of(own.denominator), wanted = divisor_of(others.denominator);
+  if (divisor != wanted) return fmt::format("its loss is divided by {} instead of {}", divisor, wanted);
+  if (own.norm != NormKind::batch || config.layout.rows_per_rank == reference.layout.rows_per_rank) return "";
+  return fmt::format("features are normalised by the statistics of {} rows instead of {}", config.layout.rows_per_rank,
+                     reference.layout.rows_per_rank);
+}
+
 std::string noise_scale_caveat(const RunConfig& config) {
   if (classify(config).norm == NormKind::none) return "";
-  return "its rows are not independent: features are normalised by statistics of the batch";
+  return "The theory does not apply: features are normalised by statistics of the batch, so rows are not independent.";
 }
 
 }  // namespace
@@ -116,7 +144,9 @@ const TrainerSpec& classify_spec() {
       .shown_metric = "step_accuracy",
       .make_oracle = &make_oracle,
       .objective = &objective,
+      .other_objective = &other_objective,
       .noise_scale_caveat = &noise_scale_caveat,
+      .cause_rules = &classify_cause_rules(),
   };
   return kSpec;
 }

@@ -26,6 +26,18 @@ Negatives resolved_negatives(const RunConfig& config) {
   }
 }
 
+bool has_negatives(const RunConfig& config) {
+  const Layout layout = meant_layout(config);
+  switch (resolved_negatives(config)) {
+    case Negatives::local:
+      return layout.rows_per_rank >= 2;
+    case Negatives::global:
+      return layout.global_batch() >= 2;
+    default:
+      return true;
+  }
+}
+
 bool makes_negatives(const RunConfig& config) {
   const Negatives negatives = resolved_negatives(config);
   return negatives == Negatives::layer || negatives == Negatives::mixed;

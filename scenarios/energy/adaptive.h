@@ -18,6 +18,9 @@ namespace lockstep {
 /// A run with oracle_world = V stands for V ranks, so the rule sees their layout.
 Negatives resolved_negatives(const RunConfig& config);
 
+/// Has a row any candidate but its own? Else the loss is 0 and nothing is learnt.
+bool has_negatives(const RunConfig& config);
+
 /// Are candidates made for each row, from predictions of an action head, which then exists?
 bool makes_negatives(const RunConfig& config);
 

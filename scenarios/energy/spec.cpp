@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include "scenarios/energy/adaptive.h"
+#include "scenarios/energy/causes/rules.h"
 #include "scenarios/energy/checks.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
+#include "scenarios/energy/judging.h"
 #include "scenarios/energy/pairs.h"
 
 namespace lockstep {
@@ -24,7 +26,7 @@ constexpr MetricSpec kMetrics[] = {
     {.name = "gradient_norm", .help = "of the whole gradient, before it is clipped"},
     {.name = "learning_rate", .help = "after rule, scale and schedule"},
     {.name = "loss_over_log_n", .help = "loss over the logarithm of the number of candidates",
-     .higher_is_better = false, .train_words = "training loss / log N"},
+     .higher_is_better = false, .chance = 1.0, .shown = true, .train_words = "training loss / log N"},
     {.name = "energy_positive", .help = "mean energy of the rows' own action chunks"},
     {.name = "energy_negative", .help = "mean energy of the other candidates"},
     {.name = "energies_computed", .help = "pairs that the head has seen"},
@@ -37,10 +39,10 @@ constexpr MetricSpec kMetrics[] = {
     {.name = "prediction_error", .help = "of the action head's last layer",
      .unmeasured = &where_negatives_are_made},
     {.name = "accuracy_24", .help = "share of rows whose own action is the best of 24",
-     .when = When::evaluation, .family = "accuracy", .way = "24", .higher_is_better = true,
+     .when = When::evaluation, .family = "accuracy", .way = "24", .higher_is_better = true, .chance = 1.0 / 24, .shown = true,
      .has_area = true, .test_samples = 24},
     {.name = "cross_entropy_24", .help = "among 24 candidates, at the learned temperature",
-     .when = When::evaluation, .family = "raw cross-entropy", .way = "24", .higher_is_better = false,
+     .when = When::evaluation, .family = "cross-entropy", .way = "24", .qualifier = "raw", .higher_is_better = false,
      .has_area = true, .test_samples = 24},
     {.name = "accuracy_24_permuted_context", .help = "accuracy_24 with another row's context",
      .when = When::evaluation, .higher_is_better = true, .test_samples = 24,
@@ -48,23 +50,23 @@ constexpr MetricSpec kMetrics[] = {
     {.name = "fitted_temperature", .help = "fitted on held-out pairs", .when = When::end,
      .holdout_samples = kFitted},
     {.name = "accuracy_3", .help = "share of rows whose own action is the best of 3", .when = When::end,
-     .family = "accuracy", .way = "3", .higher_is_better = true, .test_samples = 3},
+     .family = "accuracy", .way = "3", .higher_is_better = true, .chance = 1.0 / 3, .test_samples = 3},
     {.name = "cross_entropy_3", .help = "among 3 candidates, at the learned temperature",
-     .when = When::end, .family = "raw cross-entropy", .way = "3", .higher_is_better = false,
+     .when = When::end, .family = "cross-entropy", .way = "3", .qualifier = "raw", .higher_is_better = false,
      .test_samples = 3},
     {.name = "cross_entropy_3_fitted", .help = "among 3 candidates, at the fitted temperature",
-     .when = When::end, .family = "temperature-fitted cross-entropy", .way = "3",
+     .when = When::end, .family = "cross-entropy", .way = "3", .qualifier = "temperature-fitted",
      .higher_is_better = false, .test_samples = 3, .holdout_samples = kFitted},
     {.name = "cross_entropy_24_fitted", .help = "among 24 candidates, at the fitted temperature",
-     .when = When::end, .family = "temperature-fitted cross-entropy", .way = "24",
+     .when = When::end, .family = "cross-entropy", .way = "24", .qualifier = "temperature-fitted",
      .higher_is_better = false, .test_samples = 24, .holdout_samples = kFitted},
     {.name = "accuracy_256", .help = "share of rows whose own action is the best of 256",
-     .when = When::end, .family = "accuracy", .way = "256", .higher_is_better = true, .test_samples = 256},
+     .when = When::end, .family = "accuracy", .way = "256", .higher_is_better = true, .chance = 1.0 / 256, .test_samples = 256},
     {.name = "cross_entropy_256", .help = "among 256 candidates, at the learned temperature",
-     .when = When::end, .family = "raw cross-entropy", .way = "256", .higher_is_better = false,
+     .when = When::end, .family = "cross-entropy", .way = "256", .qualifier = "raw", .higher_is_better = false,
      .test_samples = 256},
     {.name = "cross_entropy_256_fitted", .help = "among 256 candidates, at the fitted temperature",
-     .when = When::end, .family = "temperature-fitted cross-entropy", .way = "256",
+     .when = When::end, .family = "cross-entropy", .way = "256", .qualifier = "temperature-fitted",
      .higher_is_better = false, .test_samples = 256, .holdout_samples = kFitted},
 };
 
@@ -129,6 +131,8 @@ std::string objective(const RunConfig& config) {
   return fmt::format("{} {}", energy(config).loss, words_of(negatives)[static_cast<std::size_t>(negatives)]);
 }
 
+bool learns_nothing(const RunConfig& config) { return !has_negatives(config); }
+
 /// What a rule of the candidates makes of a layout, in the words of claims.
 std::string rule_gives(std::string_view rule, const Layout& layout) {
   if (rule != "adaptive" && rule != "adaptive_as_written") return "";
@@ -158,7 +162,13 @@ const TrainerSpec& energy_spec() {
       .shown_metric = "accuracy_24",
       .make_oracle = &make_oracle,
       .objective = &objective,
+      .learns_nothing = &learns_nothing,
       .rule_gives = &rule_gives,
+      .other_objective = &energy_other_objective,
+      .noise_scale_caveat = &energy_noise_scale_caveat,
+      .rows_may_not_count = &energy_rows_may_not_count,
+      .scores = energy_scores(),
+      .cause_rules = &causes::energy_cause_rules(),
   };
   return kSpec;
 }

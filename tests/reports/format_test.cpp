@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 
+#include "tests/support/convergence_fixture.h"
 #include "tests/support/results_fixture.h"
 
 namespace lockstep {
@@ -15,6 +16,18 @@ TEST(Render, MakesEveryFormatThatItLists) {
     const std::string text = render(outcome_results(), std::string(format.name));
     EXPECT_THAT(text, testing::HasSubstr("8x3 global")) << format.name;
     EXPECT_EQ(text, render(outcome_results(), std::string(format.name))) << format.name;
+  }
+}
+
+TEST(Render, MakesTheSameFromADocumentAsFromWhatItWasWrittenFrom) {
+  for (const auto& make : {outcome_results, missed_control_results, mechanism_results, certificate_results,
+                           claims_results, detection_results, empty_results, convergence_results,
+                           sequential_results, calibrated_results}) {
+    const Results results = make(), again = results_from_json(results_to_json(results), "results.json");
+    for (const ReportFormat& format : report_formats()) {
+      const std::string name(format.name);
+      EXPECT_EQ(render(again, name), render(results, name)) << results.name << " as " << name;
+    }
   }
 }
 

@@ -61,7 +61,7 @@ void each_range(const std::function<void(double, double)>& visit) {
 
 TEST(Drawable, IsFiniteAndHighWhateverTheEnds) {
   each_range([](double low, double high) {
-    const Range range = drawable(low, high);
+    const AxisRange range = drawable(low, high);
     ASSERT_TRUE(std::isfinite(range.low) && std::isfinite(range.high) &&
                 std::isfinite(range.high - range.low));
     ASSERT_GT(range.high, range.low) << low << " " << high;
@@ -92,7 +92,7 @@ TEST(NiceTicks, AreFewAndInsideWhateverTheRange) {
 
 TEST(NiceTicks, AreTwoOrMoreOnEveryAxis) {
   each_range([](double low, double high) {
-    const Range range = drawable(low, high);
+    const AxisRange range = drawable(low, high);
     const Ticks ticks = nice_ticks(range.low, range.high, 6);
     ASSERT_GE(ticks.values.size(), 2u) << range.low << " " << range.high;
     ASSERT_LE(ticks.values.size(), 8u) << range.low << " " << range.high;

@@ -73,10 +73,13 @@ TEST(CertificationWords, SayHowMuchWasCertified) {
   EXPECT_EQ(certification_words(mechanism_results()), "");
 }
 
-TEST(SentencesOf, DoNotSplitNumbers) {
-  EXPECT_EQ(sentences_of("Margin 0.03. Then 8x3 local. ends here."),
-            (std::vector<std::string>{"Margin 0.03.", "Then 8x3 local. ends here."}));
-  EXPECT_TRUE(sentences_of("").empty());
+TEST(Certified, PartsHowFromHowMuch) {
+  Results r = outcome_results();
+  EXPECT_EQ(certified_of(r).how, "certified bit for bit on 8 real Gloo ranks");
+  EXPECT_EQ(certified_of(r).what, "50 steps of 5 of 6 cells");
+  for (CellResult& cell : r.cells) cell.certification.steps = 0;
+  EXPECT_EQ(certified_of(r).how, "");
+  EXPECT_EQ(certified_of(r).what, "none of 6 cells certified on real ranks");
 }
 
 TEST(NoteWords, SayWhatMatters) {

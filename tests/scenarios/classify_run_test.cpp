@@ -78,7 +78,7 @@ class ClassifyRuns : public testing::Test {
   /// The codes that the trainer's own rules give.
   static std::vector<std::string> named(const Comparison& comparison) {
     std::vector<std::string> codes;
-    for (const causes::Rule rule : classify_loss_rules()) {
+    for (const causes::Rule rule : classify_cause_rules().rules(comparison.around->difference.phase)) {
       if (const auto cause = rule(*comparison.around)) codes.push_back(cause->code + ": " + cause->evidence);
     }
     return codes;

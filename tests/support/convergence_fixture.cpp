@@ -341,7 +341,7 @@ Results convergence_results() {
       summarize(r, 352, 0,
                 "2x12 global, 3x8 global, 4x6 global and 8 more train the same as their references: 24-way "
                 "accuracy differs by at most 0.019, margin 0.03, 10 paired seeds.");
-  return r;
+  return with_facts(std::move(r));
 }
 
 Results sequential_results() {
@@ -355,10 +355,10 @@ Results sequential_results() {
     const char* name;
     Learnt l;
     std::vector<VerdictKind> looks;
-    const char* ended;
-  } cells[] = {{"8x3 global", {0.534, 0.001, 0.008}, {same}, "decided"},
-               {"8x3 local", {0.534, -0.055, 0.031}, {open, open, other}, "decided"},
-               {"8x3 global lr_rule=sqrt", {0.534, 0.028, 0.036}, {open, open, open, open}, "budget"}};
+    LooksEnd ended;
+  } cells[] = {{"8x3 global", {0.534, 0.001, 0.008}, {same}, LooksEnd::decided},
+               {"8x3 local", {0.534, -0.055, 0.031}, {open, open, other}, LooksEnd::decided},
+               {"8x3 global lr_rule=sqrt", {0.534, 0.028, 0.036}, {open, open, open, open}, LooksEnd::budget}};
   for (const auto& made_of : cells) {
     CellResult c = cell(made_of.name, made_of.looks.back(), {});
     c.config = config("8x3", "global", "none", "1", "keyed");
@@ -375,7 +375,7 @@ Results sequential_results() {
     r.cells.push_back(std::move(c));
   }
   r.summary = summarize(r, 60, 5, "8x3 global trains the same as 1x24 global.");
-  return r;
+  return with_facts(std::move(r));
 }
 
 Results calibrated_results() {
@@ -418,7 +418,7 @@ Results calibrated_results() {
   r.summary = summarize(
       r, 100, 1,
       "One of 6 rates lies wholly on the bad side: false divergent is 0.060, at most 0.05 is allowed.");
-  return r;
+  return with_facts(std::move(r));
 }
 
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 #include "tests/support/results_fixture.h"
+#include "tests/support/results_parts.h"
 
 namespace lockstep {
+
+using namespace fixture;
 
 Results detection_results() {
   Results r = outcome_results();
@@ -59,7 +62,7 @@ Results detection_results() {
       "The detectors fall short: named wrongly 1 of 45, where none may be; false alarms on clean pairs 1 of "
       "1000, where "
       "none may be.";
-  return r;
+  return with_facts(std::move(r));
 }
 
 }  // namespace lockstep

@@ -44,6 +44,7 @@ struct FakeRun {
   std::function<void(FakeStep&)> fault;
   bool finish = true;
   std::string config_hash = "hash";
+  std::string trainer = "energy";
 };
 
 /// A number in [-1, 1) from a key.
@@ -174,7 +175,7 @@ inline void write_fake_run(const std::string& dir, const FakeRun& run) {
   std::filesystem::create_directories(dir);
   for (int rank = 0; rank < run.world_size; ++rank) {
     TraceWriter writer(dir + "/rank-" + std::to_string(rank) + ".trace",
-                       {run.config_hash, rank, run.world_size, "energy", run.level, "emulated"});
+                       {run.config_hash, rank, run.world_size, run.trainer, run.level, "emulated"});
     for (int64_t step : run.steps) {
       FakeStep it = fake_step(run, step, rank);
       if (run.fault) run.fault(it);

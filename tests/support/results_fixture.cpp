@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "tests/support/results_parts.h"
@@ -177,6 +178,49 @@ Summary summarize(const Results& r, int runs, int exit_code, const std::string& 
   return s;
 }
 
+namespace {
+
+std::string value_in(const Pairs& pairs, const std::string& key) {
+  const auto found = std::ranges::find(pairs, key, &Pairs::value_type::first);
+  return found == pairs.end() ? "" : found->second;
+}
+
+std::optional<Layout> layout_in(const Pairs& pairs) {
+  Layout layout;
+  const std::string text = value_in(pairs, "layout");
+  if (std::sscanf(text.c_str(), "%dx%d", &layout.world_size, &layout.rows_per_rank) != 2) return std::nullopt;
+  return layout;
+}
+
+/// Parted after a full stop that a space and no lower-case letter follows.
+std::vector<std::string> sentences_in(const std::string& text) {
+  std::vector<std::string> sentences;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i + 2 < text.size(); ++i) {
+    if (text[i] != '.' || text[i + 1] != ' ' || (text[i + 2] >= 'a' && text[i + 2] <= 'z')) continue;
+    sentences.push_back(text.substr(begin, i + 1 - begin));
+    begin = i + 2;
+  }
+  if (begin < text.size()) sentences.push_back(text.substr(begin));
+  return sentences;
+}
+
+}  // namespace
+
+Results with_facts(Results r) {
+  for (CellResult& c : r.cells) {
+    c.layout = layout_in(c.config);
+    c.real_ranks = value_in(c.config, "ranks") == "real";
+    const std::string negatives = value_in(c.config, "negatives");
+    c.no_negatives = c.layout && ((negatives == "local" && c.layout->rows_per_rank == 1) ||
+                                  (negatives == "global" && c.layout->global_batch() == 1));
+    c.short_name = c.scenario.substr(0, c.scenario.find(" against "));
+  }
+  for (ReferenceResult& reference : r.references) reference.layout = layout_in(reference.config);
+  r.summary.sentences = sentences_in(r.summary.sentence);
+  return r;
+}
+
 CellResult local_cell() {
   CellResult c = cell("8x3 local", VerdictKind::divergent, {VerdictKind::divergent});
   c.config = config("8x3", "local", "none", "1", "keyed");
@@ -259,7 +303,7 @@ Results outcome_results() {
       "loss.actions: killed "
       "by signal 9. The power control 8x3 global lr_scale=0.125 came out divergent (-0.347), as it must.");
   r.summary.runs_reused = 8;
-  return r;
+  return with_facts(std::move(r));
 }
 
 Results missed_control_results() {
@@ -281,7 +325,7 @@ Results missed_control_results() {
       "This matrix cannot tell: the power control 8x3 global lr_scale=0.125 came out equivalent (-0.006), "
       "where it must "
       "come out divergent. 8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.000.");
-  return r;
+  return with_facts(std::move(r));
 }
 
 Results mechanism_results() {
@@ -331,7 +375,7 @@ Results mechanism_results() {
       "8x3 global mutant=grad_scale does not compute the same as 1x24 global: step 0, reduced gradients, all "
       "ranks: "
       "context.0.weight is 8 times the reference's. 3x8 global computes the very bits of 1x24 global.");
-  return r;
+  return with_facts(std::move(r));
 }
 
 Results hostile_results() {
@@ -389,7 +433,7 @@ Results hostile_results() {
                {"<script>alert(1)</script>", "no such cell"}}};
   r.provenance = {{"<env>", "PATH=\"/bin\"\nEVIL=<script>"}, {"", ""}};
   r.summary = summarize(r, 5, 1, "<b onclick=alert(7)>Bold</b>. \xff Second & last.");
-  return r;
+  return with_facts(std::move(r));
 }
 
 Results empty_results() {
@@ -397,7 +441,7 @@ Results empty_results() {
   r.references.clear();
   r.summary = {};
   r.summary.exit_code = 6;
-  return r;
+  return with_facts(std::move(r));
 }
 
 Results large_results(int cells, int points, int forced_steps) {
@@ -418,7 +462,7 @@ Results large_results(int cells, int points, int forced_steps) {
   }
   r.references.front().curves = long_curves(0.64, 0.3);
   r.summary.cells = cells;
-  return r;
+  return with_facts(std::move(r));
 }
 
 }  // namespace lockstep

@@ -22,6 +22,9 @@ Pairs config(const std::string& layout, const std::string& negatives, const std:
              const std::string& scale, const std::string& rank_seed);
 /// Everything of a parity matrix but its cells.
 Results frame();
+/// The same with what its texts say as facts of their own too, as a judge gives both: layouts, real ranks and
+/// the lack of negatives of the config's rows, a name without its reference, the sentences of the summary.
+Results with_facts(Results results);
 /// Counted from the cells, as a judge would; what only it knows is given.
 Summary summarize(const Results& results, int runs, int exit_code, const std::string& sentence);
 

@@ -312,16 +312,16 @@ inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& ran
   writer.end_step();
 }
 
-/// Writes the traces of a run: free of steps 0 to 7, or forced at steps 0, 1, 2, 4.
+/// Writes the traces of a run: free of steps 0 to 7, or forced at steps 0, 1, 2, 4. `trainer`: as they name it.
 inline void toy_run(const std::string& dir, const RunConfig& config, bool forced,
-                    const ToyFaults& faults = {}) {
+                    const ToyFaults& faults = {}, const std::string& trainer = "energy") {
   std::filesystem::create_directories(dir);
   const std::vector<int64_t> steps = forced ? std::vector<int64_t>{0, 1, 2, 4} : steps_up_to(8);
   std::vector<ToyStep> made;
   for (const int64_t step : steps) made.push_back(toy_step(config, step, faults));
   for (int rank = 0; rank < config.layout.world_size; ++rank) {
     TraceWriter writer(dir + "/rank-" + std::to_string(rank) + ".trace",
-                       {"hash", rank, config.layout.world_size, "energy", TraceLevel::hash, "emulated"});
+                       {"hash", rank, config.layout.world_size, trainer, TraceLevel::hash, "emulated"});
     for (const ToyStep& step : made)
       toy_write(writer, step, step.ranks[static_cast<std::size_t>(rank)], forced);
     writer.finish();

@@ -10,6 +10,7 @@
 #include "harness/compare/forced/step.h"
 #include "harness/compare/forced/update.h"
 #include "harness/compare/rounding_bound.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -196,10 +197,11 @@ std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
 
 namespace {
 
-/// A buffer against the reference's: both are means of energies, and rounding follows those.
+/// A buffer against the reference's, where both are means of scores and rounding follows those.
 std::optional<Difference> judge_buffers(const ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
-  const double energy = evidence.reference.energies ? largest_energy(*evidence.reference.energies) : 0;
+  if (!context.scores.buffers_are_means || !evidence.reference.scores) return std::nullopt;
+  const double size = largest_score(*evidence.reference.scores);
   for (const NamedTensor& expected : evidence.reference.parameters) {
     if (!expected.name.starts_with("buffer/")) continue;
     const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
@@ -207,8 +209,8 @@ std::optional<Difference> judge_buffers(const ForcedContext& context) {
     const double gap = distance(expected.values, actual->values);
     const double rounding = std::max(rounding_bound(0, evidence.reference.epsilon),
                                      context.band.floor * evidence.reference.working_epsilon);
-    const double band = (context.band.exact > 0 ? context.band.exact : rounding) * energy;
-    if (energy == 0 || gap <= band) continue;
+    const double band = (context.band.exact > 0 ? context.band.exact : rounding) * size;
+    if (size == 0 || gap <= band) continue;
     return made(context, Phase::parameters, -1, expected.name, "band", exact_number(expected.values[0]),
                 exact_number(actual->values[0]));
   }

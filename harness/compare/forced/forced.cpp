@@ -9,6 +9,7 @@
 #include "harness/compare/forced/free.h"
 #include "harness/compare/forced/step.h"
 #include "harness/compare/rounding_bound.h"
+#include "harness/compare/trainer_of.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,11 @@ namespace {
 class ForcedJudge {
  public:
   explicit ForcedJudge(const ForcedInputs& inputs)
-      : inputs_(inputs), reference_(inputs.forced_reference), cell_(inputs.forced_cell) {
+      : inputs_(inputs),
+        reference_(inputs.forced_reference),
+        cell_(inputs.forced_cell),
+        trainer_(trainer_of(reference_, cell_)),
+        scores_(scores_of(trainer_)) {
     for (const std::string& dir : inputs.forced_repeats) repeats_.emplace_back(dir);
   }
 
@@ -42,6 +47,7 @@ class ForcedJudge {
 
   const std::optional<CauseInputs>& first() const { return first_; }
   std::vector<ForcedStep>& steps() { return steps_; }
+  const TrainerSpec* trainer() const { return trainer_; }
   const std::string& ends() const { return ends_; }
   bool every_bit_equal() const { return every_bit_equal_; }
 
@@ -56,7 +62,7 @@ class ForcedJudge {
         throw TraceError(fmt::format("{}: a repeat that lacks forced step {}{}", repeat.dir(), step,
                                      repeat.end().empty() ? "" : "; " + repeat.end()));
       }
-      values.push_back(forced_values(*records, repeat.dir()));
+      values.push_back(forced_values(*records, repeat.dir(), scores_));
     }
     return values;
   }
@@ -64,19 +70,20 @@ class ForcedJudge {
   void judge_step(const StepOfRun& a, const StepOfRun& b, const std::optional<StepOfRun>& before,
                   bool exact_phases_too, const Snapshot* state) {
     const std::vector<ForcedValues> repeats = repeats_at(a.step);
-    ForcedContext context{a, b, repeats, inputs_.band, inputs_.reference_config, inputs_.cell_config, {}, {}};
+    ForcedContext context{a, b, repeats, scores_, inputs_.band, inputs_.reference_config, inputs_.cell_config,
+                          {}, {}};
     context.at.step = a.step;
     ForcedEvidence& evidence = context.evidence;
-    evidence.reference = forced_values(a, reference_.dir());
+    evidence.reference = forced_values(a, reference_.dir(), scores_);
     evidence.reference.working_epsilon =
         working_epsilon(inputs_.reference_config, evidence.reference.epsilon);
-    evidence.cell = forced_values(b, cell_.dir());
+    evidence.cell = forced_values(b, cell_.dir(), scores_);
     evidence.reduced = judge_gradients(evidence.reference, evidence.cell, repeats, inputs_.band);
     if (state) evidence.state = *state;
 
     const OwnFindings own = own_findings(a, b, before ? &*before : nullptr, exact_phases_too);
     std::optional<Difference> first = own.difference;
-    for (auto judge : {judge_energies, judge_loss, judge_local_gradients, judge_reduced_gradients,
+    for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
                        judge_gradient_norm, judge_parameters}) {
       keep_earlier(first, judge(context));
     }
@@ -89,12 +96,14 @@ class ForcedJudge {
     first_->cell = b;
     first_->cell_before = before;
     if (first->phase == Phase::collective) first_->ledger = own.ledger;
-    if (before) evidence.cell_before = forced_values(*before, cell_.dir());
+    if (before) evidence.cell_before = forced_values(*before, cell_.dir(), scores_);
     first_->forced = std::move(evidence);
   }
 
   const ForcedInputs& inputs_;
   RunReader reference_, cell_;
+  const TrainerSpec* trainer_;
+  const ScoreSpec& scores_;
   std::vector<RunReader> repeats_;
   std::vector<ForcedStep> steps_;
   std::optional<CauseInputs> first_;
@@ -164,6 +173,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   if (first) {
     first->reference_config = inputs.reference_config;
     first->cell_config = inputs.cell_config;
+    first->trainer = judge.trainer();
     result.verdict = VerdictKind::divergent;
     result.first_divergence = first->difference.divergence;
     result.sentence = first->difference.divergence.sentence;

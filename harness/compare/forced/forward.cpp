@@ -1,4 +1,4 @@
-// Energies, loss and gradient norm of a forced step against their bands.
+// Scores, loss and gradient norm of a forced step against their bands.
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include "harness/compare/forced/step.h"
 #include "harness/compare/layouts.h"
 #include "harness/compare/rounding_bound.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 
@@ -81,67 +82,69 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
 
 }  // namespace
 
-std::optional<Difference> judge_energies(ForcedContext& context) {
+std::optional<Difference> judge_scores(ForcedContext& context) {
   const ForcedValues &a = context.evidence.reference, &b = context.evidence.cell;
-  if (!a.energies && !b.energies) return std::nullopt;
-  if (!a.energies || !b.energies) {
-    const std::string there = "energies with row and column ids";
-    return made(context, Phase::energies, -1, "energies", "missing", a.energies ? there : "nothing",
-                b.energies ? there : "nothing");
+  const std::string record(context.scores.record), column(context.scores.column);
+  if (!a.scores && !b.scores) return std::nullopt;
+  if (!a.scores || !b.scores) {
+    const std::string there = record + " with row and column ids";
+    return made(context, Phase::energies, -1, record, "missing", a.scores ? there : "nothing",
+                b.scores ? there : "nothing");
   }
-  const EnergyDifference found = energy_difference(*a.energies, *b.energies);
+  const ScoreDifference found = score_difference(*a.scores, *b.scores);
   if (found.missing_rows > 0) {
-    return made(context, Phase::energies, -1, "energies", "missing",
-                counted(static_cast<int64_t>(a.energies->rows.size()), "row"),
+    return made(context, Phase::energies, -1, record, "missing",
+                counted(static_cast<int64_t>(a.scores->rows.size()), "row"),
                 counted(found.missing_rows, "row") + " missing");
   }
   const int world_size = context.world_size();
   if (found.missing_columns + found.extra_columns > 0) {
     const int rank = found.every_rank_differs && world_size > 1 ? -1 : found.columns_rank;
     if (found.expected_columns != found.actual_columns) {
-      return columns_difference(context.b.step, found.expected_columns, found.actual_columns, rank,
-                                world_size);
+      return columns_difference(context.scores, context.b.step, found.expected_columns, found.actual_columns,
+                                rank, world_size);
     }
-    return made(context, Phase::energies, rank, "energies", "missing", "the reference's negatives",
-                counted(found.missing_columns, "other negative") + " a row");
+    return made(context, Phase::energies, rank, record, "missing",
+                fmt::format("the reference's {}s", column),
+                counted(found.missing_columns, "other " + column) + " a row");
   }
   double repeated = 0;
   for (const ForcedValues& repeat : context.repeats) {
-    if (repeat.energies)
-      repeated = std::max(repeated, energy_difference(*a.energies, *repeat.energies).largest);
+    if (repeat.scores)
+      repeated = std::max(repeated, score_difference(*a.scores, *repeat.scores).largest);
   }
   const BandUse use{found.largest,
-                    context.scalar_band(repeated, largest_energy(*a.energies), a.working_epsilon)};
-  context.evidence.energy_band = use.band;
-  if (!context.outside("energies", use)) return std::nullopt;
+                    context.scalar_band(repeated, largest_score(*a.scores), a.working_epsilon)};
+  context.evidence.score_band = use.band;
+  if (!context.outside(record, use)) return std::nullopt;
   return made(context, Phase::energies, found.rank,
-              fmt::format("energies, row {}, column {}", found.row_id, found.column_id), "band",
+              fmt::format("{}, row {}, column {}", record, found.row_id, found.column_id), "band",
               exact_number(found.expected), exact_number(found.actual) + "; " + context.band_text(use));
 }
 
 namespace {
 
-/// What a difference of the energies makes of the mean loss at most, where they are computed in a lower
-/// precision than the loss: no row's loss changes by more than the sum of its energies' changes over the
+/// What a difference of the scores makes of the mean loss at most, where they are computed in a lower
+/// precision than the loss: no row's loss changes by more than the sum of its scores' changes over the
 /// temperature.
-double loss_by_energies(const ForcedEvidence& evidence) {
+double loss_by_scores(const ForcedEvidence& evidence) {
   const ForcedValues &a = evidence.reference, &b = evidence.cell;
-  if (a.working_epsilon <= a.epsilon || !a.energies || !b.energies || a.energies->rows.empty()) return 0;
+  if (a.working_epsilon <= a.epsilon || !a.scores || !b.scores || a.scores->rows.empty()) return 0;
   const double temperature = a.losses.empty() ? 0 : a.losses.front().temperature;
   if (!(temperature > 0)) return 0;
-  const auto rows = static_cast<double>(a.energies->rows.size());
-  return energy_difference(*a.energies, *b.energies).sum / (rows * temperature);
+  const auto rows = static_cast<double>(a.scores->rows.size());
+  return score_difference(*a.scores, *b.scores).sum / (rows * temperature);
 }
 
 }  // namespace
 
 std::optional<Difference> judge_loss(ForcedContext& context) {
-  // A loss near 0 comes from energies that are not: rounding follows their size.
+  // A loss near 0 comes from scores that are not: rounding follows their size.
   const ForcedValues& reference = context.evidence.reference;
   const double size = std::max(std::abs(reference.loss.value_or(0)),
-                               reference.energies ? largest_energy(*reference.energies) : 0);
+                               reference.scores ? largest_score(*reference.scores) : 0);
   return scalar(context, Phase::loss, "loss", &ForcedValues::loss,
-                {size, reference.epsilon, loss_by_energies(context.evidence)});
+                {size, reference.epsilon, loss_by_scores(context.evidence)});
 }
 
 std::optional<Difference> judge_gradient_norm(ForcedContext& context) {

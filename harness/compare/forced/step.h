@@ -10,11 +10,14 @@
 
 namespace lockstep {
 
+struct ScoreSpec;
+
 /// What a forced step is judged from, and what is found of it on the way. All references must outlive it.
 struct ForcedContext {
   const StepOfRun& a;  ///< the reference's records
   const StepOfRun& b;  ///< the cell's
   const std::vector<ForcedValues>& repeats;
+  const ScoreSpec& scores;
   const BandConfig& band;
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
@@ -36,8 +39,8 @@ struct ForcedContext {
 /// A difference of the context's step with its sentence.
 Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told);
 
-/// Energies, by row id and column id.
-std::optional<Difference> judge_energies(ForcedContext& context);
+/// Scores, by row id and column id.
+std::optional<Difference> judge_scores(ForcedContext& context);
 std::optional<Difference> judge_loss(ForcedContext& context);
 /// The mean over ranks of the local gradients against the reference's gradient; at one layout also the rank.
 std::optional<Difference> judge_local_gradients(ForcedContext& context);

@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "harness/config/trainer_spec.h"
+
 namespace lockstep {
 namespace {
 
@@ -40,48 +42,48 @@ bool kept_whole(const Record& record) {
          record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
 }
 
-/// Rows of one record of energies, over candidates of these ids.
+/// Rows of one record of scores, over columns of these ids.
 void add_rows(const Record& block, const std::vector<int64_t>& columns, std::size_t rank,
-              const StepOfRun& step, const std::string& run_dir, Energies& energies) {
+              const StepOfRun& step, const std::string& run_dir, Scores& scores) {
   const auto width = static_cast<std::size_t>(block.shape[1]);
   if (block.ids.size() != static_cast<std::size_t>(block.shape[0]) || columns.size() != width) {
     throw TraceError(
-        fmt::format("{}: step {}, rank {}: energies of {} rows and {} columns with {} row ids and {} "
-                    "column ids",
-                    run_dir, step.step, rank, block.shape[0], width, block.ids.size(), columns.size()));
+        fmt::format("{}: step {}, rank {}: {} of {} rows and {} columns with {} row ids and {} column ids",
+                    run_dir, step.step, rank, block.name, block.shape[0], width, block.ids.size(),
+                    columns.size()));
   }
   const std::vector<double> values = values_of(block, run_dir);
   for (std::size_t row = 0; row < block.ids.size(); ++row) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * width);
-    energies.rows.push_back(
+    scores.rows.push_back(
         {block.ids[row], static_cast<int>(rank), {begin, begin + static_cast<std::ptrdiff_t>(width)}});
   }
 }
 
-/// Energies of all ranks; nothing if a rank did not keep rows, ids and columns. Micro-steps after the first
-/// ("energies.1") belong to them where their candidates are those of the first: explicit ones of each row.
-/// In-batch candidates of another micro-step are other ones, and its rows stay missing.
-std::optional<Energies> energies_of(const StepOfRun& step, const std::string& run_dir) {
-  Energies energies;
+/// Scores of all ranks; nothing if a rank did not keep rows, ids and columns. Micro-steps after the first
+/// ("energies.1") belong to them where their columns are those of the first: classes, or candidates made for
+/// each row. In-batch candidates of another micro-step are other ones, and its rows stay missing.
+std::optional<Scores> kept_scores(const StepOfRun& step, const std::string& run_dir, std::string_view name) {
+  Scores scores;
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
     std::map<std::string, const Record*> columns, blocks;  // by what stands behind the name
     for (const Record& record : step.ranks[rank].records) {
       if (record.phase != Phase::energies || !kept_whole(record)) continue;
       if (record.name.starts_with("columns") && record.dtype == DType::int64) {
         columns.emplace(record.name.substr(std::string_view("columns").size()), &record);
-      } else if (record.name.starts_with("energies") && record.shape.size() == 2) {
-        blocks.emplace(record.name.substr(std::string_view("energies").size()), &record);
+      } else if (record.name.starts_with(name) && record.shape.size() == 2) {
+        blocks.emplace(record.name.substr(name.size()), &record);
       }
     }
     if (!columns.contains("") || !blocks.contains("")) return std::nullopt;
-    energies.columns.push_back(copied<int64_t, int64_t>(*columns.at("")));
+    scores.columns.push_back(copied<int64_t, int64_t>(*columns.at("")));
     for (const auto& [micro_step, block] : blocks) {
       const auto own = columns.find(micro_step);
-      if (own == columns.end() || copied<int64_t, int64_t>(*own->second) != energies.columns.back()) continue;
-      add_rows(*block, energies.columns.back(), rank, step, run_dir, energies);
+      if (own == columns.end() || copied<int64_t, int64_t>(*own->second) != scores.columns.back()) continue;
+      add_rows(*block, scores.columns.back(), rank, step, run_dir, scores);
     }
   }
-  return energies;
+  return scores;
 }
 
 /// Hands out positions of equal ids one after the other; the last again when they run out.
@@ -100,8 +102,8 @@ class Occurrences {
 };
 
 /// One row against its reference row.
-void compare_row(const Energies& reference, const EnergyRow& expected, const Energies& other,
-                 const EnergyRow& row, EnergyDifference& total, std::set<int>& ranks_that_differ) {
+void compare_row(const Scores& reference, const ScoreRow& expected, const Scores& other,
+                 const ScoreRow& row, ScoreDifference& total, std::set<int>& ranks_that_differ) {
   const std::vector<int64_t>& columns = reference.columns[static_cast<std::size_t>(expected.rank)];
   const std::vector<int64_t>& own = other.columns[static_cast<std::size_t>(row.rank)];
   Occurrences places;
@@ -214,14 +216,20 @@ namespace {
 
 RankLoss rank_loss(const StepRecords& rank) {
   RankLoss found;
+  std::vector<int64_t> samples;
   for (const Record& record : rank.records) {
+    if (record.phase == Phase::samples) samples = record.ids;
     if (record.phase != Phase::loss) continue;
     if (record.is_scalar && record.name == "loss") found.loss = record.value;
     if (record.is_scalar && record.name == "row_weight") found.row_weight = record.value;
     if (record.is_scalar && record.name == "temperature") found.temperature = record.value;
     if (record.name != "row_losses") continue;
     if (auto tensor = whole_tensor(record)) found.row_losses = std::move(tensor->values);
+    found.row_ids = record.ids;
   }
+  // A tracer that names no rows has them in the order of its samples.
+  if (found.row_ids.empty()) found.row_ids = std::move(samples);
+  if (found.row_ids.size() != found.row_losses.size()) found.row_ids.clear();
   return found;
 }
 
@@ -250,7 +258,7 @@ double working_epsilon(const RunConfig* config, double recorded) {
   return low ? std::max(recorded, kBfloat16) : recorded;
 }
 
-ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir) {
+ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, const ScoreSpec& scores) {
   ForcedValues values;
   values.step = step.step;
   for (const Record& record : step.ranks[0].records) {
@@ -287,18 +295,18 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir) {
     }
   }
   if (losses == step.ranks.size()) values.loss = sum / static_cast<double>(losses);
-  values.energies = energies_of(step, run_dir);
+  values.scores = kept_scores(step, run_dir, scores.record);
   return values;
 }
 
-EnergyDifference energy_difference(const Energies& reference, const Energies& other) {
+ScoreDifference score_difference(const Scores& reference, const Scores& other) {
   Occurrences places;
   for (std::size_t i = 0; i < reference.rows.size(); ++i) places.add(reference.rows[i].row_id, i);
-  EnergyDifference total;
+  ScoreDifference total;
   std::unordered_map<int64_t, std::size_t> seen;
   std::set<int> ranks_that_differ;
   int64_t matched = 0;
-  for (const EnergyRow& row : other.rows) {
+  for (const ScoreRow& row : other.rows) {
     const auto place = places.at(row.row_id, seen[row.row_id]++);
     if (!place) continue;
     ++matched;
@@ -309,9 +317,9 @@ EnergyDifference energy_difference(const Energies& reference, const Energies& ot
   return total;
 }
 
-double largest_energy(const Energies& energies) {
+double largest_score(const Scores& scores) {
   double largest = 0;
-  for (const EnergyRow& row : energies.rows) {
+  for (const ScoreRow& row : scores.rows) {
     for (double value : row.values) {
       if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
     }

@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+struct ScoreSpec;
+
 struct NamedTensor {
   std::string name;
   std::vector<int64_t> shape;
@@ -31,24 +33,25 @@ struct RankLoss {
   double row_weight = std::numeric_limits<double>::quiet_NaN();
   double temperature = std::numeric_limits<double>::quiet_NaN();
   std::vector<double> row_losses;  ///< [b] nats
+  std::vector<int64_t> row_ids;    ///< [b] sample ids of those; empty if they are not known
 };
 
-/// One row of energies with the sample ids of its columns.
-struct EnergyRow {
+/// One row of what the model gives each row for each column: energies of candidates, logits of classes.
+struct ScoreRow {
   int64_t row_id = 0;
   int rank = 0;
   std::vector<double> values;
 };
 
-struct Energies {
-  std::vector<EnergyRow> rows;
-  std::vector<std::vector<int64_t>> columns;  ///< by rank; the rows of a rank share them
+struct Scores {
+  std::vector<ScoreRow> rows;
+  std::vector<std::vector<int64_t>> columns;  ///< ids by rank; the rows of a rank share them
 };
 
 struct ForcedValues {
   int64_t step = 0;
   std::vector<NamedTensor> gradients, term_sums;
-  std::optional<Energies> energies;
+  std::optional<Scores> scores;
   std::optional<double> loss;  ///< mean over ranks
   std::optional<double> gradient_norm, learning_rate;
   double epsilon = std::numeric_limits<float>::epsilon();  ///< of the gradients' type
@@ -71,13 +74,13 @@ struct Snapshot {
 };
 Snapshot snapshot_of(const StepRecords& rank0);
 
-/// What one rounding may change, relative, where a run of that config (null: unknown) computes energies and
+/// What one rounding may change, relative, where a run of that config (null: unknown) computes scores and
 /// gradients: 2^-8 in bfloat16, which rounds what was summed in float32; else `recorded`, the epsilon of the
 /// type in which they are kept.
 double working_epsilon(const RunConfig* config, double recorded);
 
 /// Throws TraceError if the reduced gradients were not kept whole.
-ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir);
+ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, const ScoreSpec& scores);
 
 /// |a - b|; 0 for equal bits (two NaN, two infinities), infinite where only one of them is a number.
 double distance(double a, double b);
@@ -86,8 +89,8 @@ double distance(double a, double b);
 double distance(const std::vector<double>& a, const std::vector<double>& b);
 double norm(const std::vector<double>& values);
 
-struct EnergyDifference {
-  double largest = 0;  ///< over all energies that both have
+struct ScoreDifference {
+  double largest = 0;  ///< over all scores that both have
   double sum = 0;      ///< of all their distances
   int64_t row_id = -1, column_id = -1;
   int rank = 0;  ///< of the other run
@@ -101,9 +104,9 @@ struct EnergyDifference {
 };
 
 /// Aligns by (row id, column id); a repeated id meets the reference's repetitions in order.
-EnergyDifference energy_difference(const Energies& reference, const Energies& other);
+ScoreDifference score_difference(const Scores& reference, const Scores& other);
 
-/// Largest |E| among finite energies.
-double largest_energy(const Energies& energies);
+/// Largest |score| among finite ones.
+double largest_score(const Scores& scores);
 
 }  // namespace lockstep

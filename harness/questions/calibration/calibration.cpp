@@ -186,6 +186,15 @@ class Calibrator {
     rate.enough = rate.interval.low <= rate.asked;
     out_.rates.push_back(std::move(rate));
   }
+  /// What is called equivalent where the true difference is the margin.
+  void at_margin(DetectionRate rate) {
+    if (rate.of > 0) {
+      const double share = static_cast<double>(rate.hits) / static_cast<double>(rate.of);
+      out_.worst_equivalent = std::max(out_.worst_equivalent, share);
+    }
+    out_.equivalent_allowed = in_.primary.alpha;
+    at_most(std::move(rate));
+  }
   void at_least(DetectionRate rate) {
     rate.asked = 1 - in_.primary.alpha;
     rate.enough = rate.interval.high >= rate.asked;
@@ -221,7 +230,7 @@ class Calibrator {
         const std::string design = fmt::format("{} pairs, sd {:g} margins", n, truth.sd);
         if (std::abs(truth.difference) == 1) {
           const std::string at = side_words(truth.difference);
-          at_most(rate(fmt::format("{}: equivalent at {}", design, at), tally.equivalent, draws));
+          at_margin(rate(fmt::format("{}: equivalent at {}", design, at), tally.equivalent, draws));
           at_most(rate(fmt::format("{}: divergent at {}", design, at), tally.divergent, draws));
           continue;
         }
@@ -250,7 +259,7 @@ class Calibrator {
         continue;
       }
       const std::string at = side_words(truth.difference);
-      at_most(rate(fmt::format("{}: equivalent at {}", design, at), tally.equivalent, draws));
+      at_margin(rate(fmt::format("{}: equivalent at {}", design, at), tally.equivalent, draws));
       at_most(rate(fmt::format("{}: divergent at {}", design, at), tally.divergent, draws));
       at_least(rate(fmt::format("{}: last interval covers {}", design, at), tally.covered, draws));
     }
@@ -263,8 +272,8 @@ class Calibrator {
     out_.pool_sd = pool.sd;
     const int64_t comparisons = in_.config.comparisons;
     const std::string design = fmt::format("{} pairs drawn from {} runs", in_.config.pairs, pool.n);
-    at_most(rate(design + ": equivalent at +margin", pool_[0].equivalent, comparisons));
-    at_most(rate(design + ": equivalent at -margin", pool_[1].equivalent, comparisons));
+    at_margin(rate(design + ": equivalent at +margin", pool_[0].equivalent, comparisons));
+    at_margin(rate(design + ": equivalent at -margin", pool_[1].equivalent, comparisons));
     at_least(rate(design + ": interval covers", pool_[0].covered, comparisons));
   }
 
@@ -316,16 +325,10 @@ std::string calibration_sentence(const Calibration& calibration) {
         text.empty() ? "" : "; ", point.n, point.sd, point.true_difference, point.measured, point.theory);
   }
   if (!text.empty()) return "The tests do not keep their promises: " + text + ".";
-  double worst = 0, asked = 0;
-  for (const DetectionRate& rate : calibration.rates) {
-    if (!rate.at_most || rate.what.find("equivalent") == std::string::npos || rate.of == 0) continue;
-    asked = rate.asked;
-    worst = std::max(worst, static_cast<double>(rate.hits) / static_cast<double>(rate.of));
-  }
   text = fmt::format(
       "The tests keep their promises: with the true difference at the margin at most {:.2f} % are called "
       "equivalent, where {:g} % may be",
-      100 * worst, 100 * asked);
+      100 * calibration.worst_equivalent, 100 * calibration.equivalent_allowed);
   if (calibration.pool_runs > 0) {
     text += fmt::format("; {} real runs scatter with a standard deviation of {:.3g} around {:.3g}",
                         calibration.pool_runs, calibration.pool_sd, calibration.pool_mean);

@@ -11,6 +11,7 @@
 
 #include "harness/causes/mechanism.h"
 #include "harness/compare/forced/gradients.h"
+#include "harness/compare/trainer_of.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {
@@ -50,10 +51,10 @@ Divergence parted(int64_t step, const std::string& phase, const std::string& whe
   return found;
 }
 
-/// A loss near 0 comes from energies that are not: rounding follows their size.
+/// A loss near 0 comes from scores that are not: rounding follows their size.
 double loss_size(const ForcedValues& reference) {
   const double loss = std::abs(reference.loss.value_or(0));
-  return reference.energies ? std::max(loss, largest_energy(*reference.energies)) : loss;
+  return reference.scores ? std::max(loss, largest_score(*reference.scores)) : loss;
 }
 
 /// The first thing at this step that is not as exact as it must be.
@@ -112,6 +113,7 @@ std::string certified_sentence(const Mechanism& result, double exact) {
 Mechanism judge_certificate(const ForcedInputs& inputs) {
   const double exact = inputs.band.exact;
   RunReader reference(inputs.forced_reference), cell(inputs.forced_cell);
+  const ScoreSpec& scores = scores_of(trainer_of(reference, cell));
   Mechanism result;
   std::optional<Divergence> first;
   bool equal = true;
@@ -126,7 +128,8 @@ Mechanism judge_certificate(const ForcedInputs& inputs) {
       throw TraceError(fmt::format("{}: has forced step {} where {} has step {}", cell.dir(), b->step,
                                    reference.dir(), a->step));
     }
-    const ForcedValues expected = forced_values(*a, reference.dir()), actual = forced_values(*b, cell.dir());
+    const ForcedValues expected = forced_values(*a, reference.dir(), scores),
+                       actual = forced_values(*b, cell.dir(), scores);
     const GradientJudgement judgement = judge_gradients(expected, actual, {}, inputs.band);
     ForcedStep step{a->step, judgement.groups, 0, ""};
     step.band_used = worst_of({step}).used;

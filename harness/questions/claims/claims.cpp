@@ -328,11 +328,9 @@ class ClaimJudge {
 };
 
 std::optional<ClaimState> state_named(const std::string& name) {
-  for (const ClaimState state : {ClaimState::holds, ClaimState::does_not_hold, ClaimState::undecided,
-                                 ClaimState::not_testable, ClaimState::waiting}) {
-    if (name == name_of(state)) return state;
-  }
-  return std::nullopt;
+  const auto names = claim_state_names();
+  const auto found = std::ranges::find(names, name);
+  return found == names.end() ? std::nullopt : std::optional(static_cast<ClaimState>(found - names.begin()));
 }
 
 ClaimState state_of(const ClaimResult& claim) {
@@ -347,22 +345,6 @@ ClaimState state_of(const ClaimResult& claim) {
 }
 
 }  // namespace
-
-const char* name_of(ClaimState state) {
-  switch (state) {
-    case ClaimState::holds:
-      return "holds";
-    case ClaimState::does_not_hold:
-      return "does not hold";
-    case ClaimState::undecided:
-      return "undecided";
-    case ClaimState::not_testable:
-      return "not testable here";
-    case ClaimState::waiting:
-      return "waiting";
-  }
-  return "?";
-}
 
 std::vector<ClaimResult> judge_claims(const std::vector<Claim>& claims, const ClaimEvidence& evidence) {
   const ClaimJudge judge(evidence);

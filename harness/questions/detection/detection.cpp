@@ -312,7 +312,7 @@ Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
   return detection;
 }
 
-std::string detection_sentence(const Detection& detection) {
+std::vector<std::string> detection_sentences(const Detection& detection) {
   std::string text;
   for (const DetectionRate& rate : detection.rates) {
     if (rate.enough) continue;
@@ -322,14 +322,14 @@ std::string detection_sentence(const Detection& detection) {
     else
       text += fmt::format(", where {:.0f} % are asked", 100 * rate.asked);
   }
-  if (!text.empty()) return "The detectors fall short: " + text + ".";
+  if (!text.empty()) return {"The detectors fall short: " + text + "."};
   const DetectionRow all = total_of(detection.rows);
-  return fmt::format(
-      "{} of {} planted faults were caught, {} of them at the exact step and place, {} named rightly and {} "
-      "wrongly; {} "
-      "false alarms on {} clean pairs. Comparing loss curves would have found {}.",
-      all.caught, all.trials, all.exact, all.right_cause, all.wrong_cause, detection.false_alarms,
-      detection.clean, all.by_loss_curve);
+  return {fmt::format(
+              "{} of {} planted faults were caught, {} of them at the exact step and place, {} named rightly "
+              "and {} wrongly; {} false alarms on {} clean pairs.",
+              all.caught, all.trials, all.exact, all.right_cause, all.wrong_cause, detection.false_alarms,
+              detection.clean),
+          fmt::format("Comparing loss curves would have found {}.", all.by_loss_curve)};
 }
 
 }  // namespace lockstep

@@ -44,7 +44,7 @@ DetectionRate detection_rate(std::string what, int64_t hits, int64_t of, double 
 Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
                           const std::vector<double>& loss_gaps);
 
-/// The report's first line.
-std::string detection_sentence(const Detection& detection);
+/// The report's first sentences.
+std::vector<std::string> detection_sentences(const Detection& detection);
 
 }  // namespace lockstep

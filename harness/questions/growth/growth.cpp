@@ -1,3 +1,4 @@
+#include "harness/config/canonical.h"
 #include "harness/questions/growth/growth.h"
 
 #include <fmt/format.h>
@@ -10,13 +11,11 @@
 #include <map>
 #include <set>
 
-#include "harness/config/canonical.h"
 #include "harness/config/stream_keys.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/stats/growth_words.h"
 #include "harness/stats/outcome.h"
 #include "harness/stats/stats.h"
-#include "scenarios/energy/adaptive.h"
-#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {
@@ -258,12 +257,10 @@ std::string measure_exponent(const std::vector<const Arm*>& judged, Growth& grow
   return word;
 }
 
-/// Candidates of a row that come with the batch.
-int64_t rows_as_candidates(const RunConfig& config) {
-  const Negatives negatives = resolved_negatives(config);
-  if (negatives == Negatives::layer) return 0;
-  const int rows = negatives == Negatives::local ? config.layout.rows_per_rank : config.layout.global_batch();
-  return rows / std::max<int64_t>(1, config.accumulation);
+/// In what the cell's objective is another than the reference's because the batch grew; empty: in nothing.
+std::string other_objective(const RunConfig& config, const RunConfig& reference) {
+  const TrainerSpec* const trainer = find_trainer_spec(config.trainer);
+  return trainer && trainer->other_objective ? trainer->other_objective(config, reference) : "";
 }
 
 /// The noise scale of the cell at the reference's own rate; else of the first that has one.
@@ -285,12 +282,11 @@ void predict_exponent(const std::vector<Arm>& arms, Growth& growth) {
     growth.caveat = "The batch does not grow: no rule is called for at an equal global batch.";
     return;
   }
-  if (resolved_negatives(config) != resolved_negatives(reference) ||
-      rows_as_candidates(config) != rows_as_candidates(reference)) {
+  if (const std::string other = other_objective(config, reference); !other.empty()) {
     growth.caveat = fmt::format(
-        "Nothing is predicted: a row has {} rows among its candidates where the reference has {}, so the "
-        "objective changes with the batch and the theory of the noise scale does not apply.",
-        rows_as_candidates(config), rows_as_candidates(reference));
+        "Nothing is predicted: {}, so the objective changes with the batch and the theory of the noise scale "
+        "does not apply.",
+        other);
     return;
   }
   const NoiseScale* noise = noise_of(arms);

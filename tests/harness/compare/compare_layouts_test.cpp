@@ -139,6 +139,23 @@ TEST_P(CompareLayouts, MissingNegativesAreCounted) {
             "a row has " + std::to_string(own) + " negatives instead of 23, those of its own rank alone");
 }
 
+TEST_P(CompareLayouts, ColumnsOfAnUnknownTrainerAreNobodysNegatives) {
+  FakeRun reference = clean(1, 1), cell = clean(GetParam(), 2);
+  reference.trainer = cell.trainer = "theirs";
+  cell.local_negatives = true;
+  support::write_fake_run(folder_ / "a", reference);
+  support::write_fake_run(folder_ / "b", cell);
+  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  ASSERT_TRUE(result.first_divergence.has_value());
+  const int own = 24 / GetParam();
+  EXPECT_EQ(result.first_divergence->expected, "24 columns a row");
+  EXPECT_EQ(result.first_divergence->actual,
+            std::to_string(own) + " columns a row (" + std::to_string(24 - own) + " missing)");
+  EXPECT_THAT(result.sentence, HasSubstr(std::to_string(own) + " columns of 24 a row"));
+  ASSERT_TRUE(result.cause.has_value());
+  EXPECT_EQ(result.cause->code, "unexplained");
+}
+
 TEST_P(CompareLayouts, AScaledGradientLeavesTheBound) {
   const Mechanism result = with([](FakeStep& it) {
     for (float& value : tensor_of(it.reduced_gradients, "action_encoder.weight1")) value *= 1.001F;

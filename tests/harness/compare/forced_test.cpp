@@ -34,8 +34,9 @@ class JudgeForced : public ::testing::TestWithParam<int> {
     inputs_.forced_reference = folder_ / "forced-reference";
     inputs_.forced_cell = folder_ / "forced-cell";
   }
-  static FakeRun forced(int world_size, uint64_t noise_seed) {
+  FakeRun forced(int world_size, uint64_t noise_seed) const {
     FakeRun run;
+    run.trainer = trainer_;
     run.world_size = world_size;
     run.steps = {0, 1, 2, 5, 10, 20};
     run.forced = true;
@@ -43,7 +44,7 @@ class JudgeForced : public ::testing::TestWithParam<int> {
     run.noise_seed = noise_seed;
     return run;
   }
-  static FakeRun free(int world_size, uint64_t noise_seed) {
+  FakeRun free(int world_size, uint64_t noise_seed) const {
     FakeRun run = forced(world_size, noise_seed);
     run.forced = false;
     run.steps = support::steps_up_to(30);
@@ -93,6 +94,7 @@ class JudgeForced : public ::testing::TestWithParam<int> {
     throw std::out_of_range(name);
   }
   support::TempFolder folder_;
+  std::string trainer_ = "energy";
   ForcedInputs inputs_;
 };
 
@@ -185,6 +187,16 @@ TEST_P(JudgeForced, OtherNegativesInEqualNumberAreNamed) {
   EXPECT_EQ(result.first_divergence->phase, "energies");
   EXPECT_EQ(result.first_divergence->rank, 1);
   EXPECT_EQ(result.first_divergence->actual, "1 other negative a row");
+}
+
+TEST_P(JudgeForced, OtherColumnsOfAnUnknownTrainerAreNoNegatives) {
+  trainer_ = "theirs";
+  const Mechanism result = judged([](FakeStep& it) {
+    if (it.rank == 1) it.columns[3] = 1400;
+  });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->expected, "the reference's columns");
+  EXPECT_EQ(result.first_divergence->actual, "1 other column a row");
 }
 
 TEST_P(JudgeForced, OneWrongEnergyIsNamedByRowAndColumn) {

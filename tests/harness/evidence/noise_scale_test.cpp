@@ -19,6 +19,7 @@ namespace {
 using support::TempFolder;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 /// Gradients of rows whose mean and spread are known.
 struct Planted {
@@ -308,6 +309,16 @@ TEST(NoiseScale, SaysForWhichCandidatesTheTheoryHolds) {
   EXPECT_THAT(noise_caveat(config), IsEmpty());
   config.data.block = 4;
   EXPECT_THAT(noise_caveat(config), HasSubstr("blocks of 4"));
+}
+
+TEST(NoiseScale, AsksAnUnknownTrainerForNoCandidates) {
+  RunConfig config = config_of(8, 3);
+  config.trainer = "theirs";
+  EXPECT_THAT(noise_caveat(config), IsEmpty());
+  config.data.block = 4;
+  config.rank_seed = RankSeed::same;
+  EXPECT_THAT(noise_caveat(config), StartsWith("Rows come in blocks of 4"));
+  EXPECT_THAT(noise_caveat(config), HasSubstr("whole blocks. Ranks draw the same dropout"));
 }
 
 }  // namespace

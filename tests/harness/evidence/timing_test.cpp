@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "harness/plan/timing.h"
+#include "harness/questions/judge.h"
 #include "tests/support/json_schema.h"
 
 namespace lockstep {

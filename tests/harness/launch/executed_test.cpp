@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "harness/config/canonical.h"
-#include "harness/launch/launcher.h"
+#include "harness/launch/launch.h"
 #include "harness/launch/run_folder.h"
 #include "harness/trace/rank_result.h"
 #include "tests/support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "harness/launch/launcher.h"
+#include "harness/launch/launch.h"
 
 #include <gmock/gmock.h>
 #include <poll.h>
@@ -104,6 +104,35 @@ TEST_F(Launcher, RunsEveryRankInItsOwnProcess) {
   expect_no_orphan("a", 3);
   EXPECT_THAT(events_, Contains(std::pair(RunEvent::Kind::started, std::string("a"))));
   EXPECT_EQ(events_.back(), std::pair(RunEvent::Kind::finished, std::string("a")));
+}
+
+/// Tells of a run that nobody asked for, and then that it can start nothing.
+class Stray : public lockstep::Launcher {
+ public:
+  void start(const RankStart& what) override { asked_ = what.run; }
+  void stop(const std::string&, int) override {}
+  std::vector<LauncherEvent> poll(double) override {
+    if (asked_.empty()) return {};
+    LauncherEvent stray, refused;
+    stray.kind = LauncherEvent::Kind::exit;
+    stray.run = "nobody's";
+    refused.kind = LauncherEvent::Kind::refused;
+    refused.run = asked_;
+    refused.message = "no more processes";
+    return {stray, refused};
+  }
+  void shut_down(double) override {}
+
+ private:
+  std::string asked_;
+};
+
+TEST_F(Launcher, DoesNotHeedWhatIsToldOfARunThatIsNotGoing) {
+  plan_.runs = {a_run("a", 1, RankKind::real)};
+  options_.make_launcher = [] { return std::make_unique<Stray>(); };
+  EXPECT_THAT([this] { launch_all(); },
+              testing::ThrowsMessage<MachineError>(HasSubstr("a: its ranks cannot be started: no more processes")));
+  EXPECT_THAT(events_, Contains(std::pair(RunEvent::Kind::stray, std::string("nobody's"))));
 }
 
 TEST_F(Launcher, RefusesAProgramThatIsNotThePlanned) {

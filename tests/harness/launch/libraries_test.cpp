@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "harness/base/errors.h"
-#include "harness/launch/parent_process.h"
+#include "harness/launch/local/launcher.h"
 
 namespace lockstep {
 namespace {
@@ -41,7 +41,7 @@ TEST_F(Libraries, ThatTheLoaderDoesNotFindAreNamedWithWhatToDo) {
                     HasSubstr("pip install torch==2.13.0"), HasSubstr("set LOCKSTEP_LIBTORCH to the folder"),
                     HasSubstr("ln -s FOLDER " LOCKSTEP_BINARY_DIR "/lib/lockstep/libtorch")));
   try {
-    const ParentProcess parent(kLacking);
+    const LocalLauncher parent(kLacking);
     FAIL() << "started";
   } catch (const MachineError& error) {
     EXPECT_EQ(error.what(), library_problem(kLacking));

@@ -12,7 +12,7 @@
 #include <csignal>
 #include <poll.h>
 
-#include "harness/launch/protocol.h"
+#include "harness/launch/local/protocol.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -35,7 +35,7 @@ class ServedRanks {
   ~ServedRanks() {
     if (pid_ > 0) leave();
   }
-  ParentEvent next() {
+  LauncherEvent next() {
     for (;;) {
       if (const auto line = socket_->line()) return event_from_line(*line);
       pollfd wait{socket_->descriptor(), POLLIN, 0};
@@ -80,14 +80,14 @@ TEST(RankParent, GivesEachRankItsTaskAndReportsItsStatus) {
                 task.command_started);
     return 10 + task.rank;
   });
-  EXPECT_EQ(ranks.next().kind, ParentEvent::Kind::ready);
+  EXPECT_EQ(ranks.next().kind, LauncherEvent::Kind::ready);
   ranks.start("a", folder.path(), 3);
-  const ParentEvent started = ranks.next();
-  EXPECT_EQ(started.kind, ParentEvent::Kind::started);
+  const LauncherEvent started = ranks.next();
+  EXPECT_EQ(started.kind, LauncherEvent::Kind::started);
   EXPECT_EQ(started.pids.size(), 3U);
   for (int i = 0; i < 3; ++i) {
-    const ParentEvent event = ranks.next();
-    EXPECT_EQ(event.kind, ParentEvent::Kind::exit);
+    const LauncherEvent event = ranks.next();
+    EXPECT_EQ(event.kind, LauncherEvent::Kind::exit);
     EXPECT_EQ(event.code, 10 + event.rank);
   }
   EXPECT_EQ(read_text(folder / "rank-2.log"), "right folder 2.5\n");
@@ -103,10 +103,10 @@ TEST(RankParent, KillsTheRanksOfOneRunAndNoOthers) {
   ranks.start("a", folder.path(), 2);
   ranks.start("b", folder.path(), 2);
   ranks.next();
-  const ParentEvent b = ranks.next();
+  const LauncherEvent b = ranks.next();
   ranks.kill("a", SIGTERM);
   for (int i = 0; i < 2; ++i) {
-    const ParentEvent event = ranks.next();
+    const LauncherEvent event = ranks.next();
     EXPECT_EQ(event.run, "a");
     EXPECT_EQ(event.signal, SIGTERM);
   }
@@ -132,7 +132,7 @@ TEST(RankParent, GivesRanksFreshSignalsAndNoDescriptors) {
   ranks.next();
   ranks.start("a", folder.path(), 1);
   ranks.next();
-  const ParentEvent end = ranks.next();
+  const LauncherEvent end = ranks.next();
   EXPECT_EQ(end.code, 0);
   EXPECT_EQ(end.rank, -1) << "the one process is all ranks";
   ::close(inherited);
@@ -159,8 +159,8 @@ TEST(RankParent, RefusesARunWhoseLogItCannotOpen) {
   ServedRanks ranks([](const RankTask&) { return 0; });
   ranks.next();
   ranks.start("a", "/nowhere/at/all", 2);
-  const ParentEvent event = ranks.next();
-  EXPECT_EQ(event.kind, ParentEvent::Kind::refused);
+  const LauncherEvent event = ranks.next();
+  EXPECT_EQ(event.kind, LauncherEvent::Kind::refused);
   EXPECT_THAT(event.message, testing::HasSubstr("/nowhere/at/all/rank-0.log"));
   EXPECT_EQ(ranks.leave(), 0);
 }

@@ -1,4 +1,4 @@
-#include "harness/launch/protocol.h"
+#include "harness/launch/local/protocol.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -36,17 +36,17 @@ TEST(Protocol, KeepsCommands) {
 }
 
 TEST(Protocol, KeepsEvents) {
-  const ParentEvent started{ParentEvent::Kind::started, "a", {4, 5, 6}, -1, 0, 0, {}};
+  const LauncherEvent started{LauncherEvent::Kind::started, "a", {4, 5, 6}, -1, 0, 0, {}};
   EXPECT_EQ(event_from_line(to_line(started)).pids, (std::vector<int>{4, 5, 6}));
-  const ParentEvent died{ParentEvent::Kind::exit, "a", {}, 2, 0, 9, {}};
+  const LauncherEvent died{LauncherEvent::Kind::exit, "a", {}, 2, 0, 9, {}};
   EXPECT_EQ(event_from_line(to_line(died)).signal, 9);
   EXPECT_EQ(event_from_line(to_line(died)).rank, 2);
-  const ParentEvent left{ParentEvent::Kind::exit, "a", {}, -1, 3, 0, {}};
+  const LauncherEvent left{LauncherEvent::Kind::exit, "a", {}, -1, 3, 0, {}};
   EXPECT_EQ(event_from_line(to_line(left)).code, 3);
   EXPECT_EQ(event_from_line(to_line(left)).rank, -1);
-  const ParentEvent refused{ParentEvent::Kind::refused, "a", {}, -1, 0, 0, "fork: no\xff memory"};
+  const LauncherEvent refused{LauncherEvent::Kind::refused, "a", {}, -1, 0, 0, "fork: no\xff memory"};
   EXPECT_EQ(event_from_line(to_line(refused)).message.substr(0, 8), "fork: no");
-  EXPECT_EQ(event_from_line(to_line(ParentEvent{})).kind, ParentEvent::Kind::ready);
+  EXPECT_EQ(event_from_line(to_line(LauncherEvent{})).kind, LauncherEvent::Kind::ready);
 }
 
 TEST(Protocol, RefusesWhatItDoesNotKnow) {

@@ -1,4 +1,4 @@
-#include "harness/launch/standard_streams.h"
+#include "harness/launch/local/standard_streams.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 
 #include "harness/questions/judge.h"
 #include "harness/questions/summary.h"
-#include "harness/results/results_calibration.h"
+#include "harness/results/results.h"
 #include "tests/support/json_schema.h"
 
 namespace lockstep {
@@ -92,7 +92,11 @@ TEST(Calibration, LooksThatSpendNoAlphaAreCaught) {
 
 TEST(Calibration, GivesTheSameBitsEveryTime) {
   CalibrationInputs in = inputs(500);
-  const auto text = [&] { return results_fields::calibration_to_json(calibrate(in)).dump(); };
+  const auto text = [&] {
+    Results results;
+    results.calibration = calibrate(in);
+    return results_to_json(results);
+  };
   const std::string first = text();
   in.jobs = 1;
   EXPECT_EQ(text(), first);

@@ -63,6 +63,24 @@ TEST(MatrixJudge, TrainingMetricsAreMeansOverRanksAndTheLastFiftySteps) {
               HasSubstr("although its training loss / log N and its raw cross-entropy read better"));
 }
 
+TEST(MatrixJudge, SaysOfACellWhatItsConfigMeans) {
+  SyntheticMatrix matrix = SyntheticMatrix::usual();
+  RunConfig& config = matrix.plan.matrix.cells[1].config;
+  config.layout = {24, 1};
+  config.negatives = Negatives::local;
+  config.ranks = RankKind::real;
+  matrix.plan.matrix.cells[1].short_name = "24x1 local";
+  matrix.plan.matrix.cells[1].reference.layout = {1, 24};
+  const Results results = matrix.judge();
+  const CellResult& cell = results.cells[1];
+  EXPECT_EQ(cell.layout, (Layout{24, 1}));
+  EXPECT_TRUE(cell.no_negatives);
+  EXPECT_TRUE(cell.real_ranks);
+  EXPECT_EQ(cell.short_name, "24x1 local");
+  EXPECT_FALSE(results.cells[0].no_negatives);
+  EXPECT_EQ(results.references[0].layout, (Layout{1, 24}));
+}
+
 TEST(MatrixJudge, DoesNotDependOnTheNumberOfThreads) {
   SyntheticMatrix matrix = SyntheticMatrix::usual();
   const std::string one = results_to_json(matrix.judge());

@@ -125,6 +125,13 @@ TEST(SummarySentence, SaysWhichTrainTheSameWhichNotAndByHowMuch) {
       "global lr_scale=0.125 came out divergent, as it must: 24-way accuracy 0.347 lower (0.334 to 0.360).");
 }
 
+TEST(SummarySentence, IsItsSentencesOneAfterTheOther) {
+  const Summary summary = SyntheticMatrix::usual().judge().summary;
+  ASSERT_EQ(summary.sentences.size(), 2u);
+  EXPECT_TRUE(summary.sentences[1].starts_with("The power control 8x3 global")) << summary.sentences[1];
+  EXPECT_EQ(summary.sentence, summary.sentences[0] + " " + summary.sentences[1]);
+}
+
 TEST(SummarySentence, SaysWhyACellDoesNotTrainTheSame) {
   Results results = SyntheticMatrix::usual().judge();
   Mechanism& mechanism = results.cells[1].mechanism.emplace();

@@ -273,6 +273,21 @@ TEST(MetricNames, ReadAsWords) {
   EXPECT_EQ(metric_label("auc_temperature"), "auc_temperature");
 }
 
+TEST(MetricNames, AreTakenApartInOnePlace) {
+  const MetricName fitted = metric_name("cross_entropy_24_fitted");
+  ASSERT_NE(fitted.spec, nullptr);
+  EXPECT_EQ(fitted.spec->way, "24");
+  EXPECT_EQ(fitted.spec->qualifier, "temperature-fitted");
+  EXPECT_TRUE(metric_name("auc_accuracy_24").area);
+  EXPECT_EQ(metric_name("auc_accuracy_24").spec, metric_name("accuracy_24").spec);
+  EXPECT_EQ(metric_name("loss_over_log_n").spec, metric_name("train_loss_over_log_n").spec);
+  EXPECT_EQ(metric_name("loss").spec, metric_name("train_loss").spec);
+  EXPECT_TRUE(metric_name("train_loss").training);
+  for (const char* name : {"", "accuracy_", "accuracy_x", "accuracy_1234567", "accuracy_24_of_all", "auc_loss",
+                           "auc_accuracy_24_fitted", "auc_auc_accuracy_24", "auc_temperature"})
+    EXPECT_EQ(metric_name(name).spec, nullptr) << name;
+}
+
 TEST(FormatDifference, ShowsTwoDigitsOfTheMargin) {
   EXPECT_EQ(format_difference(0.0944, 0.03), "0.094");
   EXPECT_EQ(format_signed_difference(-0.0004, 0.03), "+0.000");

@@ -44,7 +44,7 @@ class Curves : public testing::Test {
   }
 
   PairedRuns runs(int cell_batch = 24, int reference_batch = 24) const {
-    PairedRuns runs{"8x3 local", "1x24 global", cell_batch, reference_batch, {}, {}, {}};
+    PairedRuns runs{"8x3 local", "1x24 global", cell_batch, reference_batch, {}, {}, {}, "accuracy_24"};
     for (std::size_t seed = 0; seed < cells_.size(); ++seed) {
       runs.seeds.push_back(static_cast<int64_t>(seed));
       runs.cell_runs.push_back(&cells_[seed]);

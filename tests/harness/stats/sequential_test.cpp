@@ -33,7 +33,7 @@ TEST(Sequential, StopsAtTheFirstLookThatDecides) {
   EXPECT_EQ(outcome.verdict, VerdictKind::equivalent);
   EXPECT_EQ(outcome.n, 5) << "later pairs are not looked at";
   ASSERT_TRUE(outcome.sequential);
-  EXPECT_EQ(outcome.sequential->ended, "decided");
+  EXPECT_EQ(outcome.sequential->ended, LooksEnd::decided);
   ASSERT_EQ(outcome.sequential->looks.size(), 1u);
   EXPECT_EQ(outcome.alpha, 0.05);
   EXPECT_LE(outcome.p_equivalent, outcome.alpha);
@@ -55,7 +55,7 @@ TEST(Sequential, AVerdictAtTheFullLevelIsNoneAtALook) {
   const Outcome outcome = judge_sequentially(five.inputs(), kTo40);
   EXPECT_EQ(outcome.verdict, VerdictKind::inconclusive);
   EXPECT_GT(outcome.p_equivalent, outcome.alpha) << "the level of the look is in p as well";
-  EXPECT_EQ(outcome.sequential->ended, "budget");
+  EXPECT_EQ(outcome.sequential->ended, LooksEnd::budget);
   EXPECT_THAT(outcome.sentence, HasSubstr("the budget ended before 40 seeds"));
   EXPECT_GT(outcome.seeds_needed, 5);
 }
@@ -63,7 +63,7 @@ TEST(Sequential, AVerdictAtTheFullLevelIsNoneAtALook) {
 TEST(Sequential, SaysThatNoMoreSeedsWereAllowed) {
   const Outcome outcome = judge_sequentially(arms(40, 0.03, 0.05).inputs(), kTo40);
   EXPECT_EQ(outcome.verdict, VerdictKind::inconclusive);
-  EXPECT_EQ(outcome.sequential->ended, "most seeds");
+  EXPECT_EQ(outcome.sequential->ended, LooksEnd::most_seeds);
   EXPECT_EQ(outcome.sequential->looks.size(), 8u);
   EXPECT_EQ(outcome.n, 40);
 }

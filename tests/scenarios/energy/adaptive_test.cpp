@@ -61,5 +61,14 @@ TEST(ResolvedNegatives, LeaveWhatIsChosenAlone) {
   }
 }
 
+TEST(HasNegatives, NotWhereARowIsAloneAmongItsCandidates) {
+  EXPECT_FALSE(has_negatives(config_of({24, 1}, Negatives::local)));
+  EXPECT_TRUE(has_negatives(config_of({24, 1}, Negatives::global)));
+  EXPECT_FALSE(has_negatives(config_of({1, 1}, Negatives::global)));
+  EXPECT_TRUE(has_negatives(config_of({8, 3}, Negatives::local)));
+  for (const Negatives negatives : {Negatives::layer, Negatives::mixed, Negatives::adaptive})
+    EXPECT_TRUE(has_negatives(config_of({1, 1}, negatives)));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -8,75 +8,12 @@
 
 #include <fmt/format.h>
 
-#include "harness/causes/rules.h"
+#include "harness/causes/score_evidence.h"
+#include "scenarios/energy/causes/rules.h"
 #include "scenarios/energy/config.h"
-#include "harness/compare/bits.h"
-#include "harness/config/field.h"
 
 namespace lockstep::causes {
 namespace {
-
-/// A row of the cell beside the reference's, column by column.
-struct AlignedRow {
-  int64_t id = 0;
-  int rank = 0;
-  std::vector<int64_t> columns;
-  std::vector<double> expected, actual;
-};
-
-/// Rows that both have, with the columns that both have; empty if energies were not kept.
-std::vector<AlignedRow> aligned_rows(const CauseInputs& inputs) {
-  std::vector<AlignedRow> rows;
-  if (!inputs.forced || !inputs.forced->reference.energies || !inputs.forced->cell.energies) return rows;
-  const Energies &reference = *inputs.forced->reference.energies, &cell = *inputs.forced->cell.energies;
-  for (const EnergyRow& row : cell.rows) {
-    const auto same = std::find_if(reference.rows.begin(), reference.rows.end(),
-                                   [&](const EnergyRow& each) { return each.row_id == row.row_id; });
-    if (same == reference.rows.end()) continue;
-    const std::vector<int64_t>& wanted = reference.columns[static_cast<std::size_t>(same->rank)];
-    const std::vector<int64_t>& own = cell.columns[static_cast<std::size_t>(row.rank)];
-    AlignedRow aligned{row.row_id, row.rank, {}, {}, {}};
-    for (std::size_t j = 0; j < own.size(); ++j) {
-      const auto place = std::find(wanted.begin(), wanted.end(), own[j]);
-      if (place == wanted.end()) continue;
-      aligned.columns.push_back(own[j]);
-      aligned.expected.push_back(same->values[static_cast<std::size_t>(place - wanted.begin())]);
-      aligned.actual.push_back(row.values[j]);
-    }
-    rows.push_back(std::move(aligned));
-  }
-  return rows;
-}
-
-/// Which energies lie outside the band.
-struct Wrong {
-  std::size_t count = 0, total = 0;
-  std::map<int64_t, std::size_t> by_row, by_column;
-  std::map<int64_t, std::size_t> row_width, column_height;
-  std::map<int, std::size_t> by_rank, of_rank;
-};
-
-Wrong wrong_in(const std::vector<AlignedRow>& rows, double band) {
-  Wrong wrong;
-  for (const AlignedRow& row : rows) {
-    for (std::size_t j = 0; j < row.columns.size(); ++j) {
-      ++wrong.total;
-      ++wrong.row_width[row.id];
-      ++wrong.column_height[row.columns[j]];
-      ++wrong.of_rank[row.rank];
-      if (distance(row.expected[j], row.actual[j]) <= band) continue;
-      ++wrong.count;
-      ++wrong.by_row[row.id];
-      ++wrong.by_column[row.columns[j]];
-      ++wrong.by_rank[row.rank];
-    }
-  }
-  return wrong;
-}
-
-bool missing_columns(const CauseInputs& inputs) {
-  return inputs.difference.phase == Phase::energies && inputs.difference.divergence.kind == "missing";
-}
 
 /// [rows, columns] of a rank's energies, as recorded.
 std::pair<int64_t, int64_t> shape_of(const StepRecords& rank) {
@@ -89,7 +26,7 @@ std::pair<int64_t, int64_t> shape_of(const StepRecords& rank) {
 }
 
 std::optional<Cause> local_negatives(const CauseInputs& inputs) {
-  if (!missing_columns(inputs) || !inputs.cell || !inputs.reference) return std::nullopt;
+  if (!misses_scores(inputs) || !inputs.cell || !inputs.reference) return std::nullopt;
   if (inputs.cell->ranks.size() < 2) return std::nullopt;
   const int64_t first = shape_of(inputs.cell->ranks[0]).first;
   int64_t rows = 0;
@@ -108,7 +45,7 @@ std::optional<Cause> local_negatives(const CauseInputs& inputs) {
 }
 
 std::optional<Cause> negatives_missing(const CauseInputs& inputs) {
-  if (!missing_columns(inputs) || local_negatives(inputs) || !inputs.cell || !inputs.reference)
+  if (!misses_scores(inputs) || local_negatives(inputs) || !inputs.cell || !inputs.reference)
     return std::nullopt;
   const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
   std::vector<std::size_t> ranks;
@@ -157,13 +94,13 @@ std::optional<std::map<int64_t, int64_t>> permutation_of(const std::vector<Align
 
 std::optional<Cause> candidates_misordered(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty() || missing_columns(inputs)) return std::nullopt;
+  if (rows.empty() || misses_scores(inputs)) return std::nullopt;
   std::size_t moved = 0;
   std::pair<int64_t, int64_t> example;
   std::set<int> ranks;
   for (const AlignedRow& row : rows) ranks.insert(row.rank);
   for (const int rank : ranks) {
-    const auto permutation = permutation_of(rows, rank, inputs.forced->energy_band);
+    const auto permutation = permutation_of(rows, rank, inputs.forced->score_band);
     if (!permutation) return std::nullopt;
     moved += permutation->size();
     if (!permutation->empty()) example = *permutation->begin();
@@ -180,7 +117,7 @@ std::optional<Cause> candidates_misordered(const CauseInputs& inputs) {
 /// does. Dropout belongs to the pair of row and id, so the values themselves need not be found again.
 std::optional<Cause> candidates_shifted(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.size() < 4 || missing_columns(inputs) || candidates_misordered(inputs)) return std::nullopt;
+  if (rows.size() < 4 || misses_scores(inputs) || candidates_misordered(inputs)) return std::nullopt;
   const std::size_t width = rows.front().columns.size();
   if (width < 4) return std::nullopt;
   std::vector<double> rest(width, 0);
@@ -208,11 +145,11 @@ std::optional<Cause> candidates_shifted(const CauseInputs& inputs) {
 }
 
 std::optional<Cause> padding_is_candidate(const CauseInputs& inputs) {
-  if (!missing_columns(inputs) || !inputs.forced || !inputs.forced->cell.energies ||
-      !inputs.forced->reference.energies) {
+  if (!misses_scores(inputs) || !inputs.forced || !inputs.forced->cell.scores ||
+      !inputs.forced->reference.scores) {
     return std::nullopt;
   }
-  const Energies &reference = *inputs.forced->reference.energies, &cell = *inputs.forced->cell.energies;
+  const Scores &reference = *inputs.forced->reference.scores, &cell = *inputs.forced->cell.scores;
   std::vector<int64_t> wanted = reference.columns.front();
   std::sort(wanted.begin(), wanted.end());
   std::size_t padded = 0;
@@ -231,8 +168,8 @@ std::optional<Cause> padding_is_candidate(const CauseInputs& inputs) {
 
 std::optional<Cause> sample_content(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.size() < 2 || missing_columns(inputs)) return std::nullopt;
-  const Wrong wrong = wrong_in(rows, inputs.forced->energy_band);
+  if (rows.size() < 2 || misses_scores(inputs)) return std::nullopt;
+  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
   if (wrong.count == 0) return std::nullopt;
   std::vector<int64_t> explains;
   for (const auto& [id, width] : wrong.row_width) {
@@ -242,7 +179,7 @@ std::optional<Cause> sample_content(const CauseInputs& inputs) {
     for (const AlignedRow& row : rows) {
       for (std::size_t j = 0; row.id == id && j < row.columns.size(); ++j) {
         crossing = crossing || (row.columns[j] == id &&
-                                distance(row.expected[j], row.actual[j]) > inputs.forced->energy_band);
+                                distance(row.expected[j], row.actual[j]) > inputs.forced->score_band);
       }
     }
     if (in_row + in_column - (crossing ? 1 : 0) != wrong.count) continue;
@@ -263,9 +200,9 @@ std::optional<Cause> sample_content(const CauseInputs& inputs) {
 
 std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.size() < 2 || missing_columns(inputs) || !inputs.cell_config) return std::nullopt;
+  if (rows.size() < 2 || misses_scores(inputs) || !inputs.cell_config) return std::nullopt;
   if (energy(*inputs.cell_config).data.min_context >= energy(*inputs.cell_config).data.context_steps) return std::nullopt;
-  const Wrong wrong = wrong_in(rows, inputs.forced->energy_band);
+  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
   std::size_t whole = 0;
   std::set<int> ranks;
   for (const AlignedRow& row : rows) {
@@ -291,8 +228,8 @@ std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
 
 std::optional<Cause> candidates_in_low_precision(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty() || missing_columns(inputs)) return std::nullopt;
-  const Wrong wrong = wrong_in(rows, inputs.forced->energy_band);
+  if (rows.empty() || misses_scores(inputs)) return std::nullopt;
+  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
   double squares = 0, difference = 0, largest = 0, mean = 0;
   for (const AlignedRow& row : rows) {
     for (const double value : row.expected) mean += value / static_cast<double>(wrong.total);
@@ -320,63 +257,12 @@ std::optional<Cause> candidates_in_low_precision(const CauseInputs& inputs) {
                   wrong.count, wrong.total, short_number(typical / spread), short_number(largest / typical)));
 }
 
-double unit_of(Precision precision) {
-  return precision == Precision::bfloat16  ? std::ldexp(1.0, -8)
-         : precision == Precision::float32 ? std::ldexp(1.0, -24)
-                                           : std::ldexp(1.0, -53);
-}
-
-/// Two runs that are meant to round differently do. Where energies were kept whole, no difference may be more
-/// than rounding in the coarser precision: a mistake beside it is another rule's.
-std::optional<Cause> precision_differs(const CauseInputs& inputs) {
-  if (!inputs.reference_config || !inputs.cell_config || missing_columns(inputs)) return std::nullopt;
-  const Precision expected = inputs.reference_config->precision, actual = inputs.cell_config->precision;
-  if (expected == actual) return std::nullopt;
-  static const RunField* const precision = find_core_field("precision");
-  const std::string words = fmt::format("the reference computes in {}, the cell in {}",
-                                        text_of(precision->of(*inputs.reference_config)),
-                                        text_of(precision->of(*inputs.cell_config)));
-  const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty()) return made("precision-differs", 0.9, words);
-  double largest = 0, size = 0;
-  for (const AlignedRow& row : rows) {
-    for (std::size_t j = 0; j < row.columns.size(); ++j) {
-      largest = std::max(largest, distance(row.expected[j], row.actual[j]));
-      size = std::max(size, std::abs(row.expected[j]));
-    }
-  }
-  // Roundings of some ten operations, each on terms that may be larger than what they add up to.
-  constexpr double kMostUnits = 64;
-  const double units = largest / (std::max(unit_of(expected), unit_of(actual)) * size);
-  if (!(units <= kMostUnits)) return std::nullopt;
-  return made("precision-differs", kExact,
-              fmt::format("{}; energies differ by no more than {} units of the coarser one's rounding", words,
-                          short_number(units)));
-}
-
-std::optional<Cause> replica_shows_in_energies(const CauseInputs& inputs) {
-  const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty() || !inputs.cell || missing_columns(inputs)) return std::nullopt;
-  const Wrong wrong = wrong_in(rows, inputs.forced->energy_band);
-  if (wrong.by_rank.size() != 1 || wrong.of_rank.size() < 2) return std::nullopt;
-  const auto drift = replica_drift(*inputs.cell);
-  const auto [rank, count] = *wrong.by_rank.begin();
-  if (!drift || drift->phase != Phase::parameters || drift->rank != rank) return std::nullopt;
-  if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return std::nullopt;
-  return made(
-      "replica-corrupted", 0.95,
-      fmt::format("only rank {} has other energies ({} of its {}), and its {} is another than on the other "
-                  "ranks",
-                  rank, count, wrong.of_rank.at(rank), drift->name));
-}
-
-constexpr Rule kRules[] = {
-    local_negatives,      negatives_missing,        candidates_misordered, candidates_shifted,
-    padding_is_candidate, sample_content,           mask_ignored,          candidates_in_low_precision,
-    precision_differs,    replica_shows_in_energies};
+constexpr Rule kRules[] = {local_negatives,      negatives_missing,        candidates_misordered,
+                           candidates_shifted,   padding_is_candidate,     sample_content,
+                           mask_ignored,         candidates_in_low_precision};
 
 }  // namespace
 
-std::span<const Rule> energy_rules() { return kRules; }
+std::span<const Rule> energy_value_rules() { return kRules; }
 
 }  // namespace lockstep::causes

@@ -1,10 +1,8 @@
-#include "harness/launch/launcher.h"
+#include "harness/launch/launch.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <limits>
 #include <map>
@@ -12,10 +10,11 @@
 #include <optional>
 #include <thread>
 
+#include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/job_queue.h"
-#include "harness/launch/parent_process.h"
+#include "harness/launch/local/launcher.h"
 #include "harness/launch/run_folder.h"
 #include "harness/launch/watch.h"
 
@@ -66,9 +65,9 @@ class Launch {
   void start(std::size_t job);
   void heed_stop();
   void wait_for_events();
-  void handle(const ParentEvent& event);
+  void handle(const LauncherEvent& event);
   void require_planned_program() const;
-  void handle_exit(Going& going, const ParentEvent& event);
+  void handle_exit(Going& going, const LauncherEvent& event);
   void look_after(Going& going, double now);
   void declare_hung(Going& going, int rank, const std::string& message);
   void signal(Going& going, int number);
@@ -84,9 +83,9 @@ class Launch {
   LaunchReport report_;
   std::vector<const PlannedRun*> runs_;  ///< by job
   std::optional<JobQueue> queue_;
-  std::unique_ptr<ParentProcess> parent_;
-  bool parent_ready_ = false;
-  double parent_started_ = 0;
+  std::unique_ptr<Launcher> launcher_;
+  bool launcher_ready_ = false;
+  double launcher_started_ = 0;
   std::map<std::string, std::unique_ptr<Going>> going_;
   int stop_heeded_ = 0;
 };
@@ -115,21 +114,22 @@ Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdenti
 
 LaunchReport Launch::run() {
   if (queue_->done()) return report_;
-  parent_started_ = monotonic_s();
-  parent_ = std::make_unique<ParentProcess>(options_.rank_program);
+  launcher_started_ = monotonic_s();
+  launcher_ = options_.make_launcher ? options_.make_launcher()
+                                     : std::make_unique<LocalLauncher>(options_.rank_program);
   for (;;) {
     heed_stop();
     start_what_can();
     if (queue_->done()) break;
     wait_for_events();
     const double now = monotonic_s();
-    if (!parent_ready_ && now - parent_started_ > kLoadDeadline_s) {
+    if (!launcher_ready_ && now - launcher_started_ > kLoadDeadline_s) {
       throw MachineError(
           fmt::format("{}: has not loaded within {} s", options_.rank_program, kLoadDeadline_s));
     }
     for (auto& [id, going] : going_) look_after(*going, now);
   }
-  parent_->shut_down(kQuitDeadline_s);
+  launcher_->shut_down(kQuitDeadline_s);
   return report_;
 }
 
@@ -142,15 +142,8 @@ void Launch::start(std::size_t job) {
   const std::string dir = run_folder(options_.out_dir, run.id);
   prepare_run_folder(dir, run, identity_, options_.data_hash_of ? options_.data_hash_of(run.config) : "");
   going_[run.id] = std::make_unique<Going>(run, job, dir, monotonic_s());
-  ParentCommand command;
-  command.op = ParentCommand::Op::start;
-  command.run = run.id;
-  command.dir = dir;
-  command.world_size = run.config.layout.world_size;
-  command.processes = processes_of(run.config);
-  command.command_started = options_.command_started;
-  command.executed = run.config.process_start == ProcessStart::executed;
-  parent_->send(command);
+  launcher_->start({run.id, dir, run.config.layout.world_size, processes_of(run.config), options_.command_started,
+                    run.config.process_start == ProcessStart::executed});
 }
 
 void Launch::heed_stop() {
@@ -166,31 +159,32 @@ void Launch::heed_stop() {
 }
 
 void Launch::wait_for_events() {
-  pollfd wait{parent_->descriptor(), POLLIN, 0};
   double deadline = monotonic_s() + kLookEvery_s;
   for (const auto& [id, going] : going_) deadline = std::min({deadline, going->kill_at, going->dead_by});
-  const double left_ms = std::max(0.0, (deadline - monotonic_s()) * 1000);
-  const int ready = ::poll(&wait, 1, static_cast<int>(left_ms) + 1);
-  if (ready <= 0) return;
-  for (const ParentEvent& event : parent_->receive()) handle(event);
+  for (const LauncherEvent& event : launcher_->poll(deadline - monotonic_s())) handle(event);
 }
 
-void Launch::handle(const ParentEvent& event) {
-  if (event.kind == ParentEvent::Kind::ready) {
-    parent_ready_ = true;
+void Launch::handle(const LauncherEvent& event) {
+  if (event.kind == LauncherEvent::Kind::ready) {
+    launcher_ready_ = true;
     require_planned_program();
     return;
   }
   const auto found = going_.find(event.run);
-  LOCKSTEP_CHECK(found != going_.end(), "the rank parent speaks of a run that is not going: " + event.run);
+  if (found == going_.end()) {
+    // A late word of a run that was concluded, or another's: it decides nothing here.
+    RunEvent stray{RunEvent::Kind::stray, event.run};
+    tell(stray);
+    return;
+  }
   Going& going = *found->second;
   switch (event.kind) {
-    case ParentEvent::Kind::started:
+    case LauncherEvent::Kind::started:
       going.started_at = monotonic_s();
       going.watch = RunWatch(going.facts.world_size, going.started_at);
       tell({RunEvent::Kind::started, going.run->id, 0, steps_to_run(going.run->config)});
       break;
-    case ParentEvent::Kind::exit:
+    case LauncherEvent::Kind::exit:
       handle_exit(going, event);
       break;
     default:
@@ -209,7 +203,7 @@ void Launch::require_planned_program() const {
                   options_.rank_program, options_.program_hash, found));
 }
 
-void Launch::handle_exit(Going& going, const ParentEvent& event) {
+void Launch::handle_exit(Going& going, const LauncherEvent& event) {
   going.facts.ends.push_back({event.rank, event.code, event.signal, going.signalled && event.signal != 0});
   const double now = monotonic_s();
   going.watch.look(going.beat, now);
@@ -264,17 +258,13 @@ void Launch::declare_hung(Going& going, int rank, const std::string& message) {
 
 void Launch::signal(Going& going, int number) {
   const double now = monotonic_s();
-  ParentCommand command;
-  command.op = ParentCommand::Op::kill;
-  command.run = going.run->id;
-  command.signal = number;
-  parent_->send(command);
+  launcher_->stop(going.run->id, number);
   going.signalled = true;
   if (number == SIGKILL) {
     going.killed = true;
     going.kill_at = kNever;
-    // A parent that is still loading has its own deadline.
-    going.dead_by = std::max(now, parent_ready_ ? now : parent_started_ + kLoadDeadline_s) + kDeathDeadline_s;
+    // A launcher that is still loading has its own deadline.
+    going.dead_by = std::max(now, launcher_ready_ ? now : launcher_started_ + kLoadDeadline_s) + kDeathDeadline_s;
   } else {
     going.kill_at = std::min(going.kill_at, now + options_.kill_grace_s);
   }

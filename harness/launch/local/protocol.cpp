@@ -1,4 +1,4 @@
-#include "harness/launch/protocol.h"
+#include "harness/launch/local/protocol.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -63,23 +63,23 @@ std::string to_line(const ParentCommand& command) {
   return message.dump() + "\n";
 }
 
-std::string to_line(const ParentEvent& event) {
+std::string to_line(const LauncherEvent& event) {
   json message;
   switch (event.kind) {
-    case ParentEvent::Kind::ready:
+    case LauncherEvent::Kind::ready:
       message = {{"event", "ready"}};
       break;
-    case ParentEvent::Kind::started:
+    case LauncherEvent::Kind::started:
       message = {{"event", "started"}, {"run", event.run}, {"pids", event.pids}};
       break;
-    case ParentEvent::Kind::exit:
+    case LauncherEvent::Kind::exit:
       message = {{"event", "exit"}, {"run", event.run}, {"rank", event.rank}};
       if (event.signal != 0)
         message["signal"] = event.signal;
       else
         message["code"] = event.code;
       break;
-    case ParentEvent::Kind::refused:
+    case LauncherEvent::Kind::refused:
       message = {{"event", "refused"}, {"run", event.run}, {"message", event.message}};
       break;
   }
@@ -112,24 +112,24 @@ ParentCommand command_from_line(const std::string& line) {
   return command;
 }
 
-ParentEvent event_from_line(const std::string& line) {
+LauncherEvent event_from_line(const std::string& line) {
   const json message = parse(line);
   const auto kind = field<std::string>(message, "event", line);
-  ParentEvent event;
+  LauncherEvent event;
   if (kind == "ready") return event;
   event.run = field<std::string>(message, "run", line);
   if (kind == "started") {
-    event.kind = ParentEvent::Kind::started;
+    event.kind = LauncherEvent::Kind::started;
     event.pids = field<std::vector<int>>(message, "pids", line);
   } else if (kind == "exit") {
-    event.kind = ParentEvent::Kind::exit;
+    event.kind = LauncherEvent::Kind::exit;
     event.rank = field<int>(message, "rank", line);
     if (message.contains("signal"))
       event.signal = field<int>(message, "signal", line);
     else
       event.code = field<int>(message, "code", line);
   } else if (kind == "refused") {
-    event.kind = ParentEvent::Kind::refused;
+    event.kind = LauncherEvent::Kind::refused;
     event.message = field<std::string>(message, "message", line);
   } else {
     refuse(line, "unknown event");

@@ -1,4 +1,4 @@
-#include "harness/launch/parent_process.h"
+#include "harness/launch/local/launcher.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -13,8 +13,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <ctime>
 
+#include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/launch/libraries.h"
 
@@ -47,13 +47,7 @@ constexpr int kExecFailed = 127;
 
 }  // namespace
 
-double monotonic_s() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-ParentProcess::ParentProcess(const std::string& program) : program_(program) {
+LocalLauncher::LocalLauncher(const std::string& program) : program_(program) {
   if (::access(program.c_str(), X_OK) != 0) {
     throw MachineError(program + ": " + std::strerror(errno) +
                        "; it starts the ranks: build it (target lockstep-rank), or name it in LOCKSTEP_RANK");
@@ -76,11 +70,11 @@ ParentProcess::ParentProcess(const std::string& program) : program_(program) {
   if (pid_ < 0) throw MachineError("cannot start " + program + ": " + std::strerror(error));
 }
 
-ParentProcess::~ParentProcess() {
+LocalLauncher::~LocalLauncher() {
   if (pid_ > 0) shut_down(2.0);
 }
 
-int ParentProcess::reap() {
+int LocalLauncher::reap() {
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
@@ -88,7 +82,7 @@ int ParentProcess::reap() {
   return status;
 }
 
-void ParentProcess::gone() {
+void LocalLauncher::gone() {
   std::string how;
   if (pid_ > 0) {
     ::kill(pid_, SIGKILL);  // it has closed its socket: without it, it is of no use
@@ -103,19 +97,35 @@ void ParentProcess::gone() {
   throw MachineError(program_ + ": the rank parent ended before its runs did (" + how + ")");
 }
 
-void ParentProcess::send(const ParentCommand& command) {
+void LocalLauncher::send(const ParentCommand& command) {
   if (!socket_->send(to_line(command))) gone();
 }
 
-std::vector<ParentEvent> ParentProcess::receive() {
+void LocalLauncher::start(const RankStart& what) {
+  ParentCommand command{what};
+  command.op = ParentCommand::Op::start;
+  send(command);
+}
+
+void LocalLauncher::stop(const std::string& run, int signal) {
+  ParentCommand command;
+  command.op = ParentCommand::Op::kill;
+  command.run = run;
+  command.signal = signal;
+  send(command);
+}
+
+std::vector<LauncherEvent> LocalLauncher::poll(double wait_s) {
+  pollfd wait{socket_->descriptor(), POLLIN, 0};
+  if (::poll(&wait, 1, static_cast<int>(std::max(0.0, wait_s) * 1000) + 1) <= 0) return {};
   const bool there = socket_->receive();
-  std::vector<ParentEvent> events;
+  std::vector<LauncherEvent> events;
   while (const auto line = socket_->line()) events.push_back(event_from_line(*line));
   if (!there && events.empty()) gone();
   return events;
 }
 
-void ParentProcess::shut_down(double deadline_s) {
+void LocalLauncher::shut_down(double deadline_s) {
   if (pid_ <= 0) return;
   socket_->send(to_line(ParentCommand{}));
   const double deadline = monotonic_s() + deadline_s;

@@ -1,0 +1,29 @@
+#pragma once
+// The loss of the divergence's step, and the rows that it is made of, beside the reference's.
+
+#include <string>
+#include <vector>
+
+#include "harness/causes/cause.h"
+
+namespace lockstep::causes {
+
+/// Is the cell's loss that many times the reference's, both being far enough from 0? False unless the
+/// divergence lies in the loss.
+bool loss_is(const CauseInputs& inputs, double factor);
+
+/// "loss 2.5 where the reference has 2.25". Needs forced runs.
+std::string losses_text(const CauseInputs& inputs);
+
+/// One rank of the cell.
+struct RankRows {
+  const RankLoss* rank = nullptr;
+  std::vector<double> expected;  ///< what the reference has for its rows, in their order
+};
+
+/// Every rank's rows with what the reference has for the same samples, where every row that counts (whose
+/// loss is not 0) agrees with it: what is wrong is what was made of them. Else empty, and unless the
+/// divergence lies in the loss of a forced step whose row losses both runs kept.
+std::vector<RankRows> rows_that_agree(const CauseInputs& inputs);
+
+}  // namespace lockstep::causes

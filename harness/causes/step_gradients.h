@@ -1,0 +1,31 @@
+#pragma once
+// The gradients of the divergence's step beside the reference's: before the reduction the mean over ranks of
+// the local ones.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/causes/signatures.h"
+
+namespace lockstep::causes {
+
+/// What it points at, of the inputs, must outlive it.
+struct StepGradients {
+  const ForcedEvidence* evidence = nullptr;
+  const GradientJudgement* judgement = nullptr;
+  const TrainerRules* rules = nullptr;
+  std::vector<NamedTensor> mean;
+  int world = 1;
+  Signatures signatures() const { return {evidence->reference.gradients, mean, *judgement, *rules}; }
+  std::string text() const { return signature_text(*judgement, world); }
+};
+
+/// The local ones; nothing unless the divergence lies in them, and they are known.
+std::optional<StepGradients> local_of(const CauseInputs& inputs);
+
+/// What a wrong loss made: the local ones, or where those were not kept the reduced ones. Nothing without
+/// forced runs.
+std::optional<StepGradients> gradients_of(const CauseInputs& inputs);
+
+}  // namespace lockstep::causes

@@ -1,0 +1,56 @@
+#pragma once
+// Runs the planned runs on the cores, through a launcher, and names every end.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/launch/failure.h"
+#include "harness/launch/launcher.h"
+#include "harness/plan/plan.h"
+
+namespace lockstep {
+
+struct RunEvent {
+  /// stray: the launcher told of a run that is not going, which was not heeded.
+  enum class Kind { started, progress, finished, failed, reused, stray } kind = Kind::started;
+  std::string run;
+  int64_t step = 0, steps = 0;
+  double seconds = 0;  ///< since the run started
+  const RankFailure* failure = nullptr;
+};
+
+struct LaunchOptions {
+  std::string rank_program;  ///< path of lockstep-rank
+  std::string
+      program_hash;  ///< of rank_program when the runs were planned; empty: not known, and not compared
+  std::string out_dir;
+  /// Null: ranks on this machine, forked from rank_program.
+  std::function<std::unique_ptr<Launcher>()> make_launcher;
+  int jobs = 0;                ///< slots: real ranks, or runs of one process, at once; 0: cores
+  double command_started = 0;  ///< CLOCK_MONOTONIC seconds at which the command began, for time to first step
+  std::function<void(const RunEvent&)> on_event;
+  /// Hash of the data that a run is planned on; null or empty: not known, and not held against what ranks
+  /// read.
+  std::function<std::string(const RunConfig&)> data_hash_of;
+  const volatile int* stop_requested = nullptr;  ///< set by a signal handler: 1 = drain in order, 2 = kill
+  double hang_grace_s =
+      2;  ///< beyond a run's timeout_s, so that what its ranks say of a silent peer comes first
+  double kill_grace_s = 1;  ///< from a rank's failure (or the request to stop) to the SIGKILL of the others
+};
+
+struct LaunchReport {
+  std::vector<RankFailure> failures;
+  bool interrupted = false;
+  int finished = 0, reused = 0;
+};
+
+/// Runs what the plan says and is not reused: longest first with backfill, a run's needs before it. Each run
+/// writes under OUT/runs/<id>: run.json first (resolved config, provenance), then traces, logs and results of
+/// its ranks, then `done` (the hashes that decide reuse). A run whose need failed is a failure too. The first
+/// request to stop starts nothing more and ends what is going, to be done again by the next launch. Leaves no
+/// process behind. Throws MachineError.
+LaunchReport launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity);
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+#pragma once
+// Ranks on this machine, forked by a rank parent that has loaded LibTorch: a child process at the other end of a socket.
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/launch/launcher.h"
+#include "harness/launch/local/protocol.h"
+
+namespace lockstep {
+
+class LocalLauncher : public Launcher {
+ public:
+  /// Starts `program` in its own session, so that Ctrl-C reaches lockstep alone; it dies with the thread that
+  /// made it. Does not wait for it to have loaded. Throws MachineError.
+  explicit LocalLauncher(const std::string& program);
+  ~LocalLauncher() override;
+  LocalLauncher(const LocalLauncher&) = delete;
+  LocalLauncher& operator=(const LocalLauncher&) = delete;
+
+  void start(const RankStart& what) override;
+  void stop(const std::string& run, int signal) override;
+  std::vector<LauncherEvent> poll(double wait_s) override;
+  /// Asks the parent to kill and reap all ranks and to leave; after `deadline_s` kills it, and the kernel its ranks.
+  void shut_down(double deadline_s) override;
+
+ private:
+  void send(const ParentCommand& command);
+  [[noreturn]] void gone();
+  int reap();
+
+  std::string program_;
+  std::unique_ptr<LineSocket> socket_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace lockstep

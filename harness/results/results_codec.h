@@ -1,0 +1,386 @@
+#pragma once
+// What a JSON document of a struct is described by: codecs for values, fields for members, objects for
+// structs. One description gives the writer, the reader and the JSON Schema. Of the files that describe
+// results alone: nlohmann's headers stay out of what others include.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep::results_format {
+
+using Json = nlohmann::ordered_json;
+
+/// A document that cannot be read: where, as "verdicts[0].statistics.power", and what is wrong there.
+class Unreadable : public std::runtime_error {
+ public:
+  explicit Unreadable(const std::string& problem) : std::runtime_error(problem) {}
+  /// The same of a value further in: a key, or "[3]".
+  void stands_in(const std::string& step);
+  /// "verdicts[0].statistics.power: a number was expected, found null".
+  std::string text() const;
+
+ private:
+  std::string where_;
+};
+
+/// Throws Unreadable: "a list was expected, found null".
+[[noreturn]] void refuse(const char* expected, const Json& found);
+
+/// The schema's definitions, by name; each is made when it is first asked for.
+class Definitions {
+ public:
+  /// {"$ref": ...} to the definition of that name.
+  Json ref(const std::string& name, const std::function<Json()>& make);
+  const std::map<std::string, Json>& all() const { return all_; }
+
+ private:
+  std::map<std::string, Json> all_;
+};
+
+/// How a value of type T stands in JSON.
+template <class T>
+struct Codec {
+  std::function<Json(const T&)> write;
+  std::function<void(const Json&, T&)> read;  ///< throws Unreadable
+  std::function<Json(Definitions&)> schema;
+  /// The key is left out where null would be written, and need not be there to be read.
+  bool may_lack = false;
+};
+
+// Numbers. A double has no codec of its own: a description says which of the three it means.
+/// {"value", "bits"}: a statistic, its value for people, its bits for those who compare.
+Codec<double> exact();
+/// As it is; NaN and infinities as "nan", "inf", "-inf", never null.
+Codec<double> number();
+/// The same of a number that is neither, and no text by the schema.
+Codec<double> finite();
+
+/// A whole number, not below `least` by the schema. For int and int64_t.
+template <class T>
+Codec<T> whole(std::optional<int64_t> least = std::nullopt);
+/// `whole(least)` where the member says of which type.
+struct AtLeast {
+  int64_t least;
+  template <class T>
+  operator Codec<T>() const {
+    return whole<T>(least);
+  }
+};
+inline AtLeast at_least(int64_t least) { return {least}; }
+
+Codec<int> constant(int value);  ///< that number and no other
+Codec<bool> flag();
+Codec<std::string> text();
+Codec<std::string> one_of(std::vector<std::string> words);
+
+/// What `words` needs, whatever the enum: the index of a word, and the schema of them all.
+std::size_t index_of_word(const Json& json, std::span<const std::string_view> names, const char* what);
+Json schema_of_words(Definitions& definitions, std::span<const std::string_view> names,
+                     const std::string& name);
+
+/// An enum by its words, which stand in the order of its enumerators; `what` names it in errors ("verdict"),
+/// `definition` in the schema (empty: written where it stands).
+template <class E>
+Codec<E> words(std::span<const std::string_view> names, const char* what, std::string definition = "") {
+  return {[names](const E& value) { return Json(names[static_cast<std::size_t>(value)]); },
+          [names, what](const Json& json, E& value) {
+            value = static_cast<E>(index_of_word(json, names, what));
+          },
+          [names, definition](Definitions& definitions) {
+            return schema_of_words(definitions, names, definition);
+          }};
+}
+
+/// Calls `read`; what it throws then stands in `step`.
+template <class F>
+void within(const std::string& step, F read) {
+  try {
+    read();
+  } catch (Unreadable& problem) {
+    problem.stands_in(step);
+    throw;
+  }
+}
+
+template <class T>
+Codec<std::vector<T>> list(Codec<T> item) {
+  return {[item](const std::vector<T>& values) {
+            Json array = Json::array();
+            for (const T& value : values) array.push_back(item.write(value));
+            return array;
+          },
+          [item](const Json& json, std::vector<T>& values) {
+            if (!json.is_array()) refuse("a list", json);
+            values.assign(json.size(), T{});
+            for (std::size_t i = 0; i < values.size(); ++i)
+              within("[" + std::to_string(i) + "]", [&] { item.read(json[i], values[i]); });
+          },
+          [item](Definitions& definitions) {
+            return Json{{"type", "array"}, {"items", item.schema(definitions)}};
+          }};
+}
+
+/// null where there is no value.
+template <class T>
+Codec<std::optional<T>> nullable(Codec<T> inner) {
+  return {[inner](const std::optional<T>& value) { return value ? inner.write(*value) : Json(nullptr); },
+          [inner](const Json& json, std::optional<T>& value) {
+            if (json.is_null()) return;
+            inner.read(json, value.emplace());
+          },
+          [inner](Definitions& definitions) {
+            return Json{{"anyOf", Json::array({inner.schema(definitions), Json{{"type", "null"}}})}};
+          }};
+}
+
+/// A further object of a member that another key began: it is null where that is, else `problem` is said.
+template <class T>
+Codec<std::optional<T>> rest_of(Codec<T> inner, std::string problem) {
+  Codec<std::optional<T>> codec = nullable(inner);
+  codec.read = [inner, problem](const Json& json, std::optional<T>& value) {
+    if (json.is_null() == value.has_value()) throw Unreadable(problem);
+    if (value) inner.read(json, *value);
+  };
+  return codec;
+}
+
+/// The key is left out where there is no value.
+template <class T>
+Codec<std::optional<T>> if_any(Codec<T> inner) {
+  Codec<std::optional<T>> codec = nullable(inner);
+  codec.schema = inner.schema;
+  codec.may_lack = true;
+  return codec;
+}
+/// The key is left out where the list is empty.
+template <class T>
+Codec<std::vector<T>> if_any(Codec<std::vector<T>> list) {
+  const auto write = list.write;
+  list.write = [write](const std::vector<T>& values) {
+    return values.empty() ? Json(nullptr) : write(values);
+  };
+  list.may_lack = true;
+  return list;
+}
+
+/// A key that documents of this schema version did not have from the beginning: always written, and where it
+/// is missing the member keeps its default.
+template <class T>
+Codec<T> added(Codec<T> codec) {
+  codec.may_lack = true;
+  return codec;
+}
+
+/// Keys that are data, with values of one kind.
+template <class T>
+Codec<std::map<std::string, T>> map_of(Codec<T> item) {
+  return {[item](const std::map<std::string, T>& values) {
+            Json object = Json::object();
+            for (const auto& [key, value] : values) object[key] = item.write(value);
+            return object;
+          },
+          [item](const Json& json, std::map<std::string, T>& values) {
+            if (!json.is_object()) refuse("an object", json);
+            for (const auto& [key, value] : json.items()) within(key, [&] { item.read(value, values[key]); });
+          },
+          [item](Definitions& definitions) {
+            return Json{{"type", "object"}, {"additionalProperties", item.schema(definitions)}};
+          }};
+}
+
+template <class T>
+struct Object;
+
+/// What is written by hand: a specialisation for each struct, and none for all others.
+template <class T>
+Object<T> describe();
+
+template <class T>
+const Object<T>& described();
+
+/// `description` is asked when a value is there, since descriptions name each other.
+template <class T>
+Codec<T> object(const Object<T>& (*description)());
+
+/// The codec that a member of type T has where its line names none.
+template <class T>
+struct Usual {
+  static Codec<T> codec() { return object(&described<T>); }
+};
+template <class T>
+Codec<T> usual() {
+  return Usual<T>::codec();
+}
+template <>
+struct Usual<double>;  // exact, number or finite?
+template <>
+struct Usual<bool> {
+  static Codec<bool> codec() { return flag(); }
+};
+template <>
+struct Usual<int> {
+  static Codec<int> codec() { return whole<int>(); }
+};
+template <>
+struct Usual<int64_t> {
+  static Codec<int64_t> codec() { return whole<int64_t>(); }
+};
+template <>
+struct Usual<std::string> {
+  static Codec<std::string> codec() { return text(); }
+};
+template <class T>
+struct Usual<std::vector<T>> {
+  static Codec<std::vector<T>> codec() { return list(usual<T>()); }
+};
+template <class T>
+struct Usual<std::optional<T>> {
+  static Codec<std::optional<T>> codec() { return nullable(usual<T>()); }
+};
+
+/// A key of an object.
+struct Key {
+  std::string name;
+  std::string help;  ///< for the schema
+  bool may_lack = false;
+  /// Offsets in the struct of the members that it stands for: a test counts them.
+  std::vector<std::ptrdiff_t> members;
+  bool last = false;  ///< read when all members are there, since it looks at other ones
+};
+
+/// One line of a description: a key and the member that it stands for.
+template <class T>
+class Field {
+ public:
+  template <class M>
+  Field(const char* name, M T::*member, const char* help = "") : Field(name, member, usual<M>(), help) {}
+
+  template <class M>
+  Field(const char* name, M T::*member, std::type_identity_t<Codec<M>> codec, const char* help = "")
+      : Field(name, help, codec, [member](const T& owner) -> const M& { return owner.*member; },
+              [member](T& owner) -> M& { return owner.*member; }) {
+    key.members = {offset_of(member)};
+  }
+
+  /// A member of a member: its key stands in the outer object.
+  template <class P, class M>
+  Field(const char* name, P T::*part, M P::*member, std::type_identity_t<Codec<M>> codec,
+        const char* help = "")
+      : Field(name, help, codec, [=](const T& owner) -> const M& { return owner.*part.*member; },
+              [=](T& owner) -> M& { return owner.*part.*member; }) {
+    key.members = {offset_of(part)};
+  }
+
+  /// A value that is made from several members, and read back into them when the others have been read.
+  template <class V, class... M>
+  Field(const char* name, Codec<V> codec, std::type_identity_t<std::function<V(const T&)>> get,
+        std::type_identity_t<std::function<void(T&, V)>> set, const char* help = "", M T::*... members)
+      : key{name, help, codec.may_lack, {offset_of(members)...}, true},
+        write([codec, get](const T& owner) { return codec.write(get(owner)); }),
+        read([codec, set](const Json& json, T& owner) {
+          V value{};
+          codec.read(json, value);
+          set(owner, std::move(value));
+        }),
+        schema(codec.schema) {}
+
+  /// The key of a part's field, in the outer object.
+  template <class P>
+  Field(const Field<P>& inner, P T::*part)
+      : key(inner.key),
+        write([=, write = inner.write](const T& owner) { return write(owner.*part); }),
+        read([=, read = inner.read](const Json& json, T& owner) { read(json, owner.*part); }),
+        schema(inner.schema) {
+    key.members = {offset_of(part)};
+  }
+
+  Key key;
+  std::function<Json(const T&)> write;
+  std::function<void(const Json&, T&)> read;
+  std::function<Json(Definitions&)> schema;
+
+ private:
+  template <class M, class Const, class Mutable>
+  Field(const char* name, const char* help, const Codec<M>& codec, Const at, Mutable place)
+      : key{name, help, codec.may_lack, {}, false},
+        write([codec, at](const T& owner) { return codec.write(at(owner)); }),
+        read([codec, place](const Json& json, T& owner) { codec.read(json, place(owner)); }),
+        schema(codec.schema) {}
+
+  template <class M>
+  static std::ptrdiff_t offset_of(M T::*member) {
+    static const T owner{};
+    return reinterpret_cast<const char*>(&(owner.*member)) - reinterpret_cast<const char*>(&owner);
+  }
+};
+
+/// A JSON object as a view over a struct: all of its members, or some where a document parts them.
+template <class T>
+struct Object {
+  std::string name;  ///< of its definition in the schema; empty: written where it stands
+  std::string help;
+  std::vector<Field<T>> fields;
+  /// Called on what was read: refuses members that contradict each other, sets those that no key holds.
+  std::function<void(T&)> finish = nullptr;
+};
+
+template <class T>
+const Object<T>& described() {
+  static const Object<T> description = describe<T>();
+  return description;
+}
+
+/// Fields of a part, to stand among those of the outer object.
+template <class T, class P>
+std::vector<Field<T>> with_part(std::vector<Field<T>> fields, P T::*part) {
+  for (const Field<P>& field : described<P>().fields) fields.emplace_back(field, part);
+  return fields;
+}
+
+/// The parts of an object's codec that need not know its struct.
+void put(Json& object, const Key& key, Json value);
+const Json* value_at(const Json& object, const Key& key);  ///< null: missing, and may be
+Json schema_of_object(const std::string& help, const std::vector<std::pair<Key, Json>>& keys);
+
+template <class T>
+Json schema_of(const Object<T>& description, Definitions& definitions) {
+  std::vector<std::pair<Key, Json>> keys;
+  for (const Field<T>& field : description.fields) keys.emplace_back(field.key, field.schema(definitions));
+  return schema_of_object(description.help, keys);
+}
+
+template <class T>
+Codec<T> object(const Object<T>& (*description)()) {
+  return {[description](const T& owner) {
+            Json json = Json::object();
+            for (const Field<T>& field : description().fields) put(json, field.key, field.write(owner));
+            return json;
+          },
+          [description](const Json& json, T& owner) {
+            if (!json.is_object()) refuse("an object", json);
+            for (const bool last : {false, true}) {
+              for (const Field<T>& field : description().fields) {
+                const Json* value = field.key.last == last ? value_at(json, field.key) : nullptr;
+                if (value) within(field.key.name, [&] { field.read(*value, owner); });
+              }
+            }
+            if (description().finish) description().finish(owner);
+          },
+          [description](Definitions& definitions) {
+            const auto make = [&] { return schema_of(description(), definitions); };
+            return description().name.empty() ? make() : definitions.ref(description().name, make);
+          }};
+}
+
+}  // namespace lockstep::results_format

@@ -1,0 +1,65 @@
+#pragma once
+// results.json described: for each struct of results.h one list of its keys. The writer, the reader and the
+// schema are made from it, and nothing else says what stands in the document.
+//
+// To add a field:
+//   1. a member in results.h, with its default and its `///` line;
+//   2. a line in the struct's description (results_cells.cpp, results_matrix.cpp), where its key shall stand:
+//        KEY(half_life, added(exact()), "Seeds until ..."),
+//      Member and key, codec, help for the schema; {"key", &S::member, ...} where the two differ. The codec
+//      may be left out but for a double, which is exact() if anybody compares it, number() if it may be NaN
+//      or infinite, finite() otherwise. `added` lets documents that were written before the key be read;
+//      without it kResultsSchemaVersion must rise.
+//   3. `ci/golden --update` rewrites reports/results.schema.json; read the diff.
+// A test counts the members of every struct, so that none is forgotten here.
+
+#include "harness/results/results.h"
+#include "harness/results/results_codec.h"
+
+namespace lockstep::results_format {
+
+using Row = std::pair<std::string, std::string>;
+
+template <>
+struct Usual<VerdictKind> {
+  static Codec<VerdictKind> codec() { return words<VerdictKind>(verdict_names(), "verdict", "verdict"); }
+};
+template <>
+struct Usual<Question> {
+  static Codec<Question> codec() { return words<Question>(question_names(), "question"); }
+};
+template <>
+struct Usual<ClaimState> {
+  static Codec<ClaimState> codec() {
+    return words<ClaimState>(claim_state_names(), "state of a claim", "claim_state");
+  }
+};
+template <>
+struct Usual<LooksEnd> {
+  static Codec<LooksEnd> codec() { return words<LooksEnd>(looks_end_names(), "end of the looks"); }
+};
+
+// What both files name. Within a file what is named stands above.
+template <>
+Object<Row> describe();
+template <>
+Object<Layout> describe();
+template <>
+Object<Interval> describe();
+template <>
+Object<GradientSignature> describe();
+template <>
+Object<MetricDifference> describe();
+template <>
+Object<StepCosts> describe();
+template <>
+Object<CellResult> describe();
+template <>
+Object<ReferenceResult> describe();
+template <>
+Object<Results> describe();
+
+/// The part of an outcome that stands under a cell's key "statistics"; the rest is described<Outcome>().
+const Object<Outcome>& statistics_of_an_outcome();
+
+}  // namespace lockstep::results_format

@@ -1,0 +1,216 @@
+// What results.json says of a whole matrix: each question's own tables, the summary, the document itself.
+
+#include <fmt/format.h>
+
+#include "harness/results/results_description.h"
+
+// The member's own spelling is its key.
+#define KEY(member, ...) {#member, &S::member __VA_OPT__(, ) __VA_ARGS__}
+
+namespace lockstep::results_format {
+
+template <>
+Object<Growth::Rule> describe() {
+  using S = Growth::Rule;
+  return {
+      "growth_rule", "One rule of the learning rate, and the paired difference of its cell to the reference.",
+      with_part({KEY(cell),
+                 KEY(rule),
+                 KEY(exponent, exact()),
+                 KEY(verdict)},
+                &S::difference)};
+}
+
+template <>
+Object<Growth> describe() {
+  using S = Growth;
+  return {"growth",
+          "Rules of the learning rate from one layout to another: which trains best, and the exponent of "
+          "the rate in the batch, predicted and measured.",
+          {KEY(reference), KEY(from), KEY(to), KEY(from_batch), KEY(to_batch), KEY(rules),
+           KEY(best, "Empty: none was judged."),
+           KEY(not_worse, "Other rules that are not shown to be worse (paired, Holm)."),
+           KEY(noise_batch, exact()), KEY(predicted_exponent, exact()), KEY(predicted_interval),
+           KEY(measured_exponent, exact()), KEY(measured_interval), KEY(caveat), KEY(sentence)}};
+}
+
+template <>
+Object<TimingRow> describe() {
+  using S = TimingRow;
+  return {"timing_row",
+          "One layout in one group. Figures are NaN where no run finished, and speed-up where the group has "
+          "no layout of one rank.",
+          {KEY(group, one_of({kEqualBatch, kEqualRows})),
+           {"world_size", &S::layout, &Layout::world_size, at_least(1)},
+           {"rows_per_rank", &S::layout, &Layout::rows_per_rank, at_least(1)},
+           KEY(runs, at_least(0), "That finished."),
+           KEY(step_seconds, exact()),
+           {"smallest_seconds", &S::interval, &Interval::low, exact()},
+           {"largest_seconds", &S::interval, &Interval::high, exact()},
+           KEY(rows_per_second, exact()), KEY(speed_up, exact()), KEY(efficiency, exact()),
+           KEY(communication_share, exact()),
+           {"received_bytes", &S::bytes, exact()},
+           KEY(activation_bytes, exact()), KEY(weight_bytes, exact()),
+           KEY(crowded, "More ranks than cores.")},
+          // From the smallest to the largest run: that holds all of them.
+      [](S& row) { row.interval.level = 1; }};
+}
+
+template <>
+Object<Timing> describe() {
+  using S = Timing;
+  return {"timing",
+          "How fast layouts are on real ranks, each run alone on the machine; where the matrix times some.",
+          {KEY(cores, at_least(1)), KEY(processor),
+           KEY(sentence, "What the cores of this machine let be seen, and which runs failed."),
+           KEY(rows)}};
+}
+
+template <>
+Object<CertificateRow> describe() {
+  using S = CertificateRow;
+  return {"certificate_row",
+          "One loss at one number of ranks: the worst of its cases, and what a step costs.",
+          {KEY(loss), KEY(world_size, at_least(0)), KEY(cases, at_least(1)), KEY(certified, at_least(0)),
+           KEY(worst, exact()), KEY(worst_cell), KEY(worst_step), KEY(worst_group), KEY(costs),
+           KEY(time_to_local, number())}};
+}
+
+template <>
+Object<Certificate> describe() {
+  using S = Certificate;
+  return {"certificate",
+          "Losses against their plain references in one process; allowed is exact * max(|g_ref|, |sum of "
+          "|row contributions||).",
+          {KEY(exact, number()), KEY(steps), KEY(rows)}};
+}
+
+template <>
+Object<ConditionResult> describe() {
+  using S = ConditionResult;
+  return {"condition", "One condition of a claim: what must be so, and what was found.",
+          {KEY(text), KEY(figures), KEY(state), KEY(value, exact()), KEY(interval), KEY(cells), KEY(runs)}};
+}
+
+template <>
+Object<ClaimResult> describe() {
+  using S = ClaimResult;
+  return {"claim", "What people were told, and whether it holds.",
+          {KEY(id), KEY(told), KEY(state), KEY(expected), KEY(as_expected), KEY(reason), KEY(conditions),
+           KEY(shows)}};
+}
+
+template <>
+Object<DetectionRate> describe() {
+  using S = DetectionRate;
+  return {"detection_rate", "",
+          {KEY(what), KEY(hits, at_least(0)), KEY(of, at_least(0)), KEY(interval),
+           {"asked", nullable(finite()),
+            [](const S& r) { return r.asked < 0 ? std::nullopt : std::optional(r.asked); },
+            [](S& r, std::optional<double> asked) { r.asked = asked.value_or(-1); },
+            "The least share of hits, or with at_most the most; null: nothing is asked.", &S::asked},
+           KEY(at_most), KEY(enough)}};
+}
+
+template <>
+Object<DetectionRow> describe() {
+  using S = DetectionRow;
+  return {"detection_row",
+          "The trials of one mutant, or of all pairs; exact ones and causes are counted among the caught.",
+          {KEY(mutant),
+           KEY(report, "The public report that it stands for, or empty."),
+           KEY(trials), KEY(caught), KEY(exact_step), KEY(exact_place), KEY(exact), KEY(right_cause),
+           KEY(wrong_cause), KEY(by_loss_curve),
+           KEY(first_found, "By detector: trials that it was the first to show.")}};
+}
+
+template <>
+Object<DetectionMiss> describe() {
+  using S = DetectionMiss;
+  return {"detection_miss", "",
+          {KEY(cell),
+           KEY(wrong,
+               "missed, another step, another place, not named, wrong cause, false alarm or never acted"),
+           KEY(planted), KEY(said), KEY(rerun)}};
+}
+
+template <>
+Object<Detection> describe() {
+  using S = Detection;
+  return {"detection",
+          "Which planted faults were found and named, and what clean pairs raised; of the question of "
+          "detection alone.",
+          {KEY(passed, "Every rate is enough."),
+           KEY(loss_tolerance, finite(),
+               "Relative difference beyond which loss curves count as different."),
+           KEY(clean, at_least(0), "Pairs without a planted fault."),
+           KEY(false_alarms, at_least(0)), KEY(rates), KEY(detectors),
+           {"mutants", &S::rows},
+           KEY(misses)},
+          [](S& d) {
+        for (const DetectionRow& row : d.rows) {
+          if (row.first_found.size() != d.detectors.size())
+            throw Unreadable("the row of " + row.mutant + " has not one count a detector");
+        }
+      }};
+}
+
+template <>
+Object<PowerPoint> describe() {
+  using S = PowerPoint;
+  return {"", "",
+          {KEY(n, at_least(2)),
+           KEY(sd, finite(), "In margins."),
+           KEY(true_difference, finite(), "In margins."),
+           KEY(measured, finite()), KEY(interval), KEY(theory, exact())}};
+}
+
+template <>
+Object<Calibration> describe() {
+  using S = Calibration;
+  return {"calibration",
+          "Error rates, coverage and power with a true difference planted; of the question of calibration "
+          "alone.",
+          {KEY(passed, "No rate's interval lies wholly on the bad side, and each power is the formula's."),
+           KEY(pool_runs, at_least(0), "Real runs that comparisons were drawn from."),
+           KEY(pool_mean, exact()), KEY(pool_sd, exact()), KEY(rates), KEY(power),
+           KEY(worst_equivalent, added(number()),
+               "Largest share called equivalent of comparisons whose true difference is the margin."),
+           KEY(equivalent_allowed, added(number()), "The share that may be.")}};
+}
+
+template <>
+Object<Summary> describe() {
+  using S = Summary;
+  return {"summary", "",
+          {KEY(sentence, "The report's first line."),
+           KEY(exit_code, at_least(0)),
+           KEY(can_tell, "false: a power control was not divergent"),
+           KEY(margin_refused, "true: the margin exceeds half of the effect that a power control shows"),
+           KEY(margin_text), KEY(cells, at_least(0)), KEY(as_expected, at_least(0)),
+           KEY(failed, at_least(0)), KEY(undecided, at_least(0)), KEY(power_controls, at_least(0)),
+           KEY(power_controls_caught, at_least(0)), KEY(runs, at_least(0)), KEY(runs_reused, at_least(0)),
+           KEY(sentences, added(usual<std::vector<std::string>>()),
+               "What `sentence` says, one by one, the most important first.")}};
+}
+
+template <>
+Object<Primary> describe() {
+  using S = Primary;
+  return {"", "",
+          {KEY(metric), KEY(margin, exact()), KEY(target, exact()), KEY(alpha, exact())}};
+}
+
+template <>
+Object<Results> describe() {
+  using S = Results;
+  return {"", "Everything that is known after a matrix has run.",
+          {KEY(schema_version, constant(kResultsSchemaVersion)), KEY(name), KEY(config_file), KEY(question),
+           KEY(question_text), KEY(primary), KEY(steps, at_least(0)), KEY(seeds), KEY(summary),
+           {"verdicts", &S::cells},
+           KEY(references), KEY(certificate), KEY(claims), KEY(provenance), KEY(rerun),
+           KEY(growth, if_any(usual<std::vector<Growth>>())), KEY(timing, if_any(usual<Timing>())),
+           KEY(detection, if_any(usual<Detection>())), KEY(calibration, if_any(usual<Calibration>()))}};
+}
+
+}  // namespace lockstep::results_format
