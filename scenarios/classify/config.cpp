@@ -5,9 +5,7 @@
 #include <array>
 
 #include "harness/base/errors.h"
-#include "harness/config/field.h"
 #include "harness/config/ranges.h"
-#include "scenarios/classify/spec.h"
 
 namespace lockstep {
 namespace {
@@ -39,7 +37,7 @@ const RunField kFields[] = {
 }  // namespace
 
 #define LOCKSTEP_WORDS(type, last, ...)                                            \
-  std::span<const std::string_view> words_of(type) {                               \
+  WordList words_of(type) {                                                        \
     static constexpr auto kWords = std::to_array<std::string_view>({__VA_ARGS__}); \
     static_assert(kWords.size() == static_cast<std::size_t>(type::last) + 1);      \
     return kWords;                                                                 \

@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "harness/config/field.h"
 #include "harness/config/run_config.h"
 #include "losses/denominator.h"
 
@@ -13,10 +14,9 @@ namespace lockstep {
 /// ranks' rows of the micro-step, with gradient.
 enum class NormKind { none, batch, sync_batch };
 
-/// Words of an enumeration, in the order of its enumerators.
-std::span<const std::string_view> words_of(NormKind);
-std::span<const std::string_view> words_of(DenominatorOver);
-std::span<const std::string_view> words_of(DenominatorScope);
+WordList words_of(NormKind);
+WordList words_of(DenominatorOver);
+WordList words_of(DenominatorScope);
 
 /// How rows are cut from series: crop k of a series begins in [k * stride, (k + 1) * stride), and its first
 /// min_steps to max_steps time steps are valid; both are keyed by the sample.
@@ -46,6 +46,9 @@ struct ClassifyConfig {
 /// Of a run of this trainer.
 const ClassifyConfig& classify(const RunConfig& config);
 ClassifyConfig& classify(RunConfig& config);
+
+/// Its own keys, which stand beside the core's.
+std::span<const RunField> classify_fields();
 
 std::string_view word_of(NormKind norm);
 std::string_view word_of(DenominatorOver over);

@@ -9,9 +9,6 @@ namespace lockstep {
 
 const TrainerSpec& classify_spec();
 
-/// Its own keys, which stand beside the core's.
-std::span<const RunField> classify_fields();
-
 /// Settings of it that cannot be trained, or that would change nothing.
 std::vector<KeyProblem> classify_problems(const RunConfig& config, const CheckedFor& what);
 
