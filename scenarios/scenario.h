@@ -38,6 +38,7 @@ std::span<const ScenarioEntry> scenarios();
 /// Throws std::invalid_argument if there is no such kind.
 std::unique_ptr<Scenario> make_scenario(std::string_view name);
 
+std::unique_ptr<Scenario> make_classify_scenario();
 std::unique_ptr<Scenario> make_energy_scenario();
 
 }  // namespace lockstep

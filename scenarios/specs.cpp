@@ -3,12 +3,13 @@
 #include <array>
 
 #include "harness/config/trainer_spec.h"
+#include "scenarios/classify/spec.h"
 #include "scenarios/energy/spec.h"
 
 namespace lockstep {
 
 std::span<const TrainerSpec* const> trainer_specs() {
-  static const std::array kSpecs{&energy_spec()};
+  static const std::array kSpecs{&energy_spec(), &classify_spec()};
   return kSpecs;
 }
 

@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::array kScenarios{
     ScenarioEntry{"energy", &make_energy_scenario},
+    ScenarioEntry{"classify", &make_classify_scenario},
 };
 
 }  // namespace

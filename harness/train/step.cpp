@@ -215,14 +215,19 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
   }
 }
 
-/// One record of energies a micro-step: its candidates are its own. The first one's name is plain, the next
-/// ones' end in their number.
+/// One record of energies a micro-step, of a trainer that has any: its candidates are its own. The first one's
+/// name is plain, the next ones' end in their number.
 void TracedStep::trace_energies(const Options& options, const std::vector<Pass>& passes,
                                 const std::vector<StepOutput>& outputs) {
   TraceWriter& trace = *context_.trace;
   std::size_t first_row = 0;
   for (std::size_t p = 0; p < passes.size();) {
     const StepInput& input = passes[p].input;
+    if (!outputs[p].energies.defined()) {
+      first_row += passes[p].first_of_micro_step ? input.ids.size() : 0;
+      ++p;
+      continue;
+    }
     const std::string suffix = input.micro_step == 0 ? "" : "." + std::to_string(input.micro_step);
     const std::vector<int64_t>& columns = outputs[p].column_ids;
     std::vector<at::Tensor> energies{outputs[p].energies};

@@ -44,7 +44,8 @@ struct StepOutput {
   at::Tensor loss;                  ///< scalar; the mean over ranks of its gradients is the step's gradient
   at::Tensor row_losses_B;          ///< one a row, with gradient; loss is their weighted sum
   double row_weight = 1;            ///< of each row's loss in `loss`
-  at::Tensor energies;              ///< [rows, candidates], detached: what the loss is made from
+  /// [rows, candidates], detached: what the loss is made from; undefined: it is made from nothing of that kind.
+  at::Tensor energies;
   std::vector<int64_t> column_ids;  ///< sample ids of the candidates
   std::vector<StreamUse> streams;
   std::vector<std::pair<std::string, double>> scalars;  ///< diagnostics by name; "loss" is added by the loop

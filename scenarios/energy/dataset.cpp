@@ -40,30 +40,13 @@ void require_sound(const PairConfig& config) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-/// Which of the training series are trained on, and which are not.
-struct Split {
-  std::vector<int> kept, held_out;
-};
-
 struct Parts {
   SeriesSet train, test;
-  Split split;
+  SeriesSplit split;
   std::vector<int> tested;
   SampleCounts pairs;
   std::string hash;  ///< of the bytes that were read, or of the generator's parameters
 };
-
-Split split_series(int series, const PairConfig& config) {
-  if (config.holdout_series >= series) {
-    throw ConfigError(fmt::format("data.holdout_series {} leaves none of the {} training series",
-                                  config.holdout_series, series));
-  }
-  Split parts{{}, holdout_indices(series, config.holdout_series)};
-  for (int i = 0; i < series; ++i) {
-    if (!std::binary_search(parts.held_out.begin(), parts.held_out.end(), i)) parts.kept.push_back(i);
-  }
-  return parts;
-}
 
 /// The pairs of a part, whose series have these lengths. The context and action chunk overlap between pairs,
 /// so windows can outgrow their series by far.
@@ -102,7 +85,7 @@ Parts load_parts(const PairConfig& config) {
   parts.train = std::move(source.train);
   parts.test = std::move(source.test);
   parts.hash = std::move(source.hash);
-  parts.split = split_series(static_cast<int>(parts.train.series.size()), config);
+  parts.split = split_series(static_cast<int>(parts.train.series.size()), config.holdout_series);
   parts.tested.resize(parts.test.series.size());
   std::iota(parts.tested.begin(), parts.tested.end(), 0);
   const auto& [kept, held_out] = parts.split;
@@ -139,7 +122,7 @@ DataFacts inspect_pairs(const PairConfig& config) {
   }
   // Generated series are all of one length: none needs to be made.
   require_sound(config);
-  const Split parts = split_series(config.series, config);
+  const SeriesSplit parts = split_series(config.series, config.holdout_series);
   const auto pairs_of_some = [&config](std::size_t series, const char* part) {
     const std::vector<int64_t> lengths(series, config.series_steps);
     return require_pairs(lengths, config.channels, config, part);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/data/series.h"
+#include "harness/data/series_parts.h"
 #include "scenarios/energy/config.h"
 
 namespace lockstep {
@@ -20,20 +21,6 @@ struct Windows {
   std::vector<float> actions;         ///< [pairs][action_steps][channels]
   std::size_t size() const { return actions.size() / (static_cast<std::size_t>(action_steps) * channels); }
 };
-
-/// Indices of the `held_out` of `series` series that are kept back: the last of each of `held_out` even
-/// blocks, (k + 1) * series / held_out - 1. Archives list series class by class, so every class loses its
-/// share.
-std::vector<int> holdout_indices(int series, int held_out);
-
-/// Mean and standard deviation (divided by n) of every channel; a constant channel has a standard deviation
-/// of 1.
-struct ChannelScale {
-  std::vector<double> mean, sd;
-};
-
-/// In double and in two passes, over all steps of the chosen series.
-ChannelScale channel_scale(const SeriesSet& set, std::span<const int> chosen);
 
 /// Which part of the data windows belong to; a part of the key of each context's length.
 enum class WindowPart { train, holdout, test };

@@ -1,0 +1,47 @@
+#pragma once
+// Cross-entropy at every valid time step of rows of unequal length, and the count that it is divided by.
+//
+// B = rows of this rank (of the part that is computed), T = time steps, K = classes.
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "harness/comm/comm.h"
+#include "losses/denominator.h"
+
+namespace lockstep {
+
+struct CrossEntropyInput {
+  at::Tensor logits_BTK;       ///< float32 or float64; bfloat16 is summed in float32
+  at::Tensor target_BT;        ///< int64; where a step is not valid it may be anything
+  at::Tensor valid_BT;         ///< bool; steps that count
+  double label_smoothing = 0;  ///< share of each target that is spread over all K classes, as PyTorch does
+};
+
+/// Each row's sum over its valid steps of -sum_k q_k log softmax(logits)_k, in nats; [B] with gradient, 0 for a
+/// row without a valid step. Logits of other steps are not looked at, whatever they are. Throws
+/// std::invalid_argument naming the shapes if they do not fit.
+at::Tensor cross_entropy_row_sums(const CrossEntropyInput& input);
+
+/// The same by its definition, row by row: slow, plain, and written apart from it. In float64 it is what the
+/// other is certified against.
+at::Tensor cross_entropy_row_sums_by_definition(const CrossEntropyInput& input);
+
+/// The counts of all ranks from this rank's own of its whole step, before its first backward pass. Collective
+/// where the denominator is global and counts something ("loss.valid_steps", "loss.rows"); else nothing moves
+/// and `own` comes back.
+LossCounts counts_of_all_ranks(Comm& comm, const Denominator& denominator, const LossCounts& own);
+
+/// Sums and gradients of the same by plain loops in float64. A target below 0 is a step that does not count.
+struct CrossEntropyLoops {
+  std::vector<double> row_sums;  ///< [rows]
+  std::vector<double> d_logits;  ///< of the sum of the row sums, [rows * steps * classes]
+};
+struct CrossEntropyShape {
+  std::size_t rows = 0, steps = 0, classes = 0;
+};
+CrossEntropyLoops cross_entropy_loops(const CrossEntropyShape& shape, const std::vector<double>& logits,
+                                      const std::vector<int64_t>& targets, double label_smoothing);
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+#pragma once
+// Causes that only a run of the trainer classify can have, or that it must be asked for in its own way: means of means
+// over valid time steps, and statistics of a rank's own rows.
+
+#include "harness/causes/trainer_rules.h"
+
+namespace lockstep {
+
+const causes::TrainerRules& classify_cause_rules();
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// The classifier's table: one line a key. A test counts the struct's members, so that none is forgotten here.
+
+#include "scenarios/classify/config.h"
+
+#include <array>
+
+#include "harness/base/errors.h"
+#include "harness/config/ranges.h"
+
+namespace lockstep {
+namespace {
+
+using namespace ranges;
+
+// The member's own spelling is its key.
+#define CLASSIFY(member, ...)                                                                    \
+  {                                                                                              \
+    {#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return ref_to(classify(c).member); } \
+  }
+const RunField kFields[] = {
+    CLASSIFY(data.min_steps, kLength, "time steps", "fewest valid time steps of a row, keyed by its sample"),
+    CLASSIFY(data.max_steps, kLength, "time steps", "most of them; shorter rows are padded behind to so many"),
+    CLASSIFY(data.stride, kLength, "time steps", "between the places of neighbouring rows of a series"),
+    CLASSIFY(data.holdout_series, Range{0, 1e6}, "series", "training series kept back and measured at the end"),
+    CLASSIFY(model.width, up_to(8192), "", "features of a time step"),
+    CLASSIFY(model.hidden, up_to(8192), "", "of the hidden layer"),
+    CLASSIFY(denominator.over, kAny, "", "what the sum of losses is divided by a count of, or a constant"),
+    CLASSIFY(denominator.scope, kAny, "",
+             "of whom it is counted: all ranks and micro-steps; this rank's step; each micro-step"),
+    CLASSIFY(denominator.constant, Range{0, 1e12}, "", "the divisor of denominator.over constant"),
+    CLASSIFY(norm, kAny, "", "features are normalised by the statistics of this rank's rows, or of all ranks' rows"),
+    CLASSIFY(label_smoothing, kFraction, "", "share of each target that is spread over all classes"),
+    CLASSIFY(dropout, kFraction, "", "probability to drop, in the hidden layer, for all time steps of a row at once"),
+};
+#undef CLASSIFY
+
+}  // namespace
+
+#define LOCKSTEP_WORDS(type, last, ...)                                            \
+  WordList words_of(type) {                                                        \
+    static constexpr auto kWords = std::to_array<std::string_view>({__VA_ARGS__}); \
+    static_assert(kWords.size() == static_cast<std::size_t>(type::last) + 1);      \
+    return kWords;                                                                 \
+  }
+LOCKSTEP_WORDS(NormKind, sync_batch, "none", "batch", "sync_batch")
+LOCKSTEP_WORDS(DenominatorOver, constant, "valid_steps", "rows", "constant")
+LOCKSTEP_WORDS(DenominatorScope, micro, "global", "local", "micro")
+#undef LOCKSTEP_WORDS
+
+std::string_view word_of(NormKind norm) { return words_of(norm)[static_cast<std::size_t>(norm)]; }
+std::string_view word_of(DenominatorOver over) { return words_of(over)[static_cast<std::size_t>(over)]; }
+std::string_view word_of(DenominatorScope scope) { return words_of(scope)[static_cast<std::size_t>(scope)]; }
+
+std::span<const RunField> classify_fields() { return kFields; }
+
+const ClassifyConfig& classify(const RunConfig& config) {
+  const auto* own = std::any_cast<ClassifyConfig>(&config.own);
+  LOCKSTEP_CHECK(own != nullptr, "only runs of the trainer classify have its settings");
+  return *own;
+}
+
+ClassifyConfig& classify(RunConfig& config) {
+  auto* own = std::any_cast<ClassifyConfig>(&config.own);
+  LOCKSTEP_CHECK(own != nullptr, "only runs of the trainer classify have its settings");
+  return *own;
+}
+
+}  // namespace lockstep

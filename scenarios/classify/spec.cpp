@@ -1,0 +1,154 @@
+#include "scenarios/classify/spec.h"
+
+#include <fmt/format.h>
+
+#include "scenarios/classify/causes.h"
+#include "scenarios/classify/config.h"
+#include "scenarios/classify/crops.h"
+
+namespace lockstep {
+namespace {
+
+using When = MetricSpec::When;
+
+std::string where_features_are_normalised(const RunConfig& config) {
+  return classify(config).norm != NormKind::none
+             ? ""
+             : "is measured where features are normalised, by norm batch or sync_batch";
+}
+
+// Chance is of four classes, as BasicMotions and generated series have.
+constexpr double kChance = 0.25, kChanceNats = 1.3862943611198906;
+
+constexpr MetricSpec kMetrics[] = {
+    {.name = "loss", .help = "the step's loss", .higher_is_better = false,
+     .shown = true, .train_words = "training loss"},
+    {.name = "gradient_norm", .help = "of the whole gradient, before it is clipped"},
+    {.name = "learning_rate", .help = "after rule, scale and schedule"},
+    {.name = "valid_steps", .help = "time steps that count, of the rank's rows of the step"},
+    {.name = "loss_weight", .help = "what the sum of the rank's losses is multiplied by"},
+    {.name = "norm_mean", .help = "length of the means that features were normalised by",
+     .unmeasured = &where_features_are_normalised},
+    {.name = "accuracy", .help = "share of test series whose class has the largest sum of log-probabilities",
+     .when = When::evaluation, .higher_is_better = true, .chance = kChance, .shown = true, .has_area = true, .test_samples = 1},
+    {.name = "step_accuracy", .help = "share of the test series' valid time steps whose class is the likeliest",
+     .when = When::evaluation, .higher_is_better = true, .chance = kChance, .shown = true, .has_area = true, .test_samples = 1},
+    {.name = "cross_entropy", .help = "mean over the test series' valid time steps, in nats, without smoothing",
+     .when = When::evaluation, .higher_is_better = false, .chance = kChanceNats, .shown = true,
+     .has_area = true, .test_samples = 1},
+    {.name = "holdout_step_accuracy", .help = "step_accuracy of the held-out series", .when = When::end,
+     .higher_is_better = true, .chance = kChance, .holdout_samples = 1},
+    {.name = "holdout_cross_entropy", .help = "cross_entropy of the held-out series", .when = When::end,
+     .higher_is_better = false, .chance = kChanceNats, .holdout_samples = 1},
+};
+
+std::span<const MetricSpec> metrics() { return kMetrics; }
+
+std::any section() { return ClassifyConfig{}; }
+
+std::string how_to_get_samples(const RunConfig& config, std::string_view part) {
+  const CropConfig& crops = classify(config).data;
+  std::string text = fmt::format("more come with a smaller data.stride ({}) or data.max_steps ({})", crops.stride,
+                                 crops.max_steps);
+  if (part == "training") text += fmt::format(", with a smaller data.holdout_series ({})", crops.holdout_series);
+  if (part == "held-out") text += fmt::format(", with a larger data.holdout_series ({})", crops.holdout_series);
+  return text + (config.data.source == DataSource::synthetic
+                     ? fmt::format(", or with more data.series ({}) of more data.series_steps ({})",
+                                   config.data.series, config.data.series_steps)
+                     : ", or from files with more or longer series");
+}
+
+std::vector<ModelParameter> parameters(const RunConfig& config, int64_t channels) {
+  const ClassifyConfig& own = classify(config);
+  const int64_t d = own.model.width, w = own.model.hidden, k = classes_of(config);
+  std::vector<ModelParameter> parameters{{"encoder.weight", {d, channels * own.model.kWindow}}};
+  if (own.norm == NormKind::none) {
+    parameters.push_back({"encoder.bias", {d}});
+  } else {
+    parameters.push_back({"norm.weight", {d}});
+    parameters.push_back({"norm.bias", {d}});
+  }
+  parameters.push_back({"mixer.weight", {w, 2 * d}});
+  parameters.push_back({"mixer.bias", {w}});
+  parameters.push_back({"classes.weight", {k, w}});
+  parameters.push_back({"classes.bias", {k}});
+  return parameters;
+}
+
+/// With a global denominator, and without statistics of a part of the rows, every dealing of the rows means the
+/// same: one process holds them all.
+void make_oracle(const RunConfig& cell, RunConfig& oracle) {
+  const ClassifyConfig& own = classify(cell);
+  const bool dealt_alike = own.norm == NormKind::none || (own.norm == NormKind::sync_batch && cell.accumulation == 1);
+  if (own.denominator.scope != DenominatorScope::global || !dealt_alike) return;
+  oracle.oracle_world = 1;
+  oracle.rows = RowDeal::equal;
+  oracle.accumulation = 1;
+}
+
+std::string objective(const RunConfig& config) {
+  const ClassifyConfig& own = classify(config);
+  std::string text =
+      fmt::format("cross_entropy {} {}", word_of(own.denominator.over), word_of(own.denominator.scope));
+  if (own.norm != NormKind::none) text += fmt::format(", {}", word_of(own.norm));
+  return text;
+}
+
+const char* words_of_scope(DenominatorScope scope) {
+  switch (scope) {
+    case DenominatorScope::local:
+      return "each rank's step";
+    case DenominatorScope::micro:
+      return "each micro-step";
+    case DenominatorScope::global:
+      break;
+  }
+  return "all ranks' step";
+}
+
+/// What a run's loss is divided by: "the valid_steps of each micro-step".
+std::string divisor_of(const Denominator& denominator) {
+  return fmt::format("the {} of {}", word_of(denominator.over), words_of_scope(denominator.scope));
+}
+
+std::string other_objective(const RunConfig& config, const RunConfig& reference) {
+  const ClassifyConfig &own = classify(config), &others = classify(reference);
+  const std::string divisor = divisor_of(own.denominator), wanted = divisor_of(others.denominator);
+  if (divisor != wanted) return fmt::format("its loss is divided by {} instead of {}", divisor, wanted);
+  if (own.norm != NormKind::batch || config.layout.rows_per_rank == reference.layout.rows_per_rank) return "";
+  return fmt::format("features are normalised by the statistics of {} rows instead of {}", config.layout.rows_per_rank,
+                     reference.layout.rows_per_rank);
+}
+
+std::string noise_scale_caveat(const RunConfig& config) {
+  if (classify(config).norm == NormKind::none) return "";
+  return "The theory does not apply: features are normalised by statistics of the batch, so rows are not independent.";
+}
+
+}  // namespace
+
+const TrainerSpec& classify_spec() {
+  static const TrainerSpec kSpec{
+      .name = "classify",
+      .help = "classes of time series at every step of rows of unequal length, trained with cross-entropy",
+      .naming_key = "denominator.scope",
+      .fields = &classify_fields,
+      .section = &section,
+      .problems = &classify_problems,
+      .inspect_data = &inspect_crops,
+      .counted_samples = &counted_crops,
+      .how_to_get_samples = &how_to_get_samples,
+      .samples_word = "rows",
+      .parameters = &parameters,
+      .metrics = &metrics,
+      .shown_metric = "step_accuracy",
+      .make_oracle = &make_oracle,
+      .objective = &objective,
+      .other_objective = &other_objective,
+      .noise_scale_caveat = &noise_scale_caveat,
+      .cause_rules = &classify_cause_rules(),
+  };
+  return kSpec;
+}
+
+}  // namespace lockstep

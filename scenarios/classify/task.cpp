@@ -1,0 +1,258 @@
+// The trainer classify: cross-entropy at every time step of rows of unequal length, divided by a count of which
+// ranks and micro-steps each know a part.
+//
+// B = rows, T = time steps, W = hidden width.
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "harness/config/stream_keys.h"
+#include "harness/data/sampler.h"
+#include "harness/train/streams.h"
+#include "losses/cross_entropy.h"
+#include "scenarios/classify/config.h"
+#include "scenarios/classify/data.h"
+#include "scenarios/classify/evaluation.h"
+#include "scenarios/classify/model.h"
+#include "scenarios/classify/norm.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+namespace {
+
+/// Where a row of the whole batch is taken among the ranks that one process stands for.
+struct DealtPlace {
+  int rank = 0;
+  int64_t micro_step = 0;
+};
+
+std::vector<DealtPlace> dealt_places(const RunConfig& config, const StepInput& input) {
+  const auto rows = static_cast<int64_t>(input.ids.size());
+  const std::vector<int> owner = owners_of_rows(rows, config.oracle_world, config.rows, config.data.block);
+  std::vector<int64_t> rows_of(static_cast<std::size_t>(config.oracle_world), 0), next(rows_of.size(), 0);
+  for (const int rank : owner) {
+    ++rows_of[static_cast<std::size_t>(rank)];
+  }
+  std::vector<DealtPlace> dealt;
+  for (const int rank : owner) {
+    const auto of_rank = static_cast<std::size_t>(rank);
+    // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next row.
+    int64_t micro = 0;
+    while ((micro + 1) * rows_of[of_rank] / config.accumulation <= next[of_rank]) {
+      ++micro;
+    }
+    ++next[of_rank];
+    dealt.push_back({rank, micro});
+  }
+  if (input.places.empty()) {
+    return dealt;
+  }
+  std::vector<DealtPlace> in_order;
+  for (const int64_t place : input.places) {
+    in_order.push_back(dealt[static_cast<std::size_t>(place)]);
+  }
+  return in_order;
+}
+
+void add(LossCounts& sum, const LossCounts& more) {
+  sum.rows += more.rows;
+  sum.valid_steps += more.valid_steps;
+}
+
+class ClassifyTask : public Task {
+ public:
+  ClassifyTask(const RunConfig& config, std::shared_ptr<const ClassifyData> data, Comm& comm)
+      : config_(config),
+        own_(classify(config)),
+        data_(std::move(data)),
+        comm_(comm),
+        streams_(config.rank_seed, stream_seed(config), comm.rank()),
+        model_(shape_of(own_, *data_), config.seed,
+               config.precision == Precision::float64 ? at::kDouble : at::kFloat) {
+    if (own_.norm != NormKind::none) {
+      norm_.emplace(own_.norm, own_.model.width, model_.dtype());
+    }
+  }
+
+  ParameterList& parameters() override { return model_.parameters(); }
+
+  bool takes_parts() const override { return config_.oracle_world == 0 && own_.norm == NormKind::none; }
+
+  StepOutput forward(const StepInput& input) override {
+    const std::span<const int64_t> ids = std::span<const int64_t>(input.ids)
+                                             .subspan(static_cast<std::size_t>(input.first_row),
+                                                      static_cast<std::size_t>(input.end_row - input.first_row));
+    const CropTensors rows = data_->train.rows(ids);
+    const std::vector<DealtPlace> dealt =
+        config_.oracle_world > 0 ? dealt_places(config_, input) : std::vector<DealtPlace>{};
+    const Classifier model = config_.precision == Precision::bfloat16 ? model_.cast(at::kBFloat16) : model_;
+    at::Tensor features_BTD = model.features(rows.values_NTC);
+    if (norm_) {
+      features_BTD = norm_->train(model, comm_, features_BTD, rows.valid_NT, norm_groups(dealt));
+    }
+    StepOutput output;
+    const at::Tensor logits_BTK = model.logits(features_BTD, dropout_factors(model, input, ids, output));
+    const CrossEntropyInput of_rows{logits_BTK, rows.label_N.unsqueeze(1).expand_as(rows.valid_NT), rows.valid_NT,
+                                    own_.label_smoothing};
+    const LossCounts own = counts_of(input.step_ids);
+    if (config_.oracle_world > 0) {
+      describe_reference(of_rows, row_weights(dealt, rows.valid_steps), output);
+    } else {
+      output.row_losses_B = cross_entropy_row_sums(of_rows);
+      output.row_weight = weight_of(input, own);
+      output.loss = output.row_losses_B.sum() * output.row_weight;
+    }
+    output.scalars = {{"valid_steps", own.valid_steps}, {"loss_weight", output.row_weight}};
+    if (norm_) {
+      output.scalars.emplace_back("norm_mean", norm_->last_mean_norm());
+    }
+    return output;
+  }
+
+  std::vector<NamedBuffer> buffers() override {
+    return norm_ ? norm_->buffers() : std::vector<NamedBuffer>{};
+  }
+  void update_buffers() override {
+    if (norm_) {
+      norm_->update_running(comm_);
+    }
+  }
+
+  std::map<std::string, double> evaluate(Evaluation kind) override {
+    return evaluate_classifier(model_, norm_ ? &*norm_ : nullptr, *data_, kind);
+  }
+
+ private:
+  static ClassifierShape shape_of(const ClassifyConfig& own, const ClassifyData& data) {
+    return {data.steps, data.channels, data.classes, own.model.width, own.model.hidden, own.norm != NormKind::none};
+  }
+
+  LossCounts counts_of(std::span<const int64_t> ids) const {
+    LossCounts counts{static_cast<double>(ids.size()), 0};
+    for (const int64_t id : ids) {
+      counts.valid_steps += static_cast<double>(data_->train.valid_steps[static_cast<std::size_t>(id)]);
+    }
+    return counts;
+  }
+
+  /// Of a pass's sum of losses. The counts of all ranks are exchanged once a step, at its first pass.
+  double weight_of(const StepInput& input, const LossCounts& own) {
+    if ((input.micro_step == 0 && input.first_row == 0) || counted_step_ != input.step) {
+      all_ = counts_of_all_ranks(comm_, own_.denominator, own);
+      counted_step_ = input.step;
+    }
+    return loss_weight(own_.denominator, {counts_of(input.ids), own, all_, comm_.world_size(), config_.accumulation});
+  }
+
+  /// Each row's share in the mean over the ranks that this process stands for.
+  std::vector<double> row_weights(const std::vector<DealtPlace>& dealt,
+                                  const std::vector<int64_t>& valid_steps) const {
+    const auto ranks = static_cast<std::size_t>(config_.oracle_world);
+    const auto micro_steps = static_cast<std::size_t>(config_.accumulation);
+    LossCounts all;
+    std::vector<LossCounts> of_rank(ranks), of_micro_step(ranks * micro_steps);
+    const auto place_of = [&](const DealtPlace& place) {
+      return static_cast<std::size_t>(place.rank) * micro_steps + static_cast<std::size_t>(place.micro_step);
+    };
+    for (std::size_t row = 0; row < dealt.size(); ++row) {
+      const LossCounts one{1, static_cast<double>(valid_steps[row])};
+      add(all, one);
+      add(of_rank[static_cast<std::size_t>(dealt[row].rank)], one);
+      add(of_micro_step[place_of(dealt[row])], one);
+    }
+    std::vector<double> weights;
+    for (const DealtPlace& place : dealt) {
+      const DenominatorCounts counts{of_micro_step[place_of(place)], of_rank[static_cast<std::size_t>(place.rank)],
+                                     all, config_.oracle_world, config_.accumulation};
+      weights.push_back(loss_weight(own_.denominator, counts) / config_.oracle_world);
+    }
+    return weights;
+  }
+
+  /// Where all rows weigh alike that is the row weight; else row losses come with theirs already.
+  static void describe_reference(const CrossEntropyInput& of_rows, const std::vector<double>& weights,
+                                 StepOutput& output) {
+    output.row_losses_B = cross_entropy_row_sums_by_definition(of_rows);
+    const bool alike = std::all_of(weights.begin(), weights.end(), [&](double w) { return w == weights.front(); });
+    if (alike && !weights.empty()) {
+      output.row_weight = weights.front();
+    } else {
+      output.row_losses_B = output.row_losses_B *
+                            at::tensor(at::ArrayRef<double>(weights), output.row_losses_B.options().requires_grad(false));
+    }
+    output.loss = output.row_losses_B.sum() * output.row_weight;
+  }
+
+  NormGroups norm_groups(const std::vector<DealtPlace>& dealt) const {
+    if (dealt.empty()) {
+      return {};
+    }
+    std::vector<int64_t> groups;
+    for (const DealtPlace& place : dealt) {
+      const bool of_rank = own_.norm == NormKind::batch;
+      groups.push_back(of_rank ? place.rank * config_.accumulation + place.micro_step : place.micro_step);
+    }
+    return {at::tensor(at::ArrayRef<int64_t>(groups), at::kLong), config_.accumulation};
+  }
+
+  /// [B, W], each row's from its own stream; undefined without dropout.
+  at::Tensor dropout_factors(const Classifier& model, const StepInput& input, std::span<const int64_t> ids,
+                             StepOutput& output) const {
+    if (own_.dropout <= 0) {
+      return {};
+    }
+    std::vector<uint64_t> keys;
+    for (std::size_t row = 0; row < ids.size(); ++row) {
+      keys.push_back(streams_.row_key(Purpose::dropout, input.step, ids[row],
+                                      input.first_row + static_cast<int64_t>(row)));
+    }
+    const auto rows = static_cast<int64_t>(ids.size());
+    const int64_t hidden = model.shape().hidden;
+    at::Tensor factors = at::empty({rows, hidden}, at::kFloat);
+    float* out = factors.mutable_data_ptr<float>();
+    for (const uint64_t key : keys) {
+      fill_dropout(key, static_cast<float>(own_.dropout), {out, static_cast<std::size_t>(hidden)});
+      out += hidden;
+    }
+    output.streams.push_back({"dropout", stream_fingerprint(keys), static_cast<uint64_t>(rows * hidden)});
+    return factors.to(model.dtype());
+  }
+
+  const RunConfig& config_;
+  const ClassifyConfig own_;
+  std::shared_ptr<const ClassifyData> data_;
+  Comm& comm_;
+  RandomStreams streams_;
+  Classifier model_;
+  std::optional<BatchNorm> norm_;
+  LossCounts all_;  ///< of all ranks at counted_step_
+  int64_t counted_step_ = -1;
+};
+
+class ClassifyScenario : public Scenario {
+ public:
+  void prepare(const RunConfig& config) override {
+    const CropDataset dataset = load_crops(config);
+    data_ = std::make_shared<const ClassifyData>(make_classify_data(dataset));
+    data_hash_ = dataset.hash;
+  }
+  int64_t samples() const override { return data_->train.size(); }
+  std::string data_hash() const override { return data_hash_; }
+  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant*) override {
+    return std::make_unique<ClassifyTask>(config, data_, comm);
+  }
+
+ private:
+  std::string data_hash_;
+  std::shared_ptr<const ClassifyData> data_;
+};
+
+}  // namespace
+
+std::unique_ptr<Scenario> make_classify_scenario() { return std::make_unique<ClassifyScenario>(); }
+
+}  // namespace lockstep
