@@ -8,7 +8,7 @@
 #include "harness/results/metric_names.h"
 #include "reports/markup.h"
 #include "reports/numbers.h"
-#include "reports/svg.h"
+#include "reports/plots/svg.h"
 #include "reports/words.h"
 
 namespace lockstep {

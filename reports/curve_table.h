@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/curve_data.h"
+#include "reports/plots/curve_data.h"
 
 namespace lockstep {
 

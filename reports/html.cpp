@@ -7,9 +7,9 @@
 #include "harness/plan/question.h"
 #include "reports/answers.h"
 #include "reports/headline.h"
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/numbers.h"
-#include "reports/svg.h"
+#include "reports/plots/svg.h"
 #include "reports/text.h"
 
 namespace lockstep {

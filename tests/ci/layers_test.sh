@@ -20,15 +20,24 @@ complain() {
 plant() {
   local file=$1 text=$2 expected=$3 tree=$work/tree
   rm -rf "$tree"
-  mkdir -p "$tree/harness/plan" "$tree/$(dirname "$file")"
+  mkdir -p "$tree/harness/base" "$tree/$(dirname "$file")"
   echo '#pragma once' >"$tree/harness/base/errors.h"
   printf '// A file.\n%b\n' "$text" >"$tree/$file"
-  if "$source_dir/ci/layers" "$tree" >"$work/log"; then
-    [[ -z $expected ]] || complain "not found in $file: $text"
-  elif [[ -z $expected ]]; then
-    complain "found, though allowed, in $file: $text: $(cat "$work/log")"
+  # A tree of two files leaves permissions unused, which is no matter here.
+  "$source_dir/ci/layers" "$tree" >"$work/log" || true
+  if [[ -z $expected ]]; then
+    ! grep -q "^$file:" "$work/log" || complain "found, though allowed, in $file: $text: $(cat "$work/log")"
   else
     grep -q "^$file:[0-9]*: .*$expected" "$work/log" || complain "$file: $text: expected $expected, got $(cat "$work/log")"
+  fi
+}
+
+# says EXPECTED: what the last tree's whole report must say, or with "not EXPECTED" must not.
+says() {
+  if [[ $1 == "not "* ]]; then
+    ! grep -qF "${1#not }" "$work/log" || complain "said, though it must not: $1"
+  else
+    grep -qF "$1" "$work/log" || complain "not said: $1; got $(cat "$work/log")"
   fi
 }
 
@@ -37,23 +46,24 @@ include() { echo "#include $1"; }
 plant harness/plan/a.cpp "$(include '"harness/base/errors.h"')" ""
 plant harness/plan/a.cpp "$(include '"harness/trace/record.h"')" "harness/plan may not include harness/trace/record.h"
 plant harness/plan/a.cpp "$(include '<torch/torch.h>')" "harness/plan may not include torch/torch.h"
-plant harness/judge/a.cpp "$(include '<ATen/ATen.h>')" "may not include ATen"
+plant harness/compare/a.cpp "$(include '<ATen/ATen.h>')" "may not include ATen"
 plant harness/data/a.cpp "$(include '<c10/core/Scalar.h>')" "may not include c10"
 plant harness/data/a.cpp "$(include '"harness/config/run_config.h"')" ""
 plant harness/data/a.cpp "$(include '"harness/trace/record.h"')" "harness/data may not include"
 plant harness/trace/a.cpp "$(include '"harness/launch/launcher.h"')" "harness/trace may not include"
-plant harness/judge/a.cpp "$(include '"harness/launch/launcher.h"')" ""
-plant harness/comm/a.cpp "$(include '"harness/launch/beat.h"')" ""
+plant harness/session/a.cpp "$(include '"harness/launch/launcher.h"')" ""
+plant harness/trace/a.cpp "$(include '"harness/config/trace_level.h"')" ""
+plant harness/trace/a.cpp "$(include '"harness/config/run_config.h"')" "harness/trace may not include"
 plant harness/comm/a.cpp "$(include '"harness/launch/launcher.h"')" "harness/comm may not include"
 plant harness/rank/a.cpp "$(include '"harness/questions/judge.h"')" "harness/rank may not include"
-plant harness/cli/a.cpp "$(include '"scenarios/energy.h"')" "harness/cli may not include"
+plant harness/cli/a.cpp "$(include '"scenarios/energy/spec.h"')" "harness/cli may not include"
 plant harness/cli/a.cpp "$(include '"reports/html.h"')" ""
 plant losses/a.cpp "$(include '"harness/comm/comm.h"')" ""
 plant losses/a.cpp "$(include '"harness/comm/gloo_comm.h"')" "losses may not include"
 plant losses/a.cpp "$(include '<torch/torch.h>')" ""
 plant losses/a.h "$(include '<torch/torch.h>')" "in a header"
 plant scenarios/mutants/a.cpp "$(include '"harness/launch/launcher.h"')" "scenarios may not include"
-plant reports/a.cpp "$(include '"harness/plan/plan.h"')" "reports may not include"
+plant reports/a.cpp "$(include '"harness/launch/launch.h"')" "reports may not include"
 plant reports/a.cpp "#  include  \"harness/cli/args.h\"" "reports may not include"
 plant reports/a.cpp "$(include '"html.h"')" "include from the root"
 plant reports/a.h "$(include '<fmt/format.h>')" "fmt in a header"
@@ -70,6 +80,35 @@ plant tests/a.cpp "std::this_thread::sleep_for(1s);" "a test that sleeps"
 plant tests/a.cpp "GTEST_SKIP();" "says why"
 plant tests/a.cpp "$(printf '%.0s\\n' {1..510})" "longer than 500 lines"
 plant tests/a.cpp "$(printf '%.0s\\n' {1..480})" ""
+
+# A unit is a header with its source: these two include each other, though no header includes one that includes it.
+tree=$work/circle
+mkdir -p "$tree/harness/plan"
+echo '#pragma once' | tee "$tree/harness/plan/a.h" >"$tree/harness/plan/b.h"
+include '"harness/plan/b.h"' >"$tree/harness/plan/a.cpp"
+"$source_dir/ci/layers" "$tree" >"$work/log" || true
+says "not include cycle"
+include '"harness/plan/a.h"' >"$tree/harness/plan/b.cpp"
+"$source_dir/ci/layers" "$tree" >"$work/log" && complain "a circle of two units passes"
+says "include cycle: harness/plan/a -> harness/plan/b -> harness/plan/a"
+
+# plan may include base and config: each is asked for until it is used.
+says "harness/plan may include harness/base, and does not"
+mkdir -p "$tree/harness/base"
+echo '#pragma once' >"$tree/harness/base/c.h"
+include '"harness/base/c.h"' >>"$tree/harness/plan/a.cpp"
+"$source_dir/ci/layers" "$tree" >"$work/log" || true
+says "not harness/plan may include harness/base, and does not"
+says "harness/plan may include harness/config, and does not"
+
+# 26 units in one folder are too many, 25 are not.
+for unit in $(seq 25); do echo '#pragma once' >"$tree/harness/base/u$unit.h"; done
+rm "$tree/harness/base/c.h"
+"$source_dir/ci/layers" "$tree" >"$work/log" || true
+says "not look for the nouns"
+echo '#pragma once' >"$tree/harness/base/c.h"
+"$source_dir/ci/layers" "$tree" >"$work/log" || true
+says "harness/base: 26 units; look for the nouns"
 
 ((failures == 0)) && echo "layers_test: ok"
 exit "$((failures > 0))"

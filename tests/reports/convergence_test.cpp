@@ -12,7 +12,7 @@
 #include "reports/headline.h"
 #include "reports/html.h"
 #include "reports/markdown.h"
-#include "reports/svg.h"
+#include "reports/plots/svg.h"
 #include "reports/terminal.h"
 #include "reports/text.h"
 #include "tests/support/convergence_fixture.h"

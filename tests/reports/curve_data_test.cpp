@@ -1,4 +1,4 @@
-#include "reports/curve_data.h"
+#include "reports/plots/curve_data.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "reports/svg.h"
+#include "reports/plots/svg.h"
 #include "tests/support/convergence_fixture.h"
 #include "tests/support/results_fixture.h"
 

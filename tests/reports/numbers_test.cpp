@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "reports/scale.h"
+#include "reports/plots/scale.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reports/markup.h"
-#include "reports/scale.h"
+#include "reports/plots/scale.h"
 
 namespace lockstep {
 

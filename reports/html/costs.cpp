@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reports/chart.h"
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/numbers.h"
+#include "reports/plots/chart.h"
 #include "reports/text.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/text.h"
 
 namespace lockstep {

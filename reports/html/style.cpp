@@ -1,4 +1,4 @@
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/results/results.h"
-#include "reports/scale.h"
+#include "reports/plots/scale.h"
 
 namespace lockstep {
 

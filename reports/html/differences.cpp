@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reports/chart.h"
 #include "reports/grid.h"
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/numbers.h"
-#include "reports/row_plot.h"
+#include "reports/plots/chart.h"
+#include "reports/plots/row_plot.h"
 #include "reports/text.h"
 
 namespace lockstep {

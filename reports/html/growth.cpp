@@ -6,10 +6,10 @@
 #include <cmath>
 #include <map>
 
-#include "reports/chart.h"
 #include "reports/grid.h"
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/numbers.h"
+#include "reports/plots/chart.h"
 #include "reports/text.h"
 
 namespace lockstep {

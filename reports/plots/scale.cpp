@@ -1,4 +1,4 @@
-#include "reports/scale.h"
+#include "reports/plots/scale.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "reports/markup.h"
-#include "reports/scale.h"
+#include "reports/plots/scale.h"
 #include "reports/words.h"
 
 namespace lockstep {

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <map>
 
-#include "reports/chart.h"
-#include "reports/curve_data.h"
 #include "reports/curve_table.h"
 #include "reports/markup.h"
 #include "reports/numbers.h"
-#include "reports/svg.h"
+#include "reports/plots/chart.h"
+#include "reports/plots/curve_data.h"
+#include "reports/plots/svg.h"
 #include "reports/text.h"
 #include "reports/words.h"
 

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "reports/numbers.h"
-#include "reports/row_plot.h"
-#include "reports/svg.h"
+#include "reports/plots/row_plot.h"
+#include "reports/plots/svg.h"
 #include "reports/text.h"
 
 namespace lockstep {

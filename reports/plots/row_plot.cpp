@@ -1,4 +1,4 @@
-#include "reports/row_plot.h"
+#include "reports/plots/row_plot.h"
 
 #include <algorithm>
 

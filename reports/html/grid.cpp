@@ -7,10 +7,10 @@
 
 #include "reports/grid.h"
 #include "reports/headline.h"
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/numbers.h"
-#include "reports/row_plot.h"
-#include "reports/svg.h"
+#include "reports/plots/row_plot.h"
+#include "reports/plots/svg.h"
 #include "reports/text.h"
 
 namespace lockstep {

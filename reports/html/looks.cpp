@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/numbers.h"
-#include "reports/row_plot.h"
+#include "reports/plots/row_plot.h"
 #include "reports/text.h"
 
 namespace lockstep {

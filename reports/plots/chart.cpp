@@ -1,4 +1,4 @@
-#include "reports/chart.h"
+#include "reports/plots/chart.h"
 
 #include <fmt/format.h>
 

@@ -1,11 +1,11 @@
-#include "reports/curve_data.h"
+#include "reports/plots/curve_data.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "reports/grid.h"
-#include "reports/row_plot.h"
+#include "reports/plots/row_plot.h"
 #include "reports/words.h"
 
 namespace lockstep {

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "reports/grid.h"
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/numbers.h"
-#include "reports/row_plot.h"
+#include "reports/plots/row_plot.h"
 #include "reports/text.h"
 
 namespace lockstep {

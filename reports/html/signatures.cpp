@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "reports/answers.h"
-#include "reports/html_parts.h"
+#include "reports/html/parts.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 
