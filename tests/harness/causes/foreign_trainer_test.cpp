@@ -61,7 +61,9 @@ class ForeignTrainer : public ::testing::Test {
     inputs.reference_config = &reference;
     inputs.cell_config = &config;
     Comparison result = compare_forced(inputs);
-    if (result.around) result.mechanism.cause = name_cause(*result.around);
+    if (!result.around) return result;
+    result.mechanism.cause = name_cause(*result.around);
+    result.around->reference_config = result.around->cell_config = nullptr;  // they end here
     return result;
   }
 
