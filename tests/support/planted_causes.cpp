@@ -139,7 +139,7 @@ static std::vector<Planted> forward_faults() {
              for (std::size_t j = 0; j < 6; ++j)
                if (rank.samples[row] == id || rank.columns[j] == id) rank.energies[6 * row + j] += 0.3F;
        })},
-      {"mask-ignored", "mask-ignored", "energies", "", 0, [](RunConfig& c) { c.data.min_context = 10; },
+      {"mask-ignored", "mask-ignored", "energies", "", 0, [](RunConfig& c) { energy(c).data.min_context = 10; },
        on_forward([](ToyStep& it) {
          for (ToyRank& rank : it.ranks)
            for (std::size_t j = 0; rank.rank < 2 && j < 6; ++j)

@@ -13,6 +13,7 @@
 #include "harness/causes/trainer_rules.h"
 #include "harness/compare/forced/forced.h"
 #include "harness/config/trainer_spec.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/planted_causes.h"
 #include "tests/support/temp_folder.h"
 
@@ -60,7 +61,9 @@ class ForeignTrainer : public ::testing::Test {
     inputs.reference_config = &reference;
     inputs.cell_config = &config;
     Comparison result = compare_forced(inputs);
-    if (result.around) result.mechanism.cause = name_cause(*result.around);
+    if (!result.around) return result;
+    result.mechanism.cause = name_cause(*result.around);
+    result.around->reference_config = result.around->cell_config = nullptr;  // they end here
     return result;
   }
 
@@ -176,13 +179,13 @@ TEST_F(ForeignTrainer, TwoTrainersHaveNoRulesInCommon) {
 }
 
 TEST_F(ForeignTrainer, TheEnergyTrainersTableKnowsEveryGroupOfItsModel) {
-  const TrainerSpec* energy = find_trainer_spec("energy");
+  const TrainerSpec* trainer = find_trainer_spec("energy");
   RunConfig config = toy_config();
-  config.negatives = Negatives::layer;
-  const auto role_of = energy->cause_rules->role_of;
+  energy(config).negatives = Negatives::layer;
+  const auto role_of = trainer->cause_rules->role_of;
   const causes::Role unknown = role_of("no_such_group");
   std::set<causes::Role> roles;
-  for (const ModelParameter& parameter : energy->parameters(config, 3)) {
+  for (const ModelParameter& parameter : trainer->parameters(config, 3)) {
     const causes::Role role = role_of(parameter_group(parameter.name));
     EXPECT_NE(role, unknown) << parameter.name;
     roles.insert(role);
