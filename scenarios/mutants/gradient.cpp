@@ -181,7 +181,7 @@ constexpr MutantRow kRows[] = {
          return candidates;
        }
        std::vector<at::Tensor> columns = candidates.unbind(1);
-       const std::vector<int64_t> layers = negative_layers(run().layer, static_cast<int>(predictions.size()));
+       const std::vector<int64_t> layers = negative_layers(energy(run()).layer, static_cast<int>(predictions.size()));
        for (std::size_t k = 0; k < layers.size(); ++k) {
          columns[k] = predictions[static_cast<std::size_t>(layers[k])];
        }
