@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+struct QuestionJudge;
+
 /// Where the judge's evidence comes from. Each may throw std::runtime_error (TraceError, OutcomeError): the
 /// cell failed.
 struct EvidenceSources {
@@ -19,11 +21,11 @@ struct EvidenceSources {
   std::function<Mechanism(const ForcedInputs&)> judge_forced;
   std::function<Certification(const std::string& emulated_dir, const std::string& real_dir, int64_t asked)>
       certify;
-  std::function<Mechanism(const ForcedInputs&)> judge_certificate;
-  std::function<StepCosts(const std::string& run_dir)> read_costs;
   /// Of a free run; empty: no noise scale is asked for.
   std::function<std::optional<NoiseScale>(const RunConfig& config, const std::string& run_dir)>
       read_noise_scale = {};
+  /// Null: that of the matrix's question.
+  const QuestionJudge* question = nullptr;
 };
 
 }  // namespace lockstep

@@ -2,15 +2,13 @@
 
 #include "harness/compare/compare.h"
 #include "harness/evidence/noise_scale.h"
-#include "harness/questions/certificate/certificate.h"
 #include "harness/questions/matrix_judge.h"
 
 namespace lockstep {
 
 Results judge_matrix(const Plan& plan, const JudgeOptions& options) {
   return judge_matrix_from(plan, options,
-                           {read_rank_result, compare_runs, judge_forced, certify, judge_certificate,
-                            read_costs, read_noise_scale});
+                           {read_rank_result, compare_runs, judge_forced, certify, read_noise_scale});
 }
 
 }  // namespace lockstep

@@ -38,11 +38,11 @@ Failure judge_failure(std::string kind, const std::string& run, std::string mess
 
 class MatrixJudge {
  public:
-  MatrixJudge(const MatrixEvidence& evidence, const EvidenceSources& sources)
+  MatrixJudge(const MatrixEvidence& evidence, const QuestionJudge& question, const EvidenceSources& sources)
       : evidence_(evidence),
         plan_(evidence.plan()),
         asks_(asked_by(plan_.matrix)),
-        judge_(judge_of(plan_.matrix.question)),
+        judge_(question),
         arms_(evidence.arms()),
         options_(evidence.options()),
         sources_(sources) {}
@@ -157,7 +157,7 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
     throw std::runtime_error("the plan has no forced run of the reference at the snapshots of " +
                              forced_cell.config.forced.from);
   }
-  return (sources_.*judge_.judge_forced)(inputs);
+  return judge_.judge_forced != nullptr ? judge_.judge_forced(inputs) : sources_.judge_forced(inputs);
 }
 
 /// Runs without traces. At equal layouts the ranks' results tell whether both ended with the same bits; at
@@ -269,9 +269,9 @@ void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPa
 }
 
 void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
-  if (!judge_.reads_costs || result.failure || !first.cell) return;
+  if (judge_.read_costs == nullptr || result.failure || !first.cell) return;
   try {
-    result.costs = sources_.read_costs(dir_of(*first.cell));
+    result.costs = judge_.read_costs(dir_of(*first.cell));
   } catch (const std::runtime_error& error) {
     result.failure = judge_failure("unreadable", first.cell->id, error.what());
   }
@@ -395,9 +395,9 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
 
 Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources) {
   const Matrix& matrix = plan.matrix;
-  const QuestionJudge& question = judge_of(matrix.question);
+  const QuestionJudge& question = sources.question != nullptr ? *sources.question : judge_of(matrix.question);
   const MatrixEvidence evidence(plan, options, sources.read_rank_result);
-  const MatrixJudge judge(evidence, sources);
+  const MatrixJudge judge(evidence, question, sources);
   Results results;
   results.name = matrix.name;
   results.config_file = matrix.file;

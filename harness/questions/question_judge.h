@@ -26,10 +26,10 @@ struct QuestionJudge {
   /// Runs of one layout that kept no traces; null: they are not compared.
   Mechanism (*compare_untraced)(const std::string& reference_dir, const std::string& cell_dir, int world_size,
                                 const RankResultReader& read) = nullptr;
-  /// What compares gradients at the reference's weights.
-  std::function<Mechanism(const ForcedInputs&)> EvidenceSources::*judge_forced = &EvidenceSources::judge_forced;
-  /// Says what a step of each cell costs.
-  bool reads_costs = false;
+  /// Gradients at the reference's weights; null: they are held against the measured band.
+  Mechanism (*judge_forced)(const ForcedInputs& inputs) = nullptr;
+  /// What a step of a cell costs, of its first run; null: nobody asks.
+  StepCosts (*read_costs)(const std::string& run_dir) = nullptr;
   /// References do not stand beside the cells; null: they do.
   bool (*omits_references)(const Results& results) = nullptr;
 

@@ -35,8 +35,8 @@ std::vector<std::string> sentences(const Results& results, const SortedCells& so
 const QuestionJudge& judge() {
   static const QuestionJudge kJudge{
       .verdict = &verdict_by_mechanism,
-      .judge_forced = &EvidenceSources::judge_certificate,
-      .reads_costs = true,
+      .judge_forced = &judge_certificate,
+      .read_costs = &read_costs,
       .complete =
           [](const MatrixEvidence& evidence, Results& results) {
             results.certificate = certificate_of(results.cells, evidence.matrix().band.exact);

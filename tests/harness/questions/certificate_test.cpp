@@ -12,6 +12,7 @@
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "harness/trace/writer.h"
+#include "harness/questions/question_judge.h"
 #include "tests/support/synthetic_matrix.h"
 #include "tests/support/temp_folder.h"
 
@@ -279,17 +280,21 @@ class CertificateMatrix : public ::testing::Test {
     return run.id;
   }
   Results judge() {
-    EvidenceSources sources = matrix_.sources();
-    sources.judge_certificate = [this](const ForcedInputs& inputs) {
+    static double of_eight = 0;
+    of_eight = eight_;
+    QuestionJudge question = judge_of("certificate");
+    question.judge_forced = [](const ForcedInputs& inputs) {
       EXPECT_EQ(inputs.cell_free, "");
       EXPECT_TRUE(inputs.forced_repeats.empty());
       EXPECT_EQ(inputs.band.exact, 1e-12);
       EXPECT_THAT(inputs.forced_reference, HasSubstr("forced_reference"));
       return case_of("infonce", "global", "3x8",
-                     inputs.forced_cell.find("/8 ") == std::string::npos ? 0.5 : eight_, 0)
+                     inputs.forced_cell.find("/8 ") == std::string::npos ? 0.5 : of_eight, 0)
           .mechanism.value();
     };
-    sources.read_costs = [](const std::string&) { return StepCosts{72, 10, 0.1}; };
+    question.read_costs = [](const std::string&) { return StepCosts{72, 10, 0.1}; };
+    EvidenceSources sources = matrix_.sources();
+    sources.question = &question;
     sources.judge_forced = nullptr;
     sources.compare_runs = nullptr;
     return judge_matrix_from(matrix_.plan, matrix_.options, sources);
