@@ -16,6 +16,7 @@
 #include "harness/launch/run_folder.h"
 #include "harness/plan/read_matrix.h"
 #include "harness/trace/reader.h"
+#include "harness/trace/trace_error.h"
 
 namespace lockstep {
 namespace {

@@ -12,6 +12,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
 #include "harness/config/catalogue.h"
+#include "harness/config/metrics.h"
 #include "harness/config/mutants.h"
 #include "harness/launch/identity.h"
 

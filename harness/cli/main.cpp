@@ -11,6 +11,7 @@
 #include "harness/cli/list.h"
 #include "harness/launch/local/standard_streams.h"
 #include "harness/trace/reader.h"
+#include "harness/trace/trace_error.h"
 
 namespace lockstep {
 namespace {

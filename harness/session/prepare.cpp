@@ -12,6 +12,7 @@
 #include "harness/base/nearest.h"
 #include "harness/base/read_file.h"
 #include "harness/config/metrics.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/matrix_folder.h"
 #include "harness/plan/question.h"

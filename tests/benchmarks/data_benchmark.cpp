@@ -4,6 +4,7 @@
 
 #include "harness/data/sampler.h"
 #include "harness/data/series.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
 
 namespace lockstep {

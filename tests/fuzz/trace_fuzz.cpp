@@ -15,6 +15,8 @@
 
 #include "harness/trace/format.h"
 #include "harness/trace/reader.h"
+#include "harness/trace/trace_error.h"
+#include "harness/trace/writer.h"
 #include "tests/support/files.h"
 
 namespace {

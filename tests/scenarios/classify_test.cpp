@@ -12,6 +12,7 @@
 #include "harness/comm/solo.h"
 #include "harness/config/canonical.h"
 #include "harness/config/field.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/train/optimizer.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"

@@ -6,6 +6,7 @@
 
 #include "harness/comm/solo.h"
 #include "harness/config/catalogue.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/plan/planted.h"
 #include "losses/loss.h"
 #include "scenarios/energy/config.h"

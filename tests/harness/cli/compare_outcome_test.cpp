@@ -11,6 +11,7 @@
 #include "harness/cli/compare_outcome.h"
 #include "harness/config/canonical.h"
 #include "harness/trace/reader.h"
+#include "harness/trace/trace_error.h"
 #include "scenarios/energy/config.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/out_fixture.h"
@@ -305,8 +306,8 @@ TEST_F(CompareBits, RefusesADamagedDescription) {
 TEST_F(CompareBits, TakesAnotherLengthOrCacheForTheSameQuestion) {
   RunConfig b = out_config(3, 8);
   b.steps = 700;
-  b.negatives = Negatives::local;
-  b.data.cache = false;
+  energy(b).negatives = Negatives::local;
+  energy(b).data.cache = false;
   const End end = call(traced(out_config(3, 8), b));
   EXPECT_EQ(end.code, 0) << end.out;
   EXPECT_THAT(end.out, HasSubstr("identical"));

@@ -9,6 +9,8 @@
 #include "harness/causes/mechanism.h"
 #include "harness/questions/judge.h"
 #include "harness/trace/reader.h"
+#include "harness/trace/trace_error.h"
+#include "harness/trace/writer.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/files.h"
 #include "tests/support/temp_folder.h"

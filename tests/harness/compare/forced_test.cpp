@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/trace/reader.h"
+#include "harness/trace/trace_error.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/temp_folder.h"
 

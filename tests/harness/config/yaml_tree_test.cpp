@@ -9,6 +9,8 @@
 #include "harness/config/canonical.h"
 #include "harness/config/field.h"
 
+#include "harness/config/trainer_spec.h"
+#include "harness/plan/matrix_fields.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
 namespace lockstep {

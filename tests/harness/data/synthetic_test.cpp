@@ -8,6 +8,7 @@
 
 #include "harness/base/hashing.h"
 #include "harness/data/series.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
 #include "scenarios/energy/windows.h"
 

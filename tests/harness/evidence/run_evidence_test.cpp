@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "harness/config/metrics.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/results/metric_names.h"
 
 namespace lockstep {

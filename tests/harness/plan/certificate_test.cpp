@@ -239,10 +239,10 @@ TEST(LossesConfig, HasEveryLossAtEveryNumberOfRanks) {
     forms.insert(c.loss + " " + std::to_string(static_cast<int>(c.negatives)));
     worlds.insert(c.layout.world_size);
     real += c.ranks == RankKind::real;
-    tiled += c.tile_columns < 24;
+    tiled += energy(c).tile_columns < 24;
     empty += c.rows == RowDeal::one_empty;
     EXPECT_EQ(c.precision, Precision::float64);
-    const bool by_rank = c.negatives == Negatives::local || c.accumulation > 1;
+    const bool by_rank = energy(c).negatives == Negatives::local || c.accumulation > 1;
     EXPECT_EQ(cell.reference.oracle_world, by_rank ? c.layout.world_size : 1) << cell.name;
   }
   EXPECT_EQ(forms.size(), 12u);

@@ -9,7 +9,9 @@
 #include <sstream>
 
 #include "harness/config/field.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/config/yaml_tree.h"
+#include "harness/plan/matrix_fields.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/read_source.h"
 #include "harness/plan/schema.h"

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "harness/plan/question.h"
 #include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
 
@@ -52,9 +53,9 @@ TEST(TrainingChecks, RefusePerturbationsThatChangeMoreThanTheySay) {
   by_rank.rank_seed = RankSeed::plus_rank;
   EXPECT_TRUE(names(wrong_with(by_rank), "rank_seed keyed"));
   RunConfig as_written = config;
-  as_written.layer.as_written = true;
+  energy(as_written).layer.as_written = true;
   EXPECT_EQ(wrong_with(as_written), "") << "no negatives are made";
-  as_written.negatives = Negatives::layer;
+  energy(as_written).negatives = Negatives::layer;
   EXPECT_TRUE(names(wrong_with(as_written), "layer.as_written"));
 }
 

@@ -11,6 +11,7 @@
 #include "harness/results/document.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
+#include "harness/trace/trace_error.h"
 #include "harness/trace/writer.h"
 #include "harness/questions/question_judge.h"
 #include "tests/support/synthetic_matrix.h"

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/compare/compare.h"
+#include "harness/trace/trace_error.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/temp_folder.h"
 

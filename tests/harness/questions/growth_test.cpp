@@ -31,7 +31,7 @@ class Rules {
  public:
   Rules() {
     reference_.layout = {1, 3};
-    reference_.negatives = Negatives::local;
+    energy(reference_).negatives = Negatives::local;
     reference_.steps = 3200;
     matrix.question = "outcome";
     for (int64_t seed = 0; seed < 10; ++seed) matrix.seeds.push_back(seed);
@@ -284,7 +284,7 @@ TEST(Growth, IsSilentWhereNoBatchGrowsAndNoRuleIsTried) {
 TEST(Growth, KeepsGroupsApart) {
   Rules rules = usual();
   rules.add(LrRule::none, 0.0).config.layout = {16, 3};
-  rules.add(LrRule::none, 0.0).config.negatives = Negatives::layer;  // not the reference's objective
+  energy(rules.add(LrRule::none, 0.0).config).negatives = Negatives::layer;  // not the reference's objective
   const std::vector<Growth> all = rules.judge();
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[1].to_batch, 48);

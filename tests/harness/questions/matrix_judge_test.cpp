@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "harness/results/document.h"
+#include "scenarios/energy/config.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {
@@ -68,7 +69,7 @@ TEST(MatrixJudge, SaysOfACellWhatItsConfigMeans) {
   SyntheticMatrix matrix = SyntheticMatrix::usual();
   RunConfig& config = matrix.plan.matrix.cells[1].config;
   config.layout = {24, 1};
-  config.negatives = Negatives::local;
+  energy(config).negatives = Negatives::local;
   config.ranks = RankKind::real;
   matrix.plan.matrix.cells[1].short_name = "24x1 local";
   matrix.plan.matrix.cells[1].reference.layout = {1, 24};

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "harness/base/read_file.h"
+#include "harness/plan/matrix_fields.h"
 #include "harness/plan/question.h"
 #include "harness/plan/read_matrix.h"
 #include "harness/questions/question_judge.h"

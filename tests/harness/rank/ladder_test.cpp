@@ -12,6 +12,7 @@
 
 #include "harness/causes/mechanism.h"
 #include "harness/config/metrics.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/questions/judge.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"

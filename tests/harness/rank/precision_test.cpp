@@ -58,19 +58,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Kept{"emulated", [](RunConfig&) {}},
                     Kept{"real", [](RunConfig& c) { c.ranks = RankKind::real; }},
                     Kept{"eight", [](RunConfig& c) { c.layout = {8, 3}; }},
-                    Kept{"local", [](RunConfig& c) { c.negatives = Negatives::local; }},
-                    Kept{"layer", [](RunConfig& c) { c.negatives = Negatives::layer; }},
-                    Kept{"mixed", [](RunConfig& c) { c.negatives = Negatives::mixed; }},
+                    Kept{"local", [](RunConfig& c) { energy(c).negatives = Negatives::local; }},
+                    Kept{"layer", [](RunConfig& c) { energy(c).negatives = Negatives::layer; }},
+                    Kept{"mixed", [](RunConfig& c) { energy(c).negatives = Negatives::mixed; }},
                     Kept{"as_written",
                          [](RunConfig& c) {
-                           c.negatives = Negatives::layer;
-                           c.layer.as_written = true;
+                           energy(c).negatives = Negatives::layer;
+                           energy(c).layer.as_written = true;
                          }},
                     Kept{"accumulation", [](RunConfig& c) { c.accumulation = 2; }},
-                    Kept{"tiles", [](RunConfig& c) { c.tile_columns = 5; }},
+                    Kept{"tiles", [](RunConfig& c) { energy(c).tile_columns = 5; }},
                     Kept{"unused", [](RunConfig& c) { c.find_unused_parameters = true; }},
                     Kept{"views", [](RunConfig& c) { c.gradient_as_bucket_view = true; }},
-                    Kept{"symmetric", [](RunConfig& c) { c.loss = "symmetric"; }},
+                    Kept{"symmetric", [](RunConfig& c) { energy(c).loss = "symmetric"; }},
                     Kept{"one_empty", [](RunConfig& c) { c.rows = RowDeal::one_empty; }},
                     Kept{"bfloat16", [](RunConfig& c) { c.precision = Precision::bfloat16; }},
                     Kept{"float64", [](RunConfig& c) { c.precision = Precision::float64; }}),

@@ -9,6 +9,8 @@
 #include <xxhash.h>
 
 #include "harness/trace/format.h"
+#include "harness/trace/trace_error.h"
+#include "harness/trace/writer.h"
 #include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 

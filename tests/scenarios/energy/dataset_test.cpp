@@ -1,4 +1,5 @@
 #include "harness/data/data_folder.h"
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+#include "scenarios/energy/config.h"
 #include "scenarios/energy/pair_cutter.h"
 
 #include <gtest/gtest.h>

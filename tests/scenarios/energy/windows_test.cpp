@@ -1,3 +1,5 @@
+#include "scenarios/energy/config.h"
+#include "harness/data/series.h"
 #include "scenarios/energy/windows.h"
 
 #include <gmock/gmock.h>
