@@ -76,9 +76,9 @@ at::Tensor wave(at::IntArrayRef shape) {
 
 TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
   RunConfig config;
-  energy(config).model.width = 8;
-  energy(config).model.hidden = 16;
-  EnergyModel energy({energy(config).data.context_steps, 5, energy(config).data.action_steps, 8, 16}, 0.5, 3);
+  lockstep::energy(config).model.width = 8;
+  lockstep::energy(config).model.hidden = 16;
+  EnergyModel energy({lockstep::energy(config).data.context_steps, 5, lockstep::energy(config).data.action_steps, 8, 16}, 0.5, 3);
   const std::vector<ModelParameter> expected = spec_of(config).parameters(config, 5);
   ASSERT_EQ(energy.parameters().names.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -89,9 +89,9 @@ TEST(EnergyModel, ItsParametersAreThoseThatTrialsDrawFrom) {
 
 TEST(EnergyModel, ItsActionHeadHasTheParametersThatThePlannerKnows) {
   RunConfig config;
-  energy(config).negatives = Negatives::layer;
-  energy(config).model = {8, 16, 3};
-  EnergyModel energy({energy(config).data.context_steps, 5, energy(config).data.action_steps, 8, 16, 3}, 0.5, 3);
+  lockstep::energy(config).negatives = Negatives::layer;
+  lockstep::energy(config).model = {8, 16, 3};
+  EnergyModel energy({lockstep::energy(config).data.context_steps, 5, lockstep::energy(config).data.action_steps, 8, 16, 3}, 0.5, 3);
   const std::vector<ModelParameter> expected = spec_of(config).parameters(config, 5);
   ASSERT_EQ(energy.parameters().names.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {

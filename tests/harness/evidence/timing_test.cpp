@@ -172,7 +172,8 @@ TEST(TimingJudge, KnowsNoSpeedUpWithoutOneRank) {
 }
 
 TEST(TimingJudge, SaysNothingWhereNothingIsTimed) {
-  EXPECT_FALSE(judge_timing(Plan{}, "", {}, nullptr, {}));
+  const Plan nothing;
+  EXPECT_FALSE(judge_timing(nothing, "", {}, nullptr, {}));
 }
 
 TEST(TimingJson, ComesBackAsItWasAndKeepsItsSchema) {

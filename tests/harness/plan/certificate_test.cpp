@@ -236,7 +236,7 @@ TEST(LossesConfig, HasEveryLossAtEveryNumberOfRanks) {
   int real = 0, tiled = 0, empty = 0;
   for (const Cell& cell : matrix.cells) {
     const RunConfig& c = cell.config;
-    forms.insert(c.loss + " " + std::to_string(static_cast<int>(c.negatives)));
+    forms.insert(energy(c).loss + " " + std::to_string(static_cast<int>(energy(c).negatives)));
     worlds.insert(c.layout.world_size);
     real += c.ranks == RankKind::real;
     tiled += energy(c).tile_columns < 24;

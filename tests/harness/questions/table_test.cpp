@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
@@ -95,8 +96,12 @@ TEST(Questions, JudgeACellThatNothingIsKnownOf) {
     EXPECT_EQ(judge.verdict(nothing), pool ? VerdictKind::identical : VerdictKind::inconclusive) << question->name;
     results.question = question->name;
     // Without its part of the results it neither decides alone nor speaks for all.
-    if (judge.passed != nullptr) EXPECT_EQ(judge.passed(results), std::nullopt) << question->name;
-    if (judge.whole_summary != nullptr) EXPECT_TRUE(judge.whole_summary(results).empty()) << question->name;
+    if (judge.passed != nullptr) {
+      EXPECT_EQ(judge.passed(results), std::nullopt) << question->name;
+    }
+    if (judge.whole_summary != nullptr) {
+      EXPECT_TRUE(judge.whole_summary(results).empty()) << question->name;
+    }
     EXPECT_TRUE(judge.sentences(results, SortedCells{}).empty()) << question->name;
   }
 }
@@ -117,8 +122,9 @@ TEST(Sections, AreFoundByTheirTypeAndCopiedWithTheirMatrix) {
 TEST(Sections, StandInEveryMatrixWithTheirDefaults) {
   std::size_t with_section = 0;
   for (const QuestionPlan* question : question_plans()) with_section += question->section != nullptr;
-  EXPECT_EQ(Matrix{}.sections.size(), with_section);
-  EXPECT_DEATH(section_of<Weather>(Matrix{}), "has the section of every question");
+  const Matrix matrix;
+  EXPECT_EQ(matrix.sections.size(), with_section);
+  EXPECT_DEATH(section_of<Weather>(matrix), "has the section of every question");
 }
 
 }  // namespace

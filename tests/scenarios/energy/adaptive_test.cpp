@@ -1,9 +1,10 @@
 #include "scenarios/energy/adaptive.h"
-#include "scenarios/energy/config.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "scenarios/energy/config.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,3 @@
-#include "harness/data/data_folder.h"
-#include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
 
 #include <gmock/gmock.h>
@@ -12,6 +10,9 @@
 #include <string>
 
 #include "harness/base/errors.h"
+#include "harness/data/data_folder.h"
+#include "scenarios/energy/config.h"
+#include "scenarios/energy/pairs.h"
 
 namespace lockstep {
 namespace {
@@ -162,7 +163,7 @@ TEST(CountPairs, AreThoseThatAreCut) {
   generated.series_steps = 61;
   generated.stride = 3;
   for (const PairConfig& config : {files_config(train, test), generated}) {
-    const PairCounts pairs = inspect_pairs(config).pairs;
+    const SampleCounts pairs = inspect_pairs(config).samples;
     const Dataset data = load_dataset(config);
     EXPECT_EQ(pairs.train, static_cast<int64_t>(data.train.size()));
     EXPECT_EQ(pairs.holdout, static_cast<int64_t>(data.holdout.size()));

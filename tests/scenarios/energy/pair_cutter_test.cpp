@@ -1,9 +1,11 @@
-#include "scenarios/energy/config.h"
 #include "scenarios/energy/pair_cutter.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
+
+#include "scenarios/energy/config.h"
+#include "scenarios/energy/dataset.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,3 @@
-#include "scenarios/energy/config.h"
-#include "harness/data/series.h"
 #include "scenarios/energy/windows.h"
 
 #include <gmock/gmock.h>
@@ -7,6 +5,11 @@
 
 #include <cmath>
 #include <numeric>
+
+#include "harness/data/series.h"
+#include "scenarios/energy/config.h"
+#include "scenarios/energy/pair_cutter.h"
+#include "scenarios/energy/pairs.h"
 
 namespace lockstep {
 namespace {
