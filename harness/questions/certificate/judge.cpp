@@ -14,8 +14,10 @@ std::vector<std::string> sentences(const Results& results, const SortedCells& so
   std::vector<std::string> all;
   const std::size_t certified = sorted.identical.size() + sorted.within.size();
   const CertificateRow* worst = nullptr;
-  for (const CertificateRow& row : results.certificate->rows) {
-    if (row.certified == row.cases && row.cases > 0 && (!worst || row.worst > worst->worst)) worst = &row;
+  if (results.certificate) {
+    for (const CertificateRow& row : results.certificate->rows) {
+      if (row.certified == row.cases && row.cases > 0 && (!worst || row.worst > worst->worst)) worst = &row;
+    }
   }
   if (certified > 0 && worst) {
     all.push_back(

@@ -73,9 +73,7 @@ TEST(RunFields, OfATrainerAreRefusedOfAnother) {
   EXPECT_EQ(find_core_field("negatives"), nullptr);
   EXPECT_EQ(owner_of_key("negatives"), find_trainer_spec("energy"));
   EXPECT_EQ(owner_of_key("lr"), nullptr);
-  EXPECT_EQ(json_problem(R"({"trainer": "nosuch"})"),
-            "run.json: unknown trainer 'nosuch'\nrun.json: trainer must be " +
-                std::string(trainer_specs().size() == 1 ? "energy, not 'nosuch'" : ""));
+  EXPECT_THAT(json_problem(R"({"trainer": "nosuch"})"), testing::HasSubstr("unknown trainer 'nosuch'"));
 }
 
 TEST(RunFields, HaveDefaultsInsideTheirRanges) {

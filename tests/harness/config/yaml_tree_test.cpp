@@ -134,9 +134,9 @@ TEST(Numbers, HaveOneSpellingAndTheOthersAreSuggestedInIt) {
               ElementsAre(HasSubstr("seeds are written A..B")));
 }
 
+/// `config`: that reads well, and takes a line more with one of the fields.
 template <class Owner, class Fields>
-void expect_bounds(const Fields& fields) {
-  static Owner owner;
+void expect_bounds(const Fields& fields, Owner owner, const std::string& config) {
   for (const auto& field : fields) {
     const FieldRef ref = field.of(owner);
     const bool is_number = std::holds_alternative<int*>(ref) || std::holds_alternative<int64_t*>(ref) ||
@@ -154,7 +154,7 @@ void expect_bounds(const Fields& fields) {
       const Range& range = field.spec.range;
       if (parse_double(extreme, number) && number >= range.low && number <= range.high) continue;
       const std::string value = is_list ? "[" + extreme + "]" : extreme;
-      EXPECT_THAT(problems_of(kGood + std::string(field.spec.key) + ": " + value + "\n"),
+      EXPECT_THAT(problems_of(config + std::string(field.spec.key) + ": " + value + "\n"),
                   testing::Contains(HasSubstr(std::string(field.spec.key) + " must be")))
           << extreme;
     }
@@ -162,14 +162,16 @@ void expect_bounds(const Fields& fields) {
 }
 
 TEST(Numbers, HaveABoundOnEitherSideAndRefuseWhatIsBeyond) {
-  for (const TrainerSpec* trainer : trainer_specs()) expect_bounds<RunConfig>(trainer->fields());
-  expect_bounds<RunConfig>(core_fields());
-  expect_bounds<Matrix>(matrix_fields());
+  for (const TrainerSpec* trainer : trainer_specs()) {
+    expect_bounds(trainer->fields(), RunConfig(*trainer), kGood + "trainer: " + std::string(trainer->name) + "\n");
+  }
+  expect_bounds(core_fields(), RunConfig(), kGood);
+  expect_bounds(matrix_fields(), Matrix(), kGood);
 }
 
 TEST(Numbers, MakeNoModelThatNoMachineHolds) {
   EXPECT_THAT(problems_of(kGood + "model: {width: 4096, hidden: 4096}\n"), IsEmpty());
-  EXPECT_THAT(problems_of(kGood + "negatives: mixed\nmodel: {hidden: 8192, action_layers: 256}\n"),
+  EXPECT_THAT(problems_of(kGood + "negatives: mixed\nmodel: {width: 8192, action_layers: 256}\n"),
               testing::Contains(HasSubstr("weights: at most 2^28")));
   EXPECT_THAT(
       problems_of(kGood +

@@ -112,7 +112,7 @@ TEST(Plan, CertifiesNothingIfToldSoOrIfThereIsNothingTo) {
   EXPECT_FALSE(counts(plan_of(kOutcome, set({"ranks=emulated"}))).contains(RunRole::certify));
   EXPECT_FALSE(counts(plan_of(kOutcome, set({"ranks=real"}))).contains(RunRole::certify));
   EXPECT_FALSE(
-      counts(plan_of(kOutcome, set({"layout=1x24", "energy(reference).dropout=0"}))).contains(RunRole::certify));
+      counts(plan_of(kOutcome, set({"layout=1x24", "reference.dropout=0"}))).contains(RunRole::certify));
 }
 
 TEST(Plan, RunsEverythingForRealIfToldSo) {

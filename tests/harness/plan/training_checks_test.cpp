@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "harness/config/trainer_spec.h"
 #include "harness/plan/question.h"
 #include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
@@ -12,7 +13,11 @@ namespace {
 /// Keys and messages of what is wrong, one a line.
 std::string wrong_with(const RunConfig& config, std::string_view question = "mechanism") {
   std::string text;
-  for (const auto& [key, message] : training_problems(config, question_named(question))) text += key + ": " + message + "\n";
+  const QuestionPlan& asks = question_named(question);
+  for (const auto& [key, message] : training_problems(config, asks)) text += key + ": " + message + "\n";
+  for (const auto& [key, message] : spec_of(config).problems(config, {asks.against_plain(), false})) {
+    text += key + ": " + message + "\n";
+  }
   return text;
 }
 
