@@ -64,6 +64,10 @@ LossCounts counts_of_all_ranks(Comm& comm, const Denominator& denominator, const
   if (denominator.scope != DenominatorScope::global || denominator.over == DenominatorOver::constant) {
     return own;
   }
+  // One rank's are those of all: a run that lacks the call then lacks nothing that one process has.
+  if (comm.world_size() == 1) {
+    return own;
+  }
   LossCounts all = own;
   const bool rows = denominator.over == DenominatorOver::rows;
   double& counted = rows ? all.rows : all.valid_steps;

@@ -296,11 +296,12 @@ TEST(CrossEntropy, OnlyGlobalDenominatorsAreTheSameUnderEveryLayout) {
   }
 }
 
-/// Counts what is asked of one process's Comm.
+/// Counts what is asked of the Comm of one rank of so many.
 class CountingComm : public Comm {
  public:
+  explicit CountingComm(int ranks) : ranks_(ranks) {}
   int rank() const override { return 0; }
-  int world_size() const override { return 1; }
+  int world_size() const override { return ranks_; }
   void all_reduce_sum(at::Tensor, std::string_view tag) override { tags.emplace_back(tag); }
   at::Tensor all_gather(const at::Tensor& tensor, std::string_view) override { return tensor.unsqueeze(0); }
   void broadcast(at::Tensor, int, std::string_view) override {}
@@ -310,11 +311,16 @@ class CountingComm : public Comm {
     return nullptr;
   }
   std::vector<std::string> tags;
+
+ private:
+  int ranks_;
 };
 
 TEST(CrossEntropy, CountsMoveOnceAndOnlyWhereTheDenominatorIsGlobal) {
   for (const Denominator& denominator : kDenominators) {
-    CountingComm comm;
+    CountingComm alone(1), comm(2);
+    counts_of_all_ranks(alone, denominator, {2, 9});
+    EXPECT_TRUE(alone.tags.empty()) << named(denominator);
     counts_of_all_ranks(comm, denominator, {2, 9});
     std::vector<std::string> expected;
     if (denominator.scope == DenominatorScope::global && denominator.over != DenominatorOver::constant) {

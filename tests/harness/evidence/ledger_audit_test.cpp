@@ -53,6 +53,18 @@ TEST(AuditLedger, ASumThatIsAsBeforeByChanceIsWhatTheReferenceHas) {
   EXPECT_EQ(found->rank, -1);
 }
 
+TEST(AuditLedger, OneNumberThatIsAsBeforeIsNoNewsWithoutAReferenceThatCalls) {
+  StepOfRun before = sums(3, {7, 7}), now = sums(4, {7, 7});
+  const StepOfRun silent{4, {{4, {}}}};
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1}, std::vector<int64_t>{2}}) {
+    for (StepOfRun* step : {&before, &now}) {
+      for (StepRecords& rank : step->ranks) rank.records[0].collective.shape = shape;
+    }
+    EXPECT_EQ(audit_ledger(now, &before, nullptr).has_value(), shape[0] > 1);
+    EXPECT_EQ(audit_ledger(now, &before, &silent).has_value(), shape[0] > 1);
+  }
+}
+
 TEST(AuditLedger, ACallOfTheReferenceThatNoRankMakesIsMissing) {
   const StepOfRun reference = sums(4, {7});
   const auto found = audit_ledger(StepOfRun{4, {{4, {}}, {4, {}}}}, nullptr, &reference);
