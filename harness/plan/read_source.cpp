@@ -124,6 +124,9 @@ class SourceReader {
     }
     if (source_.matrix.seeds.empty()) source_.matrix.seeds = {0};
     find_replay();
+    if (!is_given("primary.metric")) {
+      source_.matrix.primary.metric = std::string(settings_.trainer().shown_metric);
+    }
     const QuestionPlan& asks = asked_by(source_.matrix);
     if (!is_given("forced_steps")) source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
     if (asks.finish != nullptr) asks.finish(source_, problems_);

@@ -127,8 +127,8 @@ void make_oracle(const RunConfig& cell, RunConfig& oracle) {
 }
 
 std::string objective(const RunConfig& config) {
-  const Negatives negatives = resolved_negatives(config);
-  return fmt::format("{} {}", energy(config).loss, words_of(negatives)[static_cast<std::size_t>(negatives)]);
+  const EnergyConfig& own = energy(config);
+  return fmt::format("{} {}", own.loss, words_of(own.negatives)[static_cast<std::size_t>(own.negatives)]);
 }
 
 bool learns_nothing(const RunConfig& config) { return !has_negatives(config); }

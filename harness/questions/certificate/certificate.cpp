@@ -12,6 +12,7 @@
 #include "harness/causes/mechanism.h"
 #include "harness/compare/forced/gradients.h"
 #include "harness/compare/trainer_of.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/trace/rank_result.h"
 
 namespace lockstep {
@@ -234,28 +235,57 @@ std::string value_of(const CellResult& cell, const std::string& key) {
   return "";
 }
 
-/// The cell's config with other candidates, and perhaps another loss: the local one that it is timed against.
-std::string key_with(const CellResult& cell, const std::string& loss, const std::string& negatives) {
+const TrainerSpec& trainer_of(const CellResult& cell) {
+  const TrainerSpec* trainer = find_trainer_spec(value_of(cell, "trainer"));
+  return trainer != nullptr ? *trainer : *trainer_specs().front();
+}
+
+/// "infonce global": what stands for the objective in a cell's config.
+std::string objective_of(const CellResult& cell) {
+  std::string words = value_of(cell, "loss");
+  const std::string named = value_of(cell, std::string(trainer_of(cell).naming_key));
+  return words.empty() || named.empty() ? words + named : words + " " + named;
+}
+
+/// The first word of the key that names the objective: the plainest, which needs no other rank.
+std::string plainest_of(const TrainerSpec& trainer) {
+  const RunConfig defaults(trainer);
+  const RunField* field = find_field(trainer, trainer.naming_key);
+  const auto words = field != nullptr ? choices_of(field->spec, field->of(defaults)) : std::vector<std::string_view>{};
+  return words.empty() ? "" : std::string(words.front());
+}
+
+/// The cell's config with the plainest objective, and perhaps another loss: what it is timed against.
+std::string plainest_key(const CellResult& cell, const std::string& loss) {
+  const TrainerSpec& trainer = trainer_of(cell);
+  const std::string plainest = plainest_of(trainer);
   std::string key;
   for (const auto& [name, value] : cell.config) {
-    key += name + "=" + (name == "loss" ? loss : name == "negatives" ? negatives : value) + "\n";
+    key += name + "=" + (name == "loss" ? loss : name == trainer.naming_key ? plainest : value) + "\n";
   }
   return key;
 }
 
-/// Seconds of the same case with local negatives, by the same loss or else by infonce; nothing if it was not
-/// run.
+/// The form of the loss that a trainer takes if nothing is said; empty if it has one alone.
+std::string default_loss(const TrainerSpec& trainer) {
+  const RunField* field = find_field(trainer, "loss");
+  return field != nullptr ? text_of(field->of(RunConfig(trainer))) : "";
+}
+
+/// Seconds of the same case with the plainest objective (local negatives), by the same loss or else by the
+/// trainer's usual one; nothing if it was not run.
 class LocalTimes {
  public:
   explicit LocalTimes(const std::vector<CellResult>& cells) {
     for (const CellResult& cell : cells) {
-      if (!cell.costs || value_of(cell, "negatives") != "local") continue;
-      seconds_[key_with(cell, value_of(cell, "loss"), "local")] = cell.costs->seconds;
+      const TrainerSpec& trainer = trainer_of(cell);
+      if (!cell.costs || value_of(cell, std::string(trainer.naming_key)) != plainest_of(trainer)) continue;
+      seconds_[plainest_key(cell, value_of(cell, "loss"))] = cell.costs->seconds;
     }
   }
   std::optional<double> of(const CellResult& cell) const {
-    for (const std::string& loss : {value_of(cell, "loss"), std::string("infonce")}) {
-      const auto found = seconds_.find(key_with(cell, loss, "local"));
+    for (const std::string& loss : {value_of(cell, "loss"), default_loss(trainer_of(cell))}) {
+      const auto found = seconds_.find(plainest_key(cell, loss));
       if (found != seconds_.end()) return found->second;
     }
     return std::nullopt;
@@ -309,7 +339,7 @@ Certificate certificate_of(const std::vector<CellResult>& cells, double exact) {
   std::map<std::string, std::map<int, std::vector<const CellResult*>>> by_loss;
   std::set<int64_t> steps;
   for (const CellResult& cell : cells) {
-    const std::string loss = value_of(cell, "loss") + " " + value_of(cell, "negatives");
+    const std::string loss = objective_of(cell);
     if (!by_loss.contains(loss)) losses.push_back(loss);
     by_loss[loss][std::atoi(value_of(cell, "layout").c_str())].push_back(&cell);
     if (!cell.mechanism) continue;
