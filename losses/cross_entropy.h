@@ -29,8 +29,8 @@ at::Tensor cross_entropy_row_sums(const CrossEntropyInput& input);
 at::Tensor cross_entropy_row_sums_by_definition(const CrossEntropyInput& input);
 
 /// The counts of all ranks from this rank's own of its whole step, before its first backward pass. Collective
-/// where the denominator is global and counts something ("loss.valid_steps", "loss.rows"); else nothing moves
-/// and `own` comes back.
+/// among several ranks where the denominator is global and counts something ("loss.valid_steps", "loss.rows");
+/// else nothing moves and `own` comes back.
 LossCounts counts_of_all_ranks(Comm& comm, const Denominator& denominator, const LossCounts& own);
 
 /// Sums and gradients of the same by plain loops in float64. A target below 0 is a step that does not count.
