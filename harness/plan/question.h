@@ -1,6 +1,6 @@
 #pragma once
-// What a question asks of a config and plans. harness/questions/NAME/plan.cpp makes one, and a line in harness/questions/list.h makes it
-// known; harness/questions/question_judge.h is the other half, which judges what has run.
+// What a question asks of a config and plans. harness/questions/NAME/plan.cpp makes one, and a line in
+// harness/questions/list.h makes it known; harness/questions/question_judge.h is the other half, which judges.
 
 #include <any>
 #include <nlohmann/json_fwd.hpp>
@@ -52,7 +52,8 @@ struct QuestionPlan {
   /// Asked where a config names several seeds and no question; of one seed that is the table's first.
   bool of_several_seeds = false;
 
-  /// A cell's verdict is whether it learns the same as its reference, which takes power controls; else what it computes decides.
+  /// A cell's verdict is whether it learns the same as its reference, which takes power controls; else what it
+  /// computes decides.
   bool by_outcome = false;
   /// Every run must measure the primary metric: the answer is made of it, and traces may be off.
   bool measures_primary = false;
@@ -72,7 +73,8 @@ struct QuestionPlan {
   /// Its cells are trials that it draws itself, each with a seed, a length and a reference of its own.
   bool draws_cells() const { return cells != nullptr; }
 
-  /// Its own section of a matrix with its defaults (section_of), and the keys that fill it. A group of keys has the question's name.
+  /// Its own section of a matrix with its defaults (section_of), and the keys that fill it. A group of keys has
+  /// the question's name.
   std::any (*section)() = nullptr;
   std::span<const MatrixField> (*fields)() = nullptr;
   std::span<const QuestionKey> (*keys)() = nullptr;
@@ -81,10 +83,11 @@ struct QuestionPlan {
   void (*finish)(MatrixSource& source, Problems& problems) = nullptr;
   /// Its cells; null: those of axes and includes.
   std::vector<Cell> (*cells)(const MatrixSource& source, Problems& problems) = nullptr;
-  /// Reports what cannot be asked of these cells, before `--only` selects some; and what is wrong where another question is asked
-  /// and this one's section is given all the same.
+  /// Reports what cannot be asked of these cells, before `--only` selects some; and what is wrong where another
+  /// question is asked and this one's section is given all the same.
   void (*check)(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems) = nullptr;
-  void (*check_unasked)(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems) = nullptr;
+  void (*check_unasked)(const MatrixSource& source, const std::vector<Cell>& cells,
+                        Problems& problems) = nullptr;
   /// Drops what its section asks of cells that `--only` left out.
   void (*select)(Matrix& matrix, const std::vector<Cell>& cells) = nullptr;
   /// Metrics besides the primary one that runs of the cell or reference of that name must measure.

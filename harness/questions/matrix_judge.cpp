@@ -415,7 +415,8 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   results.growth = judge_growth(matrix, results.cells);
   if (!options.outcomes_only) {
     results.provenance = gather_provenance(plan, options.out_dir);
-    results.timing = judge_timing(plan, options.out_dir, options.failures, sources.read_rank_result, results.provenance);
+    results.timing = judge_timing(plan, options.out_dir, options.failures, sources.read_rank_result,
+                                  results.provenance);
   }
   if (question.complete != nullptr) question.complete(evidence, results);
   const bool lists = question.omits_references == nullptr || !question.omits_references(results);

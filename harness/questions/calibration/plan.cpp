@@ -1,4 +1,5 @@
-// What `question: calibration` asks of a config: a pool of runs that differ by their seed alone, and how much is drawn.
+// What `question: calibration` asks of a config: a pool of runs that differ by their seed alone, and how much is
+// drawn.
 
 #include <fmt/format.h>
 
@@ -27,8 +28,8 @@ const std::array kFields{
 };
 #undef CALIBRATION
 
-/// Its one cell is a pool of runs, held against nothing. Reports sections that it has no use for, and a pool that is too small to
-/// be drawn from.
+/// Its one cell is a pool of runs, held against nothing. Reports sections that it has no use for, and a pool that
+/// is too small to be drawn from.
 void finish(MatrixSource& source, Problems& problems) {
   Matrix& matrix = source.matrix;
   constexpr std::array<std::string_view, 7> kNotTaken{"axes",  "include",        "exclude", "reference",
@@ -43,8 +44,9 @@ void finish(MatrixSource& source, Problems& problems) {
   const int pairs = section_of<CalibrationConfig>(matrix).pairs;
   const int64_t drawn = 2 * int64_t{pairs};
   if (static_cast<int64_t>(matrix.seeds.size()) < drawn && !matrix.seeds_auto.on) {
-    problems.add(source.place_of("seeds"), fmt::format("a comparison of {} pairs draws {} runs, and there are {} seeds",
-                                                       pairs, drawn, matrix.seeds.size()));
+    problems.add(source.place_of("seeds"),
+                 fmt::format("a comparison of {} pairs draws {} runs, and there are {} seeds", pairs, drawn,
+                             matrix.seeds.size()));
   }
   source.same_as_cell = true;
   matrix.forced_steps.clear();

@@ -1,4 +1,5 @@
-// What `question: certificate` asks of a config: gradients at a few steps, in float64, without a reference of the user's.
+// What `question: certificate` asks of a config: gradients at a few steps, in float64, without a reference of the
+// user's.
 
 #include <fmt/format.h>
 

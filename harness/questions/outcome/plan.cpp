@@ -1,4 +1,5 @@
-// What `question: outcome` asks of a config: a metric with a margin, power controls, and seeds, which may be added look by look.
+// What `question: outcome` asks of a config: a metric with a margin, power controls, and seeds, which may be added
+// look by look.
 
 #include "harness/plan/question.h"
 

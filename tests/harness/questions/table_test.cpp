@@ -76,7 +76,8 @@ TEST(Questions, KeepTheirKeysUnderTheirName) {
     const bool has_keys = question->fields != nullptr || question->keys != nullptr;
     EXPECT_EQ(question->section != nullptr, has_keys) << name << ": a section is what its keys fill";
     if (question->fields != nullptr) {
-      for (const MatrixField& field : question->fields()) EXPECT_THAT(field.spec.key, testing::StartsWith(name + "."));
+      for (const MatrixField& field : question->fields())
+        EXPECT_THAT(field.spec.key, testing::StartsWith(name + "."));
     }
     if (question->keys == nullptr) continue;
     for (const QuestionKey& key : question->keys()) {
@@ -93,7 +94,8 @@ TEST(Questions, JudgeACellThatNothingIsKnownOf) {
   for (const QuestionPlan* question : question_plans()) {
     const QuestionJudge& judge = judge_of(question->name);
     const bool pool = !question->compares();
-    EXPECT_EQ(judge.verdict(nothing), pool ? VerdictKind::identical : VerdictKind::inconclusive) << question->name;
+    EXPECT_EQ(judge.verdict(nothing), pool ? VerdictKind::identical : VerdictKind::inconclusive)
+        << question->name;
     results.question = question->name;
     // Without its part of the results it neither decides alone nor speaks for all.
     if (judge.passed != nullptr) {
