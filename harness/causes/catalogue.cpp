@@ -4,7 +4,6 @@
 #include <array>
 
 #include "harness/causes/trainer_rules.h"
-#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -25,9 +24,9 @@ std::size_t place_of(std::string_view family) {
 std::span<const CausePage> cause_pages() {
   static const std::vector<CausePage> pages = [] {
     std::vector<CausePage> all;
-    for (const TrainerSpec* trainer : trainer_specs()) {
-      if (!trainer->cause_rules || !trainer->cause_rules->pages) continue;
-      const auto own = trainer->cause_rules->pages();
+    for (const causes::RulesOfTrainer& it : causes::all_trainer_rules()) {
+      if (!it.rules->pages) continue;
+      const auto own = it.rules->pages();
       all.insert(all.end(), own.begin(), own.end());
     }
     for (const auto family :

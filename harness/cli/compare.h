@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "harness/cli/options.h"
-#include "harness/evidence/arms.h"
+#include "harness/evidence/same_question.h"
 #include "harness/results/results.h"
 #include "harness/session/console.h"
 

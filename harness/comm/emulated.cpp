@@ -222,7 +222,7 @@ class EmulatedBackend : public c10d::Backend {
 }  // namespace
 
 struct EmulatedWorld::Impl {
-  Impl(int size, double timeout) : world_size(size), timeout_s(timeout), loss(size), gradients(size) {}
+  Impl(int size, double timeout) : world_size(size), timeout_s(timeout), data(size), gradients(size) {}
 
   c10::intrusive_ptr<c10d::ProcessGroup> group(Group& meetings, const char* name, int rank) {
     auto group =
@@ -236,7 +236,7 @@ struct EmulatedWorld::Impl {
 
   int world_size;
   double timeout_s;
-  Group loss, gradients;
+  Group data, gradients;
 };
 
 EmulatedWorld::EmulatedWorld(int world_size, double timeout_s)
@@ -248,13 +248,13 @@ EmulatedWorld::~EmulatedWorld() = default;
 std::unique_ptr<Comm> EmulatedWorld::comm(int rank) {
   ProcessGroups groups;
   groups.timeout = std::chrono::milliseconds(static_cast<int64_t>(impl_->timeout_s * 1000));
-  groups.loss = impl_->group(impl_->loss, "loss", rank);
+  groups.data = impl_->group(impl_->data, "data", rank);
   groups.gradients = impl_->group(impl_->gradients, "gradients", rank);
   return make_process_group_comm(std::move(groups));
 }
 
 void EmulatedWorld::abort(const std::string& reason) {
-  impl_->loss.abort(reason);
+  impl_->data.abort(reason);
   impl_->gradients.abort(reason);
 }
 

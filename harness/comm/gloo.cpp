@@ -40,7 +40,7 @@ std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options) {
   store->setTimeout(timeout);
   ProcessGroups groups;
   groups.timeout = timeout;
-  groups.loss = make_group(store, "loss", options, timeout);
+  groups.data = make_group(store, "data", options, timeout);
   groups.gradients = make_group(store, "gradients", options, timeout);
   return make_process_group_comm(std::move(groups));
 }

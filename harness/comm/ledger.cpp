@@ -20,7 +20,7 @@ CollectiveRecord describe(const char* op, const char* reduction, std::string_vie
   CollectiveRecord record;
   record.op = op;
   record.reduction = reduction;
-  record.group = "loss";
+  record.group = "data";
   record.tag = tag;
   record.dtype = dtype_of(tensor);
   record.shape = tensor.sizes().vec();
@@ -207,7 +207,7 @@ class LedgerComm : public Comm {
     if (trace_.enabled()) {
       CollectiveRecord record;
       record.op = "barrier";
-      record.group = "loss";
+      record.group = "data";
       record.tag = tag;
       trace_.collective(record);
     }

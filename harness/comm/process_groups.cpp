@@ -11,15 +11,15 @@ class ProcessGroupComm : public Comm {
  public:
   explicit ProcessGroupComm(ProcessGroups groups) : groups_(std::move(groups)) {}
 
-  int rank() const override { return groups_.loss->getRank(); }
-  int world_size() const override { return groups_.loss->getSize(); }
+  int rank() const override { return groups_.data->getRank(); }
+  int world_size() const override { return groups_.data->getSize(); }
 
   void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
     std::vector<at::Tensor> tensors{tensor};
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::SUM;
     options.timeout = groups_.timeout;
-    finish("all_reduce", tag, [&] { return groups_.loss->allreduce(tensors, options); });
+    finish("all_reduce", tag, [&] { return groups_.data->allreduce(tensors, options); });
   }
 
   at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
@@ -30,7 +30,7 @@ class ProcessGroupComm : public Comm {
     std::vector<at::Tensor> inputs{tensor.detach()};
     c10d::AllgatherOptions options;
     options.timeout = groups_.timeout;
-    finish("all_gather", tag, [&] { return groups_.loss->allgather(outputs, inputs, options); });
+    finish("all_gather", tag, [&] { return groups_.data->allgather(outputs, inputs, options); });
     return all;
   }
 
@@ -39,7 +39,7 @@ class ProcessGroupComm : public Comm {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     options.timeout = groups_.timeout;
-    finish("broadcast", tag, [&] { return groups_.loss->broadcast(tensors, options); });
+    finish("broadcast", tag, [&] { return groups_.data->broadcast(tensors, options); });
   }
 
   void barrier(std::string_view tag) override {

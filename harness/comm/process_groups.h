@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-/// Collectives of the loss have a group of their own, so that they never interleave with gradient buckets.
+/// What a step exchanges beside gradients has a group of its own, so that it never interleaves with their buckets.
 struct ProcessGroups {
-  c10::intrusive_ptr<c10d::ProcessGroup> loss;
+  c10::intrusive_ptr<c10d::ProcessGroup> data;
   c10::intrusive_ptr<c10d::ProcessGroup> gradients;
   std::chrono::milliseconds timeout{60000};
 };

@@ -17,6 +17,9 @@
 namespace lockstep {
 
 struct TrainerSpec;
+namespace causes {
+struct TrainerRules;
+}
 
 /// Sample ids by step and rank.
 using SampleHistory = std::map<int64_t, std::vector<std::vector<int64_t>>>;
@@ -43,6 +46,8 @@ struct CauseInputs {
   const RunConfig* cell_config = nullptr;
   /// Of both runs; null: somebody else's, or of two. Then only what holds for any trainer is named.
   const TrainerSpec* trainer = nullptr;
+  /// Its rules; null: those of the trainer of that name.
+  const causes::TrainerRules* rules = nullptr;
 };
 
 /// What a comparison found.

@@ -21,7 +21,7 @@ namespace lockstep {
 /// Words of an enumeration, in the order of its enumerators, which count from 0.
 using WordList = std::span<const std::string_view>;
 
-WordList words_of(RankKind);
+WordList words_of(Backend);
 WordList words_of(RowDeal);
 WordList words_of(Precision);
 WordList words_of(ProcessStart);

@@ -17,7 +17,7 @@ namespace lockstep {
     static_assert(kWords.size() == static_cast<std::size_t>(type::last) + 1);      \
     return kWords;                                                                 \
   }
-LOCKSTEP_WORDS(RankKind, real, "emulated", "real")
+LOCKSTEP_WORDS(Backend, gloo, "emulated", "real")
 LOCKSTEP_WORDS(RowDeal, one_empty, "equal", "unequal", "one_empty")
 LOCKSTEP_WORDS(Precision, bfloat16, "float32", "float64", "bfloat16")
 LOCKSTEP_WORDS(ProcessStart, executed, "forked", "executed")
@@ -46,11 +46,12 @@ std::vector<std::string_view> mutant_names() {
   return names;
 }
 
-// The member's own spelling is its key.
-#define RUN(member, ...)                                                             \
-  {                                                                                  \
-    {#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return ref_to(c.member); } \
+// The member's own spelling is its key, but for one.
+#define KEYED(key, member, ...)                                                  \
+  {                                                                              \
+    {key, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
+#define RUN(member, ...) KEYED(#member, member, __VA_ARGS__)
 const RunField kCoreFields[] = {
     RUN(trainer, kAny, "", "what one rank does", Words::any, Setter::user, &trainer_names),
     RUN(data.source, kAny, "", "where the time series come from"),
@@ -69,7 +70,7 @@ const RunField kCoreFields[] = {
     RUN(data.block, up_to(65536), "pairs",
         "pairs that are alike and stay together on a rank; of source synthetic"),
     RUN(layout, kAny, "", "VxB: V ranks of B rows each"),
-    RUN(ranks, kAny, "", "threads of one process (emulated), or one process a rank on Gloo (real)"),
+    KEYED("ranks", backend, kAny, "", "threads of one process (emulated), or one process a rank on Gloo (real)"),
     RUN(steps, kSteps, "steps", "length of a run"),
     RUN(stop_after, kStep, "steps", "stop after that many, schedules still reach to `steps`; 0: run all",
         Words::any, kPlanner),
@@ -106,6 +107,8 @@ const RunField kCoreFields[] = {
     RUN(forced.steps, kStep, "steps", "steps at which gradients are computed", Words::any, kPlanner),
     RUN(forced.repeat, from(0), "", "which permutation of rows or ranks; 0: as they are", Words::any,
         kPlanner),
+    RUN(forced.kept_step, kAny, "", "trace of a kept step whose snapshots are loaded instead of training", Words::any,
+        kPlanner),
     RUN(mutant.name, kAny, "", "a planted fault, in cells alone: tests the detectors", Words::any, Setter::user, &mutant_names),
     RUN(mutant.step, kStep, "steps", "first step at which the fault acts"),
     RUN(mutant.rank, Range{-1, 4095}, "", "the rank that it acts on; -1: every rank"),
@@ -122,6 +125,7 @@ const RunField kCoreFields[] = {
         "longest wait of one collective, and longest time without a finished step"),
 };
 #undef RUN
+#undef KEYED
 
 /// Fields of one trainer's runs, and where each key stands among them.
 struct FieldIndex {

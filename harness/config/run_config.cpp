@@ -5,7 +5,7 @@
 namespace lockstep {
 
 int64_t steps_to_run(const RunConfig& config) {
-  if (!config.forced.from.empty()) return static_cast<int64_t>(config.forced.steps.size());
+  if (config.forced.on()) return static_cast<int64_t>(config.forced.steps.size());
   return config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
 }
 

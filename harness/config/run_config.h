@@ -22,7 +22,9 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-enum class RankKind { emulated, real };  ///< threads of one process | one process a rank, on Gloo
+/// What ranks exchange through: the memory of one process, whose threads they are | Gloo, one process a rank
+/// (ProcessStart: how those begin).
+enum class Backend { emulated, gloo };
 /// How a step's rows are dealt to ranks: B each | unequal counts | the last rank gets none.
 enum class RowDeal { equal, unequal, one_empty };
 /// bfloat16: energies and gradients in bfloat16 from weights whose master copy is float32.
@@ -74,9 +76,16 @@ struct MutantConfig {
 
 /// Gradients at parameters and batches of another run, instead of training: the forced comparison.
 struct ForcedConfig {
-  std::string from;            ///< id of the run whose snapshots are loaded; empty: train freely
+  std::string from;            ///< id of the run whose snapshots are loaded; empty: of none
   std::vector<int64_t> steps;  ///< steps at which gradients are computed
   int repeat = 0;  ///< 0: rows and ranks as they are; k > 0: the k-th permutation of rows (V = 1) or ranks
+  std::string kept_step;  ///< file of a kept step's trace whose snapshots are loaded; empty: of none
+  /// Computes gradients at loaded snapshots; else the run trains freely.
+  bool on() const { return !from.empty() || !kept_step.empty(); }
+  /// Do both load the same snapshots?
+  bool has_states_of(const ForcedConfig& other) const {
+    return from == other.from && kept_step == other.kept_step;
+  }
   bool operator==(const ForcedConfig&) const = default;
 };
 
@@ -84,7 +93,7 @@ struct ForcedConfig {
 struct CoreConfig {
   DataConfig data;
   Layout layout;
-  RankKind ranks = RankKind::emulated;
+  Backend backend = Backend::emulated;
   int64_t steps = 600;
   int64_t stop_after = 0;  ///< stop after that many steps; schedules still reach to `steps`; 0: run all
   int64_t seed = 0;

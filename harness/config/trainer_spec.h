@@ -1,5 +1,5 @@
 #pragma once
-// What a trainer is to programs that have no LibTorch: its keys, checks, data, parameters, metrics and causes. scenarios/NAME/spec.cpp
+// What a trainer is to programs that have no LibTorch: its keys, checks, data, parameters and metrics. scenarios/NAME/spec.cpp
 // makes one, and a line in scenarios/specs.cpp makes it known; harness/train/task.h is the other half, which needs LibTorch.
 
 #include <any>
@@ -15,10 +15,6 @@
 #include "harness/config/run_config.h"
 
 namespace lockstep {
-
-namespace causes {
-struct TrainerRules;
-}
 
 /// A parameter of a trainer's model, known without LibTorch; a test holds the list equal to the model.
 struct ModelParameter {
@@ -125,9 +121,6 @@ struct TrainerSpec {
   /// May rows of a step not count in a run's loss, so that its sample ids do not tell which do? Null: all count.
   bool (*rows_may_not_count)(const RunConfig& config) = nullptr;
   ScoreSpec scores = {};
-
-  /// What names its causes beside the rules that hold for any trainer: roles of parameter groups, rules of its own. Null: none.
-  const causes::TrainerRules* cause_rules = nullptr;
 };
 
 /// Every trainer, in the order in which they are listed; the first is the default. Defined in scenarios/specs.cpp.

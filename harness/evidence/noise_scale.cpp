@@ -181,7 +181,7 @@ std::optional<NoiseScale> read_noise_scale(const RunConfig& config, const std::s
   const TrainerSpec* const trainer = find_trainer_spec(config.trainer);
   const bool all_rows_count = !trainer || !trainer->rows_may_not_count || !trainer->rows_may_not_count(config);
   if (world_size < 2 || config.trace == TraceLevel::off || !all_rows_count ||
-      !config.forced.from.empty() || config.mutant.name != "none" || config.second_mutant.name != "none") {
+      config.forced.on() || config.mutant.name != "none" || config.second_mutant.name != "none") {
     return std::nullopt;
   }
   std::vector<TraceReader> readers;

@@ -62,7 +62,7 @@ std::vector<const PlannedRun*> PlannedArms::forced_runs(const Cell& cell) const 
   runs.push_back(forced_cell);
   for (const PlannedRun& run : plan_.runs) {
     const bool of_reference = run.role == RunRole::forced_reference || run.role == RunRole::forced_repeat;
-    if (of_reference && run.config.forced.from == forced_cell->config.forced.from &&
+    if (of_reference && run.config.forced.has_states_of(forced_cell->config.forced) &&
         run.config.layout == cell.reference.layout) {
       runs.push_back(&run);
     }

@@ -71,7 +71,7 @@ std::string run_folder(const std::string& out_dir, const std::string& id) {
 }
 
 int processes_of(const RunConfig& config) {
-  return config.ranks == RankKind::real ? config.layout.world_size : 1;
+  return config.backend == Backend::gloo ? config.layout.world_size : 1;
 }
 
 std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity& identity) {

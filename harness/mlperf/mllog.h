@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/evidence/arms.h"
+#include "harness/evidence/same_question.h"
 #include "harness/mlperf/mlperf_log.h"
 
 namespace lockstep {

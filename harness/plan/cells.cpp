@@ -93,7 +93,7 @@ class Expansion {
   }
 
   void add_cell(RunConfig config, Fields fields, const Place& place, std::vector<Setting> reference = {}) {
-    if (config.layout.world_size == 1) config.ranks = RankKind::emulated;
+    if (config.layout.world_size == 1) config.backend = Backend::emulated;
     Cell cell;
     for (const RunField* field : fields) {
       cell.settings.emplace_back(field->spec.key, text_of(field->of(config)));
@@ -165,7 +165,7 @@ class Expansion {
     RunConfig oracle = cell;
     oracle.layout = {1, cell.layout.global_batch()};
     oracle.oracle_world = cell.layout.world_size;
-    oracle.ranks = RankKind::emulated;
+    oracle.backend = Backend::emulated;
     oracle.bucket_cap_bytes = defaults.bucket_cap_bytes;
     oracle.gradient_as_bucket_view = defaults.gradient_as_bucket_view;
     oracle.find_unused_parameters = defaults.find_unused_parameters;
@@ -188,7 +188,7 @@ class Expansion {
       apply(*settings, cell.reference);
       for (const Setting& setting : *settings) add_field(fields, setting.field);
     }
-    if (cell.reference.layout.world_size == 1) cell.reference.ranks = RankKind::emulated;
+    if (cell.reference.layout.world_size == 1) cell.reference.backend = Backend::emulated;
     cell.reference_name = reference_name(cell.reference, fields);
     if (cell.reference_name == cell.name && !same_config(cell.config, cell.reference))
       cell.reference_name = "reference of " + cell.name;

@@ -21,7 +21,7 @@ std::vector<std::any> question_sections();
 enum class VerdictKind { identical, within_envelope, equivalent, divergent, inconclusive, failed };
 
 struct Primary {
-  std::string metric = "accuracy_24";
+  std::string metric;    ///< empty: the one that the trainer shows first
   double margin = 0.03;  ///< in units of the metric, > 0
   double alpha = 0.05;   ///< in (0, 0.5)
   double target = 0;     ///< value of the metric that runs are timed to, in steps; 0: none

@@ -134,10 +134,7 @@ class Planner {
   bool replays() const { return !matrix_.replay.empty(); }
 
   void add_reference(Reference& reference) {
-    if (replays()) {
-      reference.first_run = matrix_.replay;
-      return;
-    }
+    if (replays()) return;
     const int64_t first_seed = this->first_seed(*reference.first);
     for (const int64_t seed : reference.seeds) {
       RunConfig config = reference.first->reference;
@@ -159,7 +156,7 @@ class Planner {
     config.seed = first_seed(*reference.first);
     config.snapshot_steps.clear();
     config.eval_every = 0;
-    config.forced = ForcedConfig{reference.first_run, below(matrix_.forced_steps, config.steps), repeat};
+    config.forced = {reference.first_run, below(matrix_.forced_steps, config.steps), repeat, matrix_.replay};
     return config;
   }
 
@@ -184,11 +181,11 @@ class Planner {
       add(RunRole::cell, cell.name, std::move(config));
     }
     if (trains && !cell.noise && matrix_.ranks == RanksPolicy::automatic &&
-        cell.config.ranks == RankKind::emulated && cell.config.layout.world_size > 1 &&
+        cell.config.backend == Backend::emulated && cell.config.layout.world_size > 1 &&
         matrix_.certify_steps > 0) {
       RunConfig config = cell.config;
       config.seed = first_seed(cell);
-      config.ranks = RankKind::real;
+      config.backend = Backend::gloo;
       config.eval_every = 0;
       config.stop_after = matrix_.certify_steps < config.steps ? matrix_.certify_steps : 0;
       add(RunRole::certify, cell.name, std::move(config));

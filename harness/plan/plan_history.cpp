@@ -66,7 +66,7 @@ std::string difference(const Done& done, const PlannedRun& run, const BuildIdent
 // Runs that take about the same time a step.
 std::string kind_of(const RunConfig& config) {
   return fmt::format("{}x{} {} {} {}", config.layout.world_size, config.layout.rows_per_rank,
-                     static_cast<int>(config.ranks), spec_of(config).objective(config), !config.forced.from.empty());
+                     static_cast<int>(config.backend), spec_of(config).objective(config), config.forced.on());
 }
 
 struct Rate {
@@ -91,14 +91,14 @@ double modelled_s(const PlannedRun& run) {
   constexpr double kBaseMs = 1.0, kRowMs = 0.08, kRankMs = 0.65, kRealRankMs = 5.0, kEvaluationMs = 40;
   const RunConfig& config = run.config;
   const int ranks = config.layout.world_size;
-  const bool real = config.ranks == RankKind::real && ranks > 1;
+  const bool real = config.backend == Backend::gloo && ranks > 1;
   double step_ms = kBaseMs + kRowMs * config.layout.global_batch();
   if (ranks > 1) step_ms += (real ? kRealRankMs : kRankMs) * ranks;
   if (run.role == RunRole::forced_reference)
     step_ms *= config.layout.global_batch();  // row by row: sums of |terms|
   const auto steps = static_cast<double>(steps_to_run(config));
   double evaluations = 0;
-  if (config.forced.from.empty()) {
+  if (!config.forced.on()) {
     evaluations = 1 + (config.eval_every > 0 ? steps / static_cast<double>(config.eval_every) : 0);
   }
   return kStartS + (real ? kStartRankS * ranks : 0) + (steps * step_ms + evaluations * kEvaluationMs) / 1000;
@@ -115,7 +115,7 @@ double modelled_trace_bytes(const PlannedRun& run) {
   const auto steps = static_cast<double>(steps_to_run(config));
   const double ranks = config.layout.world_size, rows = config.layout.global_batch();
   const double records = steps * ranks * kRecord * (3 * tensors + 15);
-  if (config.forced.from.empty()) {
+  if (!config.forced.on()) {
     const double whole = config.trace == TraceLevel::full ? steps * values * kValue * (ranks + 2) : 0;
     const bool moments = config.optimizer != OptimizerKind::sgd;
     const auto snapshots = static_cast<double>(config.snapshot_steps.size() + 1);

@@ -35,7 +35,7 @@ std::string duration(double seconds) {
 
 std::string ranks_text(const RunConfig& config) {
   if (config.layout.world_size == 1) return "1 process";
-  return fmt::format("{} {}", config.layout.world_size, config.ranks == RankKind::real ? "real" : "emulated");
+  return fmt::format("{} {}", config.layout.world_size, config.backend == Backend::gloo ? "real" : "emulated");
 }
 
 // Runs that differ by seed (or by permutation) alone: one line of the text.
@@ -202,7 +202,7 @@ std::string plan_json(const Plan& plan, int jobs) {
                     {"seed", run.config.seed},
                     {"hash", run.hash},
                     {"world_size", run.config.layout.world_size},
-                    {"ranks", run.config.ranks == RankKind::real ? "real" : "emulated"},
+                    {"ranks", run.config.backend == Backend::gloo ? "real" : "emulated"},
                     {"steps", steps_to_run(run.config)},
                     {"needs", run.needs},
                     {"estimate_s", run.estimate_s},

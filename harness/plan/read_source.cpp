@@ -132,7 +132,7 @@ class SourceReader {
     if (asks.finish != nullptr) asks.finish(source_, problems_);
     check_seeds_auto(source_, problems_);
     source_.base.seed = source_.matrix.seeds.front();
-    if (source_.matrix.ranks == RanksPolicy::real) source_.base.ranks = RankKind::real;
+    if (source_.matrix.ranks == RanksPolicy::real) source_.base.backend = Backend::gloo;
     return std::move(source_);
   }
 

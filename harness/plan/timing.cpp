@@ -9,7 +9,7 @@ namespace lockstep {
 RunConfig timing_config(const Matrix& matrix, const Layout& layout) {
   RunConfig config = matrix.cells.empty() ? RunConfig{} : matrix.cells.front().reference;
   config.layout = layout;
-  config.ranks = layout.world_size > 1 ? RankKind::real : RankKind::emulated;
+  config.backend = layout.world_size > 1 ? Backend::gloo : Backend::emulated;
   config.steps = matrix.timing.steps;
   config.stop_after = 0;
   config.schedule = Schedule::constant;

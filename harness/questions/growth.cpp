@@ -94,7 +94,7 @@ bool grows_alone(const Cell& cell) {
   config.stop_after = reference.stop_after;
   config.eval_every = reference.eval_every;
   config.warmup_steps = reference.warmup_steps;
-  config.ranks = reference.ranks;
+  config.backend = reference.backend;
   config.trace = reference.trace;
   config.snapshot_steps = reference.snapshot_steps;
   config.timeout_s = reference.timeout_s;

@@ -148,14 +148,15 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
   inputs.reference_config = &first.reference->config;
   inputs.cell_config = &first.cell->config;
   for (const PlannedRun& run : plan_.runs) {
-    if (run.config.forced.from != forced_cell.config.forced.from) continue;
+    if (!run.config.forced.has_states_of(forced_cell.config.forced)) continue;
     if (run.config.layout != first.reference->config.layout) continue;
     if (run.role == RunRole::forced_reference) inputs.forced_reference = dir_of(run);
     if (run.role == RunRole::forced_repeat) inputs.forced_repeats.push_back(dir_of(run));
   }
   if (inputs.forced_reference.empty()) {
+    const ForcedConfig& forced = forced_cell.config.forced;
     throw std::runtime_error("the plan has no forced run of the reference at the snapshots of " +
-                             forced_cell.config.forced.from);
+                             (forced.from.empty() ? forced.kept_step : forced.from));
   }
   return judge_.judge_forced != nullptr ? judge_.judge_forced(inputs) : sources_.judge_forced(inputs);
 }
@@ -234,7 +235,7 @@ void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPa
   const PlannedRun* real = arms_.single_run(cell, RunRole::certify);
   const PlannedRun* first = pairs.empty() ? nullptr : pairs.front().cell;
   const bool stands_in =
-      first && first->config.ranks == RankKind::emulated && first->config.layout.world_size > 1;
+      first && first->config.backend == Backend::emulated && first->config.layout.world_size > 1;
   Certification& certification = result.certification;
   if (!real && !(stands_in && matrix.ranks == RanksPolicy::automatic && matrix.certify_steps > 0)) return;
   const int64_t asked = std::min(matrix.certify_steps, cell.config.steps);

@@ -85,10 +85,10 @@ RowsOf rows_of(const Process& process) {
   };
 }
 
-/// The trace that a forced run takes its states from: another run's by its id, or a kept step's by its path.
+/// The trace that a forced run takes its states from.
 std::string snapshots_of(const Process& process) {
-  const std::string& from = process.config.forced.from;
-  return from.find('/') != std::string::npos ? from : process.path("../" + from + "/rank-0.trace");
+  const ForcedConfig& forced = process.config.forced;
+  return forced.kept_step.empty() ? process.path("../" + forced.from + "/rank-0.trace") : forced.kept_step;
 }
 
 /// One rank from its communicator to its result file. Nothing escapes: what was thrown stands in the result.
@@ -107,7 +107,7 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     require_planned_data(process.planned_data, result.data_hash, rank);
     TraceWriter trace(process.path("rank-" + std::to_string(rank) + ".trace"),
                       {result.config_hash, rank, config.layout.world_size, config.trainer, config.trace,
-                       config.ranks == RankKind::real ? "real" : "emulated"});
+                       config.backend == Backend::gloo ? "real" : "emulated"});
     const auto beat = [&](int64_t step, const std::string& operation) {
       if (step > step_now && result.first_step_seconds == 0 && process.task.command_started > 0) {
         result.first_step_seconds = monotonic_s() - process.task.command_started;
@@ -128,7 +128,7 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     const RowsOf rows = perturbed(rows_of(process), config), rows_ahead = perturbed(rows_of(process), config);
     const RankContext context{&config, rank, comm.get(),   &trace,     task.get(), mutant.get(),
                               rows,    beat, &monotonic_s, rows_ahead, &meter};
-    if (config.forced.from.empty()) {
+    if (!config.forced.on()) {
       train(context, result);
     } else {
       compute_forced(context, snapshots_of(process), result);

@@ -149,7 +149,7 @@ Rows config_rows(const RunConfig& config) {
 void say_config(const RunConfig& config, CellResult& result) {
   result.config = config_rows(config);
   result.layout = config.layout;
-  result.real_ranks = config.ranks == RankKind::real;
+  result.real_ranks = config.backend == Backend::gloo;
   const TrainerSpec& trainer = spec_of(config);
   result.no_negatives = trainer.learns_nothing != nullptr && trainer.learns_nothing(config);
 }

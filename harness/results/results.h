@@ -178,7 +178,7 @@ struct Failure {
 
 /// Median and band over seeds, by step.
 struct CurveBand {
-  std::string metric;  ///< loss_over_log_n, accuracy_24
+  std::string metric;  ///< by name, "loss"
   std::vector<int64_t> steps;
   std::vector<double> median, low, high;  ///< low, high: smallest and largest seed
 };

@@ -27,7 +27,7 @@ int slots_or_cores(int slots) {
 
 std::string ranks_of(const RunConfig& config) {
   if (config.layout.world_size == 1) return "1 process";
-  return fmt::format("{} {}", config.layout.world_size, config.ranks == RankKind::real ? "real" : "emulated");
+  return fmt::format("{} {}", config.layout.world_size, config.backend == Backend::gloo ? "real" : "emulated");
 }
 
 /// Forced runs of all kinds are one to whoever waits for them.

@@ -30,8 +30,8 @@ struct RankResult {
   double activation_bytes = 0;  ///< most that a step kept from its forward for its backward pass
   double resident_first_bytes = 0,
          resident_last_bytes = 0;         ///< of the process, after the first tenth and at the end
-  std::map<std::string, double> metrics;  ///< final: accuracy_24, cross_entropy_24, …; rank 0 alone
-  std::map<std::string, Series> curves;   ///< by step: loss, loss_over_log_n, energy_positive, …
+  std::map<std::string, double> metrics;  ///< final, those of the trainer's spec; rank 0 alone
+  std::map<std::string, Series> curves;   ///< by step: loss, gradient_norm, …
   std::string parameters_hash;     ///< of all final parameters, 16 hex digits; empty: none were reached
   double step_seconds = 0;         ///< median over the steps after the first tenth
   double communication_share = 0;  ///< of those steps' time, in [0, 1]

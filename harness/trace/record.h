@@ -59,7 +59,7 @@ TensorStats tensor_stats(const TensorView& tensor);
 struct CollectiveRecord {
   std::string op;         ///< all_reduce, all_gather, broadcast, barrier, reduce_gradients
   std::string reduction;  ///< sum, mean, or empty
-  std::string group;      ///< control, loss, gradients
+  std::string group;      ///< control, data, gradients
   std::string tag;        ///< what the caller says it is for: "loss.header", "bucket 2"
   int root = -1;
   DType dtype = DType::float32;

@@ -100,7 +100,7 @@ void add_to_curves(RankResult& result, int64_t step, const TracedStep::Outcome& 
 /// The process's resident memory after the first tenth of the steps and at the end; of emulated ranks, which
 /// share a process, rank 0 says it.
 void note_resident(const RankContext& context, int64_t done, int64_t end, RankResult& result) {
-  const bool shared = context.config->ranks == RankKind::emulated && context.rank != 0;
+  const bool shared = context.config->backend == Backend::emulated && context.rank != 0;
   const bool first = done == std::max<int64_t>(1, end / 10);
   if (shared || (!first && done != end)) {
     return;

@@ -198,7 +198,10 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
     trace.random(use.name, use.fingerprint, use.draws);
   }
   trace.scalar(Phase::control, "learning_rate", options.learning_rate, Sharing::replicated);
-  trace_energies(options, passes, outputs);
+  for (const auto& [name, value] : outputs.front().controls) {
+    trace.scalar(Phase::control, name, value, Sharing::replicated);
+  }
+  trace_records(options, passes, outputs);
   trace.scalar(Phase::loss, "loss", outcome.loss, Sharing::own);
   for (const auto& [name, value] : outputs.front().scalars) {
     trace.scalar(Phase::loss, name, value, Sharing::own);
@@ -215,38 +218,38 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
   }
 }
 
-/// One record of energies a micro-step, of a trainer that has any: its candidates are its own. The first one's
-/// name is plain, the next ones' end in their number.
-void TracedStep::trace_energies(const Options& options, const std::vector<Pass>& passes,
-                                const std::vector<StepOutput>& outputs) {
-  TraceWriter& trace = *context_.trace;
+/// The task's records of each micro-step. The first one's names are plain, the next ones' end in their number.
+void TracedStep::trace_records(const Options& options, const std::vector<Pass>& passes,
+                               const std::vector<StepOutput>& outputs) {
   std::size_t first_row = 0;
-  for (std::size_t p = 0; p < passes.size();) {
-    const StepInput& input = passes[p].input;
-    if (!outputs[p].energies.defined()) {
-      first_row += passes[p].first_of_micro_step ? input.ids.size() : 0;
-      ++p;
-      continue;
-    }
+  for (std::size_t first = 0, end = 0; first < passes.size(); first = end) {
+    const StepInput& input = passes[first].input;
+    for (end = first + 1; end < passes.size() && !passes[end].first_of_micro_step;) ++end;
+    const std::span<const StepOutput> parts(outputs.data() + first, end - first);
     const std::string suffix = input.micro_step == 0 ? "" : "." + std::to_string(input.micro_step);
-    const std::vector<int64_t>& columns = outputs[p].column_ids;
-    std::vector<at::Tensor> energies{outputs[p].energies};
-    for (++p; p < passes.size() && !passes[p].first_of_micro_step; ++p) {
-      energies.push_back(outputs[p].energies);
+    for (std::size_t which = 0; which < parts.front().records.size(); ++which) {
+      trace_record(options, parts, which, suffix, {input.ids, row_positions(first_row, input.ids.size())});
     }
-    const at::Tensor all = energies.size() == 1 ? energies.front().contiguous() : at::cat(energies, 0);
-    if (options.keep == Keep::whole || trace.level() > TraceLevel::hash) {
-      // Ids of the candidates are needed where energies are kept whole; their number stands in the energies'
-      // shape.
-      const std::vector<int64_t> shape{static_cast<int64_t>(columns.size())};
-      trace.tensor(Phase::energies, "columns" + suffix, {columns.data(), DType::int64, shape, {}},
-                   Sharing::own, {}, options.keep);
-    }
-    trace.tensor(Phase::energies, "energies" + suffix,
-                 view_of(all, row_positions(first_row, input.ids.size())), Sharing::own, input.ids,
-                 options.keep);
     first_row += input.ids.size();
   }
+}
+
+/// One record of a micro-step, whose rows may have been computed in several parts.
+void TracedStep::trace_record(const Options& options, std::span<const StepOutput> parts, std::size_t which,
+                              const std::string& suffix, const DealtIds& dealt) {
+  TraceWriter& trace = *context_.trace;
+  const StepRecord& record = parts.front().records[which];
+  std::vector<at::Tensor> rows;
+  for (const StepOutput& part : parts) rows.push_back(part.records[which].rows);
+  const at::Tensor all = rows.size() == 1 ? rows.front().contiguous() : at::cat(rows, 0);
+  if (!record.columns_name.empty() && (options.keep == Keep::whole || trace.level() > TraceLevel::hash)) {
+    // What the columns are is needed where values are kept whole; their number stands in the record's shape.
+    const std::vector<int64_t> shape{static_cast<int64_t>(record.columns.size())};
+    trace.tensor(record.phase, record.columns_name + suffix, {record.columns.data(), DType::int64, shape, {}},
+                 Sharing::own, {}, options.keep);
+  }
+  trace.tensor(record.phase, record.name + suffix, view_of(all, dealt.positions), Sharing::own, dealt.ids,
+               options.keep);
 }
 
 void TracedStep::trace_gradients(const Options& options, const Outcome& outcome) {

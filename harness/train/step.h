@@ -2,6 +2,8 @@
 // What training and the forced comparison do alike at a step: forward, backward, reduce, and write it all
 // down.
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "harness/train/rank_context.h"
@@ -17,7 +19,7 @@ class TracedStep {
   TracedStep& operator=(const TracedStep&) = delete;
 
   struct Options {
-    Keep keep = Keep::by_level;        ///< of energies and reduced gradients
+    Keep keep = Keep::by_level;        ///< of the task's records and reduced gradients
     std::vector<int64_t> ids;          ///< this rank's rows of the step
     std::vector<int64_t> places = {};  ///< as StepInput's
     double learning_rate = 0;
@@ -39,7 +41,7 @@ class TracedStep {
   };
 
   /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values,
-  /// energies, loss, local gradients, collectives, reduced gradients and their norm into the open step of the
+  /// the task's records, loss, local gradients, collectives, reduced gradients and their norm into the open step of the
   /// trace.
   Outcome run(int64_t step, const Options& options);
   /// Hooks record and mutate only while this is true.
@@ -53,13 +55,21 @@ class TracedStep {
     bool last = false;
   };
 
+  /// Rows of a micro-step, and where each stands in the whole batch.
+  struct DealtIds {
+    const std::vector<int64_t>& ids;
+    std::vector<int64_t> positions;
+  };
+
   std::vector<Pass> passes_of(int64_t step, const Options& options) const;
   StepOutput run_pass(const Pass& pass);
   at::Tensor on_local_gradient(std::size_t index, const at::Tensor& gradient);
   void trace_forward(const Options& options, const std::vector<Pass>& passes,
                      const std::vector<StepOutput>& outputs, const Outcome& outcome);
-  void trace_energies(const Options& options, const std::vector<Pass>& passes,
-                      const std::vector<StepOutput>& outputs);
+  void trace_records(const Options& options, const std::vector<Pass>& passes,
+                     const std::vector<StepOutput>& outputs);
+  void trace_record(const Options& options, std::span<const StepOutput> parts, std::size_t which,
+                    const std::string& suffix, const DealtIds& dealt);
   void trace_gradients(const Options& options, const Outcome& outcome);
   std::vector<int64_t> row_positions(std::size_t first, std::size_t rows) const;
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/trace/record.h"
 #include "harness/train/parameters.h"
 
 namespace lockstep {
@@ -40,14 +41,24 @@ struct StreamUse {
   uint64_t draws = 0;
 };
 
+/// Numbers of each row that go into the trace, such as energies of its candidates.
+struct StepRecord {
+  Phase phase = Phase::energies;  ///< the loss's or one before it
+  std::string name;
+  at::Tensor rows;  ///< [rows of the pass, columns], detached
+  /// What the columns are, such as sample ids of the candidates, under a name of their own; empty: nothing is said.
+  std::string columns_name = {};
+  std::vector<int64_t> columns = {};
+};
+
 struct StepOutput {
   at::Tensor loss;                  ///< scalar; the mean over ranks of its gradients is the step's gradient
   at::Tensor row_losses_B;          ///< one a row, with gradient; loss is their weighted sum
   double row_weight = 1;            ///< of each row's loss in `loss`
-  /// [rows, candidates], detached: what the loss is made from; undefined: it is made from nothing of that kind.
-  at::Tensor energies;
-  std::vector<int64_t> column_ids;  ///< sample ids of the candidates
+  std::vector<StepRecord> records;  ///< what the loss is made from; the same ones of every pass
   std::vector<StreamUse> streams;
+  /// Values besides the learning rate that steer the step, equal on all ranks, by name: a stop flag, a target.
+  std::vector<std::pair<std::string, double>> controls;
   std::vector<std::pair<std::string, double>> scalars;  ///< diagnostics by name; "loss" is added by the loop
 };
 

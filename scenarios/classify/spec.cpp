@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/classify/causes.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
 
@@ -146,7 +145,6 @@ const TrainerSpec& classify_spec() {
       .objective = &objective,
       .other_objective = &other_objective,
       .noise_scale_caveat = &noise_scale_caveat,
-      .cause_rules = &classify_cause_rules(),
   };
   return kSpec;
 }

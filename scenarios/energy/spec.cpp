@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "scenarios/energy/adaptive.h"
-#include "scenarios/energy/causes/rules.h"
 #include "scenarios/energy/checks.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
@@ -168,7 +167,6 @@ const TrainerSpec& energy_spec() {
       .noise_scale_caveat = &energy_noise_scale_caveat,
       .rows_may_not_count = &energy_rows_may_not_count,
       .scores = energy_scores(),
-      .cause_rules = &causes::energy_cause_rules(),
   };
   return kSpec;
 }

@@ -29,12 +29,12 @@
 namespace lockstep {
 namespace {
 
-RunConfig bench_config(Layout layout, Negatives negatives, RankKind ranks, TraceLevel trace, int64_t steps) {
+RunConfig bench_config(Layout layout, Negatives negatives, Backend ranks, TraceLevel trace, int64_t steps) {
   RunConfig config;
   config.data.source = DataSource::synthetic;
   config.layout = layout;
   energy(config).negatives = negatives;
-  config.ranks = ranks;
+  config.backend = ranks;
   config.trace = trace;
   config.steps = steps;
   config.eval_every = 0;
@@ -52,7 +52,7 @@ double train_seconds(const RunConfig& config) {
   write_file_atomically(dir + "/run.json", run.dump());
   const int world = config.layout.world_size;
   BeatFile::create(dir + "/beat", world);
-  const bool real = config.ranks == RankKind::real && world > 1;
+  const bool real = config.backend == Backend::gloo && world > 1;
   std::vector<pid_t> children;
   for (int rank = 0; rank < (real ? world : 1); ++rank) {
     const pid_t child = fork();
@@ -120,7 +120,7 @@ void register_all() {
   const Layout one{1, 24};
   const Layout eight{8, 3};
   const auto emulated = [&](Layout layout, Negatives negatives, TraceLevel trace, int64_t steps) {
-    return bench_config(layout, negatives, RankKind::emulated, trace, steps);
+    return bench_config(layout, negatives, Backend::emulated, trace, steps);
   };
   add("TraceHashOverOff/R0/1x24", emulated(one, Negatives::global, TraceLevel::hash, 300),
       emulated(one, Negatives::global, TraceLevel::off, 300), 15);
@@ -132,7 +132,7 @@ void register_all() {
   for (const auto& [name, negatives] :
        {std::pair{"local", Negatives::local}, std::pair{"global", Negatives::global}}) {
     add(std::string("EmulatedOverReal/8x3/") + name, emulated(eight, negatives, TraceLevel::hash, 120),
-        bench_config(eight, negatives, RankKind::real, TraceLevel::hash, 60), 3);
+        bench_config(eight, negatives, Backend::gloo, TraceLevel::hash, 60), 3);
   }
   add("OneProcessOverEmulated/1x24/8x3/global", emulated(one, Negatives::global, TraceLevel::hash, 300),
       emulated(eight, Negatives::global, TraceLevel::hash, 100), 3);

@@ -20,7 +20,7 @@ struct Cell {
   ClassifyConfig own;
   RowDeal rows = RowDeal::equal;
   int64_t accumulation = 1;
-  RankKind ranks = RankKind::emulated;
+  Backend backend = Backend::emulated;
 };
 
 Cell cell_of(Layout layout) {
@@ -42,7 +42,7 @@ class ClassifyRuns : public testing::Test {
     config.layout = cell.layout;
     config.rows = cell.rows;
     config.accumulation = cell.accumulation;
-    config.ranks = cell.ranks;
+    config.backend = cell.backend;
     config.steps = 4;
     config.eval_every = 2;
     classify(config) = cell.own;
@@ -58,7 +58,7 @@ class ClassifyRuns : public testing::Test {
     ForcedInputs inputs;
     inputs.reference_free = run("reference", one);
     one.snapshot_steps = {};
-    one.forced = {"reference", {0, 2}, 0};
+    one.forced = {"reference", {0, 2}, 0, {}};
     inputs.forced_reference = run("forced_reference", one);
     for (int repeat = 1; repeat <= inputs.band.repeats; ++repeat) {
       one.forced.repeat = repeat;
@@ -66,7 +66,7 @@ class ClassifyRuns : public testing::Test {
     }
     RunConfig other = config_of(cell);
     inputs.cell_free = run("cell", other);
-    other.forced = {"reference", {0, 2}, 0};
+    other.forced = {"reference", {0, 2}, 0, {}};
     inputs.forced_cell = run("forced_cell", other);
     reference_ = one;
     cell_ = other;
@@ -97,7 +97,7 @@ TEST_F(ClassifyRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
     const std::string name = std::to_string(static_cast<int>(norm));
     CompareOptions options;
     options.run_a = run("emulated" + name, config_of(cell));
-    cell.ranks = RankKind::real;
+    cell.backend = Backend::gloo;
     options.run_b = run("real" + name, config_of(cell));
     const Mechanism result = compare_traces(options).mechanism;
     EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;

@@ -180,8 +180,8 @@ TEST_F(ExplicitLoss, SaysItsCompositionAndOtherRunsHaveNoActionHead) {
   EXPECT_DOUBLE_EQ(scalars.at("chance_nats"), std::log(32.0));
   EXPECT_GT(scalars.at("prediction_error"), 0);
   EXPECT_EQ(scalars.at("energies_computed"), 4 * (12 + 8));
-  EXPECT_EQ(mixed.outputs[1].column_ids.size(), 20U);
-  EXPECT_EQ(mixed.outputs[1].column_ids.back(), -9);
+  EXPECT_EQ(mixed.outputs[1].records.front().columns.size(), 20U);
+  EXPECT_EQ(mixed.outputs[1].records.front().columns.back(), -9);
   energy(config).negatives = Negatives::global;
   const StepGradients global = of_ranks(*scenario_, config, {kIds});
   EXPECT_FALSE(global.by_group.contains("action_head"));

@@ -95,7 +95,7 @@ RunConfig config_of(const Options& options, const std::vector<Variant>& variants
   RunConfig config = variant.config;
   if (variant.forced_from >= 0) {
     const Variant& from = variants[static_cast<std::size_t>(variant.forced_from)];
-    config.forced.from = reference_of(options, from) + "/rank-0.trace";
+    config.forced.kept_step = reference_of(options, from) + "/rank-0.trace";
   }
   return config;
 }
@@ -149,7 +149,7 @@ bool repeat(const Options& options, const std::vector<Variant>& variants, int64_
   const Variant& variant = variants[static_cast<std::size_t>(i % count)];
   const int64_t round = i / count;
   const bool loaded = (i + round) % 2 == 1;
-  const bool executed = variant.config.ranks != RankKind::real && (i + round) % 25 == 7;
+  const bool executed = variant.config.backend != Backend::gloo && (i + round) % 25 == 7;
   RunConfig config = config_of(options, variants, variant);
   const std::string id = "run-" + std::to_string(i), dir = options.out + "/" + id;
   const std::string expected = reference_of(options, variant);
@@ -233,7 +233,7 @@ bool in_workers(const Options& options, int64_t count, Shared& shared, const Wor
 bool emulated_is_real(const Options& options, const std::vector<Variant>& variants) {
   bool good = true;
   for (std::size_t i = 0; i < variants.size(); ++i) {
-    if (variants[i].config.ranks != RankKind::real || variants[i].forced_from >= 0) continue;
+    if (variants[i].config.backend != Backend::gloo || variants[i].forced_from >= 0) continue;
     const std::string real = reference_of(options, variants[i]);
     const std::string emulated = reference_of(options, variants[i - 2]);
     const Mechanism mechanism = compare_runs({emulated, real, {}, {}});

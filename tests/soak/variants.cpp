@@ -14,11 +14,11 @@ constexpr int64_t kSteps = 3, kSnapshotStep = 1;
 struct Kind {
   const char* name;
   Layout layout;
-  RankKind ranks;
+  Backend ranks;
 };
-constexpr std::array kKinds{Kind{"solo", {1, 12}, RankKind::emulated},
-                            Kind{"emulated", {3, 4}, RankKind::emulated},
-                            Kind{"real", {3, 4}, RankKind::real}};
+constexpr std::array kKinds{Kind{"solo", {1, 12}, Backend::emulated},
+                            Kind{"emulated", {3, 4}, Backend::emulated},
+                            Kind{"real", {3, 4}, Backend::gloo}};
 
 std::vector<std::pair<const char*, Negatives>> negatives_of(const std::string& loss) {
   std::vector<std::pair<const char*, Negatives>> all{{"global", Negatives::global},
@@ -59,7 +59,7 @@ std::vector<Variant> soak_variants() {
         for (const Kind& kind : kKinds) {
           RunConfig config = mini_config();
           config.layout = kind.layout;
-          config.ranks = kind.ranks;
+          config.backend = kind.ranks;
           energy(config).loss = loss.name;
           energy(config).negatives = negatives;
           config.precision = precision;
@@ -71,7 +71,7 @@ std::vector<Variant> soak_variants() {
               std::string(loss.name) + "-" + negatives_name + "-" + precision_name + "-" + kind.name;
           variants.push_back({name, config});
           config.snapshot_steps = {};
-          config.forced = {"", {kSnapshotStep}, 0};
+          config.forced = {"", {kSnapshotStep}, 0, {}};
           variants.push_back({name + "-forced", config, static_cast<int>(variants.size()) - 1});
         }
         ++turn;

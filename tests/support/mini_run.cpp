@@ -37,7 +37,7 @@ std::vector<int> mini_run_statuses(const std::string& root, const std::string& i
   seal(run);
   write_file_atomically(dir + "/run.json", run.dump());
   BeatFile::create(dir + "/beat", config.layout.world_size);
-  const bool real = config.ranks == RankKind::real && config.layout.world_size > 1;
+  const bool real = config.backend == Backend::gloo && config.layout.world_size > 1;
   std::vector<pid_t> children;
   for (int rank = 0; rank < (real ? config.layout.world_size : 1); ++rank) {
     const pid_t child = fork();

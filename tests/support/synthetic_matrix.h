@@ -38,6 +38,7 @@ class SyntheticMatrix {
     m.file = "configs/synthetic.yaml";
     m.question_text = "Does 8x3 learn the same as 1x24?";
     m.question = "outcome";
+    m.primary.metric = "accuracy_24";
     m.certify_steps = 20;
     for (int64_t seed = 0; seed < seeds; ++seed) m.seeds.push_back(seed);
     options.out_dir = "out/synthetic";
@@ -69,7 +70,7 @@ class SyntheticMatrix {
                     0.3 + planted.loss_effect + 0.002 * scatter(seed + 5), seed);
     }
     RunConfig real = cell.config;
-    real.ranks = RankKind::real;
+    real.backend = Backend::gloo;
     real.steps = 20;
     add_run(RunRole::certify, planted.name, real, 0);
     results_of(certify_id(planted.name), 8);

@@ -172,7 +172,7 @@ class Expansion {
     // One process has all rows, however ranks are dealt theirs.
     reference.rows = RowDeal::equal;
     // What may differ without changing a number is the base's again, so that references are shared.
-    reference.ranks = RankKind::emulated;
+    reference.backend = Backend::emulated;
     reference.trace = source_.base.trace;
     reference.bucket_cap_bytes = source_.base.bucket_cap_bytes;
     reference.gradient_as_bucket_view = source_.base.gradient_as_bucket_view;
@@ -206,7 +206,7 @@ class Expansion {
     config.mutant = *mutant;
     if (fails(entry)) {
       // A rank can only die alone where it is a process.
-      if (!has(settings_[index], "ranks")) config.ranks = RankKind::real;
+      if (!has(settings_[index], "ranks")) config.backend = Backend::gloo;
       if (entry.causes.find("hung") != std::string_view::npos) config.timeout_s = kHungTimeoutS;
     }
     finish(fmt::format("{} #{}", entry.name, seed), std::move(config));

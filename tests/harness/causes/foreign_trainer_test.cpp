@@ -32,7 +32,7 @@ using support::ToyStep;
 /// Codes that the energy trainer's rules alone answer with.
 std::set<std::string> energy_codes() {
   std::set<std::string> codes;
-  for (const CausePage& page : find_trainer_spec("energy")->cause_rules->pages()) codes.emplace(page.code);
+  for (const CausePage& page : causes::trainer_rules("energy").pages()) codes.emplace(page.code);
   return codes;
 }
 
@@ -142,20 +142,20 @@ TEST_F(ForeignTrainer, ASecondTrainerHasItsOwnRolesAndRulesOrNone) {
   const ToyFaults part = on_local([](ToyStep& it) { scale(it, "energy_head.key", 3); });
   Comparison whole = compared(toy_config(), detached, "theirs");
   Comparison half = compared(toy_config(), part, "theirs");
-  const auto named = [](Comparison& comparison, const TrainerSpec& trainer) {
-    comparison.around->trainer = &trainer;
+  const TrainerSpec theirs{.name = "theirs", .help = ""};
+  const auto named = [&](Comparison& comparison, const causes::TrainerRules* rules) {
+    comparison.around->trainer = &theirs;
+    comparison.around->rules = rules;
     return name_cause(*comparison.around)->code;
   };
 
-  const TrainerSpec without{.name = "theirs", .help = ""};
-  EXPECT_EQ(named(whole, without), "unexplained");
-  EXPECT_EQ(named(half, without), "unexplained");
+  EXPECT_EQ(named(whole, nullptr), "unexplained");
+  EXPECT_EQ(named(half, nullptr), "unexplained");
 
   static constexpr causes::TrainerRules kRolesAlone{
       .role_of = [](std::string_view) { return causes::Role{0}; }};
-  const TrainerSpec with_roles{.name = "theirs", .help = "", .cause_rules = &kRolesAlone};
-  EXPECT_EQ(named(whole, with_roles), "unexplained");
-  EXPECT_EQ(named(half, with_roles), "gradient-times-world");
+  EXPECT_EQ(named(whole, &kRolesAlone), "unexplained");
+  EXPECT_EQ(named(half, &kRolesAlone), "gradient-times-world");
 
   static constexpr causes::Rule kRules[] = {
       [](const CauseInputs&) { return std::optional(causes::made("their-own", 0.9, "as planted")); }};
@@ -164,8 +164,7 @@ TEST_F(ForeignTrainer, ASecondTrainerHasItsOwnRolesAndRulesOrNone) {
         return phase == Phase::local_gradients ? std::span<const causes::Rule>(kRules)
                                                : std::span<const causes::Rule>();
       }};
-  const TrainerSpec with_rules{.name = "theirs", .help = "", .cause_rules = &kOwn};
-  EXPECT_EQ(named(whole, with_rules), "their-own");
+  EXPECT_EQ(named(whole, &kOwn), "their-own");
 }
 
 TEST_F(ForeignTrainer, TwoTrainersHaveNoRulesInCommon) {
@@ -182,7 +181,7 @@ TEST_F(ForeignTrainer, TheEnergyTrainersTableKnowsEveryGroupOfItsModel) {
   const TrainerSpec* trainer = find_trainer_spec("energy");
   RunConfig config = toy_config();
   energy(config).negatives = Negatives::layer;
-  const auto role_of = trainer->cause_rules->role_of;
+  const auto role_of = causes::trainer_rules("energy").role_of;
   const causes::Role unknown = role_of("no_such_group");
   std::set<causes::Role> roles;
   for (const ModelParameter& parameter : trainer->parameters(config, 3)) {

@@ -42,7 +42,7 @@ TEST(AllReduceMatrix, IsTwoRealRanks) {
   const Matrix matrix = parse_matrix(all_reduce_matrix(), "doctor", {});
   ASSERT_EQ(matrix.cells.size(), 1U);
   EXPECT_EQ(matrix.cells[0].config.layout, (Layout{2, 2}));
-  EXPECT_EQ(matrix.cells[0].config.ranks, RankKind::real);
+  EXPECT_EQ(matrix.cells[0].config.backend, Backend::gloo);
   EXPECT_EQ(matrix.cells[0].config.data.source, DataSource::synthetic);
 }
 

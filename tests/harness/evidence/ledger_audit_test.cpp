@@ -16,7 +16,7 @@ StepOfRun sums(int64_t step, const std::vector<uint64_t>& outs) {
     record.name = "all_reduce stats.energy";
     record.collective.op = "all_reduce";
     record.collective.reduction = "sum";
-    record.collective.group = "loss";
+    record.collective.group = "data";
     record.collective.tag = "stats.energy";
     record.collective.hash_in = 100 * static_cast<uint64_t>(step) + rank;
     record.collective.hash_out = outs[rank];

@@ -19,13 +19,13 @@ using testing::Contains;
 using testing::HasSubstr;
 
 /// `script` says what the ranks do: tests/support/fake_rank.cpp.
-PlannedRun a_run(const std::string& id, int ranks, RankKind kind, ProcessStart start,
+PlannedRun a_run(const std::string& id, int ranks, Backend kind, ProcessStart start,
                  const std::string& script = "") {
   PlannedRun run;
   run.id = id;
   run.cell = script;
   run.config.layout = {ranks, 3};
-  run.config.ranks = kind;
+  run.config.backend = kind;
   run.config.process_start = start;
   run.config.steps = 5;
   run.hash = config_hash(run.config);
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Starts, ExecutedRanks,
                          testing::Values(ProcessStart::forked, ProcessStart::executed));
 
 TEST_P(ExecutedRanks, Finish) {
-  const LaunchReport report = launch_one(a_run("a", 3, RankKind::real, GetParam()));
+  const LaunchReport report = launch_one(a_run("a", 3, Backend::gloo, GetParam()));
   EXPECT_EQ(report.finished, 1);
   for (int rank = 0; rank < 3; ++rank) {
     const RankResult result = read_rank_result(rank_result_path(folder_ / "runs/a", rank));
@@ -68,7 +68,7 @@ TEST_P(ExecutedRanks, Finish) {
 }
 
 TEST_P(ExecutedRanks, AreOneProcessWhereTheyAreEmulated) {
-  EXPECT_EQ(launch_one(a_run("a", 3, RankKind::emulated, GetParam())).finished, 1);
+  EXPECT_EQ(launch_one(a_run("a", 3, Backend::emulated, GetParam())).finished, 1);
   std::istringstream lines(read_text(folder_ / "runs/a/pids"));
   int processes = 0;
   for (pid_t pid; lines >> pid;) ++processes;
@@ -76,7 +76,7 @@ TEST_P(ExecutedRanks, AreOneProcessWhereTheyAreEmulated) {
 }
 
 TEST_P(ExecutedRanks, AreNamedWhenTheyDie) {
-  const LaunchReport report = launch_one(a_run("a", 3, RankKind::real, GetParam(), "1:die all:wait"));
+  const LaunchReport report = launch_one(a_run("a", 3, Backend::gloo, GetParam(), "1:die all:wait"));
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].kind, "died");
   EXPECT_EQ(report.failures[0].rank, 1);
@@ -86,7 +86,7 @@ TEST_P(ExecutedRanks, AreNamedWhenTheyDie) {
 }
 
 TEST_P(ExecutedRanks, SayWhatEscapesThem) {
-  const LaunchReport report = launch_one(a_run("a", 2, RankKind::real, GetParam(), "1:escape all:wait"));
+  const LaunchReport report = launch_one(a_run("a", 2, Backend::gloo, GetParam(), "1:escape all:wait"));
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].rank, 1);
   EXPECT_THAT(report.failures[0].last_lines, Contains(HasSubstr("thrown past the rank's own net")));
@@ -99,7 +99,7 @@ TEST(ExecutedRanksAlone, AreProgramsOfTheirOwn) {
   for (const ProcessStart start : {ProcessStart::forked, ProcessStart::executed}) {
     Plan plan;
     const std::string id = start == ProcessStart::forked ? "forked" : "executed";
-    plan.runs = {a_run(id, 2, RankKind::real, start, "all:arguments")};
+    plan.runs = {a_run(id, 2, Backend::gloo, start, "all:arguments")};
     LaunchOptions options;
     options.rank_program = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
     options.out_dir = folder.path();

@@ -33,12 +33,12 @@ using testing::UnorderedElementsAre;
 const char* const kFakeRank = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
 
 /// `script` says what the ranks do: tests/support/fake_rank.cpp.
-PlannedRun a_run(const std::string& id, int ranks, RankKind kind, const std::string& script = "") {
+PlannedRun a_run(const std::string& id, int ranks, Backend kind, const std::string& script = "") {
   PlannedRun run;
   run.id = id;
   run.cell = script;
   run.config.layout = {ranks, 3};
-  run.config.ranks = kind;
+  run.config.backend = kind;
   run.config.steps = 5;
   run.hash = config_hash(run.config);
   run.estimate_s = 1;
@@ -91,7 +91,7 @@ class Launcher : public testing::Test {
 };
 
 TEST_F(Launcher, RunsEveryRankInItsOwnProcess) {
-  plan_.runs = {a_run("a", 3, RankKind::real)};
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
   const LaunchReport report = launch_all();
   EXPECT_EQ(report.finished, 1);
   EXPECT_TRUE(report.failures.empty());
@@ -128,7 +128,7 @@ class Stray : public lockstep::Launcher {
 };
 
 TEST_F(Launcher, DoesNotHeedWhatIsToldOfARunThatIsNotGoing) {
-  plan_.runs = {a_run("a", 1, RankKind::real)};
+  plan_.runs = {a_run("a", 1, Backend::gloo)};
   options_.make_launcher = [] { return std::make_unique<Stray>(); };
   EXPECT_THAT([this] { launch_all(); },
               testing::ThrowsMessage<MachineError>(HasSubstr("a: its ranks cannot be started: no more processes")));
@@ -136,11 +136,11 @@ TEST_F(Launcher, DoesNotHeedWhatIsToldOfARunThatIsNotGoing) {
 }
 
 TEST_F(Launcher, RefusesAProgramThatIsNotThePlanned) {
-  plan_.runs = {a_run("a", 1, RankKind::real)};
+  plan_.runs = {a_run("a", 1, Backend::gloo)};
   options_.program_hash = hash_of_file(kFakeRank);
   EXPECT_EQ(launch_all().finished, 1);
   options_.program_hash = "0123456789abcdef";
-  plan_.runs = {a_run("b", 1, RankKind::real)};
+  plan_.runs = {a_run("b", 1, Backend::gloo)};
   try {
     launch_all();
     FAIL() << "nothing was thrown";
@@ -152,14 +152,14 @@ TEST_F(Launcher, RefusesAProgramThatIsNotThePlanned) {
 }
 
 TEST_F(Launcher, TellsRanksWhatDataTheyArePlannedOn) {
-  plan_.runs = {a_run("a", 1, RankKind::real)};
+  plan_.runs = {a_run("a", 1, Backend::gloo)};
   options_.data_hash_of = [](const RunConfig& config) { return "data of " + std::to_string(config.steps); };
   launch_all();
   EXPECT_THAT(read_text(folder_ / "runs/a/run.json"), HasSubstr("\"data_hash\": \"data of 5\""));
 }
 
 TEST_F(Launcher, RunsEmulatedRanksInOneProcess) {
-  plan_.runs = {a_run("a", 3, RankKind::emulated), a_run("b", 1, RankKind::real)};
+  plan_.runs = {a_run("a", 3, Backend::emulated), a_run("b", 1, Backend::gloo)};
   EXPECT_EQ(launch_all().finished, 2);
   expect_no_orphan("a", 1);
   expect_no_orphan("b", 1);
@@ -167,13 +167,13 @@ TEST_F(Launcher, RunsEmulatedRanksInOneProcess) {
 
 TEST_F(Launcher, RunsEightRanksAtOnceOnFewerSlots) {
   options_.jobs = 2;
-  plan_.runs = {a_run("a", 8, RankKind::real)};
+  plan_.runs = {a_run("a", 8, Backend::gloo)};
   EXPECT_EQ(launch_all().finished, 1);
   expect_no_orphan("a", 8);
 }
 
 TEST_F(Launcher, RunsAnExclusiveRunAlone) {
-  for (const std::string id : {"a", "b", "c", "d"}) plan_.runs.push_back(a_run(id, 1, RankKind::emulated));
+  for (const std::string id : {"a", "b", "c", "d"}) plan_.runs.push_back(a_run(id, 1, Backend::emulated));
   plan_.runs[1].exclusive = true;
   EXPECT_EQ(launch_all().finished, 4);
   std::vector<std::string> going;
@@ -187,7 +187,7 @@ TEST_F(Launcher, RunsAnExclusiveRunAlone) {
 }
 
 TEST_F(Launcher, StartsNoParentWhereEverythingIsReused) {
-  plan_.runs = {a_run("a", 3, RankKind::real)};
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
   plan_.runs[0].reused = true;
   options_.rank_program = "/nowhere/lockstep-rank";
   const LaunchReport report = launch_all();
@@ -197,8 +197,8 @@ TEST_F(Launcher, StartsNoParentWhereEverythingIsReused) {
 }
 
 TEST_F(Launcher, StartsARunAfterWhatItNeeds) {
-  plan_.runs = {a_run("b", 1, RankKind::emulated), a_run("a", 1, RankKind::emulated),
-                a_run("r", 1, RankKind::real)};
+  plan_.runs = {a_run("b", 1, Backend::emulated), a_run("a", 1, Backend::emulated),
+                a_run("r", 1, Backend::gloo)};
   plan_.runs[0].needs = {"a", "r"};
   plan_.runs[2].reused = true;
   EXPECT_EQ(launch_all().finished, 2);
@@ -206,7 +206,7 @@ TEST_F(Launcher, StartsARunAfterWhatItNeeds) {
 }
 
 TEST_F(Launcher, NamesARankThatIsKilled) {
-  plan_.runs = {a_run("a", 3, RankKind::real, "all:wait 1:die"), a_run("b", 1, RankKind::emulated)};
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 1:die"), a_run("b", 1, Backend::emulated)};
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 1U);
   const RankFailure& failure = report.failures[0];
@@ -223,7 +223,7 @@ TEST_F(Launcher, NamesARankThatIsKilled) {
 }
 
 TEST_F(Launcher, NamesARankThatThrows) {
-  plan_.runs = {a_run("a", 3, RankKind::real, "0:lose 1:wait 2:throw")};
+  plan_.runs = {a_run("a", 3, Backend::gloo, "0:lose 1:wait 2:throw")};
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].kind, "threw");
@@ -235,7 +235,7 @@ TEST_F(Launcher, NamesARankThatThrows) {
 }
 
 TEST_F(Launcher, NamesAnEmulatedRankThatThrows) {
-  plan_.runs = {a_run("a", 3, RankKind::emulated, "1:throw")};
+  plan_.runs = {a_run("a", 3, Backend::emulated, "1:throw")};
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].rank, 1);
@@ -243,7 +243,7 @@ TEST_F(Launcher, NamesAnEmulatedRankThatThrows) {
 }
 
 TEST_F(Launcher, NamesAnExceptionThatNoRankCaught) {
-  plan_.runs = {a_run("a", 2, RankKind::real, "1:escape")};
+  plan_.runs = {a_run("a", 2, Backend::gloo, "1:escape")};
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].rank, 1);
@@ -252,7 +252,7 @@ TEST_F(Launcher, NamesAnExceptionThatNoRankCaught) {
 }
 
 TEST_F(Launcher, NamesARankThatLeavesWithoutAResult) {
-  plan_.runs = {a_run("a", 3, RankKind::real, "2:leave")};
+  plan_.runs = {a_run("a", 3, Backend::gloo, "2:leave")};
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].rank, 2);
@@ -260,7 +260,7 @@ TEST_F(Launcher, NamesARankThatLeavesWithoutAResult) {
 }
 
 TEST_F(Launcher, NamesARankThatHangs) {
-  plan_.runs = {a_run("a", 3, RankKind::real, "all:wait 0:hang")};
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 0:hang")};
   plan_.runs[0].config.timeout_s = 0.8;
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 1U);
@@ -272,7 +272,7 @@ TEST_F(Launcher, NamesARankThatHangs) {
 }
 
 TEST_F(Launcher, NamesAStoppedRankThatItsPeersAccuse) {
-  plan_.runs = {a_run("a", 3, RankKind::real, "all:lose 1:stop")};
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:lose 1:stop")};
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].kind, "hung");
@@ -282,8 +282,8 @@ TEST_F(Launcher, NamesAStoppedRankThatItsPeersAccuse) {
 }
 
 TEST_F(Launcher, NamesTheNeedThatFailed) {
-  plan_.runs = {a_run("a", 1, RankKind::emulated, "0:throw"), a_run("b", 1, RankKind::emulated),
-                a_run("c", 1, RankKind::emulated)};
+  plan_.runs = {a_run("a", 1, Backend::emulated, "0:throw"), a_run("b", 1, Backend::emulated),
+                a_run("c", 1, Backend::emulated)};
   plan_.runs[1].needs = {"a"};
   const LaunchReport report = launch_all();
   ASSERT_EQ(report.failures.size(), 2U);
@@ -308,8 +308,8 @@ class InterruptedLauncher : public Launcher {
 };
 
 TEST_F(InterruptedLauncher, LeavesWhatIsFinishedAndResumes) {
-  plan_.runs = {a_run("first", 1, RankKind::emulated), a_run("a", 2, RankKind::emulated, "all:wait"),
-                a_run("later", 1, RankKind::emulated)};
+  plan_.runs = {a_run("first", 1, Backend::emulated), a_run("a", 2, Backend::emulated, "all:wait"),
+                a_run("later", 1, Backend::emulated)};
   plan_.runs[0].estimate_s = 9;
   plan_.runs[1].estimate_s = 5;
   interrupt_with(1);
@@ -336,7 +336,7 @@ TEST_F(InterruptedLauncher, LeavesWhatIsFinishedAndResumes) {
 }
 
 TEST_F(InterruptedLauncher, KillsRanksThatIgnoreTheRequest) {
-  plan_.runs = {a_run("a", 2, RankKind::real, "all:ignore_term")};
+  plan_.runs = {a_run("a", 2, Backend::gloo, "all:ignore_term")};
   interrupt_with(1);
   EXPECT_TRUE(launch_all().interrupted);
   expect_no_orphan("a", 2);
@@ -344,20 +344,20 @@ TEST_F(InterruptedLauncher, KillsRanksThatIgnoreTheRequest) {
 
 TEST_F(InterruptedLauncher, KillsAtOnceWhenAskedTwice) {
   options_.kill_grace_s = 1e6;
-  plan_.runs = {a_run("a", 2, RankKind::real, "all:ignore_term")};
+  plan_.runs = {a_run("a", 2, Backend::gloo, "all:ignore_term")};
   interrupt_with(2);
   EXPECT_TRUE(launch_all().interrupted);
   expect_no_orphan("a", 2);
 }
 
 TEST_F(Launcher, SaysThatThereIsNoRankProgram) {
-  plan_.runs = {a_run("a", 1, RankKind::emulated)};
+  plan_.runs = {a_run("a", 1, Backend::emulated)};
   options_.rank_program = "/nowhere/lockstep-rank";
   EXPECT_THROW(launch_all(), MachineError);
 }
 
 TEST_F(Launcher, SaysHowAParentEndedThatCannotServe) {
-  plan_.runs = {a_run("a", 1, RankKind::emulated)};
+  plan_.runs = {a_run("a", 1, Backend::emulated)};
   options_.rank_program = "/bin/false";
   try {
     launch_all();
@@ -368,13 +368,13 @@ TEST_F(Launcher, SaysHowAParentEndedThatCannotServe) {
 }
 
 TEST_F(Launcher, StopsWhereARankFindsTheDiskFull) {
-  plan_.runs = {a_run("a", 2, RankKind::real, "all:wait 1:full")};
+  plan_.runs = {a_run("a", 2, Backend::gloo, "all:wait 1:full")};
   EXPECT_THROW(launch_all(), MachineError);
   expect_no_orphan("a", 2);
 }
 
 TEST_F(Launcher, SaysWhichFileCannotBeWritten) {
-  plan_.runs = {a_run("a", 1, RankKind::emulated)};
+  plan_.runs = {a_run("a", 1, Backend::emulated)};
   const pid_t child = ::fork();
   if (child == 0) {
     // Files of this process can hold nothing any more, as on a full disk.
@@ -396,7 +396,7 @@ TEST_F(Launcher, SaysWhichFileCannotBeWritten) {
 /// Ranks must not outlive a lockstep that nobody asked before it was killed.
 TEST_F(Launcher, TakesItsRanksWithItWhenItIsKilled) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // so that their ends can be waited for here
-  plan_.runs = {a_run("a", 3, RankKind::real, "all:ignore_term")};
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:ignore_term")};
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   options_.on_event = [&](const RunEvent& event) {

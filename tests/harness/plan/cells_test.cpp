@@ -157,8 +157,8 @@ TEST(Cells, HaveTheirOwnReferenceIfItIsTheSameAsTheCell) {
       "axes: {layout: [3x8, 8x3], lr_scale: [1, 0.5]}\n");
   for (const Cell& cell : matrix.cells) {
     EXPECT_TRUE(cell.paired);
-    EXPECT_EQ(cell.config.ranks, RankKind::real);
-    EXPECT_EQ(cell.reference.ranks, RankKind::emulated);
+    EXPECT_EQ(cell.config.backend, Backend::gloo);
+    EXPECT_EQ(cell.reference.backend, Backend::emulated);
     EXPECT_EQ(cell.reference.layout, cell.config.layout);
     EXPECT_EQ(cell.reference.lr_scale, cell.config.lr_scale);
     EXPECT_EQ(cell.reference_name, cell.name + " ranks=emulated");
@@ -190,8 +190,8 @@ TEST(Cells, BearThePlantedFaultAndReferencesDoNot) {
 TEST(Cells, OfOneProcessAreNeverReal) {
   const Cell cell =
       parse("name: x\nranks: real\nreference: {layout: 1x24}\naxes: {lr: [2]}\nlayout: 1x24\n").cells.at(0);
-  EXPECT_EQ(cell.config.ranks, RankKind::emulated);
-  EXPECT_EQ(cell.reference.ranks, RankKind::emulated);
+  EXPECT_EQ(cell.config.backend, Backend::emulated);
+  EXPECT_EQ(cell.reference.backend, Backend::emulated);
 }
 
 TEST(Cells, TakeTheFirstExpectationThatMatches) {

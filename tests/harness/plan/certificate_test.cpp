@@ -55,7 +55,7 @@ TEST(CertificateMatrix, DerivesOneProcessThatHoldsAllRows) {
   const RunConfig& reference = cell.reference;
   EXPECT_EQ(reference.layout, (Layout{1, 24}));
   EXPECT_EQ(reference.oracle_world, 3);
-  EXPECT_EQ(reference.ranks, RankKind::emulated);
+  EXPECT_EQ(reference.backend, Backend::emulated);
   EXPECT_EQ(energy(reference).negatives, Negatives::local);
   EXPECT_EQ(reference.rows, RowDeal::unequal);
   EXPECT_EQ(energy(reference).tile_columns, 1000000);
@@ -104,7 +104,7 @@ TEST(CertificatePlan, RunsTheReferenceAndForcesItsSnapshotsAndNothingElse) {
     EXPECT_EQ(plan.runs[i].config.forced.repeat, 0);
     EXPECT_THAT(plan.runs[i].needs, ElementsAre(plan.runs[0].id));
   }
-  EXPECT_EQ(plan.runs[3].config.ranks, RankKind::real);
+  EXPECT_EQ(plan.runs[3].config.backend, Backend::gloo);
   EXPECT_THAT(plan_text(plan), HasSubstr("tiny · certificate: 2 cells within 1e-12"));
 }
 
@@ -238,7 +238,7 @@ TEST(LossesConfig, HasEveryLossAtEveryNumberOfRanks) {
     const RunConfig& c = cell.config;
     forms.insert(energy(c).loss + " " + std::to_string(static_cast<int>(energy(c).negatives)));
     worlds.insert(c.layout.world_size);
-    real += c.ranks == RankKind::real;
+    real += c.backend == Backend::gloo;
     tiled += energy(c).tile_columns < 24;
     empty += c.rows == RowDeal::one_empty;
     EXPECT_EQ(c.precision, Precision::float64);

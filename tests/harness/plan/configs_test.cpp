@@ -101,7 +101,7 @@ TEST(SmokeConfig, RunsRealRanksOnGeneratedDataOnly) {
     EXPECT_EQ(run.config.data.source, DataSource::synthetic);
     EXPECT_LT(energy(run.config).data.min_context, energy(run.config).data.context_steps);
     EXPECT_GT(energy(run.config).dropout, 0);
-    EXPECT_EQ(run.config.ranks == RankKind::real, run.config.layout.world_size > 1);
+    EXPECT_EQ(run.config.backend == Backend::gloo, run.config.layout.world_size > 1);
   }
   EXPECT_LT(estimate_total_s(plan, 2), 60);
 }
@@ -113,8 +113,8 @@ TEST(LadderConfig, CoversWhatTheRungsMustEqualOn) {
   for (const Cell& cell : matrix.cells) {
     const RunConfig& c = cell.config;
     EXPECT_TRUE(cell.paired);
-    EXPECT_EQ(c.ranks, RankKind::real);
-    EXPECT_EQ(cell.reference.ranks, RankKind::emulated);
+    EXPECT_EQ(c.backend, Backend::gloo);
+    EXPECT_EQ(cell.reference.backend, Backend::emulated);
     EXPECT_GT(c.bucket_cap_bytes, 0);
     EXPECT_THAT(cell.expected, ElementsAre(VerdictKind::identical));
     names[c.layout.world_size].insert(cell.name);

@@ -128,10 +128,10 @@ TEST(Detection, PairsBeginAtDifferentStepsAndNeitherEndsTheRun) {
 TEST(Detection, AFaultThatEndsTheRunHasRealRanksAndNothingForced) {
   const Matrix matrix = parse(detection("mutants: [stall, die], seeds: [0], pairs: 0, clean: 0"));
   EXPECT_EQ(cell_of(matrix, "stall #0").config.timeout_s, 2.0);
-  EXPECT_EQ(cell_of(matrix, "die #0").config.ranks, RankKind::real);
+  EXPECT_EQ(cell_of(matrix, "die #0").config.backend, Backend::gloo);
   EXPECT_THAT(cell_of(matrix, "die #0").expected, ElementsAre(VerdictKind::failed));
   for (const PlannedRun& run : make_plan(matrix, "", {}).runs)
-    EXPECT_TRUE(run.config.forced.from.empty()) << run.id;
+    EXPECT_FALSE(run.config.forced.on()) << run.id;
 }
 
 TEST(Detection, CleanPairsDifferInLengthAndEveryStepIsForced) {

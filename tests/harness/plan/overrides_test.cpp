@@ -37,7 +37,7 @@ TEST(Set, ReachesScalarsOfTheMatrixAndTheReference) {
   EXPECT_EQ(matrix.primary.margin, 0.1);
   EXPECT_EQ(matrix.certify_steps, 3);
   EXPECT_EQ(matrix.ranks, RanksPolicy::real);
-  EXPECT_EQ(matrix.cells[0].config.ranks, RankKind::real);
+  EXPECT_EQ(matrix.cells[0].config.backend, Backend::gloo);
   EXPECT_THAT(matrix.seeds, ElementsAre(4));
   EXPECT_EQ(matrix.cells[0].config.seed, 4);
   EXPECT_THAT(matrix.forced_steps, ElementsAre(0, 3));

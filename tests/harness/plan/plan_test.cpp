@@ -88,13 +88,13 @@ TEST(Plan, CertifiesEachEmulatedCellByARealPrefixOfItsFirstSeed) {
   const PlannedRun* whole = find_run(plan, "8x3", RunRole::cell, 3);
   ASSERT_NE(prefix, nullptr);
   ASSERT_NE(whole, nullptr);
-  EXPECT_EQ(whole->config.ranks, RankKind::emulated);
-  EXPECT_EQ(prefix->config.ranks, RankKind::real);
+  EXPECT_EQ(whole->config.backend, Backend::emulated);
+  EXPECT_EQ(prefix->config.backend, Backend::gloo);
   EXPECT_EQ(prefix->config.stop_after, 50);
   EXPECT_EQ(prefix->config.eval_every, 0);
   // Nothing else may differ: schedules reach to the same end.
   RunConfig same = prefix->config;
-  same.ranks = RankKind::emulated;
+  same.backend = Backend::emulated;
   same.stop_after = 0;
   same.eval_every = whole->config.eval_every;
   EXPECT_TRUE(same_config(same, whole->config));
@@ -117,7 +117,7 @@ TEST(Plan, CertifiesNothingIfToldSoOrIfThereIsNothingTo) {
 
 TEST(Plan, RunsEverythingForRealIfToldSo) {
   for (const PlannedRun& run : plan_of(kOutcome, set({"ranks=real"})).runs) {
-    EXPECT_EQ(run.config.ranks == RankKind::real, run.config.layout.world_size > 1) << run.id;
+    EXPECT_EQ(run.config.backend == Backend::gloo, run.config.layout.world_size > 1) << run.id;
   }
 }
 

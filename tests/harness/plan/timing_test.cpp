@@ -49,7 +49,7 @@ TEST(Timing, PlansEachLayoutSoOftenOnRealRanksWithoutATrace) {
     EXPECT_EQ(run.config.eval_every, 0);
     EXPECT_EQ(run.config.lr, 0.002) << "the matrix's base";
     EXPECT_EQ(run.config.warmup_steps, 0);
-    EXPECT_EQ(run.config.ranks, run.config.layout.world_size == 1 ? RankKind::emulated : RankKind::real);
+    EXPECT_EQ(run.config.backend, run.config.layout.world_size == 1 ? Backend::emulated : Backend::gloo);
     EXPECT_EQ(run.hash, config_hash(run.config));
     EXPECT_TRUE(run.needs.empty());
   }

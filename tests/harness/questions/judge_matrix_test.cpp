@@ -96,7 +96,7 @@ class JudgeMatrix : public testing::Test {
     header.rank = rank;
     header.world_size = run.config.layout.world_size;
     header.trainer = "energy";
-    header.started_by = run.config.ranks == RankKind::real ? "real" : "emulated";
+    header.started_by = run.config.backend == Backend::gloo ? "real" : "emulated";
     TraceWriter writer(dir_of(run) + "/rank-" + std::to_string(rank) + ".trace", header);
     for (int64_t step = 0; step < steps; ++step) {
       std::vector<int64_t> ids;

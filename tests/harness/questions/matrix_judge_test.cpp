@@ -70,7 +70,7 @@ TEST(MatrixJudge, SaysOfACellWhatItsConfigMeans) {
   RunConfig& config = matrix.plan.matrix.cells[1].config;
   config.layout = {24, 1};
   energy(config).negatives = Negatives::local;
-  config.ranks = RankKind::real;
+  config.backend = Backend::gloo;
   matrix.plan.matrix.cells[1].short_name = "24x1 local";
   matrix.plan.matrix.cells[1].reference.layout = {1, 24};
   const Results results = matrix.judge();

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "harness/causes/mechanism.h"
+#include "harness/compare/replay.h"
 #include "harness/config/metrics.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/questions/judge.h"
@@ -53,7 +54,7 @@ TEST_P(Ladder, EmulatedRanksEqualRealOnes) {
   const support::TempFolder folder;
   RunConfig config = config_of(GetParam());
   const std::string emulated = mini_run(folder.path(), "emulated", config);
-  config.ranks = RankKind::real;
+  config.backend = Backend::gloo;
   const std::string real = mini_run(folder.path(), "real", config);
   const Mechanism mechanism = compare_runs({emulated, real, {}, {}});
   EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << mechanism.sentence;
@@ -161,17 +162,17 @@ TEST(Oracle, OneProcessComputesWhatRanksOfAnyDealingMean) {
     const std::string id(loss);
     mini_run(folder.path(), id + "-reference", reference);
     reference.snapshot_steps = config.snapshot_steps = {};
-    reference.forced = {id + "-reference", {2}, 0};
+    reference.forced = {id + "-reference", {2}, 0, {}};
     config.forced = reference.forced;
     const std::string expected = mini_run(folder.path(), id + "-reference-forced", reference);
     const std::string emulated = mini_run(folder.path(), id + "-ranks", config);
-    config.ranks = RankKind::real;
+    config.backend = Backend::gloo;
     const std::string real = mini_run(folder.path(), id + "-real", config);
     const Furthest of_emulated = furthest(emulated, expected), of_real = furthest(real, expected);
     EXPECT_LT(of_emulated.difference, 1e-13) << loss << ", emulated: " << told(of_emulated);
     EXPECT_LT(of_real.difference, 1e-13) << loss << ", real: " << told(of_real);
     EXPECT_EQ(first_other_gradient(emulated, real, 3), "") << loss << ", emulated against real";
-    config.ranks = RankKind::emulated;
+    config.backend = Backend::emulated;
     // Rows in another order keep the ranks that they were dealt to.
     for (const int repeat : {1, 2}) {
       reference.forced.repeat = repeat;
@@ -200,11 +201,38 @@ TEST(Oracle, BlocksGoToRanksWhole) {
   reference.snapshot_steps = {1};
   mini_run(folder.path(), "reference", reference);
   reference.snapshot_steps = {};
-  reference.forced = {"reference", {1}, 0};
+  reference.forced = {"reference", {1}, 0, {}};
   config.forced = reference.forced;
   const std::string expected = mini_run(folder.path(), "reference-forced", reference);
   const Furthest of_ranks = furthest(mini_run(folder.path(), "ranks", config), expected);
   EXPECT_LT(of_ranks.difference, 1e-13) << told(of_ranks);
+}
+
+TEST(Forced, AKeptStepStandsForTheRunThatItCameFrom) {
+  const support::TempFolder folder;
+  RunConfig config = mini_config();
+  config.snapshot_steps = {2};
+  const std::string free = mini_run(folder.path(), "free", config);
+  const std::string kept = folder.path() + "/kept.trace";
+  ASSERT_TRUE(keep_step(free + "/rank-0.trace", 2, kept));
+  config.snapshot_steps = {};
+  config.forced = {"free", {2}, 0, {}};
+  const Trace of_run = read_trace(mini_run(folder.path(), "of_run", config) + "/rank-0.trace");
+  config.forced = {"", {2}, 0, kept};
+  const Trace of_step = read_trace(mini_run(folder.path(), "of_step", config) + "/rank-0.trace");
+  ASSERT_EQ(of_run.steps.size(), of_step.steps.size());
+  EXPECT_NE(of_run.header.config_hash, of_step.header.config_hash) << "another run, by its key";
+  for (std::size_t s = 0; s < of_run.steps.size(); ++s) {
+    const std::vector<Record>& expected = of_run.steps[s].records;
+    const std::vector<Record>& records = of_step.steps[s].records;
+    ASSERT_EQ(records.size(), expected.size());
+    ASSERT_GT(records.size(), 20U);
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      EXPECT_EQ(records[i].name, expected[i].name);
+      EXPECT_EQ(records[i].stats, expected[i].stats) << records[i].name;
+      EXPECT_EQ(records[i].payload, expected[i].payload) << records[i].name;
+    }
+  }
 }
 
 TEST(Ladder, TraceLevelsDoNotChangeTheRun) {
@@ -242,7 +270,7 @@ TEST(Ladder, RowsMadeReadyAheadOrCutAnewDoNotChangeTheRun) {
   energy(config).data.cache = false;
   EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "both", config), {}, {}}).verdict,
             VerdictKind::identical);
-  config.ranks = RankKind::real;
+  config.backend = Backend::gloo;
   EXPECT_EQ(compare_runs({plain, mini_run(folder.path(), "real", config), {}, {}}).verdict,
             VerdictKind::identical);
 }
@@ -250,7 +278,7 @@ TEST(Ladder, RowsMadeReadyAheadOrCutAnewDoNotChangeTheRun) {
 TEST(Ladder, RanksSayWhatTheyCommunicated) {
   const support::TempFolder folder;
   RunConfig config = mini_config();
-  config.ranks = RankKind::real;
+  config.backend = Backend::gloo;
   config.trace = TraceLevel::off;
   const std::string dir = mini_run(folder.path(), "metered", config);
   const RankResult result = read_rank_result(dir + "/rank-1.result.json");
@@ -332,10 +360,10 @@ TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {
 }
 
 TEST(Ladder, AThrowingRankEndsEveryRankWithItsReason) {
-  for (const RankKind kind : {RankKind::emulated, RankKind::real}) {
+  for (const Backend kind : {Backend::emulated, Backend::gloo}) {
     const support::TempFolder folder;
     RunConfig config = mini_config();
-    config.ranks = kind;
+    config.backend = kind;
     config.timeout_s = 5;
     config.mutant.name = "throw";
     config.mutant.step = 3;

@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
     Runs, Checkpointing,
     testing::Values(Kept{"fused", [](RunConfig& c) { c.layout = {1, 12}; }},
                     Kept{"emulated", [](RunConfig&) {}},
-                    Kept{"real", [](RunConfig& c) { c.ranks = RankKind::real; }},
+                    Kept{"real", [](RunConfig& c) { c.backend = Backend::gloo; }},
                     Kept{"eight", [](RunConfig& c) { c.layout = {8, 3}; }},
                     Kept{"local", [](RunConfig& c) { energy(c).negatives = Negatives::local; }},
                     Kept{"layer", [](RunConfig& c) { energy(c).negatives = Negatives::layer; }},
@@ -104,7 +104,7 @@ TEST(Bfloat16, EmulatedRanksEqualRealOnesAndRepeat) {
     const std::string id = negatives == Negatives::global ? "global" : "mixed";
     const std::string emulated = mini_run(folder.path(), id, config);
     const std::string again = mini_run(folder.path(), id + "-again", config);
-    config.ranks = RankKind::real;
+    config.backend = Backend::gloo;
     const std::string real = mini_run(folder.path(), id + "-real", config);
     EXPECT_EQ(compare_runs({emulated, again, {}, {}}).verdict, VerdictKind::identical);
     const Mechanism mechanism = compare_runs({emulated, real, {}, {}});
@@ -213,7 +213,7 @@ TEST(AdamSqrt, RealRanksEqualEmulatedOnesAndTheRuleActs) {
   const std::string other = mini_run(folder.path(), "sqrt", config);
   config.lr_rule = LrRule::adam_sqrt;
   const std::string emulated = mini_run(folder.path(), "emulated", config);
-  config.ranks = RankKind::real;
+  config.backend = Backend::gloo;
   EXPECT_EQ(compare_runs({emulated, mini_run(folder.path(), "real", config), {}, {}}).verdict,
             VerdictKind::identical);
   EXPECT_TRUE(differing(other, emulated, 3).contains(Phase::parameters)) << "betas and eps are scaled too";

@@ -31,7 +31,7 @@ class Verdicts : public testing::Test {
     inputs.cell_free = run("free", cell);
     RunConfig forced = reference, forced_cell = cell;
     forced.snapshot_steps = {};
-    forced.forced = forced_cell.forced = {id_of("free", reference), {0, 2}, 0};
+    forced.forced = forced_cell.forced = {id_of("free", reference), {0, 2}, 0, {}};
     inputs.forced_reference = run("forced", forced);
     inputs.forced_cell = run("forced", forced_cell);
     for (int repeat = 1; repeat <= inputs.band.repeats; ++repeat) {

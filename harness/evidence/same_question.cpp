@@ -1,4 +1,4 @@
-// Are two arms about the same question?
+#include "harness/evidence/same_question.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/config/canonical.h"
-#include "harness/evidence/arms.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +32,12 @@ void note_length(Differences& differences, const std::string& what, int64_t a, i
     return;
   }
   note(differences, what, fmt::format("{} samples", a * batch_a), fmt::format("{} samples", b * batch_b));
+}
+
+/// Empty where the trainer is somebody else's.
+std::string shown_metric_of(const RunConfig& config) {
+  const TrainerSpec* trainer = find_trainer_spec(config.trainer);
+  return trainer ? std::string(trainer->shown_metric) : "";
 }
 
 void refuse_out_of_range(const Primary& primary) {
@@ -83,6 +89,7 @@ std::vector<QuestionDifference> question_differences(const Arm& a, const Arm& b,
 Primary primary_of(const Arm& a, const Arm& b, const Given& given) {
   const std::optional<Primary>& declared = a.primary ? a.primary : b.primary;
   Primary primary = declared.value_or(Primary{});
+  if (primary.metric.empty()) primary.metric = shown_metric_of(a.config);
   if (!given.metric.empty()) primary.metric = given.metric;
   if (given.alpha) primary.alpha = *given.alpha;
   if (given.target) primary.target = *given.target;

@@ -1,11 +1,10 @@
 #pragma once
 // Which cells of two folders are held against each other, and whether they may be.
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "harness/evidence/arms.h"
+#include "harness/evidence/same_question.h"
 
 namespace lockstep {
 
@@ -31,13 +30,4 @@ void require_paired_seeds(const std::vector<ArmPair>& pairs);
 
 /// "data.stride is 2 against 4".
 std::string difference_text(const QuestionDifference& difference);
-nlohmann::json differences_json(const std::vector<QuestionDifference>& differences);
-
-/// The end of several comparisons: the first of 1 and 5 that occurred, else 0.
-int worst_exit_code(const std::vector<int>& codes);
-
-/// As JSON has no NaN and no infinities, those are strings.
-nlohmann::json json_number(double value);
-nlohmann::json interval_json(const Interval& interval);
-
 }  // namespace lockstep

@@ -1,15 +1,12 @@
-#include "harness/cli/compare_arms.h"
+#include "harness/evidence/arm_pairs.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
-#include "harness/cli/commands.h"
 
 namespace lockstep {
 namespace {
@@ -119,30 +116,6 @@ void require_paired_seeds(const std::vector<ArmPair>& pairs) {
 std::string difference_text(const QuestionDifference& difference) {
   return fmt::format("{} is {} against {}", difference.what, difference.b.empty() ? "empty" : difference.b,
                      difference.a.empty() ? "empty" : difference.a);
-}
-
-nlohmann::json differences_json(const std::vector<QuestionDifference>& differences) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const QuestionDifference& d : differences)
-    list.push_back({{"what", d.what}, {"reference", d.a}, {"cell", d.b}});
-  return list;
-}
-
-int worst_exit_code(const std::vector<int>& codes) {
-  for (const int code : {kExitUnexpected, kExitUndecided}) {
-    if (std::ranges::find(codes, code) != codes.end()) return code;
-  }
-  return kExitAsExpected;
-}
-
-nlohmann::json json_number(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
-
-nlohmann::json interval_json(const Interval& interval) {
-  return {
-      {"low", json_number(interval.low)}, {"high", json_number(interval.high)}, {"level", interval.level}};
 }
 
 }  // namespace lockstep

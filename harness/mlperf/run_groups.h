@@ -1,0 +1,32 @@
+#pragma once
+// Runs of one batch size, wherever they come from: MLPerf's files, or cells of our own.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/evidence/same_question.h"
+
+namespace lockstep {
+
+/// Runs of one batch size: of logs, of a reference point, or of a cell.
+struct RunGroup {
+  std::string name, benchmark;
+  int64_t batch = 0;
+  std::vector<double> epochs, samples;  ///< empty: not counted so
+  std::optional<Arm> arm;
+};
+
+/// Groups of runs from MLPerf's files: a result log, a folder of result_*.txt, an rcps_*.json. Throws
+/// ConfigError: nothing there, benchmarks or batch sizes that do not go together.
+std::vector<RunGroup> read_mlperf_files(const std::string& path);
+/// Is it a file, or a folder with result_*.txt?
+bool is_mlperf_files(const std::string& path);
+
+/// Those of a cell, counted in samples to the metric's target.
+RunGroup group_of_arm(const Arm& arm, const Given& given);
+
+/// Of MLPerf's files, or of the cells that the word names (read_arms).
+std::vector<RunGroup> groups_of(const std::string& word, const Given& given);
+
+}  // namespace lockstep

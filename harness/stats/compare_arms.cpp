@@ -1,0 +1,43 @@
+#include "harness/stats/compare_arms.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+std::string failure_text(const Failure& failure) {
+  return fmt::format("{}: {}", failure.kind, failure.message.empty() ? failure.run : failure.message);
+}
+
+}  // namespace
+
+OutcomeComparison compare_arms(const ArmPair& pair, const Primary& primary) {
+  OutcomeComparison comparison;
+  comparison.reference = title_of(pair.reference);
+  comparison.cell = title_of(pair.cell);
+  comparison.differences = pair.differences;
+  // Of one matrix the names tell the cells apart; the same cell of two needs its folder.
+  const bool same_name = pair.reference.name == pair.cell.name;
+  const std::string cell = same_name ? comparison.cell : pair.cell.name;
+  comparison.failure = failure_of(pair.cell);
+  if (!comparison.failure) comparison.failure = failure_of(pair.reference);
+  if (!comparison.failure) {
+    const MetricsBySeed cells = metrics_of(pair.cell), references = metrics_of(pair.reference);
+    try {
+      comparison.outcome = judge_outcome({cell, pair.reference.name, cells, references, primary});
+    } catch (const OutcomeError& error) {
+      comparison.failure.emplace();
+      comparison.failure->kind = error.kind();
+      comparison.failure->message = error.what();
+    }
+  }
+  if (comparison.failure) {
+    comparison.sentence = failure_text(*comparison.failure);
+    return comparison;
+  }
+  comparison.verdict = comparison.outcome->verdict;
+  comparison.sentence = comparison.outcome->sentence;
+  return comparison;
+}
+
+}  // namespace lockstep

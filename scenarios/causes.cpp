@@ -1,0 +1,16 @@
+// The rules of every trainer that has some. Apart from specs.cpp, so that the rank program does not change with them.
+
+#include <array>
+
+#include "scenarios/classify/causes.h"
+#include "scenarios/energy/causes/rules.h"
+
+namespace lockstep::causes {
+
+std::span<const RulesOfTrainer> all_trainer_rules() {
+  static const std::array kRules{RulesOfTrainer{"energy", &energy_cause_rules()},
+                                 RulesOfTrainer{"classify", &classify_cause_rules()}};
+  return kRules;
+}
+
+}  // namespace lockstep::causes
