@@ -35,26 +35,6 @@ Rows power_rows(const Calibration& calibration) {
   return rows;
 }
 
-/// The first column to the left, the others to the right.
-std::string columns(const Rows& rows) {
-  std::vector<int> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()), 0);
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
-  }
-  std::string out;
-  for (const auto& row : rows) {
-    std::string line = " ";
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string space(static_cast<std::size_t>(widths[i] - display_width(row[i])), ' ');
-      line += " " + (i == 0 ? row[i] + space : space + row[i]) + " ";
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
-  }
-  return out;
-}
-
 std::string markdown_table(const Rows& rows) {
   std::string out;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -122,7 +102,7 @@ std::string calibration_caption(const Calibration& calibration) {
 }
 
 std::string calibration_text(const Calibration& calibration) {
-  return columns(rate_rows(calibration)) + "\n" + columns(power_rows(calibration)) + "\n" +
+  return aligned_columns(rate_rows(calibration)) + "\n" + aligned_columns(power_rows(calibration)) + "\n" +
          calibration_caption(calibration) + "\n";
 }
 

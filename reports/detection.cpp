@@ -21,26 +21,6 @@ std::string interval_in_percent(const Interval& interval) {
   return fmt::format("{:.1f} to {:.1f} %", 100 * interval.low, 100 * interval.high);
 }
 
-/// Columns aligned: the first to the left, the others to the right.
-std::string aligned(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<int> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()), 0);
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
-  }
-  std::string out;
-  for (const auto& row : rows) {
-    std::string line = " ";
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string space(static_cast<std::size_t>(widths[i] - display_width(row[i])), ' ');
-      line += " " + (i == 0 ? row[i] + space : space + row[i]) + " ";
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
-  }
-  return out;
-}
-
 std::vector<std::vector<std::string>> table_of(const Detection& detection) {
   std::vector<std::vector<std::string>> rows{detection_heads(detection)};
   for (const DetectionRow& row : detection.rows) {
@@ -150,13 +130,13 @@ std::vector<std::string> rate_cells(const DetectionRate& rate) {
 }
 
 std::string detection_text(const Detection& detection) {
-  std::string out = aligned(table_of(detection)) + "\n";
+  std::string out = aligned_columns(table_of(detection)) + "\n";
   std::vector<std::vector<std::string>> rates;
   for (const DetectionRate& rate : detection.rates) {
     rates.push_back(rate_cells(rate));
     rates.back().push_back(rate.asked < 0 ? "" : rate.enough ? "✓" : "✗");
   }
-  out += aligned(rates);
+  out += aligned_columns(rates);
   const std::size_t shown = std::min(detection.misses.size(), kMostMisses);
   for (std::size_t i = 0; i < shown; ++i) {
     const DetectionMiss& miss = detection.misses[i];

@@ -168,11 +168,4 @@ std::string held_against(const Results& results, const AnswerGrid& grid) {
   return "its reference";
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-  return text;
-}
-
 }  // namespace lockstep

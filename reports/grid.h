@@ -47,7 +47,4 @@ std::string setting_words(const std::string& key, const std::string& value);
 /// references have that value of the row axis; else "its reference".
 std::string held_against(const Results& results, const AnswerGrid& grid);
 
-/// "a, b and c".
-std::string listed(const std::vector<std::string>& names);
-
 }  // namespace lockstep

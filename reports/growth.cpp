@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/config/layout_name.h"
 #include "harness/stats/growth_words.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -16,8 +17,7 @@ namespace {
 constexpr int kLongestText = 400;
 
 std::string layouts_words(const Growth& growth) {
-  return fmt::format("{}x{} to {}x{}", growth.from.world_size, growth.from.rows_per_rank,
-                     growth.to.world_size, growth.to.rows_per_rank);
+  return layout_name(growth.from) + " to " + layout_name(growth.to);
 }
 
 std::string exponent_words(double exponent) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/base/word_list.h"
 #include "reports/grid.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -48,7 +49,7 @@ std::string rows_of(const AnswerGrid& grid, const std::vector<const CellResult*>
     };
     if (std::any_of(cells.begin(), cells.end(), in_row)) names.push_back(name_words(grid.rows[row]));
   }
-  return listed(names);
+  return join_words(names);
 }
 
 /// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided".
@@ -114,7 +115,7 @@ std::string why_words(const AnswerGrid& grid) {
   std::string text;
   for (Reason& reason : reasons) {
     if (reason.text.ends_with('.')) reason.text.pop_back();
-    text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", listed(reason.cells), reason.text);
+    text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", join_words(reason.cells), reason.text);
   }
   return text;
 }
@@ -144,7 +145,8 @@ std::string growth_words(const Growth& g, int decimals) {
     if (rule && rule != best) others.push_back(clean_line(rule->rule));
   }
   if (!others.empty())
-    text += fmt::format("; {} {} not shown to be worse", listed(others), others.size() == 1 ? "is" : "are");
+    text += fmt::format("; {} {} not shown to be worse", join_words(others),
+                        others.size() == 1 ? "is" : "are");
   text += ".";
   if (std::isfinite(g.measured_exponent)) {
     text += fmt::format(" Exponent measured {:.2f}", g.measured_exponent);
@@ -200,12 +202,12 @@ Answer controls_answer(const Results& results, int decimals) {
     (is_missed_control(cell) ? missed : caught).push_back(name_words(cell.scenario) + figure);
   }
   if (!missed.empty())
-    return {"Can the matrix tell?", "No: " + listed(missed) + " had to be divergent.", "bad"};
+    return {"Can the matrix tell?", "No: " + join_words(missed) + " had to be divergent.", "bad"};
   if (caught.empty()) return {"Can the matrix tell?", "It has no power control.", "und"};
   return {"Can the matrix tell?",
           fmt::format("Yes: {} came out divergent, as {} must: {}.",
                       counted(static_cast<int>(caught.size()), "power control"),
-                      caught.size() == 1 ? "it" : "they", listed(caught)),
+                      caught.size() == 1 ? "it" : "they", join_words(caught)),
           "ok"};
 }
 
@@ -223,7 +225,7 @@ std::optional<Headline> headline_of(const Results& results) {
   for (const CellResult& cell : results.cells) {
     if (cell.failure) failed.push_back(name_words(cell.scenario));
   }
-  if (!failed.empty()) headline.answers.push_back({"What did not finish?", listed(failed) + ".", "fail"});
+  if (!failed.empty()) headline.answers.push_back({"What did not finish?", join_words(failed) + ".", "fail"});
   for (const Growth& growth : results.growth) {
     if (growth.from_batch == growth.to_batch) continue;
     if (const std::string text = growth_words(growth, decimals); !text.empty())

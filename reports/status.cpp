@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/base/word_list.h"
 #include "reports/text.h"
 #include "reports/words.h"
 
@@ -76,12 +77,10 @@ bool is_missed_control(const CellResult& cell) {
 bool is_as_expected(const CellResult& cell) { return cell.as_expected && !is_missed_control(cell); }
 
 std::string expected_words(const CellResult& cell) {
-  std::string text;
-  for (std::size_t i = 0; i < cell.expected.size(); ++i) {
-    if (i > 0) text += i + 1 == cell.expected.size() ? " or " : ", ";
-    text += style_of(cell.expected[i]).words;
-  }
-  return text.empty() ? "any verdict but failed" : text;
+  if (cell.expected.empty()) return "any verdict but failed";
+  std::vector<std::string_view> verdicts;
+  for (const VerdictKind verdict : cell.expected) verdicts.push_back(style_of(verdict).words);
+  return join_words(verdicts, "or");
 }
 
 Status status_of(const Results& results) {

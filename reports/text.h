@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "harness/base/clean_text.h"
 
@@ -31,6 +32,9 @@ std::string ascii_minus(std::string text);
 
 /// `text` followed by spaces up to `width` columns.
 std::string pad_right(std::string_view text, int width);
+
+/// Rows of cells as lines, each behind `margin`: the first column to the left, the others to the right.
+std::string aligned_columns(const std::vector<std::vector<std::string>>& rows, std::string_view margin = " ");
 
 /// Lower-case letters, digits and single hyphens: a stable anchor for a name. "cell" if nothing is left.
 std::string slug(std::string_view text);

@@ -3,16 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <vector>
 
+#include "harness/config/layout_name.h"
 #include "reports/text.h"
 
 namespace lockstep {
 namespace {
 
-using Line = std::array<std::string, 9>;
+using Line = std::vector<std::string>;
 
 const Line kHead = {"layout",        "step ms",     "rows/s",         "speed-up",  "efficiency",
                     "communication", "received kB", "activations kB", "weights kB"};
@@ -26,7 +26,7 @@ Line line_of(const TimingRow& row) {
   if (row.runs > 1) {
     step += fmt::format(" ({} to {})", figure(row.interval.low * 1e3, 2), figure(row.interval.high * 1e3, 2));
   }
-  return {fmt::format("{}x{}{}", row.layout.world_size, row.layout.rows_per_rank, row.crowded ? " *" : ""),
+  return {layout_name(row.layout) + (row.crowded ? " *" : ""),
           step,
           figure(row.rows_per_second, 0),
           figure(row.speed_up, 2),
@@ -35,14 +35,6 @@ Line line_of(const TimingRow& row) {
           figure(row.bytes / 1e3, 1),
           row.activation_bytes > 0 ? figure(row.activation_bytes / 1e3, 1) : "n/a",
           figure(row.weight_bytes / 1e3, 1)};
-}
-
-std::vector<std::string> groups_of(const Timing& timing) {
-  std::vector<std::string> groups;
-  for (const TimingRow& row : timing.rows) {
-    if (std::ranges::find(groups, row.group) == groups.end()) groups.push_back(row.group);
-  }
-  return groups;
 }
 
 std::vector<Line> lines_of(const Timing& timing, const std::string& group) {
@@ -61,24 +53,18 @@ bool any_crowded(const Timing& timing) {
 
 }  // namespace
 
+std::vector<std::string> timing_groups(const Timing& timing) {
+  std::vector<std::string> groups;
+  for (const TimingRow& row : timing.rows) {
+    if (std::ranges::find(groups, row.group) == groups.end()) groups.push_back(row.group);
+  }
+  return groups;
+}
+
 std::string timing_table(const Timing& timing) {
   std::string out;
-  for (const std::string& group : groups_of(timing)) {
-    const std::vector<Line> lines = lines_of(timing, group);
-    std::array<int, kHead.size()> widths{};
-    for (const Line& line : lines) {
-      for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], display_width(line[i]));
-    }
-    out += "  " + group + "\n";
-    for (const Line& line : lines) {
-      std::string text = "   ";
-      for (std::size_t i = 0; i < line.size(); ++i) {
-        const std::string gap(static_cast<std::size_t>(widths[i] - display_width(line[i])), ' ');
-        text += " " + (i == 0 ? line[i] + gap : gap + line[i]) + " ";
-      }
-      text.erase(text.find_last_not_of(' ') + 1);
-      out += text + "\n";
-    }
+  for (const std::string& group : timing_groups(timing)) {
+    out += "  " + group + "\n" + aligned_columns(lines_of(timing, group), "   ");
   }
   if (any_crowded(timing)) out += std::string("    ") + kStar + "\n";
   return out;
@@ -86,7 +72,7 @@ std::string timing_table(const Timing& timing) {
 
 std::string timing_markdown(const Timing& timing) {
   std::string out = "## Speed\n\n" + timing.sentence + "\n\n";
-  for (const std::string& group : groups_of(timing)) {
+  for (const std::string& group : timing_groups(timing)) {
     out += "At " + group + ", per step:\n\n";
     bool head = true;
     for (const Line& line : lines_of(timing, group)) {

@@ -2,10 +2,14 @@
 // The table of timed layouts as text.
 
 #include <string>
+#include <vector>
 
 #include "harness/results/results.h"
 
 namespace lockstep {
+
+/// The groups that layouts were timed in, in the order of their rows.
+std::vector<std::string> timing_groups(const Timing& timing);
 
 /// One block a group, one line a layout, for the terminal; a star where ranks share cores.
 std::string timing_table(const Timing& timing);

@@ -6,18 +6,12 @@
 #include <cstdlib>
 
 #include "harness/base/clean_text.h"
+#include "harness/base/counted.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostShown = 20;
-
-/// 19980 as "19,980".
-std::string with_commas(std::size_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
-  return text;
-}
 
 std::string joined(const std::vector<ConfigProblem>& problems) {
   std::string text;
@@ -27,7 +21,8 @@ std::string joined(const std::vector<ConfigProblem>& problems) {
     if (!text.empty()) text += '\n';
     text += problems[i].text();
   }
-  if (shown < problems.size()) text += fmt::format("\n… and {} more", with_commas(problems.size() - shown));
+  const auto more = static_cast<int64_t>(problems.size() - shown);
+  if (more > 0) text += fmt::format("\n… and {} more", with_commas(more));
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "harness/base/hex.h"
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 
@@ -47,7 +48,7 @@ uint64_t content_hash(const Json& value, int depth) {
 
 template <typename Json>
 std::string checksum_of(const Json& object) {
-  return fmt::format("{:016x}", content_hash(object, 0));
+  return hex16(content_hash(object, 0));
 }
 
 template <typename Json>

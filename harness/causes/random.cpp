@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/hex.h"
 #include "harness/causes/rules.h"
 #include "harness/config/stream_keys.h"
 

@@ -1,9 +1,9 @@
 #include "harness/cli/compare_json.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "harness/base/json_number.h"
 #include "harness/cli/commands.h"
 
 namespace lockstep {
@@ -20,11 +20,6 @@ int worst_exit_code(const std::vector<int>& codes) {
     if (std::ranges::find(codes, code) != codes.end()) return code;
   }
   return kExitAsExpected;
-}
-
-nlohmann::json json_number(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
 nlohmann::json interval_json(const Interval& interval) {

@@ -14,8 +14,6 @@ nlohmann::json differences_json(const std::vector<QuestionDifference>& differenc
 /// The end of several comparisons: the first of 1 and 5 that occurred, else 0.
 int worst_exit_code(const std::vector<int>& codes);
 
-/// As JSON has no NaN and no infinities, those are strings.
-nlohmann::json json_number(double value);
 nlohmann::json interval_json(const Interval& interval);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "harness/base/clean_text.h"
+#include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare.h"

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/base/json_number.h"
 #include "harness/cli/compare_json.h"
 #include "harness/cli/compare_mlperf.h"
 

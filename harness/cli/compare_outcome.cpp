@@ -7,6 +7,7 @@
 #include <set>
 
 #include "harness/base/clean_text.h"
+#include "harness/base/json_number.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare.h"
 #include "harness/cli/compare_json.h"

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/hex.h"
 #include "harness/compare/bits.h"
 #include "harness/compare/step_records.h"
 

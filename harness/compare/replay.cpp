@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/atomic_file.h"
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/config/field.h"
 #include "harness/config/trainer_spec.h"
-#include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "harness/trace/writer.h"
 
@@ -57,7 +57,7 @@ std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, 
   return text + fmt::format("reference: {{same_as: cell{}}}\n", differs);
 }
 
-bool keep_step(const std::string& from, int64_t step, const std::string& to) {
+bool keep_step(const std::string& from, int64_t step, const std::string& to, Files& files) {
   TraceReader reader(from);
   std::optional<StepRecords> records;
   do {
@@ -70,7 +70,7 @@ bool keep_step(const std::string& from, int64_t step, const std::string& to) {
   TraceHeader header = reader.header();
   header.started_by = "replay";
   header.level = TraceLevel::hash;
-  TraceWriter writer(to, header);
+  TraceWriter writer(to, header, files);
   writer.begin_step(step);
   for (const Record& record : records->records) {
     if (is_state(record)) {
@@ -88,12 +88,12 @@ bool keep_step(const std::string& from, int64_t step, const std::string& to) {
 }
 
 void write_replay(const Matrix& matrix, const Cell& cell, int64_t step, const std::string& reference_run,
-                  const std::string& dir) {
-  std::error_code error;
-  std::filesystem::create_directories(dir, error);
-  if (error) throw MachineError(dir + ": cannot be created: " + error.message());
-  const bool has_step = keep_step(reference_run + "/rank-0.trace", step, dir + "/rank-0.trace");
-  write_file_atomically(dir + "/replay.yaml", replay_config(matrix, cell, step, has_step));
+                  const std::string& dir, Files& files) {
+  if (const auto error = files.make_folders(dir)) {
+    throw MachineError(dir + ": cannot be created: " + error.message());
+  }
+  const bool has_step = keep_step(reference_run + "/rank-0.trace", step, dir + "/rank-0.trace", files);
+  write_file_atomically(dir + "/replay.yaml", replay_config(matrix, cell, step, has_step), files);
 }
 
 }  // namespace lockstep

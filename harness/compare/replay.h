@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "harness/base/files.h"
 #include "harness/plan/matrix.h"
 
 namespace lockstep {
@@ -17,11 +18,11 @@ std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, 
 /// Writes DIR/replay.yaml, and DIR/rank-0.trace where the run folder `reference_run` kept the step's state.
 /// Throws TraceError, MachineError.
 void write_replay(const Matrix& matrix, const Cell& cell, int64_t step, const std::string& reference_run,
-                  const std::string& dir);
+                  const std::string& dir, Files& files = real_files());
 
 /// Copies what the trace `from` holds of `step` to the trace `to`: parameters, moments, buffers, sample ids
 /// and random streams. False, and no file, if `from` kept no parameters there. Throws TraceError,
 /// MachineError.
-bool keep_step(const std::string& from, int64_t step, const std::string& to);
+bool keep_step(const std::string& from, int64_t step, const std::string& to, Files& files = real_files());
 
 }  // namespace lockstep

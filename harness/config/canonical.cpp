@@ -1,11 +1,11 @@
 #include "harness/config/canonical.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <map>
 
+#include "harness/base/hex.h"
 #include "harness/base/json_text.h"
 #include "harness/base/nearest.h"
 #include "harness/config/field.h"
@@ -121,8 +121,7 @@ std::string canonical_json(const RunConfig& config) {
 }
 
 std::string config_hash(const RunConfig& config) {
-  const std::string json = canonical_json(config);
-  return fmt::format("{:016x}", XXH3_64bits(json.data(), json.size()));
+  return hash_in_hex(canonical_json(config));
 }
 
 RunConfig run_config_from_json(const std::string& text, const std::string& file_name) {

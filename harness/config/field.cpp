@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/nearest.h"
+#include "harness/base/word_list.h"
 
 namespace lockstep {
 namespace {
@@ -17,15 +18,6 @@ using Names = WordList;
 
 constexpr int kMostRanks = 4096;
 constexpr int kMostRows = 65536;
-
-std::string quoted_list(Names names) {
-  std::string out;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) out += i + 1 == names.size() ? " or " : ", ";
-    out += names[i];
-  }
-  return out;
-}
 
 bool in_range(const Range& range, double value) {
   const bool above = range.low_open ? value > range.low : value >= range.low;
@@ -98,7 +90,7 @@ struct Reader {
     if (!words.empty() && std::find(words.begin(), words.end(), node.text) == words.end()) {
       constexpr std::size_t kMostListed = 12;
       const std::string wanted = words.size() <= kMostListed
-                                     ? quoted_list(words)
+                                     ? join_words(words, "or")
                                      : fmt::format("one of the {} names of `lockstep list`", words.size());
       return refuse(wanted, nearest(node.text, words));
     }
@@ -150,7 +142,8 @@ struct Reader {
     const Names names = out.words;
     const auto at = node.is_scalar() ? std::find(names.begin(), names.end(), node.text) : names.end();
     if (at == names.end()) {
-      return refuse(quoted_list(names), node.is_scalar() ? nearest(node.text, names) : std::string_view());
+      return refuse(join_words(names, "or"),
+                    node.is_scalar() ? nearest(node.text, names) : std::string_view());
     }
     out.set(out.place, static_cast<int>(at - names.begin()));
     return true;

@@ -1,13 +1,13 @@
 #include "harness/data/series_source.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
+#include "harness/base/hex.h"
 #include "harness/data/data_folder.h"
 
 namespace lockstep {
@@ -53,14 +53,9 @@ void require_basic_motions(const DataConfig& config, const Files& files) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-std::string hex_hash(const std::string& bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
-
 /// Each file's own hash first, so that bytes cannot move from one file to the other unseen.
 std::string hash_of_files(const std::string& train, const std::string& test) {
-  return hex_hash(hex_hash(train) + hex_hash(test));
+  return long_hash_in_hex(long_hash_in_hex(train) + long_hash_in_hex(test));
 }
 
 }  // namespace
@@ -85,7 +80,7 @@ std::string hash_of_generator(const DataConfig& config) {
                                  config.series, config.series_steps, config.channels, config.seed);
   if (config.correlation > 0)
     text += fmt::format(" correlation {} block {}", config.correlation, config.block);
-  return hex_hash(text);
+  return long_hash_in_hex(text);
 }
 
 SourceSeries load_series(const DataConfig& config) {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/base/read_file.h"
 #include "harness/data/series.h"
@@ -66,10 +67,6 @@ std::string listed(const std::vector<std::string>& words) {
     result += (i == 0 ? "" : ", ") + shown(words[i]);
   }
   return words.size() > kShownWords ? result + ", …" : result;
-}
-
-std::string plural(std::size_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 class TsParser {
@@ -270,11 +267,12 @@ void TsParser::check_lengths(std::string_view line, std::size_t dimensions) {
     if (lengths_[d] == lengths_[0]) continue;
     problem(line, fmt::format(
                       "dimension {} has {}, dimension 1 has {}; all dimensions of a series are equally long",
-                      d + 1, plural(lengths_[d], "step"), lengths_[0]));
+                      d + 1, counted(static_cast<int64_t>(lengths_[d]), "step"), lengths_[0]));
     return;
   }
   if (series_length_ > 0 && lengths_[0] != static_cast<std::size_t>(series_length_)) {
-    problem(line, fmt::format("the series has {}, but @seriesLength is {}", plural(lengths_[0], "step"),
+    problem(line, fmt::format("the series has {}, but @seriesLength is {}",
+                              counted(static_cast<int64_t>(lengths_[0]), "step"),
                               series_length_));
   }
 }
@@ -297,7 +295,8 @@ void TsParser::data_line(std::string_view line) {
                                 ? "; the file ends in this line without a line break: is it cut short?"
                                 : "";
     problem(line, fmt::format("the line has {} separated by ':', but {}{} {} expected{}",
-                              plural(fields.size(), "field"), plural(dimensions, "dimension"),
+                              counted(static_cast<int64_t>(fields.size()), "field"),
+                              counted(static_cast<int64_t>(dimensions), "dimension"),
                               label_fields ? " and a class label" : "",
                               dimensions + label_fields == 1 ? "was" : "were", cut));
     return;

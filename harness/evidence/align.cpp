@@ -79,8 +79,6 @@ std::optional<StepOfRun> RunReader::next() {
   return step;
 }
 
-std::string hex16(uint64_t value) { return fmt::format("{:016x}", value); }
-
 std::string short_number(double value) { return fmt::format("{:.6g}", value); }
 
 std::string exact_number(double value) { return fmt::format("{}", value); }

@@ -42,9 +42,6 @@ class RunReader {
   std::string end_;
 };
 
-/// 16 hex digits.
-std::string hex16(uint64_t value);
-
 /// Six digits for reading; NaN and infinities as words.
 std::string short_number(double value);
 

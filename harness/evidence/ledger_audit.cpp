@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/hex.h"
+
 namespace lockstep {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "harness/base/median.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/plan/fault_checks.h"
 #include "harness/results/metric_names.h"
@@ -260,11 +261,6 @@ CurveBand thin_out(const CurveBand& band, std::size_t most_points) {
     thin.high.push_back(band.high[i]);
   }
   return thin;
-}
-
-double median_of_sorted(const std::vector<double>& values) {
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2.0;
 }
 
 CurveBand band_of(const std::vector<const Series*>& series, const std::string& metric) {

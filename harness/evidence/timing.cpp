@@ -9,6 +9,10 @@
 #include <stdexcept>
 #include <thread>
 
+#include "harness/base/counted.h"
+#include "harness/base/median.h"
+#include "harness/config/layout_name.h"
+
 namespace lockstep {
 namespace {
 
@@ -26,17 +30,6 @@ struct TimedLayout {
   int planned = 0;
   std::string failure;  ///< of the first that failed
 };
-
-double median(std::vector<double> values) {
-  if (values.empty()) return kNaN;
-  std::ranges::sort(values);
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-std::string name_of(const Layout& layout) {
-  return fmt::format("{}x{}", layout.world_size, layout.rows_per_rank);
-}
 
 TimedRun read_run(const PlannedRun& run, const std::string& dir, const RankResultReader& read) {
   TimedRun timed;
@@ -149,7 +142,7 @@ std::string scatter_in_words(const std::vector<TimingRow>& rows) {
   if (widest == nullptr) return "";
   return fmt::format(
       " Repeats of {} differ by a factor of {:.1f}: something else may have kept the machine busy.",
-      name_of(widest->layout), most);
+      layout_name(widest->layout), most);
 }
 
 /// "At an equal global batch 8x3 makes 0.12 times the rows a second of one rank, 55 % of a step being
@@ -163,7 +156,7 @@ std::string widest_in_words(const std::vector<TimingRow>& rows, const std::strin
   if (widest == nullptr) return "";
   return fmt::format(
       " At {} {} makes {:.2f} times the rows a second of one rank, {:.0f} % of a step being communication.",
-      group == kEqualBatch ? "an equal global batch" : "equal rows a rank", name_of(widest->layout),
+      group == kEqualBatch ? "an equal global batch" : "equal rows a rank", layout_name(widest->layout),
       widest->speed_up, 100 * widest->communication_share);
 }
 
@@ -171,7 +164,7 @@ std::string sentence_of(const Timing& timing, const std::vector<TimedLayout>& ti
   std::string text;
   int most = 1;
   for (const TimedLayout& each : timed) most = std::max(most, each.layout.world_size);
-  const std::string cores = timing.cores == 1 ? "1 core" : fmt::format("{} cores", timing.cores);
+  const std::string cores = counted(timing.cores, "core");
   if (most > timing.cores) {
     text = fmt::format(
         "{} ranks share {}: a speed-up beyond {} cannot show on this machine, and ranks that wait "
@@ -184,7 +177,7 @@ std::string sentence_of(const Timing& timing, const std::vector<TimedLayout>& ti
   text += scatter_in_words(timing.rows);
   for (const TimedLayout& each : timed) {
     if (each.failure.empty()) continue;
-    text += fmt::format(" Of {} {} of {} timed runs failed ({}).", name_of(each.layout),
+    text += fmt::format(" Of {} {} of {} timed runs failed ({}).", layout_name(each.layout),
                         each.planned - static_cast<int>(each.runs.size()), each.planned, each.failure);
   }
   return text;

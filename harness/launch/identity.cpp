@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "harness/base/errors.h"
+#include "harness/base/hex.h"
 #include "harness/base/read_file.h"
 
 namespace lockstep {
@@ -133,10 +133,7 @@ std::string hash_of_file(const std::string& path) {
   const HashState state(XXH3_createState());
   XXH3_64bits_reset(state.get());
   add_file(state.get(), path);
-  std::array<char, 17> digits{};
-  std::snprintf(digits.data(), digits.size(), "%016llx",
-                static_cast<unsigned long long>(XXH3_64bits_digest(state.get())));
-  return digits.data();
+  return hex16(XXH3_64bits_digest(state.get()));
 }
 
 BuildIdentity current_identity(const std::string& rank_program, const std::string& data_hash) {

@@ -13,13 +13,13 @@
 #include <string_view>
 #include <thread>
 
+#include "harness/base/atomic_file.h"
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/config/canonical.h"
 #include "harness/plan/earlier_runs.h"
-#include "harness/trace/rank_result.h"
 
 namespace lockstep {
 namespace {
@@ -102,12 +102,13 @@ std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity&
 }
 
 void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,
-                        const std::string& data_hash) {
-  std::error_code error;
-  fs::remove_all(dir, error);
-  if (error) throw MachineError(dir + ": cannot remove what an earlier attempt left: " + error.message());
-  fs::create_directories(dir, error);
-  if (error) throw MachineError(dir + ": cannot be created: " + error.message());
+                        const std::string& data_hash, Files& files) {
+  if (const auto error = files.remove_all(dir)) {
+    throw MachineError(dir + ": cannot remove what an earlier attempt left: " + error.message());
+  }
+  if (const auto error = files.make_folders(dir)) {
+    throw MachineError(dir + ": cannot be created: " + error.message());
+  }
   json facts = json::object();
   for (const auto& [key, value] : provenance(identity)) facts[key] = value;
   facts["started"] = utc_now();
@@ -120,11 +121,11 @@ void prepare_run_folder(const std::string& dir, const PlannedRun& run, const Bui
   if (!data_hash.empty()) content["data_hash"] = data_hash;
   seal(content);
   write_file_atomically(dir + "/run.json",
-                        content.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+                        content.dump(2, ' ', false, json::error_handler_t::replace) + "\n", files);
 }
 
 void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,
-                double seconds) {
+                double seconds, Files& files) {
   json content = {{"config_hash", run.hash},
                   {"build", identity.build},
                   {"libtorch", identity.libtorch},
@@ -133,7 +134,7 @@ void write_done(const std::string& dir, const PlannedRun& run, const BuildIdenti
                   {"seconds", seconds},
                   {"files", json::parse(evidence_json(dir))}};
   seal(content);
-  write_file_atomically(dir + "/done", content.dump(2) + "\n");
+  write_file_atomically(dir + "/done", content.dump(2) + "\n", files);
 }
 
 void require_planned_data(const std::string& planned, const std::string& read, int rank) {

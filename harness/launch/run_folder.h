@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/base/files.h"
 #include "harness/plan/plan.h"
 
 namespace lockstep {
@@ -26,11 +27,12 @@ std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity&
 /// that the run is planned on, which its ranks hold against what they read; empty: not known. Throws
 /// MachineError.
 void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,
-                        const std::string& data_hash = "");
+                        const std::string& data_hash = "", Files& files = real_files());
 
 /// Marks the run as finished: the hashes that decide whether it is reused, how long it took, and the
 /// checksums of what it left. Throws MachineError.
-void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity, double seconds);
+void write_done(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity, double seconds,
+                Files& files = real_files());
 
 /// Throws MachineError naming both hashes and the rank if it read other data than the run was planned on. An
 /// empty hash is not known, and fits any.

@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/base/counted.h"
 #include "harness/base/errors.h"
 
 namespace lockstep {
 namespace {
 
-bool counted(const RunGroup& group, bool samples) {
+bool has_counts(const RunGroup& group, bool samples) {
   return !(samples ? group.samples : group.epochs).empty();
 }
 
@@ -21,15 +22,15 @@ MlperfRules rules_for(const std::vector<RunGroup>& reference, const RunGroup& su
   MlperfRules rules;
   rules.benchmark = submission.benchmark;
   rules.runs = static_cast<int>(std::max(submission.samples.size(), submission.epochs.size()));
-  rules.samples = counted(submission, true) &&
-                  std::ranges::all_of(reference, [](const RunGroup& group) { return counted(group, true); });
+  const auto has_samples = [](const RunGroup& group) { return has_counts(group, true); };
+  rules.samples = has_samples(submission) && std::ranges::all_of(reference, has_samples);
   return rules;
 }
 
 /// In the unit of the rules. Their points of some benchmarks hold samples under the name of epochs.
 std::vector<double> values_of(const RunGroup& group, const MlperfRules& rules) {
   const bool theirs = mlperf_rules(group.benchmark).has_value();
-  if (counted(group, rules.samples)) return rules.samples ? group.samples : group.epochs;
+  if (has_counts(group, rules.samples)) return rules.samples ? group.samples : group.epochs;
   if (rules.samples && theirs) return group.epochs;
   throw ConfigError(fmt::format("{}: does not count {}, as the other side does", group.name,
                                 rules.samples ? "samples" : "epochs"));
@@ -56,8 +57,8 @@ void judge_unpaired(const std::vector<double>& reference, const std::vector<doub
                       std::ranges::count_if(reference, [](double v) { return !std::isfinite(v); });
   if (failed > 0) {
     own.sentence = fmt::format(
-        "{} run{} never reached the target; no value is made up for {}, so the difference has no interval.",
-        failed, failed == 1 ? "" : "s", failed == 1 ? "it" : "them");
+        "{} never reached the target; no value is made up for {}, so the difference has no interval.",
+        counted(failed, "run"), failed == 1 ? "it" : "them");
     return;
   }
   own.difference = welch_difference(reference, submission, given.alpha.value_or(0.05));

@@ -5,22 +5,20 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/base/atomic_file.h"
 #include "harness/base/errors.h"
 #include "harness/config/canonical.h"
+#include "harness/config/layout_name.h"
 #include "harness/config/learning_rate.h"
 #include "harness/results/metric_names.h"
-#include "harness/trace/rank_result.h"
 #include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// Rows of the training and the test part; 0 where the data cannot be read here.
 struct DataSizes {
@@ -79,7 +77,7 @@ MllogSource source_of(const ArmRun& run, const TimedMetric& timed, const DataSiz
   source.benchmark = benchmark_of(config);
   const auto processor = run.record.provenance.find("processor");
   source.platform = fmt::format(
-      "{}x{} {} on {}", config.layout.world_size, config.layout.rows_per_rank, field_of(config, "ranks"),
+      "{} {} on {}", layout_name(config.layout), field_of(config, "ranks"),
       processor == run.record.provenance.end() ? "unknown processor" : processor->second);
   source.optimizer = field_of(config, "optimizer");
   source.metric = timed.metric;
@@ -131,9 +129,14 @@ ReferenceRecord record_of(const Arm& arm, const std::vector<double>& samples, co
   return record;
 }
 
-void write_file(const std::string& path, const std::string& content, std::vector<std::string>& written) {
-  write_file_atomically(path, content);
-  written.push_back(path);
+/// An empty one: seeds of an earlier call would count as runs of this one.
+void make_anew(const std::string& folder, Files& files) {
+  if (const auto error = files.remove_all(folder)) {
+    throw MachineError(folder + ": cannot remove what an earlier call left: " + error.message());
+  }
+  if (const auto error = files.make_folders(folder)) {
+    throw MachineError(folder + ": cannot be created: " + error.message());
+  }
 }
 
 }  // namespace
@@ -175,8 +178,12 @@ std::vector<double> samples_to_target(const Arm& arm, const TimedMetric& timed) 
   return samples;
 }
 
-std::vector<std::string> write_mllog(const std::string& out_dir, const Given& given) {
+std::vector<std::string> write_mllog(const std::string& out_dir, const Given& given, Files& files) {
   std::vector<std::string> written;
+  const auto write = [&](const std::string& path, const std::string& content) {
+    write_file_atomically(path, content, files);
+    written.push_back(path);
+  };
   std::set<std::string> folders;
   std::map<std::string, DataSizes> sizes;  // Cells of a matrix mostly share their data.
   for (const Arm& arm : read_all_arms(out_dir, given.metric)) {
@@ -185,18 +192,14 @@ std::vector<std::string> write_mllog(const std::string& out_dir, const Given& gi
     const std::string data = data_key(arm.config);
     if (!sizes.contains(data)) sizes[data] = sizes_of(arm.config);
     const std::string folder = out_dir + "/mllog/" + folder_name(arm.name, folders);
-    std::error_code error;
-    fs::remove_all(folder, error);  // Seeds of an earlier call would count as runs of this one.
-    fs::create_directories(folder, error);
-    if (error) throw MachineError(folder + ": cannot be created: " + error.message());
+    make_anew(folder, files);
     for (const auto& [seed, run] : arm.runs) {
-      write_file(fmt::format("{}/result_{}.txt", folder, seed),
-                 mllog_text(source_of(run, timed, sizes[data])), written);
+      write(fmt::format("{}/result_{}.txt", folder, seed), mllog_text(source_of(run, timed, sizes[data])));
     }
     const bool all = std::ranges::all_of(samples, [](double v) { return std::isfinite(v); });
     if (!all) continue;
-    write_file(fmt::format("{}/rcps_{}.json", folder, benchmark_of(arm.config)),
-               reference_points_json({record_of(arm, samples, sizes[data])}), written);
+    write(fmt::format("{}/rcps_{}.json", folder, benchmark_of(arm.config)),
+          reference_points_json({record_of(arm, samples, sizes[data])}));
   }
   return written;
 }

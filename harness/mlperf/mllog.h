@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/files.h"
 #include "harness/evidence/same_question.h"
 #include "harness/mlperf/mlperf_log.h"
 
@@ -31,6 +32,7 @@ std::vector<double> samples_to_target(const Arm& arm, const TimedMetric& timed);
 /// Writes OUT/mllog/<cell>/result_<seed>.txt of every cell and reference, and beside them
 /// rcps_<benchmark>.json where all runs converged. Returns the files' paths. Throws ConfigError,
 /// MachineError.
-std::vector<std::string> write_mllog(const std::string& out_dir, const Given& given);
+std::vector<std::string> write_mllog(const std::string& out_dir, const Given& given,
+                                     Files& files = real_files());
 
 }  // namespace lockstep

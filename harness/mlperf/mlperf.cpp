@@ -7,6 +7,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "harness/base/counted.h"
+
 namespace lockstep {
 namespace {
 
@@ -92,9 +94,9 @@ std::string too_few(const std::vector<ReferencePoint>& points, const Submission&
   const std::size_t least = 2U * static_cast<std::size_t>(rules.rejected) + 1U;
   const auto text = [&](const std::string& name, std::size_t runs, std::size_t needed) {
     return fmt::format(
-        "{} has {} run{}; olympic scoring drops the best {} and the worst {}, so that at least {} are "
+        "{} has {}; olympic scoring drops the best {} and the worst {}, so that at least {} are "
         "needed.",
-        name, runs, runs == 1 ? "" : "s", rules.rejected, rules.rejected, needed);
+        name, counted(static_cast<int64_t>(runs), "run"), rules.rejected, rules.rejected, needed);
   };
   for (const ReferencePoint& point : points) {
     const std::size_t runs = point.to_converge.size();

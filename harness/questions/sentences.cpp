@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/word_list.h"
 #include "harness/evidence/run_evidence.h"
 
 namespace lockstep {

@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "harness/base/counted.h"
 #include "harness/base/json_text.h"
 #include "harness/base/sealed_json.h"
+#include "harness/base/shell_word.h"
 #include "harness/config/canonical.h"
 #include "harness/config/trainer_spec.h"
 
@@ -48,13 +50,12 @@ std::string values_in_words(const std::map<std::string, int>& values, int absent
   std::vector<std::pair<std::string, int>> ordered(values.begin(), values.end());
   std::ranges::stable_sort(ordered, std::greater<>{}, [](const auto& entry) { return entry.second; });
   std::vector<std::string> words;
-  auto runs = [](int count) { return fmt::format("{} run{}", count, count == 1 ? "" : "s"); };
   for (std::size_t i = 0; i < std::min(ordered.size(), kMostValues); ++i) {
-    words.push_back(fmt::format("{}: {}", runs(ordered[i].second), ordered[i].first));
+    words.push_back(fmt::format("{}: {}", counted(ordered[i].second, "run"), ordered[i].first));
   }
   if (ordered.size() > kMostValues)
     words.push_back(fmt::format("{} more values", ordered.size() - kMostValues));
-  if (absent > 0) words.push_back(runs(absent) + ": not said");
+  if (absent > 0) words.push_back(counted(absent, "run") + ": not said");
   return fmt::format("{}", fmt::join(words, "; "));
 }
 
@@ -88,12 +89,6 @@ std::optional<std::string> only_by_settings(const Matrix& matrix, const Cell& ce
     expression += (expression.empty() ? "" : " && ") + axis + "==" + *word;
   }
   return expression;
-}
-
-std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 /// Length of the shell word at the start of `text`, quotes and backslashes honoured.
@@ -188,7 +183,7 @@ Rows gather_provenance(const Plan& plan, const std::string& out_dir) {
 std::string rerun_line(const std::string& command, const Matrix& matrix, const Cell& cell) {
   // The whole text may also be a cell's exact name.
   const std::string expression = only_by_settings(matrix, cell).value_or(cell.name);
-  return without_only(command) + " --only " + shell_quoted(expression);
+  return without_only(command) + " --only " + shell_quoted(expression, Quotes::always);
 }
 
 }  // namespace lockstep

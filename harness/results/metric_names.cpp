@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/base/word_list.h"
 #include "harness/config/metrics.h"
 
 namespace lockstep {
@@ -17,15 +18,6 @@ std::string way_of(std::string_view metric) {
 }
 
 }  // namespace
-
-std::string join_words(const std::vector<std::string>& words) {
-  std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) text += i + 1 == words.size() ? " and " : ", ";
-    text += words[i];
-  }
-  return text;
-}
 
 MetricName metric_name(std::string_view metric) {
   if (const MetricSpec* spec = find_metric(metric)) return {spec, false, !spec->train_words.empty()};

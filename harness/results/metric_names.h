@@ -37,9 +37,6 @@ std::optional<bool> higher_is_better(std::string_view metric);
 /// In words: "24-way accuracy", "training loss / log N", "raw cross-entropy (24-way)".
 std::string metric_label(std::string_view metric);
 
-/// "a", "a and b", "a, b and c".
-std::string join_words(const std::vector<std::string>& words);
-
 /// Several metrics in words, those of one family once: "its training loss / log N and its raw cross-entropy".
 /// `all` are the metrics that were measured: a family is named without its sizes if all of it is in
 /// `metrics`.

@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
+#include "harness/base/hex.h"
+#include "harness/base/json_number.h"
+
 namespace lockstep::results_format {
 namespace {
-
-Json written(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
 
 std::string read_text(const Json& json) {
   if (!json.is_string()) refuse("a text", json);
@@ -22,13 +19,9 @@ std::string read_text(const Json& json) {
 }
 
 double read_number(const Json& json) {
-  if (json.is_number()) return json.get<double>();
+  if (const std::optional<double> number = number_in_json(json)) return *number;
   if (!json.is_string()) refuse("a number", json);
-  const std::string text = json.get<std::string>();
-  if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
-  if (text == "inf") return std::numeric_limits<double>::infinity();
-  if (text == "-inf") return -std::numeric_limits<double>::infinity();
-  throw Unreadable("\"" + text + "\" is not a number");
+  throw Unreadable("\"" + json.get<std::string>() + "\" is not a number");
 }
 
 /// The bits; throws if the value beside them says something else.
@@ -36,11 +29,9 @@ double read_exact(const Json& json) {
   if (!json.is_object() || !json.contains("value") || !json.contains("bits"))
     refuse("a number as an object of value and bits", json);
   const std::string text = read_text(json.at("bits"));
-  uint64_t raw = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), raw, 16);
-  if (error != std::errc() || end != text.data() + text.size() || text.size() != 16)
-    throw Unreadable("\"" + text + "\" is not 16 hexadecimal digits");
-  const double value = std::bit_cast<double>(raw), said = read_number(json.at("value"));
+  const std::optional<uint64_t> raw = from_hex16(text);
+  if (!raw) throw Unreadable("\"" + text + "\" is not 16 hexadecimal digits");
+  const double value = std::bit_cast<double>(*raw), said = read_number(json.at("value"));
   if (value != said && !(std::isnan(value) && std::isnan(said)))
     throw Unreadable("value " + json.at("value").dump() + " and bits " + text + " disagree");
   return value;
@@ -93,15 +84,13 @@ Json Definitions::ref(const std::string& name, const std::function<Json()>& make
 }
 
 Codec<double> exact() {
-  return {[](double value) {
-            return Json{{"value", written(value)},
-                        {"bits", fmt::format("{:016x}", std::bit_cast<uint64_t>(value))}};
-          },
-          [](const Json& json, double& value) { value = read_exact(json); }, schema_of_exact};
+  return {json_number_and_bits<Json>, [](const Json& json, double& value) { value = read_exact(json); },
+          schema_of_exact};
 }
 
 Codec<double> number() {
-  return {written, [](const Json& json, double& value) { value = read_number(json); }, schema_of_number};
+  return {json_number<Json>, [](const Json& json, double& value) { value = read_number(json); },
+          schema_of_number};
 }
 
 Codec<double> finite() {

@@ -2,19 +2,19 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <xxhash.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <vector>
 
+#include "harness/base/atomic_file.h"
+#include "harness/base/hex.h"
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/run_folder.h"
 #include "harness/results/document.h"
-#include "harness/trace/rank_result.h"
 #include "reports/format.h"
 
 namespace lockstep {
@@ -43,9 +43,7 @@ std::string key_of(const Prepared& prepared, const MatrixSelection& selection) {
   for (const PlannedRun& run : prepared.plan.runs) {
     parts.push_back({run.id, run.hash, text_in(run_folder(prepared.out_dir, run.id) + "/done")});
   }
-  const std::string all = parts.dump(-1, ' ', false, json::error_handler_t::replace);
-  const XXH128_hash_t hash = XXH3_128bits(all.data(), all.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return long_hash_in_hex(parts.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 /// What a judgement leaves under OUT, by name.
@@ -85,12 +83,12 @@ std::optional<Results> Judged::standing() const {
   }
 }
 
-void Judged::note(const Results& results) const {
-  json files = json::object();
-  for (const std::string& name : files_of(results)) files[name] = stamp_of(out_dir_ + "/" + name);
-  json content = {{"schema_version", 2}, {"key", key_}, {"files", files}};
+void Judged::note(const Results& results, Files& files) const {
+  json stamps = json::object();
+  for (const std::string& name : files_of(results)) stamps[name] = stamp_of(out_dir_ + "/" + name);
+  json content = {{"schema_version", 2}, {"key", key_}, {"files", stamps}};
   seal(content);
-  write_file_atomically(path(), content.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  write_file_atomically(path(), content.dump(2, ' ', false, json::error_handler_t::replace) + "\n", files);
 }
 
 }  // namespace lockstep

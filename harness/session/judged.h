@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "harness/base/files.h"
 #include "harness/results/results.h"
 #include "harness/session/prepare.h"
 
@@ -20,7 +21,7 @@ class Judged {
   /// kept step has been touched since.
   std::optional<Results> standing() const;
   /// Notes that the results and reports now in OUT are the judgement. Throws MachineError.
-  void note(const Results& results) const;
+  void note(const Results& results, Files& files = real_files()) const;
 
  private:
   std::string path() const { return out_dir_ + "/judged.json"; }

@@ -7,6 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/base/atomic_file.h"
+#include "harness/base/counted.h"
+#include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
 #include "harness/evidence/align.h"
 #include "harness/launch/run_folder.h"
@@ -14,7 +17,6 @@
 #include "harness/session/progress.h"
 #include "harness/session/texts.h"
 #include "harness/stats/sequential.h"
-#include "harness/trace/rank_result.h"
 
 namespace lockstep {
 namespace {
@@ -60,11 +62,11 @@ LookHistory read_history(const Prepared& prepared, const std::function<void(cons
   return {none.of, begun.get<std::size_t>(), seconds.get<double>()};
 }
 
-void write_history(const Prepared& prepared, const LookHistory& history) {
+void write_history(const Prepared& prepared, const LookHistory& history, Files& files) {
   nlohmann::ordered_json json{
       {"schema_version", 2}, {"of", history.of}, {"begun", history.begun}, {"seconds", history.seconds}};
   seal(json);
-  write_file_atomically(looks_path(prepared.out_dir), json.dump() + "\n");
+  write_file_atomically(looks_path(prepared.out_dir), json.dump() + "\n", files);
 }
 
 void add(LaunchReport& all, LaunchReport more) {
@@ -118,11 +120,11 @@ LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps) {
     }
     const double started = steps.clock();
     history.begun = std::max(history.begun, look + 1);
-    write_history(prepared, history);
+    write_history(prepared, history, *steps.files);
     // The first launch says what there is; later looks that are finished need none.
     if (look == 0 || has_work(current.plan, {})) add(all, steps.launch(current));
     history.seconds += steps.clock() - started;
-    write_history(prepared, history);
+    write_history(prepared, history, *steps.files);
     if (all.interrupted || look + 1 == sizes.size()) break;
 
     const Results results = steps.judge(prepared, all);
@@ -158,9 +160,12 @@ Plan plan_of_all_looks(const Prepared& prepared) {
   return make_plan(matrix, prepared.out_dir, prepared.identity);
 }
 
-void forget_looks(const std::string& out_dir) {
-  std::error_code error;
-  std::filesystem::remove(looks_path(out_dir), error);
+void forget_looks(const std::string& out_dir, Files& files) {
+  const std::string path = looks_path(out_dir);
+  const std::error_code error = files.remove(path);
+  if (!error || error == std::errc::no_such_file_or_directory) return;
+  // What they spent would count against looks that begin anew.
+  throw MachineError(path + ": cannot be removed: " + error.message());
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "harness/base/files.h"
 #include "harness/launch/launch.h"
 #include "harness/results/results.h"
 #include "harness/session/prepare.h"
@@ -17,6 +18,7 @@ struct LookSteps {
   std::function<Results(const Prepared&, const LaunchReport&)> judge;
   std::function<void(const std::string&)> say;  ///< one line a look
   std::function<double()> clock;                ///< seconds
+  Files* files = &real_files();
 };
 
 /// Launches what is planned. Of a matrix with `seeds: auto` then looks, gives the cells that are undecided
@@ -31,7 +33,7 @@ LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps);
 /// The plan if no cell is decided before the last look: all runs that looks can ask for.
 Plan plan_of_all_looks(const Prepared& prepared);
 
-/// Forgets the looks that earlier calls took in this folder.
-void forget_looks(const std::string& out_dir);
+/// Forgets the looks that earlier calls took in this folder. Throws MachineError.
+void forget_looks(const std::string& out_dir, Files& files = real_files());
 
 }  // namespace lockstep

@@ -1,30 +1,8 @@
 #include "harness/session/matrix_selection.h"
 
+#include "harness/base/shell_word.h"
 
 namespace lockstep {
-namespace {
-
-bool is_plain(char c) {
-  constexpr const char* kOthers = "_-./:=,@%+";
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         std::char_traits<char>::find(kOthers, 10, c) != nullptr;
-}
-
-}  // namespace
-
-std::string shell_quoted(const std::string& word) {
-  bool plain = !word.empty();
-  for (const char c : word) plain = plain && is_plain(c);
-  if (plain) return word;
-  std::string quoted = "'";
-  for (const char c : word) {
-    if (c == '\'')
-      quoted += "'\\''";
-    else
-      quoted += c;
-  }
-  return quoted + "'";
-}
 
 std::string command_text(const MatrixSelection& selection) {
   std::string text = "lockstep run " + shell_quoted(selection.config);

@@ -19,7 +19,4 @@ struct MatrixSelection {
 /// --json).
 std::string command_text(const MatrixSelection& selection);
 
-/// A word as a POSIX shell reads it back.
-std::string shell_quoted(const std::string& word);
-
 }  // namespace lockstep

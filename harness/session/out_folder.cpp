@@ -8,28 +8,55 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
+#include "harness/base/atomic_file.h"
 #include "harness/base/errors.h"
 #include "harness/base/read_file.h"
 #include "harness/compare/replay.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/matrix_folder.h"
 #include "harness/plan/question.h"
-#include "harness/trace/rank_result.h"
-#include "harness/trace/temporary_files.h"
 #include "reports/format.h"
 
 namespace lockstep {
 
 namespace fs = std::filesystem;
 
-OutFolder::OutFolder(const std::string& path, const Matrix& matrix) : path_(path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) throw MachineError(path + ": cannot be created: " + error.message());
+namespace {
+
+/// Where the format that the terminal shows is left, if it is asked for.
+constexpr std::string_view kTextReport = "report.txt";
+
+std::string_view file_name_of(const ReportFormat& format) {
+  return format.file_name.empty() ? kTextReport : format.file_name;
+}
+
+/// rank-<digits>.result.json
+bool is_rank_result(std::string_view name) {
+  constexpr std::string_view kRank = "rank-", kResult = ".result.json";
+  if (!name.starts_with(kRank) || !name.ends_with(kResult) || name.size() <= kRank.size() + kResult.size()) {
+    return false;
+  }
+  const std::string_view rank = name.substr(kRank.size(), name.size() - kRank.size() - kResult.size());
+  return std::ranges::all_of(rank, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+bool is_written_by_a_matrix(std::string_view name) {
+  constexpr std::string_view kOthers[] = {"matrix.json", "judged.json", "looks.json",
+                                          "run.json",    "done",        "replay.yaml"};
+  const bool is_report = std::ranges::any_of(
+      report_formats(), [name](const ReportFormat& format) { return file_name_of(format) == name; });
+  return is_report || std::ranges::find(kOthers, name) != std::end(kOthers) || is_rank_result(name);
+}
+
+OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files)
+    : path_(path), files_(files) {
+  if (const auto error = files.make_folders(path)) {
+    throw MachineError(path + ": cannot be created: " + error.message());
+  }
   const std::string lock_path = path + "/.lock";
   lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0) throw MachineError(lock_path + ": " + std::strerror(errno));
@@ -44,16 +71,17 @@ OutFolder::OutFolder(const std::string& path, const Matrix& matrix) : path_(path
   remove_temporaries();
   // Syncing a file takes longer than anything else that a matrix which is finished has to do.
   const std::string stamp = matrix_stamp(matrix), stamp_path = path + "/matrix.json";
-  if (read_file(stamp_path).text != stamp) write_file_atomically(stamp_path, stamp);
+  if (read_file(stamp_path).text != stamp) write_file_atomically(stamp_path, stamp, files);
 }
 
 void OutFolder::remove_temporaries() const {
-  remove_left_temporaries(path_);
+  remove_left_temporaries(path_, is_written_by_a_matrix, files_);
   for (const char* inner : {"/runs", "/replay"}) {
     std::error_code error;
     for (fs::directory_iterator at(path_ + inner, error), end; !error && at != end; at.increment(error)) {
       std::error_code unknown;
-      if (at->is_directory(unknown)) remove_left_temporaries(at->path().string());
+      if (at->is_directory(unknown))
+        remove_left_temporaries(at->path().string(), is_written_by_a_matrix, files_);
     }
   }
 }
@@ -65,9 +93,9 @@ OutFolder::~OutFolder() {
 void OutFolder::remove_runs(const Plan& plan) const {
   for (const PlannedRun& run : plan.runs) {
     const std::string dir = run_folder(path_, run.id);
-    std::error_code error;
-    fs::remove_all(dir, error);
-    if (error) throw MachineError(dir + ": cannot be removed: " + error.message());
+    if (const auto error = files_.remove_all(dir)) {
+      throw MachineError(dir + ": cannot be removed: " + error.message());
+    }
   }
 }
 
@@ -85,7 +113,8 @@ std::vector<std::string> OutFolder::write_replays(const Plan& plan, Results& res
     if (step < 0) continue;
     const std::string dir = path_ + "/replay/" + cell.run;
     try {
-      write_replay(plan.matrix, plan.matrix.cells[i], step, run_folder(path_, cell.reference_run), dir);
+      write_replay(plan.matrix, plan.matrix.cells[i], step, run_folder(path_, cell.reference_run), dir,
+                   files_);
       cell.replay = "lockstep run " + dir + "/replay.yaml --out " + dir + "/out";
     } catch (const std::exception& error) {
       problems.push_back(dir + ": the step at which " + cell.scenario +
@@ -100,20 +129,21 @@ std::vector<std::string> OutFolder::write_reports(const Results& results) const 
   for (const ReportFormat& format : report_formats()) {
     if (!format.file_name.empty()) names.emplace_back(format.name);
   }
-  return write_formats(results, std::move(names), path_);
+  return write_formats(results, std::move(names), path_, nullptr, files_);
 }
 
 std::vector<std::string> write_formats(const Results& results, std::vector<std::string> names,
-                                       const std::string& dir, std::vector<std::string>* made) {
+                                       const std::string& dir, std::vector<std::string>* made, Files& files) {
   std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name == "json"; });
   std::vector<std::string> problems;
   for (const std::string& name : names) {
-    std::string path = dir + "/report.txt";
+    std::string_view file = kTextReport;
     for (const ReportFormat& format : report_formats()) {
-      if (format.name == name && !format.file_name.empty()) path = dir + "/" + std::string(format.file_name);
+      if (format.name == name) file = file_name_of(format);
     }
+    const std::string path = dir + "/" + std::string(file);
     try {
-      write_file_atomically(path, render(results, name));
+      write_file_atomically(path, render(results, name), files);
       if (made != nullptr) made->push_back(path);
     } catch (const MachineError& error) {
       problems.emplace_back(error.what());
@@ -124,12 +154,17 @@ std::vector<std::string> write_formats(const Results& results, std::vector<std::
   return problems;
 }
 
-std::string append_step_summary(const std::string& path, const Results& results) {
+std::string append_step_summary(const std::string& path, const Results& results, Files& files) {
   try {
     const std::string markdown = render(results, "md");
-    std::ofstream file(path, std::ios::binary | std::ios::app);
-    file << markdown << "\n" << std::flush;
-    return file ? "" : path + ": the step summary cannot be written: " + std::strerror(errno);
+    int file = -1;
+    std::error_code error = files.open(path, OpenFor::appending, file);
+    if (!error) {
+      error = files.write(file, markdown + "\n");
+      const std::error_code unclosed = files.close(file);
+      if (!error) error = unclosed;
+    }
+    return error ? path + ": the step summary cannot be written: " + error.message() : "";
   } catch (const std::exception& error) {
     return path + ": the step summary could not be made, a fault of lockstep's own: " + error.what();
   }

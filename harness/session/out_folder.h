@@ -2,8 +2,10 @@
 // OUT: who may write to it, and what stands in it beside the runs.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "harness/base/files.h"
 #include "harness/plan/plan.h"
 #include "harness/results/results.h"
 
@@ -14,7 +16,7 @@ class OutFolder {
  public:
   /// Makes the folder, says whose it is and removes what killed processes were writing in it. Throws
   /// ConfigError if another lockstep writes to it, MachineError.
-  OutFolder(const std::string& path, const Matrix& matrix);
+  OutFolder(const std::string& path, const Matrix& matrix, Files& files = real_files());
   ~OutFolder();
   OutFolder(const OutFolder&) = delete;
   OutFolder& operator=(const OutFolder&) = delete;
@@ -33,16 +35,22 @@ class OutFolder {
   void remove_temporaries() const;
 
   std::string path_;
+  Files& files_;
   int lock_ = -1;
 };
+
+/// Is a file of this name written whole under OUT, OUT/runs/<id> or OUT/replay/<id>?
+bool is_written_by_a_matrix(std::string_view name);
 
 /// Writes the results in these formats (names as in report_formats()) into `dir`, results.json first, each
 /// whatever becomes of the others. `made`, if not null, gets the paths. Returns what went wrong, a line each.
 std::vector<std::string> write_formats(const Results& results, std::vector<std::string> names,
-                                       const std::string& dir, std::vector<std::string>* made = nullptr);
+                                       const std::string& dir, std::vector<std::string>* made = nullptr,
+                                       Files& files = real_files());
 
 /// Appends the results in Markdown to the file that GitHub shows beside a job. Returns what went wrong, or
 /// nothing.
-std::string append_step_summary(const std::string& path, const Results& results);
+std::string append_step_summary(const std::string& path, const Results& results,
+                                Files& files = real_files());
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 #include "harness/session/prepare.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <map>
@@ -9,8 +8,10 @@
 
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
+#include "harness/base/hex.h"
 #include "harness/base/nearest.h"
 #include "harness/base/read_file.h"
+#include "harness/base/shell_word.h"
 #include "harness/config/metrics.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/launch/identity.h"
@@ -86,10 +87,6 @@ void check_samples(const Matrix& matrix, const PlannedData& data) {
   problems.throw_if_any();
 }
 
-std::string hash_text(const std::string& text) {
-  return fmt::format("{:016x}", static_cast<uint64_t>(XXH3_64bits(text.data(), text.size())));
-}
-
 }  // namespace
 
 void check_question(const Matrix& matrix) {
@@ -121,7 +118,7 @@ std::string PlannedData::hash() const {
   if (hashes.size() == 1) return *hashes.begin();
   std::string all;
   for (const std::string& hash : hashes) all += hash + "\n";
-  return hash_text(all);
+  return hash_in_hex(all);
 }
 
 PlannedData check_data(const Matrix& matrix) {
@@ -151,7 +148,7 @@ Prepared prepare(const MatrixSelection& selection) {
   prepared.data = check_data(matrix);
   std::string data_hash = prepared.data.hash();
   // The kept step that a replay begins from is read by its runs as data are.
-  if (!matrix.replay.empty()) data_hash = hash_text(data_hash + hash_of_file(matrix.replay));
+  if (!matrix.replay.empty()) data_hash = hash_in_hex(data_hash + hash_of_file(matrix.replay));
   prepared.identity = current_identity(prepared.rank_program, data_hash);
   prepared.plan = make_plan(matrix, prepared.out_dir, prepared.identity);
   return prepared;
@@ -171,7 +168,7 @@ std::string nothing_selected_text(const Prepared& prepared, const MatrixSelectio
 std::string plan_hash(const Plan& plan) {
   std::string all;
   for (const PlannedRun& run : plan.runs) all += run.hash + "\n";
-  return hash_text(all);
+  return hash_in_hex(all);
 }
 
 }  // namespace lockstep

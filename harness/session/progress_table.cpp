@@ -6,19 +6,14 @@
 #include <array>
 #include <cmath>
 
+#include "harness/base/counted.h"
+#include "reports/text.h"
+
 namespace lockstep {
 namespace {
 
 constexpr double kWorkBeforeForecast = 0.03;
 constexpr int kWidestBar = 30;
-
-std::string with_commas(int64_t n) {
-  std::string digits = std::to_string(n);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
-  }
-  return digits;
-}
 
 /// The words behind the bar, the dispensable ones last.
 std::vector<std::string> words_of(const ProgressState& state) {
@@ -35,29 +30,6 @@ std::vector<std::string> words_of(const ProgressState& state) {
         "{} steps/s", with_commas(std::llround(static_cast<double>(state.steps_done) / state.elapsed_s))));
   }
   return words;
-}
-
-/// Columns: "·" and "█" take several bytes and one column.
-int columns_of(const std::string& text) {
-  return static_cast<int>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
-/// At most `width` columns, with an ellipsis where something is missing.
-std::string cut(const std::string& text, int width) {
-  if (columns_of(text) <= width) return text;
-  std::string out;
-  int columns = 0;
-  for (const char c : text) {
-    const bool begins = (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-    if (begins && ++columns >= width) break;
-    out += c;
-  }
-  return width > 0 ? out + "…" : "";
-}
-
-std::string padded(const std::string& text, int width) {
-  return text + std::string(static_cast<std::size_t>(std::max(0, width - columns_of(text))), ' ');
 }
 
 using Row = std::array<std::string, 4>;
@@ -96,10 +68,10 @@ std::string progress_line(const ProgressState& state, int width) {
   std::string words;
   for (const std::string& word : words_of(state)) {
     const std::string longer = words.empty() ? word : words + " · " + word;
-    if (!words.empty() && columns_of(longer) > width) break;
+    if (!words.empty() && display_width(longer) > width) break;
     words = longer;
   }
-  const int room = std::min(kWidestBar, width - columns_of(words) - 3);  // two brackets and a space
+  const int room = std::min(kWidestBar, width - display_width(words) - 3);  // two brackets and a space
   if (room < 8) return words;
   const int full = static_cast<int>(std::floor(std::clamp(state.work_done, 0.0, 1.0) * room));
   std::string bar;
@@ -116,19 +88,19 @@ std::vector<std::string> progress_table(const ProgressView& view, int width, int
   const std::vector<Row> rows = rows_of(view, static_cast<std::size_t>(room));
   std::array<int, 4> widths{};
   for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
   }
   constexpr int kGap = 2;
   widths[0] = std::min(widths[0], width - (widths[1] + widths[2] + widths[3] + 4 * kGap));
   std::vector<std::string> lines;
   for (const Row& row : rows) {
-    std::string line = "  " + padded(cut(row[0], std::max(1, widths[0])), widths[0]);
-    for (std::size_t i = 1; i < row.size(); ++i) line += "  " + padded(row[i], widths[i]);
+    std::string line = "  " + pad_right(shorten(row[0], std::max(1, widths[0])), widths[0]);
+    for (std::size_t i = 1; i < row.size(); ++i) line += "  " + pad_right(row[i], widths[i]);
     line.erase(line.find_last_not_of(' ') + 1);
-    line = cut(line, width);
+    line = shorten(line, width);
     lines.push_back(colour && lines.empty() ? "\x1b[2m" + line + "\x1b[0m" : line);
   }
-  lines.push_back(cut("  " + groups_line(view.groups), width));
+  lines.push_back(shorten("  " + groups_line(view.groups), width));
   lines.push_back(bar);
   return lines;
 }

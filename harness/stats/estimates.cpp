@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "harness/base/keyed_draws.h"
+#include "harness/base/median.h"
 #include "harness/stats/stats.h"
 
 namespace lockstep {
@@ -162,9 +163,7 @@ std::vector<Estimate> estimate_middle(std::span<const double> differences, doubl
   if (n >= kBcaPairs) {
     add("mean", "BCa bootstrap", summary.mean, flat ? point : bca_interval(differences, Middle::mean, level));
   }
-  const std::vector<double> sorted = sorted_copy(differences);
-  const auto middle = static_cast<std::size_t>(n) / 2;
-  add("median", "order statistics", n % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0,
+  add("median", "order statistics", median_of_sorted(sorted_copy(differences)),
       median_interval(differences, level));
   if (n < kIqmPairs) return estimates;
   const double iqm = flat ? summary.mean : interquartile_mean(differences);

@@ -6,15 +6,13 @@
 #include <cmath>
 #include <vector>
 
+#include "harness/base/word_list.h"
+#include "harness/config/layout_name.h"
 #include "harness/results/metric_names.h"
 #include "harness/stats/outcome.h"
 
 namespace lockstep {
 namespace {
-
-std::string layout_words(const Layout& layout) {
-  return fmt::format("{}x{}", layout.world_size, layout.rows_per_rank);
-}
 
 /// "35", "1.2", "infinite": rows need no decimals once they are many.
 std::string rows_words(double rows) {
@@ -50,7 +48,7 @@ std::string at_equal_batch(const Growth& growth) {
   }
   return fmt::format(
       "At an equal global batch of {} rows ({} and {}) no rule of the learning rate is called for{}.",
-      growth.to_batch, layout_words(growth.from), layout_words(growth.to),
+      growth.to_batch, layout_name(growth.from), layout_name(growth.to),
       changes.empty() ? "" : ": " + join_words(changes));
 }
 
@@ -79,8 +77,8 @@ std::string which_fits(const Growth& growth) {
 std::string growth_sentence(const Growth& growth, const std::string& unmeasured) {
   if (growth.from_batch == growth.to_batch) return at_equal_batch(growth);
   std::string text = fmt::format(
-      "From {} to {} ({} to {} rows) {}. Exponent of the rate in the batch: ", layout_words(growth.from),
-      layout_words(growth.to), growth.from_batch, growth.to_batch, which_fits(growth));
+      "From {} to {} ({} to {} rows) {}. Exponent of the rate in the batch: ", layout_name(growth.from),
+      layout_name(growth.to), growth.from_batch, growth.to_batch, which_fits(growth));
   if (!std::isnan(growth.predicted_exponent)) {
     text += fmt::format("predicted {} at a noise scale of {} rows",
                         exponent_words(growth.predicted_exponent, growth.predicted_interval),

@@ -8,6 +8,7 @@
 #include <limits>
 #include <set>
 
+#include "harness/base/counted.h"
 #include "harness/results/metric_names.h"
 #include "harness/stats/estimates.h"
 #include "harness/stats/stats.h"
@@ -158,7 +159,7 @@ std::string disagreement(const Outcome& o) {
 std::string count_of(int seeds) { return seeds >= kMostSeeds ? "10,000 or more" : std::to_string(seeds); }
 
 std::string sentence_of(const OutcomeInputs& inputs, const Outcome& o) {
-  const std::string pairs = fmt::format("{} paired seed{}", o.n, o.n == 1 ? "" : "s");
+  const std::string pairs = counted(o.n, "paired seed");
   const std::string mean = format_signed_difference(o.primary.mean, o.margin);
   if (o.n < 2) {
     return fmt::format(

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/base/counted.h"
+
 namespace lockstep {
 namespace {
 
@@ -107,7 +109,7 @@ bool wants_more_seeds(const CellResult& cell, const SeedsAuto& seeds) {
 
 std::string pairs_in_words(int fewest, int most) {
   if (fewest != most) return fmt::format("{} to {} paired seeds", fewest, most);
-  return fmt::format("{} paired seed{}", most, most == 1 ? "" : "s");
+  return counted(most, "paired seed");
 }
 
 }  // namespace lockstep

@@ -1,23 +1,19 @@
 #include "harness/trace/rank_result.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <bit>
-#include <cerrno>
-#include <cmath>
-#include <cstring>
-#include <limits>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "harness/base/atomic_file.h"
 #include "harness/base/errors.h"
+#include "harness/base/hex.h"
+#include "harness/base/json_number.h"
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
-#include "harness/trace/temporary_files.h"
 
 namespace lockstep {
 namespace {
@@ -25,17 +21,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kSchemaVersion = 2;
-
-/// A double as JSON: a number with all its digits, or "nan", "inf", "-inf", which JSON's numbers lack.
-Json number_to_json(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
-
-Json metric_to_json(double value) {
-  return {{"value", number_to_json(value)}, {"bits", fmt::format("{:016x}", std::bit_cast<uint64_t>(value))}};
-}
 
 /// Reads one file; every complaint names it and the key.
 class ResultReader {
@@ -72,19 +57,15 @@ class ResultReader {
     return value.get<int64_t>();
   }
   double number(const Json& value, const std::string& key) const {
-    if (value.is_number()) return value.get<double>();
-    if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
-    if (value == "inf") return std::numeric_limits<double>::infinity();
-    if (value == "-inf") return -std::numeric_limits<double>::infinity();
-    fail('"' + key + "\" is not a number");
+    const std::optional<double> number = number_in_json(value);
+    if (!number) fail('"' + key + "\" is not a number");
+    return *number;
   }
   double metric(const Json& value, const std::string& key) const {
     if (!value.is_object()) fail("metric \"" + key + "\" is not an object");
-    const std::string bits = text(value, "bits");
-    if (bits.size() != 16 || bits.find_first_not_of("0123456789abcdef") != std::string::npos) {
-      fail("the bits of metric \"" + key + "\" are not 16 hex digits");
-    }
-    return std::bit_cast<double>(static_cast<uint64_t>(std::stoull(bits, nullptr, 16)));
+    const std::optional<uint64_t> bits = from_hex16(text(value, "bits"));
+    if (!bits) fail("the bits of metric \"" + key + "\" are not 16 hex digits");
+    return std::bit_cast<double>(*bits);
   }
   Series series(const Json& value, const std::string& key) const {
     if (!value.is_object()) fail("curve \"" + key + "\" is not an object");
@@ -106,57 +87,9 @@ class ResultReader {
   std::string path_;
 };
 
-void write_all(int fd, const std::string& path, const std::string& content) {
-  std::size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t written = ::write(fd, content.data() + done, content.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw MachineError(path + ": cannot write: " + std::strerror(errno));
-    done += static_cast<std::size_t>(written);
-  }
-}
-
-/// Closes a descriptor and removes the temporary file, unless all went well.
-struct TemporaryFile {
-  std::string path;
-  int fd = -1;
-  bool renamed = false;
-  ~TemporaryFile() {
-    if (fd >= 0) ::close(fd);
-    if (!renamed) ::unlink(path.c_str());
-  }
-};
-
-void sync_folder(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw MachineError(folder + ": cannot open: " + std::strerror(errno));
-  const int failed = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  // Some file systems know no fsync of folders and say EINVAL.
-  if (failed != 0 && error != EINVAL) throw MachineError(folder + ": cannot sync: " + std::strerror(error));
-}
-
 }  // namespace
 
-void write_file_atomically(const std::string& path, const std::string& content) {
-  TemporaryFile file{temporary_name(path)};
-  file.fd = ::open(file.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file.fd < 0) throw MachineError(path + ": cannot create: " + std::strerror(errno));
-  write_all(file.fd, path, content);
-  if (::fsync(file.fd) != 0) throw MachineError(path + ": cannot sync: " + std::strerror(errno));
-  if (::close(std::exchange(file.fd, -1)) != 0)
-    throw MachineError(path + ": cannot close: " + std::strerror(errno));
-  if (::rename(file.path.c_str(), path.c_str()) != 0) {
-    throw MachineError(path + ": cannot put the finished file in place: " + std::strerror(errno));
-  }
-  file.renamed = true;
-  sync_folder(path);
-}
-
-void write_rank_result(const std::string& path, const RankResult& result) {
+void write_rank_result(const std::string& path, const RankResult& result, Files& files) {
   Json json = {
       {"schema_version", kSchemaVersion},
       {"rank", result.rank},
@@ -167,30 +100,30 @@ void write_rank_result(const std::string& path, const RankResult& result) {
       {"error", result.error},
       {"phase", result.phase},
       {"steps_done", result.steps_done},
-      {"train_seconds", number_to_json(result.train_seconds)},
-      {"first_step_seconds", number_to_json(result.first_step_seconds)},
-      {"communication_seconds", number_to_json(result.communication_seconds)},
-      {"activation_bytes", number_to_json(result.activation_bytes)},
-      {"resident_first_bytes", number_to_json(result.resident_first_bytes)},
-      {"resident_last_bytes", number_to_json(result.resident_last_bytes)},
+      {"train_seconds", json_number(result.train_seconds)},
+      {"first_step_seconds", json_number(result.first_step_seconds)},
+      {"communication_seconds", json_number(result.communication_seconds)},
+      {"activation_bytes", json_number(result.activation_bytes)},
+      {"resident_first_bytes", json_number(result.resident_first_bytes)},
+      {"resident_last_bytes", json_number(result.resident_last_bytes)},
       {"parameters_hash", result.parameters_hash},
-      {"step_seconds", number_to_json(result.step_seconds)},
-      {"communication_share", number_to_json(result.communication_share)},
-      {"weight_bytes", number_to_json(result.weight_bytes)},
-      {"received_bytes", number_to_json(result.received_bytes)},
+      {"step_seconds", json_number(result.step_seconds)},
+      {"communication_share", json_number(result.communication_share)},
+      {"weight_bytes", json_number(result.weight_bytes)},
+      {"received_bytes", json_number(result.received_bytes)},
       {"faults_acted", result.faults_acted},
       {"metrics", Json::object()},
       {"curves", Json::object()},
   };
-  for (const auto& [name, value] : result.metrics) json["metrics"][name] = metric_to_json(value);
+  for (const auto& [name, value] : result.metrics) json["metrics"][name] = json_number_and_bits(value);
   for (const auto& [name, series] : result.curves) {
     LOCKSTEP_CHECK(series.steps.size() == series.values.size(), "a curve needs one value a step: " + name);
     Json values = Json::array();
-    for (double value : series.values) values.push_back(number_to_json(value));
+    for (double value : series.values) values.push_back(json_number(value));
     json["curves"][name] = {{"steps", series.steps}, {"values", std::move(values)}};
   }
   seal(json);
-  write_file_atomically(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file_atomically(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", files);
 }
 
 RankResult read_rank_result(const std::string& path) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/files.h"
+
 namespace lockstep {
 
 struct Series {
@@ -43,13 +45,9 @@ struct RankResult {
 
 /// Doubles are kept as 17 digits and as hex bits where they are metrics; NaN and infinities as strings.
 /// Sealed by a checksum. Written to a temporary name, synced and renamed. Throws MachineError.
-void write_rank_result(const std::string& path, const RankResult& result);
+void write_rank_result(const std::string& path, const RankResult& result, Files& files = real_files());
 
 /// Throws std::runtime_error naming the file if it is missing, malformed, damaged or of an unknown version.
 RankResult read_rank_result(const std::string& path);
-
-/// Write a whole file: temporary name in the same folder, fsync, rename, folder fsync. Throws MachineError
-/// naming the path.
-void write_file_atomically(const std::string& path, const std::string& content);
 
 }  // namespace lockstep

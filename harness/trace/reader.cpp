@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "harness/base/counted.h"
 #include "harness/base/read_file.h"
 #include "harness/trace/decode.h"
 #include "harness/trace/format.h"
@@ -17,13 +18,6 @@
 
 namespace lockstep {
 namespace {
-
-/// 13402 as "13,402".
-std::string with_commas(uint64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
-  return text;
-}
 
 /// A file, or bytes in memory.
 class Source {
@@ -80,7 +74,7 @@ struct TraceReader::Impl {
     return steps == 0 ? "before the first step" : fmt::format("after step {}", last_step);
   }
   std::string place() const {
-    return fmt::format("{}: at offset {}, {}", path, with_commas(offset), after_step());
+    return fmt::format("{}: at offset {}, {}", path, with_commas(static_cast<int64_t>(offset)), after_step());
   }
   [[noreturn]] void fail(const std::string& reason) const { throw TraceError(place() + ": " + reason); }
   [[noreturn]] void fail_damaged(const char* what, uint64_t said, uint64_t found, int digits) const {
@@ -94,7 +88,8 @@ struct TraceReader::Impl {
     ended = true;
     end = fmt::format("cut short in the record {}: {} of {} bytes are whole",
                       steps == 0 ? "before the first step" : fmt::format("after step {}", last_step),
-                      with_commas(offset), with_commas(source.size()));
+                      with_commas(static_cast<int64_t>(offset)),
+                      with_commas(static_cast<int64_t>(source.size())));
   }
 
   void read(uint64_t from, char* to, std::size_t count) const {

@@ -1,11 +1,7 @@
 #include "harness/trace/writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <limits>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -45,6 +41,7 @@ class Interner {
 }  // namespace
 
 struct TraceWriter::Impl {
+  Files& files;
   std::string path;
   TraceHeader header;
   int fd = -1;
@@ -59,9 +56,12 @@ struct TraceWriter::Impl {
   std::string data;                        // this step's records
   std::string definition, payload, frame;  // scratch, kept for their capacity
 
+  explicit Impl(Files& through) : files(through) {}
   ~Impl() {
-    if (fd >= 0) ::close(fd);
+    if (fd >= 0) files.close(fd);
   }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   void add(const Definition& what) {
     LOCKSTEP_CHECK(in_step, "a record outside of begin_step and end_step: " + path);
@@ -73,9 +73,9 @@ struct TraceWriter::Impl {
     sequence.push_back(definitions.number(definition).first);
   }
 
-  [[noreturn]] void fail(const char* doing, int error) {
+  [[noreturn]] void fail(const char* doing, std::error_code error) {
     broken = true;
-    throw MachineError(path + ": cannot " + doing + ": " + std::strerror(error));
+    throw MachineError(path + ": cannot " + doing + ": " + error.message());
   }
 
   void write_frame(FrameType type, std::string_view content) {
@@ -86,15 +86,7 @@ struct TraceWriter::Impl {
     sink.raw(frame_head(static_cast<uint32_t>(content.size()), type));
     sink.bytes(content.data(), content.size());
     sink.raw(static_cast<uint64_t>(XXH3_64bits(frame.data() + start, frame.size() - start)));
-    const char* from = frame.data();
-    std::size_t left = frame.size();
-    while (left > 0) {
-      const ssize_t written = ::write(fd, from, left);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail("write the trace", errno);
-      from += written;
-      left -= static_cast<std::size_t>(written);
-    }
+    if (const auto error = files.write(fd, frame)) fail("write the trace", error);
     frame.clear();
   }
 
@@ -128,13 +120,14 @@ struct TraceWriter::Impl {
   }
 };
 
-TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header) {
+TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header, Files& files) {
   if (header.level == TraceLevel::off) return;
-  impl_ = std::make_unique<Impl>();
+  impl_ = std::make_unique<Impl>(files);
   impl_->path = path;
   impl_->header = header;
-  impl_->fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (impl_->fd < 0) impl_->fail("create the trace", errno);
+  if (const auto error = files.open(path, OpenFor::replacing, impl_->fd)) {
+    impl_->fail("create the trace", error);
+  }
   ByteSink sink(impl_->frame);
   sink.bytes(kTraceMagic, sizeof kTraceMagic);
   sink.raw(kTraceVersion);
@@ -266,7 +259,9 @@ void TraceWriter::finish() {
   std::string steps;
   ByteSink(steps).varint(impl_->steps_written);
   impl_->write_frame(FrameType::end, steps);
-  if (::close(std::exchange(impl_->fd, -1)) != 0) impl_->fail("close the trace", errno);
+  if (const auto error = impl_->files.close(std::exchange(impl_->fd, -1))) {
+    impl_->fail("close the trace", error);
+  }
 }
 
 }  // namespace lockstep

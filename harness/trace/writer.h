@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "harness/base/files.h"
 #include "harness/trace/header.h"
 #include "harness/trace/record.h"
 
@@ -22,7 +23,7 @@ enum class Keep { by_level, whole };
 /// returns at once and no file is made. Throws MachineError (disk full) naming the file.
 class TraceWriter {
  public:
-  TraceWriter(const std::string& path, const TraceHeader& header);
+  TraceWriter(const std::string& path, const TraceHeader& header, Files& files = real_files());
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;

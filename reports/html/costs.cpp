@@ -5,21 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/config/layout_name.h"
 #include "reports/html/parts.h"
 #include "reports/numbers.h"
 #include "reports/plots/chart.h"
 #include "reports/text.h"
+#include "reports/timing_text.h"
 
 namespace lockstep {
 namespace {
-
-std::vector<std::string> groups_of(const Timing& timing) {
-  std::vector<std::string> groups;
-  for (const TimingRow& row : timing.rows) {
-    if (std::find(groups.begin(), groups.end(), row.group) == groups.end()) groups.push_back(row.group);
-  }
-  return groups;
-}
 
 std::string size_words(double bytes) {
   if (!std::isfinite(bytes)) return "—";
@@ -30,10 +24,6 @@ std::string size_words(double bytes) {
 
 std::string figure(double value, int decimals, std::string_view unit = "") {
   return std::isfinite(value) ? fmt::format("{:.{}f}{}", value, decimals, unit) : "—";
-}
-
-std::string layout_words(const Layout& layout) {
-  return fmt::format("{}x{}", layout.world_size, layout.rows_per_rank);
 }
 
 /// What stands beyond the cores: nothing there can be faster on this machine.
@@ -62,12 +52,12 @@ std::string speed_plot(const Timing& timing) {
   Markup out;
   std::string description;
   for (const TimingRow& row : timing.rows)
-    description += fmt::format("{} {}: {}. ", row.group, layout_words(row.layout), figure(row.speed_up, 2));
+    description += fmt::format("{} {}: {}. ", row.group, layout_name(row.layout), figure(row.speed_up, 2));
   open_chart(out, chart, "Speed-up by the number of ranks", description);
   draw_y_axis(out, chart, numbered(nice_ticks(0, chart.y.high, 6)));
   draw_bounds(out, chart, timing, most);
   std::vector<Tick> ticks;
-  const std::vector<std::string> groups = groups_of(timing);
+  const std::vector<std::string> groups = timing_groups(timing);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::string css = "c" + std::to_string(g % 6);
     std::vector<std::pair<double, double>> points;
@@ -94,7 +84,7 @@ std::string speed_plot(const Timing& timing) {
 }
 
 void write_key(Markup& out, const Timing& timing) {
-  const std::vector<std::string> groups = groups_of(timing);
+  const std::vector<std::string> groups = timing_groups(timing);
   out.open("p", {{"class", "keys"}});
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::string css = "c" + std::to_string(g % 6);
@@ -132,7 +122,7 @@ void write_rows(Markup& out, const Timing& timing, const std::string& group) {
               "communication", numbers("received a step"), numbers("activations"), numbers("weights")});
   for (const TimingRow& row : timing.rows) {
     if (row.group != group) continue;
-    out.open("tr").open("th", {{"scope", "row"}}).text(layout_words(row.layout));
+    out.open("tr").open("th", {{"scope", "row"}}).text(layout_name(row.layout));
     if (row.crowded) out.element("span", {{"class", "sub"}}, "crowded");
     out.close();
     out.element("td", {{"class", "n"}}, compact_number(1000 * row.step_seconds));
@@ -168,7 +158,7 @@ void write_costs(Markup& out, const Page& page) {
                fmt::format("{}{}", timing.cores > 0 ? counted(timing.cores, "core") : "cores not known",
                            timing.processor.empty() ? "" : ", " + clean_line(timing.processor)));
   out.close().close();
-  for (const std::string& group : groups_of(timing)) {
+  for (const std::string& group : timing_groups(timing)) {
     out.element("h3", {}, clean_line(group));
     write_rows(out, timing, group);
   }

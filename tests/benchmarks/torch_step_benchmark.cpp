@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/atomic_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/config/canonical.h"
 #include "harness/config/run_config.h"

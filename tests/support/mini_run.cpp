@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "harness/base/atomic_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/config/canonical.h"
 #include "harness/launch/beat.h"

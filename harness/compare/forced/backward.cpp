@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/hex.h"
 #include "harness/compare/forced/flipped_bit.h"
 #include "harness/compare/forced/reduction.h"
 #include "harness/compare/forced/step.h"

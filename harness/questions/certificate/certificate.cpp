@@ -177,7 +177,7 @@ double mean(const std::vector<double>& values) {
 }
 
 /// A tiled case computes every energy twice: the middle one speaks for a row, not a mixture.
-double median(std::vector<double> values) {
+double lower_median(std::vector<double> values) {
   if (values.empty()) return kNaN;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::ranges::nth_element(values, middle);
@@ -325,7 +325,7 @@ CertificateRow row_of(const std::string& loss, int world_size, const std::vector
   row.worst = row.worst_cell.empty() ? kNaN : worst.used;
   row.worst_step = worst.step;
   row.worst_group = worst.group;
-  row.costs = {median(energies), median(bytes), median(seconds)};
+  row.costs = {lower_median(energies), lower_median(bytes), lower_median(seconds)};
   row.time_to_local = local_time > 0 ? own_time / local_time : kNaN;
   return row;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/counted.h"
 #include "harness/questions/certificate/certificate.h"
 #include "harness/questions/matrix_evidence.h"
 #include "harness/questions/question_judge.h"
@@ -23,9 +24,9 @@ std::vector<std::string> sentences(const Results& results, const SortedCells& so
     all.push_back(
         fmt::format("{} of {} cases are certified: their gradients are those of the plain reference in one "
                     "process to {:g} of "
-                    "their size; at most {:.2g} of that is used, by {} with {} rank{}.",
+                    "their size; at most {:.2g} of that is used, by {} with {}.",
                     certified, results.cells.size(), results.certificate->exact, worst->worst, worst->loss,
-                    worst->world_size, worst->world_size == 1 ? "" : "s"));
+                    counted(worst->world_size, "rank")));
   }
   add(all, each_of(sorted.divergent, "are not certified", mechanism_divergence));
   add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "harness/config/layout_name.h"
 #include "harness/evidence/align.h"
 #include "harness/evidence/trace_audit.h"
 
@@ -118,7 +119,7 @@ void judge_timing(const Condition& condition, const Timing* timing, ConditionRes
           : fmt::format("{} at {} within {:g} to {:g}", name, condition.cell, condition.low, condition.high);
   if (timing == nullptr) throw Undecided("nothing was timed");
   const auto row = std::ranges::find_if(timing->rows, [&](const TimingRow& each) {
-    return fmt::format("{}x{}", each.layout.world_size, each.layout.rows_per_rank) == condition.cell;
+    return layout_name(each.layout) == condition.cell;
   });
   if (row == timing->rows.end()) throw Undecided(condition.cell + " was not timed");
   result.value = condition.metric == "speed_up"     ? row->speed_up

@@ -6,6 +6,7 @@
 
 #include "harness/base/clean_text.h"
 #include "harness/base/nearest.h"
+#include "harness/base/word_list.h"
 #include "harness/causes/cause.h"
 #include "harness/questions/claims/claims.h"
 #include "harness/questions/matrix_evidence.h"

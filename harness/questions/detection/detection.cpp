@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "harness/config/canonical.h"
+#include "harness/config/layout_name.h"
 #include "harness/evidence/run_evidence.h"
 #include "harness/stats/rate.h"
 #include "harness/plan/planted.h"
@@ -136,7 +137,7 @@ std::string wrong_words(const TrialScore& score) {
 std::vector<std::pair<std::string, std::string>> drawn_rows(const Cell& cell) {
   const RunConfig& config = cell.config;
   std::vector<std::pair<std::string, std::string>> rows{
-      {"layout", fmt::format("{}x{}", config.layout.world_size, config.layout.rows_per_rank)},
+      {"layout", layout_name(config.layout)},
       {"seed", std::to_string(config.seed)},
       {"steps", std::to_string(config.steps)},
       {"planted", planted_words(config)}};

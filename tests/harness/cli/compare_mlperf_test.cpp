@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -11,6 +12,7 @@
 #include "harness/cli/commands.h"
 #include "harness/mlperf/mllog.h"
 #include "scenarios/energy/config.h"
+#include "tests/support/fake_files.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temporary_folder.h"
 
@@ -119,6 +121,20 @@ TEST_F(CompareMlperf, PassesACellThatIsTheSame) {
   EXPECT_EQ(code, 0);
   EXPECT_THAT(out, AllOf(HasSubstr("RCP test PASSED"), HasSubstr("as fast as the reference"),
                          HasSubstr("two-sided   equivalent")));
+}
+
+// Seeds of an earlier call would count as runs of this one.
+TEST_F(CompareMlperf, WritesNoLogsBesideOldOnesThatStay) {
+  write("a", kReference);
+  support::FakeFiles files;
+  files.fail(0, EACCES);
+  try {
+    write_mllog(folder_ / "a", {}, files);
+    FAIL() << "nothing was thrown";
+  } catch (const MachineError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cannot remove what an earlier call left: Permission denied"));
+  }
+  EXPECT_EQ(files.operations.size(), 1U);
 }
 
 TEST_F(CompareMlperf, WritesLogsThatItReadsBack) {

@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
 #include "harness/config/canonical.h"
+#include "tests/support/fake_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -62,6 +64,43 @@ TEST(RunFolder, SaysWhichFolderCannotBeMade) {
   } catch (const MachineError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr(folder / "runs/a"));
   }
+}
+
+TEST(RunFolder, IsEmptiedBeforeItsRunIsDescribed) {
+  const TemporaryFolder folder;
+  support::FakeFiles files;
+  prepare_run_folder(folder / "runs/a", a_run(), {}, "", files);
+  files.operations.resize(3);
+  EXPECT_THAT(files.operations, ElementsAre("remove all a", "make a", "create run.json.tmp"));
+}
+
+TEST(RunFolder, SaysWhatCannotBeRemovedMadeOrWritten) {
+  const TemporaryFolder folder;
+  const std::string dir = folder / "runs/a";
+  const std::pair<std::size_t, std::string> wanted[] = {
+      {0, dir + ": cannot remove what an earlier attempt left: Input/output error"},
+      {1, dir + ": cannot be created: Input/output error"},
+      {2, dir + "/run.json: cannot create: Input/output error"},
+      {4, dir + "/run.json: cannot sync: Input/output error"}};
+  for (const auto& [at, said] : wanted) {
+    support::FakeFiles files;
+    files.fail(at, EIO);
+    try {
+      prepare_run_folder(dir, a_run(), {}, "", files);
+      ADD_FAILURE() << "nothing was thrown: " << said;
+    } catch (const MachineError& error) {
+      EXPECT_EQ(error.what(), said);
+    }
+  }
+}
+
+// A run that is not marked is run again; a mark that says less than there is would be worse.
+TEST(RunFolder, IsNotFinishedByAMarkThatCouldNotBeWritten) {
+  const TemporaryFolder folder;
+  support::FakeFiles files;
+  files.fail(1, ENOSPC);
+  EXPECT_THROW(write_done(folder.path(), a_run(), {}, 1.5, files), MachineError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(RunFolder, KeepsTheHashesThatDecideReuse) {

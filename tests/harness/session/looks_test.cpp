@@ -2,12 +2,15 @@
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <map>
 
+#include "harness/base/errors.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/looks.h"
 #include "harness/plan/read_matrix.h"
+#include "tests/support/fake_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -182,6 +185,29 @@ TEST_F(Looks, StartAnewWhereTheyAreForgotten) {
   Prepared again = prepare("12");
   launch_looks(again, steps());
   EXPECT_THAT(seeds_by_cell(again), ElementsAre(2, 4, 6, 2)) << "nothing is spent on runs that are there";
+}
+
+// What they spent would count against looks that begin anew.
+TEST_F(Looks, SayWhatKeepsThemFromBeingForgotten) {
+  forget_looks(folder_.path());
+  support::FakeFiles files;
+  files.fail(0, EACCES);
+  try {
+    forget_looks(folder_.path(), files);
+    FAIL() << "nothing was thrown";
+  } catch (const MachineError& error) {
+    EXPECT_EQ(error.what(), (folder_ / "looks.json") + ": cannot be removed: Permission denied");
+  }
+}
+
+TEST_F(Looks, AreNotLaunchedWhereTheirHistoryCannotBeWritten) {
+  support::FakeFiles files;
+  files.fail(0, ENOSPC);
+  Prepared prepared = prepare();
+  LookSteps through = steps();
+  through.files = &files;
+  EXPECT_THROW(launch_looks(prepared, through), MachineError);
+  EXPECT_THAT(launched_, IsEmpty());
 }
 
 TEST_F(Looks, PassOverAFileThatCannotBeUnderstoodAndNameIt) {

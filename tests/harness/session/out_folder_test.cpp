@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 
@@ -11,6 +12,8 @@
 #include "harness/plan/matrix_folder.h"
 #include "harness/results/document.h"
 #include "harness/trace/writer.h"
+#include "reports/format.h"
+#include "tests/support/fake_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -153,6 +156,50 @@ TEST(OutFolder, RemovesWhatAKilledProcessWasWriting) {
   EXPECT_TRUE(std::filesystem::exists(folder / ("o/done" + left))) << "another process holds the folder";
 }
 
+TEST(OutFolder, KnowsTheFilesThatAMatrixWritesWhole) {
+  for (const ReportFormat& format : report_formats()) {
+    EXPECT_EQ(is_written_by_a_matrix(format.file_name), !format.file_name.empty()) << format.name;
+  }
+  for (const char* name : {"report.txt", "matrix.json", "judged.json", "looks.json", "run.json", "done",
+                           "replay.yaml", "rank-0.result.json", "rank-12.result.json"}) {
+    EXPECT_TRUE(is_written_by_a_matrix(name)) << name;
+  }
+  for (const char* name : {"", "mine.json", "rank-0.trace", "rank-x.result.json", "rank-.result.json",
+                           "rank-1.result.jso", "rank-.result.json.result.json", "a/done"}) {
+    EXPECT_FALSE(is_written_by_a_matrix(name)) << name;
+  }
+}
+
+TEST(OutFolder, SaysWhichRunCannotBeRemoved) {
+  const TemporaryFolder folder;
+  support::FakeFiles files;
+  const OutFolder out(folder / "o", named("a"), files);
+  Plan plan;
+  plan.runs.resize(1);
+  plan.runs[0].id = "mine";
+  files.fail(files.operations.size(), EACCES);
+  try {
+    out.remove_runs(plan);
+    FAIL() << "nothing was thrown";
+  } catch (const MachineError& error) {
+    EXPECT_EQ(error.what(), (folder / "o/runs/mine") + ": cannot be removed: Permission denied");
+  }
+}
+
+TEST(OutFolder, KeepsTheReportsThatADiskStillTook) {
+  const TemporaryFolder folder;
+  support::FakeFiles files;
+  const OutFolder out(folder / "o", named("a"), files);
+  Results results;
+  results.name = "a";
+  // results.json takes 8 operations; the disk is full from the next file on.
+  files.fail(files.operations.size() + 8, ENOSPC, 1000);
+  const std::vector<std::string> problems = out.write_reports(results);
+  ASSERT_EQ(problems.size(), 3u);
+  for (const std::string& problem : problems) EXPECT_THAT(problem, HasSubstr("No space left on device"));
+  EXPECT_EQ(results_from_json(read_text(folder / "o/results.json"), "r").name, "a");
+}
+
 TEST(OutFolder, SaysWhereItCannotBeMade) {
   const TemporaryFolder folder;
   write_text(folder / "file", "");
@@ -167,7 +214,13 @@ TEST(StepSummary, IsAppended) {
   EXPECT_EQ(append_step_summary(folder / "summary", results), "");
   EXPECT_THAT(read_text(folder / "summary"),
               testing::AllOf(testing::StartsWith("before\n"), HasSubstr("mine")));
-  EXPECT_THAT(append_step_summary(folder / "no/summary", results), HasSubstr("cannot be written"));
+  EXPECT_EQ(append_step_summary(folder / "no/summary", results),
+            (folder / "no/summary") + ": the step summary cannot be written: No such file or directory");
+  support::FakeFiles files;
+  files.fail(1, ENOSPC);
+  EXPECT_EQ(append_step_summary(folder / "summary", results, files),
+            (folder / "summary") + ": the step summary cannot be written: No space left on device");
+  EXPECT_THAT(files.operations, testing::ElementsAre("append summary", HasSubstr("write "), "close summary"));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "harness/trace/rank_result.h"
 
 #include <bit>
+#include <cerrno>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
+#include "tests/support/fake_files.h"
 #include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
@@ -126,27 +127,16 @@ TEST(RankResult, RefusesEveryChangedDigitByName) {
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("has no checksum"));
 }
 
-TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
+TEST(RankResult, SaysWhyItCannotBeWritten) {
   TempFolder folder;
-  write_file_atomically(folder / "f", "first, long");
-  write_file_atomically(folder / "f", "second");
-  EXPECT_EQ(support::read_file(folder / "f"), "second");
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
-    files += entry.is_regular_file();
-  EXPECT_EQ(files, 1);
-}
-
-TEST(WriteFileAtomically, NamesThePathAndLeavesTheOldFile) {
-  TempFolder folder;
-  std::filesystem::create_directory(folder / "taken");
-  support::write_file(folder / "taken/x", "");
-  EXPECT_THROW(write_file_atomically(folder / "none/f", "x"), MachineError);
-  EXPECT_THROW(write_file_atomically(folder / "taken", "x"), MachineError);  // a folder that is not empty
-  EXPECT_TRUE(std::filesystem::is_directory(folder / "taken"));
-  int entries = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) entries += entry.exists();
-  EXPECT_EQ(entries, 1);
+  support::FakeFiles files;
+  files.fail(1, ENOSPC);
+  try {
+    write_rank_result(folder / "r", sample_result(), files);
+    FAIL() << "no error";
+  } catch (const MachineError& error) {
+    EXPECT_EQ(error.what(), (folder / "r") + ": cannot write: No space left on device");
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +15,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/trace/reader.h"
+#include "tests/support/fake_files.h"
 #include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/trace_step.h"
@@ -20,6 +23,7 @@
 namespace lockstep {
 namespace {
 
+using support::FakeFiles;
 using support::TempFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -169,6 +173,74 @@ TEST(TraceWriter, NamesTheFileWhenTheDiskIsFull) {
   } catch (const MachineError& error) {
     EXPECT_THAT(error.what(), HasSubstr("/dev/full: cannot write the trace: No space left on device"));
   }
+}
+
+/// Writes that step, of one record.
+void write_step(TraceWriter& writer, int64_t step) {
+  writer.begin_step(step);
+  writer.scalar(Phase::control, "lr", 1e-3, Sharing::replicated);
+  writer.end_step();
+}
+
+TEST(TraceWriter, WritesAStepAtOnceAndSyncsNone) {
+  TempFolder folder;
+  FakeFiles files;
+  TraceWriter writer(folder / "t", header_of(0, 1), files);
+  write_step(writer, 0);
+  write_step(writer, 1);
+  writer.finish();
+  EXPECT_THAT(files.operations, ElementsAre("replace t", HasSubstr("write "), HasSubstr("write "),
+                                            HasSubstr("write "), HasSubstr("write "), "close t"));
+}
+
+TEST(TraceWriter, SaysWhichOperationFailedOnWhichFileAndWhy) {
+  // Creating it, its header, a step, the end mark, closing it.
+  const std::pair<std::size_t, const char*> wanted[] = {
+      {0, "create"}, {1, "write"}, {2, "write"}, {3, "write"}, {4, "close"}};
+  for (const auto& [at, doing] : wanted) {
+    for (const int error : {ENOSPC, EIO}) {
+      TempFolder folder;
+      FakeFiles files;
+      files.fail(at, error);
+      try {
+        TraceWriter writer(folder / "t", header_of(0, 1), files);
+        write_step(writer, 0);
+        writer.finish();
+        ADD_FAILURE() << "no error from operation " << at;
+      } catch (const MachineError& problem) {
+        const std::string why = std::strerror(error);
+        EXPECT_EQ(problem.what(), (folder / "t") + ": cannot " + doing + " the trace: " + why);
+      }
+      const bool is_open = at > 0;
+      EXPECT_EQ(std::ranges::count(files.operations, "close t"), is_open ? 1 : 0) << at;
+    }
+  }
+}
+
+TEST(TraceWriter, GoesOnBehindShortAndInterruptedWrites) {
+  TempFolder folder;
+  FakeFiles files;
+  files.most_bytes = 7;
+  files.fail(3, EINTR, 2);
+  TraceWriter writer(folder / "t", header_of(0, 1), files);
+  write_step(writer, 0);
+  writer.finish();
+  TraceWriter whole(folder / "whole", header_of(0, 1));
+  write_step(whole, 0);
+  whole.finish();
+  EXPECT_EQ(support::read_file(folder / "t"), support::read_file(folder / "whole"));
+}
+
+TEST(TraceWriter, AddsNothingToATraceThatCouldNotBeWritten) {
+  TempFolder folder;
+  FakeFiles files;
+  files.fail(2, ENOSPC);
+  {
+    TraceWriter writer(folder / "t", header_of(0, 1), files);
+    EXPECT_THROW(write_step(writer, 0), MachineError);
+  }
+  EXPECT_THAT(files.operations,
+              ElementsAre("replace t", HasSubstr("write "), HasSubstr("write "), "close t"));
 }
 
 TEST(TraceWriter, WhatWasWrittenBeforeTheDiskFilledStaysReadable) {
