@@ -66,7 +66,7 @@ std::vector<std::string> curve_metrics(const Results& results) {
   const auto order = [&results](const std::string& metric) {
     if (metric == results.primary.metric) return 0;
     const MetricName name = metric_name(metric);
-    if (name.spec == nullptr || !name.spec->chance || name.area) return 3;
+    if (name.spec == nullptr || !(name.spec->chance || name.spec->chance_by) || name.area) return 3;
     return name.training ? 1 : 2;
   };
   std::stable_sort(metrics.begin(), metrics.end(),

@@ -49,7 +49,10 @@ struct MetricSpec {
   std::string_view way = {};     ///< of how many candidates or classes, "24"; empty: of no number
   std::string_view qualifier = {};  ///< which of its family, "temperature-fitted"; empty: the plain one
   std::optional<bool> higher_is_better = std::nullopt;
-  std::optional<double> chance = std::nullopt;  ///< what guessing gives, in the metric's units
+  std::optional<double> chance = std::nullopt;  ///< what guessing gives, in the metric's units, on any data
+  /// Where that depends on the data: what guessing gives by `chance_metric`, a metric of the run's end ("classes").
+  double (*chance_by)(double value) = nullptr;
+  std::string_view chance_metric = {};
   bool shown = false;                           ///< its curve stands in the report
   bool has_area = false;                        ///< the judge takes the area under its curve, as auc_NAME
   /// "training loss": the judge takes its mean over the last steps, as train_NAME, and calls it so; empty: it does not.
@@ -100,6 +103,8 @@ struct TrainerSpec {
 
   /// Its model's parameters in their order. `channels`: of the data.
   std::vector<ModelParameter> (*parameters)(const RunConfig& config, int64_t channels) = nullptr;
+  /// One of them that every config has: what a planted bug acts on where none is named.
+  std::string_view usual_parameter = {};
   std::span<const MetricSpec> (*metrics)() = nullptr;
   /// The metric whose curve every comparison shows first.
   std::string_view shown_metric = {};

@@ -288,6 +288,15 @@ void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) c
   }
 }
 
+/// What guessing gives, where the metric's trainer makes it of a metric of the run.
+std::optional<double> chance_of(std::string_view metric, const std::map<std::string, double>& of_run) {
+  const MetricName name = metric_name(metric);
+  if (name.spec == nullptr || name.area || name.spec->chance_by == nullptr) return std::nullopt;
+  const auto found = of_run.find(std::string(name.spec->chance_metric));
+  if (found == of_run.end()) return std::nullopt;
+  return name.spec->chance_by(found->second);
+}
+
 std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*>& runs) const {
   std::vector<std::string> metrics;
   for (const MetricSpec& metric : spec_of(plan_.runs.front().config).metrics()) {
@@ -299,7 +308,9 @@ std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*
   for (const PlannedRun* run : runs) {
     if (run && !evidence_of(*run).failure) finished.push_back(&evidence_of(*run));
   }
-  return curve_bands(finished, metrics);
+  std::vector<CurveBand> bands = curve_bands(finished, metrics);
+  for (CurveBand& band : bands) band.chance = chance_of(band.metric, finished.front()->metrics);
+  return bands;
 }
 
 /// Real ranks part from the emulated run that was judged in their place: whatever that run shows does not

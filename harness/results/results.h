@@ -181,6 +181,7 @@ struct CurveBand {
   std::string metric;  ///< by name, "loss"
   std::vector<int64_t> steps;
   std::vector<double> median, low, high;  ///< low, high: smallest and largest seed
+  std::optional<double> chance = {};      ///< what guessing gives, where it follows from the runs' data
 };
 
 /// What a step of a cell costs: of the forced run, mean over its steps.

@@ -288,7 +288,8 @@ Object<CurveBand> describe() {
   using S = CurveBand;
   return {"curve", "Median and band over seeds; low and high are the smallest and the largest seed.",
           {KEY(metric), KEY(steps), KEY(median, list(number())), KEY(low, list(number())),
-           KEY(high, list(number()))},
+           KEY(high, list(number())),
+           KEY(chance, if_any(number()), "What guessing gives; without it the metric's name says it.")},
           [](S& c) { check_lengths(c, c.median, "the curve"); }};
 }
 

@@ -37,6 +37,7 @@ bool add_curve(std::vector<Curve>& curves, const std::vector<CurveBand>& bands, 
   if (curve.points.empty()) return false;
   for (CurvePoint& point : curve.points) point.step *= curve.rows_a_step;
   curve.last_step = static_cast<int64_t>(curve.points.back().step);
+  curve.chance = band->chance;
   curves.push_back(std::move(curve));
   return true;
 }
@@ -132,6 +133,7 @@ CurveFrame frame_of(const std::vector<Curve>& curves, std::string_view metric, i
   frame.chance = chance_of(metric);
   double low = std::numeric_limits<double>::infinity(), high = -low, all_low = low, all_high = high;
   for (const Curve& curve : curves) {
+    if (curve.chance) frame.chance = *curve.chance;
     for (const CurvePoint& point : curve.points) {
       frame.last_step = std::max(frame.last_step, point.step);
       frame.common_end = std::max(frame.common_end, point.step);

@@ -25,6 +25,7 @@ struct Curve {
   const Divergence* divergence = nullptr;  ///< of a cell whose mechanism diverged
   std::string reference;                   ///< name of the cell's reference
   double rows_a_step = 1;                  ///< where the axis counts samples: steps stand times this
+  std::optional<double> chance = {};       ///< of the runs' data
   bool is_reference() const { return anchor.empty(); }
 };
 

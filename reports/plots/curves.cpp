@@ -213,10 +213,17 @@ void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const
   }
 }
 
-std::string chance_text(std::string_view metric) {
-  if (chance_of(metric) < 0) return "";
-  if (chance_of(metric) == 1) return "dotted: guessing, log N";
-  return "dotted: guessing, 1/" + fmt::format("{:.0f}", 1 / chance_of(metric));
+/// "1/24" of an accuracy, "log 4" of a cross-entropy in nats, "log N" of one in units of it.
+std::string chance_words(double chance) {
+  if (chance == 1) return "log N";
+  const auto is_whole = [](double value) { return std::abs(value - std::round(value)) < 1e-9 * value; };
+  if (chance < 1 && is_whole(1 / chance)) return fmt::format("1/{:.0f}", 1 / chance);
+  if (chance < 30 && is_whole(std::exp(chance))) return fmt::format("log {:.0f}", std::exp(chance));
+  return compact_number(chance);
+}
+
+std::string chance_text(const CurveFrame& frame) {
+  return frame.chance < 0 ? "" : "dotted: guessing, " + chance_words(frame.chance);
 }
 
 void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame, const Results& results,
@@ -228,7 +235,7 @@ void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame
                    (group.by_samples() ? ", by samples, against " + name_words(group.reference) : ""));
   std::string text = seeds > 1 ? fmt::format("median and range of {} seeds", seeds) : "one seed";
   if (!shared) text += "; black or white: the reference";
-  if (const std::string chance = chance_text(metric); !chance.empty()) text += "; " + chance;
+  if (const std::string chance = chance_text(frame); !chance.empty()) text += "; " + chance;
   if (frame.off_high) text += "; off the frame up to " + compact_number(*frame.off_high);
   if (frame.off_low) text += "; off the frame down to " + compact_number(*frame.off_low);
   out.element("span", {}, text).close();

@@ -81,6 +81,7 @@ std::map<std::string, double> evaluate_classifier(const Classifier& model, const
   std::map<std::string, double> metrics{{"accuracy", test.accuracy},
                                         {"step_accuracy", test.step_accuracy},
                                         {"cross_entropy", test.cross_entropy}};
+  if (kind == Evaluation::last) metrics["classes"] = static_cast<double>(data.classes);
   if (kind == Evaluation::last && data.holdout.size() > 0) {
     const ClassScores holdout = score_classes(log_probabilities(model, norm, data.holdout), data.holdout);
     metrics["holdout_step_accuracy"] = holdout.step_accuracy;

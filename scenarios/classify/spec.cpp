@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
 
@@ -16,8 +18,9 @@ std::string where_features_are_normalised(const RunConfig& config) {
              : "is measured where features are normalised, by norm batch or sync_batch";
 }
 
-// Chance is of four classes, as BasicMotions and generated series have.
-constexpr double kChance = 0.25, kChanceNats = 1.3862943611198906;
+/// What guessing one of so many classes gives.
+double guessed_share(double classes) { return 1 / classes; }
+double guessed_nats(double classes) { return std::log(classes); }
 
 constexpr MetricSpec kMetrics[] = {
     {.name = "loss", .help = "the step's loss", .higher_is_better = false,
@@ -29,16 +32,19 @@ constexpr MetricSpec kMetrics[] = {
     {.name = "norm_mean", .help = "length of the means that features were normalised by",
      .unmeasured = &where_features_are_normalised},
     {.name = "accuracy", .help = "share of test series whose class has the largest sum of log-probabilities",
-     .when = When::evaluation, .higher_is_better = true, .chance = kChance, .shown = true, .has_area = true, .test_samples = 1},
+     .when = When::evaluation, .higher_is_better = true, .chance_by = &guessed_share, .chance_metric = "classes",
+     .shown = true, .has_area = true, .test_samples = 1},
     {.name = "step_accuracy", .help = "share of the test series' valid time steps whose class is the likeliest",
-     .when = When::evaluation, .higher_is_better = true, .chance = kChance, .shown = true, .has_area = true, .test_samples = 1},
+     .when = When::evaluation, .higher_is_better = true, .chance_by = &guessed_share, .chance_metric = "classes",
+     .shown = true, .has_area = true, .test_samples = 1},
     {.name = "cross_entropy", .help = "mean over the test series' valid time steps, in nats, without smoothing",
-     .when = When::evaluation, .higher_is_better = false, .chance = kChanceNats, .shown = true,
-     .has_area = true, .test_samples = 1},
+     .when = When::evaluation, .higher_is_better = false, .chance_by = &guessed_nats, .chance_metric = "classes",
+     .shown = true, .has_area = true, .test_samples = 1},
+    {.name = "classes", .help = "of the data; chance follows from their number", .when = When::end},
     {.name = "holdout_step_accuracy", .help = "step_accuracy of the held-out series", .when = When::end,
-     .higher_is_better = true, .chance = kChance, .holdout_samples = 1},
+     .higher_is_better = true, .chance_by = &guessed_share, .chance_metric = "classes", .holdout_samples = 1},
     {.name = "holdout_cross_entropy", .help = "cross_entropy of the held-out series", .when = When::end,
-     .higher_is_better = false, .chance = kChanceNats, .holdout_samples = 1},
+     .higher_is_better = false, .chance_by = &guessed_nats, .chance_metric = "classes", .holdout_samples = 1},
 };
 
 std::span<const MetricSpec> metrics() { return kMetrics; }
@@ -139,6 +145,7 @@ const TrainerSpec& classify_spec() {
       .how_to_get_samples = &how_to_get_samples,
       .samples_word = "rows",
       .parameters = &parameters,
+      .usual_parameter = "mixer.weight",
       .metrics = &metrics,
       .shown_metric = "step_accuracy",
       .make_oracle = &make_oracle,

@@ -157,6 +157,7 @@ const TrainerSpec& energy_spec() {
       .how_to_get_samples = &how_to_get_samples,
       .samples_word = "pairs",
       .parameters = &parameters,
+      .usual_parameter = "energy_head.hidden.weight",
       .metrics = &metrics,
       .shown_metric = "accuracy_24",
       .make_oracle = &make_oracle,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "harness/config/run_config.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/train/fault.h"
 
 namespace lockstep {
@@ -34,7 +35,7 @@ class Planted : public Mutant {
   bool touches(const std::string& parameter) const { return parameter.starts_with(config().tensor); }
   /// The one parameter that it acts on.
   std::string tensor() const {
-    return config().tensor.empty() ? "energy_head.hidden.weight" : config().tensor;
+    return config().tensor.empty() ? std::string(spec_of(run()).usual_parameter) : config().tensor;
   }
 
  private:

@@ -69,6 +69,13 @@ TEST(FrameOf, ACellThatBlowsUpDoesNotFlattenTheOthers) {
   EXPECT_EQ(*frame.off_high, 1e6);
 }
 
+TEST(FrameOf, ChanceIsOfTheRunsDataWhereTheseSayIt) {
+  Results r = outcome_results();
+  EXPECT_DOUBLE_EQ(frame_of(curves_of(r, "accuracy_24"), "accuracy_24", 600).chance, 1.0 / 24);
+  for (CurveBand& band : r.references[0].curves) band.chance = 1.0 / 9;
+  EXPECT_DOUBLE_EQ(frame_of(curves_of(r, "accuracy_24"), "accuracy_24", 600).chance, 1.0 / 9);
+}
+
 TEST(FrameOf, NothingIsOffScaleInAnOrdinaryMatrix) {
   const CurveFrame frame = frame_of(curves_of(outcome_results(), "accuracy_24"), "accuracy_24", 600);
   EXPECT_FALSE(frame.off_high.has_value());

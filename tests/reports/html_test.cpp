@@ -5,6 +5,7 @@
 
 #include <boost/property_tree/ptree.hpp>
 #include <boost/property_tree/xml_parser.hpp>
+#include <cmath>
 #include <functional>
 #include <set>
 #include <sstream>
@@ -155,6 +156,19 @@ TEST(CurvePanels, SharesAPanelUpToSixCellsAndThenGivesEachItsOwn) {
   const std::string panels = curve_panels(large_results(7, 50, 1), "accuracy_24");
   EXPECT_THAT(panels, HasSubstr("class=\"small\""));
   EXPECT_THAT(panels, HasSubstr("href=\"#ref-accuracy_24-0\""));
+}
+
+TEST(CurvePanels, SayWhatGuessingGives) {
+  Results r = outcome_results();
+  EXPECT_THAT(curve_panels(r, "accuracy_24"), HasSubstr("dotted: guessing, 1/24"));
+  EXPECT_THAT(curve_panels(r, "loss_over_log_n"), HasSubstr("dotted: guessing, log N"));
+  const auto panels = [&r](double chance) {
+    for (CurveBand& band : r.references[0].curves) band.chance = chance;
+    return curve_panels(r, "accuracy_24");
+  };
+  EXPECT_THAT(panels(1.0 / 9), HasSubstr("dotted: guessing, 1/9"));
+  EXPECT_THAT(panels(std::log(4.0)), HasSubstr("dotted: guessing, log 4"));
+  EXPECT_THAT(panels(0.37), HasSubstr("dotted: guessing, 0.37"));
 }
 
 TEST(CurvePanels, AreEmptyWithoutThatCurve) {

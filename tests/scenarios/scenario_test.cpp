@@ -33,6 +33,14 @@ TEST(Tables, EqualTheTorchFreeCatalogue) {
   EXPECT_EQ(names(losses()), names(catalogue_losses()));
 }
 
+TEST(Tables, ABugThatNamesNoParameterActsOnOneThatTheTrainerHas) {
+  for (const TrainerSpec* spec : trainer_specs()) {
+    std::set<std::string> names;
+    for (const ModelParameter& parameter : spec->parameters(RunConfig(*spec), 6)) names.insert(parameter.name);
+    EXPECT_TRUE(names.contains(std::string(spec->usual_parameter))) << spec->name;
+  }
+}
+
 TEST(MutantRow, IsDataAndCodeAndNamesTheTrainerThatItReachesInto) {
   EXPECT_FALSE((std::is_constructible_v<MutantRow, MutantEntry>));
   EXPECT_FALSE((std::is_constructible_v<MutantRow, MutantCode>));

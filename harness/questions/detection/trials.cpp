@@ -50,10 +50,20 @@ class Draws {
   std::string key_;
 };
 
+/// The first key that the mutant's settings give and the trainer lacks; empty: it has them all.
+std::string_view lacking_key(const MutantEntry& entry, const TrainerSpec& trainer) {
+  for (const std::string_view setting : split_words(entry.settings, ' ')) {
+    const std::string_view key = setting.substr(0, setting.find('='));
+    if (find_field(trainer, key) == nullptr) return key;
+  }
+  return {};
+}
+
 /// Settings of the table's entries: data of ours, so a mistake in them is a problem of the config's first
 /// line.
-std::vector<Setting> settings_of(const MutantEntry& entry, Problems& problems) {
+std::vector<Setting> settings_of(const MutantEntry& entry, const TrainerSpec& trainer, Problems& problems) {
   SettingsReader reader("", problems);
+  reader.read_for(trainer);
   std::vector<Setting> settings;
   for (const std::string_view part : split_words(entry.settings, ' ')) {
     const std::size_t sign = std::min(part.find('='), part.size() - 1);
@@ -77,14 +87,12 @@ class Expansion {
  public:
   Expansion(const MatrixSource& source, Problems& problems)
       : source_(source), problems_(problems), detection_(section_of<DetectionConfig>(source.matrix)) {
+    const TrainerSpec& trainer = spec_of(source.base);
     for (const MutantEntry& entry : mutant_entries()) {
-      const auto& wanted = detection_.mutants;
-      const bool all = wanted.empty();
-      if (all || std::find(wanted.begin(), wanted.end(), entry.name) != wanted.end())
-        entries_.push_back(&entry);
+      if (is_wanted(entry, trainer)) entries_.push_back(&entry);
     }
-    for (const MutantEntry* entry : entries_) settings_.push_back(settings_of(*entry, problems));
-    parameters_ = spec_of(source.base).parameters(source.base, source.base.data.channels);
+    for (const MutantEntry* entry : entries_) settings_.push_back(settings_of(*entry, trainer, problems));
+    parameters_ = trainer.parameters(source.base, source.base.data.channels);
   }
 
   std::vector<Cell> run() {
@@ -100,6 +108,22 @@ class Expansion {
 
  private:
   Place place() const { return source_.place_of("question"); }
+
+  /// All are those that can act in the trainer. One that is named and cannot is reported: by its trainer where
+  /// its run is checked, by its key here.
+  bool is_wanted(const MutantEntry& entry, const TrainerSpec& trainer) {
+    const auto& names = detection_.mutants;
+    const bool is_named = std::find(names.begin(), names.end(), entry.name) != names.end();
+    if (!is_named && !names.empty()) return false;
+    const bool of_another = !entry.trainer.empty() && entry.trainer != trainer.name;
+    const std::string_view lacking = of_another ? std::string_view() : lacking_key(entry, trainer);
+    if (is_named && !lacking.empty()) {
+      problems_.add(source_.place_of("detection.mutants"),
+                    fmt::format("mutant {} shows only with the key {}, which the trainer {} does not have", entry.name,
+                                lacking, trainer.name));
+    }
+    return lacking.empty() && (is_named || !of_another);
+  }
 
   /// The run of a trial without its fault. Optimizer and clipping follow from the run's seed and one of few
   /// variants.

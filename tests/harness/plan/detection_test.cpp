@@ -25,6 +25,10 @@ const std::string kBase =
     "# Is it found?\nname: d\nquestion: detection\nmodel: {width: 8, hidden: 16}\n"
     "data: {source: synthetic, series: 7, holdout_series: 1, series_steps: 86, min_context: 10}\n";
 
+const std::string kClassify =
+    "# Is it found?\nname: d\nquestion: detection\ntrainer: classify\nmodel: {width: 8, hidden: 16}\n"
+    "data: {source: synthetic, series: 8, holdout_series: 1, series_steps: 40}\n";
+
 std::string detection(const std::string& keys) { return kBase + "detection: {" + keys + "}\n"; }
 
 const Cell& cell_of(const Matrix& matrix, const std::string& name) {
@@ -48,6 +52,26 @@ TEST(Detection, HasATrialForEachMutantAndSeedThenPairsThenCleanOnes) {
   EXPECT_THAT(matrix.seeds, ElementsAre(3, 4));
   EXPECT_EQ(matrix.certify_steps, 0);
   EXPECT_EQ(matrix.forced_steps.size(), 20u) << "every step";
+}
+
+TEST(Detection, AllAreThoseThatFitTheTrainer) {
+  const Matrix matrix = parse(kClassify + "detection: {mutants: all, seeds: [0], pairs: 0, clean: 0}\n");
+  std::set<std::string> planted;
+  for (const Cell& cell : matrix.cells) {
+    const MutantEntry* entry = find_mutant(cell.config.mutant.name);
+    ASSERT_NE(entry, nullptr) << cell.name;
+    EXPECT_TRUE(entry->trainer.empty() || entry->trainer == "classify") << entry->name;
+    planted.emplace(entry->name);
+  }
+  EXPECT_TRUE(planted.contains("gradient_times_world"));
+  EXPECT_TRUE(planted.contains("weight_decay_twice")) << "its settings are every trainer's";
+  EXPECT_FALSE(planted.contains("wrong_root")) << "the trainer has no running_stats";
+}
+
+TEST(Detection, RefusesAMutantThatNeedsAKeyOfAnotherTrainer) {
+  EXPECT_THAT(problems_of(kClassify + "detection: {mutants: [grad_scale, wrong_root], pairs: 0}\n"),
+              ElementsAre("m.yaml:7:13: mutant wrong_root shows only with the key running_stats, which the trainer "
+                          "classify does not have"));
 }
 
 TEST(Detection, ATrialIsTheSameWhateverElseIsInTheMatrix) {
