@@ -32,11 +32,12 @@ at::Tensor valid_candidates(const LossInput& input, const Candidates& candidates
 
 /// Energies of every row with every candidate. With more candidates than options.tile_columns they are
 /// computed tile by tile without a graph, and once more in the backward pass: memory is bounded by the tile,
-/// and gradients of the rows, the candidates and the head's parameters leave in one piece each (losses.md 2.6
-/// D). Randomness is replayed, since every pair's draws are keyed by the pair.
+/// and gradients of the rows, the candidates and the head's parameters leave in one piece each
+/// (docs/losses.md, Tiles). Randomness is replayed, since every pair's draws are keyed by the pair.
 at::Tensor block_energies(const LossInput& input, const EncodedRows& rows, const at::Tensor& action_ND,
                           std::span<const int64_t> ids);
-/// Energies in bfloat16 as float32, others as they are: a loss divides, sums and takes logarithms in no less.
+/// Energies in bfloat16 as float32, others as they are: a loss divides, sums and takes logarithms in float32
+/// at least.
 at::Tensor in_loss_precision(const at::Tensor& energies);
 bool takes_tiles(const LossInput& input, std::size_t candidates);
 
@@ -44,7 +45,7 @@ bool takes_tiles(const LossInput& input, std::size_t candidates);
 /// loss is R / total_rows times their sum, 0 if no row counts.
 LossOutput make_output(const LossInput& input, const at::Tensor& counted_B, const at::Tensor& row_losses_B);
 
-/// Adds what there is to tell of the block itself: energies and their means, names, counts.
+/// Adds what is reported of the block itself: energies and their means, names, counts.
 void describe_block(const Block& block, LossOutput& output);
 
 /// Means of the rows' own energies and of the other candidates'; 0 where there are none.

@@ -64,7 +64,7 @@ LossCounts counts_of_all_ranks(Comm& comm, const Denominator& denominator, const
   if (denominator.scope != DenominatorScope::global || denominator.over == DenominatorOver::constant) {
     return own;
   }
-  // One rank's are those of all: a run that lacks the call then lacks nothing that one process has.
+  // With one rank its own counts are those of all, so no collective is needed.
   if (comm.world_size() == 1) {
     return own;
   }

@@ -24,8 +24,8 @@ struct CrossEntropyInput {
 /// std::invalid_argument naming the shapes if they do not fit.
 at::Tensor cross_entropy_row_sums(const CrossEntropyInput& input);
 
-/// The same by its definition, row by row: slow, plain, and written apart from it. In float64 it is what the
-/// other is certified against.
+/// The same by its definition, row by row: slow, plain, and written independently. In float64 the function
+/// above is certified against it.
 at::Tensor cross_entropy_row_sums_by_definition(const CrossEntropyInput& input);
 
 /// The counts of all ranks from this rank's own of its whole step, before its first backward pass. Collective

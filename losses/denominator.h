@@ -23,7 +23,7 @@ struct LossCounts {
   double rows = 0, valid_steps = 0;
 };
 
-/// What one pass of one rank stands among.
+/// The counts that surround one pass of one rank.
 struct DenominatorCounts {
   LossCounts micro_step, rank, all;  ///< of the pass's micro-step; of the rank's step; of all ranks' step
   int ranks = 1;

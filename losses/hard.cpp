@@ -18,7 +18,7 @@ namespace {
 
 int64_t kept_of(int64_t candidates) { return std::max<int64_t>(1, candidates / 4); }
 
-constexpr const char* kInBatchAlone = "hard: explicit negatives are written for infonce alone";
+constexpr const char* kInBatchAlone = "hard: only infonce supports explicit negatives";
 
 /// [B, N] bool: each row's own candidate and its hardest negatives.
 at::Tensor hardest(const Block& block) {

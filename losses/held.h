@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// A tensor of no elements that owns `object`: a Function that saves tensors alone can have what it saves
-/// counted.
+/// A tensor of no elements that owns `object`: all that a Function saves can be counted if it saves only
+/// tensors.
 template <typename T>
 at::Tensor holder_of(std::shared_ptr<T> object) {
   T* const raw = object.get();

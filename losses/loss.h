@@ -56,7 +56,7 @@ class EnergyFunction : public std::enable_shared_from_this<EnergyFunction> {
 struct LossOptions {
   bool in_batch = true;            ///< rows of the batch are candidates
   bool local = false;              ///< of this rank alone
-  bool mask_duplicates = false;    ///< candidates with the row's own sample id, but for its own, are none
+  bool mask_duplicates = false;    ///< candidates with the row's own sample id are left out, but for its own
   int64_t tile_columns = 1000000;  ///< more candidates than these are taken in two passes, tile by tile
 };
 
@@ -108,7 +108,7 @@ class Loss {
   /// Collective. Throws std::invalid_argument naming shapes that do not fit.
   virtual LossOutput forward(const LossInput& input) = 0;
   /// The same loss by its definition, without collectives, tiles or shared subexpressions: slow, plain, and
-  /// written apart from `forward`. In float64 it is what `forward` is certified against.
+  /// written independently of `forward`. In float64 `forward` is certified against it.
   virtual LossOutput reference(const ReferenceInput& input) = 0;
   /// false: `forward` needs all rows of a micro-step at once, not a part of them.
   virtual bool takes_parts() const { return true; }

@@ -23,7 +23,7 @@ double chance_of(double negatives) {
   return std::log1p(std::exp(-bias)) + negatives * std::log1p(std::exp(bias));
 }
 
-constexpr const char* kInBatchAlone = "sigmoid: explicit negatives are written for infonce alone";
+constexpr const char* kInBatchAlone = "sigmoid: only infonce supports explicit negatives";
 
 class SigmoidLoss : public Loss {
  public:

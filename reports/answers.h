@@ -32,7 +32,7 @@ StateStyle style_of(ClaimState state);
 /// "8x3 local against 1x24 global: 24-way accuracy worse: −0.09 (−0.11 to −0.07), 10 paired seeds".
 std::string condition_words(const ConditionResult& condition);
 
-/// What a claim came to, its reason if it has one, and what was expected if that did not come.
+/// What a claim came to, its reason if it has one, and what was expected if it came to something else.
 std::string claim_words(const ClaimResult& claim);
 
 /// What the terminal shows in place of a row for each cell; empty where the question is another. `width`

@@ -89,11 +89,9 @@ bool is_as_theory(const PowerPoint& point) {
 std::string calibration_caption(const Calibration& calibration) {
   std::string text =
       "A true difference of known size is planted, and the tests are asked what they see. A rate falls short "
-      "if its "
-      "whole interval (Clopper and Pearson) lies on the wrong side of what is allowed, a power if the "
-      "formula's value "
-      "lies outside; the intervals are so wide that right tests fall short anywhere with a chance of at most "
-      "1 %.";
+      "if its whole interval (Clopper and Pearson) lies on the wrong side of what is allowed, a power if the "
+      "formula's value lies outside its interval; the intervals are so wide that correct tests fall short "
+      "anywhere with a probability of at most 1 %.";
   if (calibration.pool_runs > 0) {
     text += fmt::format(" The pool: {} real runs, mean {:.4g}, standard deviation {:.3g}.",
                         calibration.pool_runs, calibration.pool_mean, calibration.pool_sd);

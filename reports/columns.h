@@ -10,7 +10,7 @@ struct Column {
   Column(std::string text) : head(std::move(text)) {}
   Column(const char* text) : head(text) {}
   std::string head;
-  bool numbers = false;  ///< they stand to the right
+  bool numbers = false;  ///< they are aligned to the right
 };
 
 inline Column numbers(std::string head) {

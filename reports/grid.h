@@ -28,7 +28,7 @@ bool is_of_grown_batch(const Results& results, const CellResult& cell);
 /// Rows of all ranks; 0: not known.
 int global_batch_of(const std::optional<Layout>& layout);
 
-/// Has the cell a place among those that answer the question: neither its own reference nor an A/A pair?
+/// Is the cell one of those that answer the question: neither its own reference nor an A/A pair?
 bool is_judged(const CellResult& cell);
 
 /// "24-way accuracy" values in the digits that the margin needs: "−0.094 ± 0.020".

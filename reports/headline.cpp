@@ -136,7 +136,7 @@ std::string growth_words(const Growth& g, int decimals) {
   };
   const Growth::Rule* best = named(g.best);
   if (!best) return "";
-  text = fmt::format("From {} to {} rows, at as many samples, {} fits best: {} against {}", g.from_batch,
+  text = fmt::format("From {} to {} rows, at equally many samples, {} fits best: {} against {}", g.from_batch,
                      g.to_batch, clean_line(best->rule), difference_and_half(best->difference, decimals),
                      name_words(g.reference));
   std::vector<std::string> others;
@@ -189,7 +189,8 @@ Answer sure_answer(const Results& results, const AnswerGrid& grid) {
         // Rounded down: it is a bound.
         fmt::format("{:.2f}", std::floor(100 * least) / 100));
   }
-  if (all_same) text += " That all are equivalent needs no correction: each had to show it.";
+  if (all_same) text += " That all are equivalent needs no correction for multiple tests: each had to pass "
+                        "its own.";
   return {"How sure is that?", text, any && least < 0.8 ? "und" : "ctl"};
 }
 
@@ -225,7 +226,7 @@ std::optional<Headline> headline_of(const Results& results) {
   for (const CellResult& cell : results.cells) {
     if (cell.failure) failed.push_back(name_words(cell.scenario));
   }
-  if (!failed.empty()) headline.answers.push_back({"What did not finish?", join_words(failed) + ".", "fail"});
+  if (!failed.empty()) headline.answers.push_back({"What did not finish, or cannot be judged?", join_words(failed) + ".", "fail"});
   for (const Growth& growth : results.growth) {
     if (growth.from_batch == growth.to_batch) continue;
     if (const std::string text = growth_words(growth, decimals); !text.empty())

@@ -121,8 +121,8 @@ void write_curves(Markup& out, const Page& page) {
   }
   if (panels.empty()) return;
   open_section(out, "curves", "How they learn",
-               flags ? "Beads under the step axis stand where a cell's numbers first leave its reference's, "
-                       "in the cell's colour."
+               flags ? "Beads under the step axis, in the cell's colour, mark where its numbers first differ "
+                       "from its reference's."
                      : "");
   const bool many = page.results.cells.size() > kMany;
   if (!many) out.open("div", {{"class", "two"}});

@@ -10,7 +10,7 @@ namespace lockstep {
 /// What a step summary on GitHub takes at most.
 inline constexpr std::size_t kLargestMarkdownBytes = 1 << 20;
 
-/// GitHub-flavoured Markdown, at most kLargestMarkdownBytes: what is left out for that is said.
+/// GitHub-flavoured Markdown, at most kLargestMarkdownBytes; it says what was left out to stay below.
 std::string markdown_summary(const Results& results);
 
 }  // namespace lockstep

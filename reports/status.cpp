@@ -94,7 +94,7 @@ Status status_of(const Results& results) {
   if (!summary.can_tell) return {"?", "bad", "Cannot tell", missed_controls(results)};
   if (summary.margin_refused && !summary.margin_text.empty())
     return {"×", "bad", "Margin refused", summary.margin_text};
-  // Rates decide there, and the sentence says which fall short.
+  // For such a question rates decide, and the sentence says which fall short.
   if (results.calibration && summary.exit_code == 0)
     return {"✓", "ok", "As expected", "Every rate and power is as promised."};
   if (results.calibration && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};

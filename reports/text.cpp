@@ -71,7 +71,7 @@ std::string escape_markdown(std::string_view text) {
         break;
       case '@':
         out += "&#64;";
-        break;  // no mention of a stranger
+        break;  // GitHub must not take it for a mention of a user
       case '|':
       case '\\':
       case '`':

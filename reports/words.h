@@ -52,7 +52,7 @@ bool is_missed_control(const CellResult& cell);
 /// As the matrix expects it, and not a power control that was missed.
 bool is_as_expected(const CellResult& cell);
 
-/// "rank 3 died at step 41 in all_gather loss.actions: killed by signal 9".
+/// "rank 3 died at step 41 in all_gather loss.candidates: killed by signal 9".
 std::string failure_words(const Failure& failure);
 
 /// "step 0, energies, rank 5".
@@ -64,8 +64,8 @@ std::string divergence_words(const Divergence& divergence);
 /// "within envelope (19 % of the band)", "divergent", or that nothing was compared.
 std::string mechanism_words(const CellResult& cell);
 
-/// What there is to say of a cell in one line: why it failed or parted, and what was expected if that did not
-/// come.
+/// What there is to say of a cell in one line: why it failed or parted, and what was expected if something
+/// else came.
 std::string note_words(const CellResult& cell);
 /// "…; cause: gather-without-gradient. Use a gather …"
 std::string with_cause(std::string text, const Cause& cause);

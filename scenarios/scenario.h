@@ -1,5 +1,5 @@
 #pragma once
-// What one rank does, by kind. One plain table lists the kinds; a test holds it equal to the torch-free
+// Kinds of trainers: what one rank does. One plain table lists them; a test holds it equal to the torch-free
 // catalogue.
 
 #include <memory>

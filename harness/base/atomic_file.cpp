@@ -82,7 +82,8 @@ std::optional<TemporaryName> parts_of(std::string_view name) {
   return TemporaryName{name.substr(0, process), *number};
 }
 
-/// Of the living that may still be writing: an earlier process of our own number cannot.
+/// Does another process with this number live, so that it may still be writing? An earlier process that had
+/// our own number cannot.
 bool lives(long process) {
   if (process == ::getpid()) return false;
   return ::kill(static_cast<pid_t>(process), 0) == 0 || errno == EPERM;

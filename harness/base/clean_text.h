@@ -23,8 +23,8 @@ std::string clean_text(std::string_view text);
 /// clean_text on one line: line feeds and tabs become spaces.
 std::string clean_line(std::string_view text);
 
-/// JSON that holds foreign texts, for a terminal: what clean_text would replace stands as \uXXXX, which reads
-/// back the same.
+/// JSON that holds foreign texts, made safe for a terminal: characters that clean_text would replace are
+/// written as \uXXXX, which reads back the same.
 std::string clean_json(std::string_view json);
 
 /// A word of the user's in a message: 'word', clean and cut if it is long.

@@ -15,7 +15,7 @@ constexpr std::size_t kMostShown = 20;
 
 std::string joined(const std::vector<ConfigProblem>& problems) {
   std::string text;
-  // A line that says "and 1 more" is no shorter than the one.
+  // A line that says "and 1 more" is no shorter than the problem that it would hide.
   const std::size_t shown = problems.size() > kMostShown + 1 ? kMostShown : problems.size();
   for (std::size_t i = 0; i < shown; ++i) {
     if (!text.empty()) text += '\n';

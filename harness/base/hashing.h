@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): a bijection of 64 bits that mixes every one
-/// into all.
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): a bijection of 64 bits in which every bit of
+/// the input affects every bit of the output.
 constexpr uint64_t mix64(uint64_t value) {
   value += 0x9e3779b97f4a7c15u;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;

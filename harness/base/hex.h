@@ -1,5 +1,5 @@
 #pragma once
-// Bits as hexadecimal digits, and hashes of bytes that are told that way.
+// Bits as hexadecimal digits, and hashes of bytes that are written that way.
 
 #include <cstdint>
 #include <optional>

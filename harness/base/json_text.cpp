@@ -18,8 +18,8 @@ JsonProblem at_byte(std::string_view text, std::size_t byte, std::string message
   return problem;
 }
 
-/// The byte (from 1) at which the text is nested too deep; 0 if nowhere. Up to its first mistake a text of
-/// JSON has no bracket but those outside its strings, and no parser goes on behind that.
+/// The byte (from 1) at which the text is nested too deep; 0 if nowhere. Brackets inside strings do not
+/// count. Behind the text's first mistake the count may be wrong, but no parser gets there.
 std::size_t first_too_deep(std::string_view text) {
   std::size_t depth = 0;
   bool in_string = false;
@@ -51,7 +51,7 @@ Json parse(std::string_view text, JsonProblem* problem) {
     } catch (const typename Json::parse_error& error) {
       found = at_byte(text, std::min(error.byte, text.size() + 1), "not JSON, or cut short");
     } catch (const typename Json::out_of_range&) {
-      found = at_byte(text, 1, "not JSON that can be read: it holds a number that no double has");
+      found = at_byte(text, 1, "not readable: it holds a number outside the range of a double");
     }
   }
   if (problem != nullptr) *problem = std::move(found);

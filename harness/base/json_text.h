@@ -1,5 +1,5 @@
 #pragma once
-// JSON from files and pipes, read within limits: a text of brackets alone must not take the stack with it.
+// JSON from files and pipes, read within limits: a text of nothing but brackets must not overflow the stack.
 
 #include <cstddef>
 #include <nlohmann/json.hpp>

@@ -36,7 +36,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   bool found = false;
   for (const std::string_view name : names) {
     const std::size_t distance = edit_distance(word, name);
-    // One letter that is wrong altogether is no likeness.
+    // Words that differ in every letter are not alike.
     if (distance >= std::max(word.size(), name.size())) continue;
     if (distance < best_distance || (distance == best_distance && !found)) {
       best = name;

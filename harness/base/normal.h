@@ -1,5 +1,5 @@
 #pragma once
-// Normal draws in own arithmetic.
+// Normal draws in lockstep's own arithmetic.
 
 #include <span>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Files read whole, and never waited for: opening a FIFO that nobody writes to would last for ever.
+// Reads files whole, and never waits for one: opening a FIFO that has no writer would block for ever.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-/// Of data, results and the like: more than any of them ever has, less than a machine's memory.
+/// The limit for data, results and the like: more than any of them ever has, less than a machine's memory.
 inline constexpr uint64_t kMostFileBytes = uint64_t{4} << 30;
-/// Of a config: a thousand times what a long one has.
+/// The limit for a config: a thousand times the size of a long one.
 inline constexpr uint64_t kMostConfigBytes = uint64_t{1} << 20;
 
 /// A regular file, open for reading; closed with its owner.
@@ -28,8 +28,8 @@ class OpenFile {
   bool missing() const { return missing_; }
   int descriptor() const { return descriptor_; }
   uint64_t size_bytes() const { return size_bytes_; }
-  /// Gives the bytes from where the file stands to its end, in blocks of that size but for the last. Returns
-  /// what went wrong ("cannot be read: Input/output error"), or nothing.
+  /// Hands `take` the bytes from the current position to the end, in blocks of `block_bytes`; the last one
+  /// may be shorter. Returns what went wrong ("cannot be read: Input/output error"), or nothing.
   std::string read_blocks(std::size_t block_bytes, const std::function<void(std::string_view)>& take) const;
 
  private:

@@ -14,13 +14,14 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kKey = "checksum";
-constexpr int kDeepest = 200;  ///< far beyond what we write; a file of brackets alone shall not end us
+/// Far beyond what we write; a file of nothing but brackets must not overflow the stack.
+constexpr int kDeepest = 200;
 
 uint64_t hash_of(std::string_view bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-/// Of arrays by place, of objects by name whatever the order.
+/// Hashes items of arrays by place, and values of objects by name, whatever their order.
 template <typename Json>
 uint64_t content_hash(const Json& value, int depth) {
   if (depth > kDeepest) return 0;
@@ -55,7 +56,7 @@ template <typename Json>
 std::string problem_of(const Json& object) {
   if (!object.is_object()) return "is not a JSON object";
   const auto said = object.find(kKey);
-  if (said == object.end()) return "has no checksum: an earlier version wrote it, or not lockstep";
+  if (said == object.end()) return "has no checksum: an earlier lockstep or another program wrote it";
   const std::string found = checksum_of(object);
   const std::string expected = said->is_string() ? said->template get<std::string>() : said->type_name();
   if (expected == found) return "";

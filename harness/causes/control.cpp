@@ -80,8 +80,8 @@ std::optional<Cause> scheduler_stepped_per_rank(const CauseInputs& inputs) {
   if (!found || *found == step) return std::nullopt;
   return made(
       "scheduler-stepped-per-rank", kExact,
-      fmt::format("at step {} the rate is {} {}, the schedule's value of step {} = {} ranks times as far; "
-                  "expected {}",
+      fmt::format("at step {} the rate is {} {}, the schedule's value at step {}, as if each of {} ranks "
+                  "advanced it; expected {}",
                   step, exact_number(rate->value()), on_ranks(*rate), *found, world,
                   exact_number(rate->expected)));
 }
@@ -97,12 +97,12 @@ std::optional<Cause> schedule_shifted(const CauseInputs& inputs) {
   }
   const auto found = scheduled_at(inputs, *rate, near);
   if (!found) return std::nullopt;
-  // One step's shift is what it is; a farther one may be V steps a step as well, which that rule then says
-  // too.
+  // A shift by one step has no other explanation; a larger one may also be a schedule stepped by every rank,
+  // which another rule then names.
   const double confidence = std::abs(*found - step) == 1 ? 0.95 : 0.85;
   return made(
       "schedule-shifted", confidence,
-      fmt::format("at step {} the rate is {} {}, the schedule's value of step {}; expected {}", step,
+      fmt::format("at step {} the rate is {} {}, the schedule's value at step {}; expected {}", step,
                   exact_number(rate->value()), on_ranks(*rate), *found, exact_number(rate->expected)));
 }
 

@@ -67,8 +67,8 @@ std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
   if (without == 0) return std::nullopt;
   return made(
       "rows-left-out", 0.95,
-      fmt::format("the loss of {} (rank {} last) is the sum over its rows without one or without any, at "
-                  "the weight {} of {} rows; {}",
+      fmt::format("the loss of {} (the last is rank {}) leaves out one row or all rows, at the weight {} of "
+                  "{} rows; {}",
                   counted(static_cast<int64_t>(without), "rank"), wrong_rank, short_number(weight), rows,
                   losses_text(inputs)));
 }

@@ -8,7 +8,7 @@
 
 namespace lockstep::causes {
 
-/// Is the cell's loss that many times the reference's, both being far enough from 0? False unless the
+/// Is the cell's loss `factor` times the reference's, with the latter far enough from 0? False unless the
 /// divergence lies in the loss.
 bool loss_is(const CauseInputs& inputs, double factor);
 
@@ -21,9 +21,10 @@ struct RankRows {
   std::vector<double> expected;  ///< what the reference has for its rows, in their order
 };
 
-/// Every rank's rows with what the reference has for the same samples, where every row that counts (whose
-/// loss is not 0) agrees with it: what is wrong is what was made of them. Else empty, and unless the
-/// divergence lies in the loss of a forced step whose row losses both runs kept.
+/// Every rank's rows with the reference's losses of the same samples, if every row that counts (its loss is
+/// not 0) agrees with the reference: then the rows are right, and only what the loss makes of them is wrong.
+/// Empty if a row disagrees, or if the divergence does not lie in the loss of a forced step whose row losses
+/// both runs kept.
 std::vector<RankRows> rows_that_agree(const CauseInputs& inputs);
 
 }  // namespace lockstep::causes

@@ -141,7 +141,7 @@ std::optional<Cause> stream_keyed_by_rank(const CauseInputs& inputs) {
   }
   return made(
       "stream-keyed-by-rank", kExact,
-      fmt::format("{}: the recorded streams are those of seed {} + rank and the row's place, not of the "
+      fmt::format("{}: the recorded streams are keyed by seed {} + rank and the row's place, not by the "
                   "samples",
                   streams->name, inputs.cell_config->seed));
 }

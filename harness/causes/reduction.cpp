@@ -193,7 +193,8 @@ std::optional<Cause> rank_missing(const CauseInputs& inputs) {
   if (!reduction) return std::nullopt;
   const auto world = static_cast<double>(reduction->world);
   for (const double scale : {1.0, world / (world - 1)}) {
-    // Of two ranks, one without the other is also what an own gradient that was never reduced looks like.
+    // With two ranks, a mean that lacks one rank looks the same as the other's gradient that was never
+    // reduced.
     if (scale != 1 && reduction->world == 2) break;
     const int rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
       return [=](const Reduced& t, std::size_t i) {
@@ -203,7 +204,7 @@ std::optional<Cause> rank_missing(const CauseInputs& inputs) {
     if (rank < 0) continue;
     return made("rank-missing", kExact,
                 fmt::format("{} are the mean without rank {}'s gradient{}", of_tensors(*reduction), rank,
-                            scale == 1 ? "" : ", divided by one rank less"));
+                            scale == 1 ? "" : ", divided by one less than the world size"));
   }
   return std::nullopt;
 }
@@ -218,7 +219,7 @@ std::optional<Cause> rank_counted_twice(const CauseInputs& inputs) {
   if (rank < 0) return std::nullopt;
   return made(
       "rank-counted-twice", kExact,
-      fmt::format("{} have rank {}'s gradient once more than the mean of all", of_tensors(*reduction), rank));
+      fmt::format("{} are the mean with rank {}'s gradient added twice", of_tensors(*reduction), rank));
 }
 
 std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
@@ -344,7 +345,7 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
     return std::nullopt;
   }
   if (!inputs.cell) return std::nullopt;
-  // Of two ranks rank 0's result, which is kept, tells whose is wrong.
+  // With two ranks, rank 0's result, which is kept, tells whose is wrong.
   const auto reduction = reduction_of(inputs);
   const bool first_is_right = reduction && wrong_count(*reduction) == 0;
   if (inputs.cell->ranks.size() == 2 && !first_is_right) return std::nullopt;
@@ -368,7 +369,7 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
   }
   if (ranks.size() != 1 || names.size() != 1) return std::nullopt;
   return made("message-corrupted", 0.9,
-              fmt::format("rank {} alone holds another result of the reduction of {}", *ranks.begin(),
+              fmt::format("only rank {} holds a different result of the reduction of {}", *ranks.begin(),
                           *names.begin()));
 }
 

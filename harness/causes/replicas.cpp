@@ -61,7 +61,7 @@ std::optional<Cause> initial_weights_differ(const CauseInputs& inputs) {
   return made(
       "initial-weights-differ", kExact,
       fmt::format(
-          "before the first step rank {} holds {} of {} tensors otherwise than most ranks do, {} first",
+          "before the first step rank {} differs from most ranks in {} of {} tensors, {} first",
           fmt::join(drift->ranks, ", "), drift->odd.size(), drift->names, drift->odd.begin()->first));
 }
 
@@ -74,7 +74,7 @@ std::optional<Cause> buffers_not_synchronised(const CauseInputs& inputs) {
     if (!is_buffer(name)) return std::nullopt;
   }
   return made("buffers-not-synchronised", kExact,
-              fmt::format("{} is another on rank {}, and every parameter is alike", drift->odd.begin()->first,
+              fmt::format("{} differs on rank {}, while every parameter agrees", drift->odd.begin()->first,
                           fmt::join(drift->ranks, ", ")));
 }
 
@@ -98,12 +98,12 @@ std::optional<Cause> rank_behind(const CauseInputs& inputs) {
     if (stood_still(inputs, *drift, rank)) still.insert(rank);
   }
   if (still.empty() || still.size() == inputs.cell->ranks.size()) return std::nullopt;
-  // Of two ranks either may be the odd one; of more, those that stood still must be those that differ.
+  // With two ranks either may be the odd one; with more, those that stood still must be those that differ.
   if (inputs.cell->ranks.size() > 2 && still != drift->ranks) return std::nullopt;
   return made(
       "rank-behind", kExact,
-      fmt::format("rank {}: {} of {} tensors kept every bit through the step while those of the other ranks "
-                  "moved",
+      fmt::format("rank {}: the {} of {} tensors in which ranks differ kept every bit through the step, while those of "
+                  "the other ranks moved",
                   fmt::join(still, ", "), drift->odd.size(), drift->names));
 }
 
@@ -121,7 +121,7 @@ std::optional<Cause> replica_corrupted(const CauseInputs& inputs) {
                             *drift->ranks.begin()));
   }
   return made("replica-corrupted", 0.9,
-              fmt::format("{} of rank {} alone is another; the {} other tensors of that rank are alike",
+              fmt::format("{} of rank {} differs, while the {} other tensors of that rank agree",
                           drift->odd.begin()->first, *drift->ranks.begin(), drift->names - 1));
 }
 
@@ -136,7 +136,7 @@ std::optional<Cause> clip_by_own_norms(const CauseInputs& inputs) {
   }
   if (norms.size() < 2) return std::nullopt;
   return made("clip-on-local-norm", 0.9,
-              fmt::format("clipping is to {}, and ranks clip by {} different norms",
+              fmt::format("gradients are clipped to {}, and ranks use {} different norms",
                           inputs.cell_config->clip_norm, norms.size()));
 }
 
@@ -144,7 +144,7 @@ std::optional<Cause> replicas_drift(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);
   if (!drift) return std::nullopt;
   return made("replicas-drift", kGeneral,
-              fmt::format("{} of {} tensors are not alike on all ranks; rank {} holds others than most",
+              fmt::format("{} of {} tensors differ between ranks; rank {} differs from most ranks",
                           drift->odd.size(), drift->names, fmt::join(drift->ranks, ", ")));
 }
 

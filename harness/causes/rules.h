@@ -30,14 +30,14 @@ std::span<const Rule> update_rules();
 std::span<const Rule> replica_rules();
 std::span<const Rule> ledger_rules();
 
-/// A cause without remedy, which stands in its page.
+/// A cause without its remedy, which stands in the cause's page.
 Cause made(const char* code, double confidence, const std::string& evidence);
 
 /// World size of the cell; 1 if it is not known.
 int world_size_of(const CauseInputs& inputs);
 
-/// May rows of the cell's steps not count in its loss, which its sample ids do not tell? False where config
-/// or trainer are not known.
+/// May the cell's loss leave out rows of a step, without the sample ids telling which? False where the config
+/// or the trainer is not known.
 bool rows_may_not_count(const CauseInputs& inputs);
 
 /// The signatures of the groups in words: "context_encoder 0.125 (= 1/8), residual 1e-7; head 1".

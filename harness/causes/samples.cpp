@@ -125,8 +125,8 @@ std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
     if (!then || sorted(*reference) == sorted(*then)) continue;
     return made(
         "set-epoch-forgotten", kExact,
-        fmt::format("at step {} every rank holds the very samples of step {} in the same order, where the "
-                    "reference begins another permutation",
+        fmt::format("at step {} every rank holds exactly the samples of step {} in the same order, where the "
+                    "reference begins a new permutation",
                     step, old));
   }
   return std::nullopt;
@@ -158,7 +158,7 @@ std::optional<Cause> sample_dropped(const CauseInputs& inputs) {
   if (!samples->extra.empty() || samples->missing.empty()) return std::nullopt;
   return made(
       "sample-dropped", kExact,
-      fmt::format("{} of the reference's batch stands on no rank, sample {} first, and nothing in its place",
+      fmt::format("the ranks lack {} of the reference's batch, sample {} first, with nothing in its place",
                   counted(static_cast<int64_t>(samples->missing.size()), "sample"),
                   samples->missing.front()));
 }
@@ -170,7 +170,7 @@ std::optional<Cause> sample_duplicated(const CauseInputs& inputs) {
   }
   if (!in_batch(*samples, samples->extra.front())) return std::nullopt;
   return made("sample-duplicated", kExact,
-              fmt::format("sample {} stands twice in the global batch{}", samples->extra.front(),
+              fmt::format("sample {} occurs twice in the global batch{}", samples->extra.front(),
                           samples->missing.empty()
                               ? ""
                               : fmt::format(", and sample {} is missing", samples->missing.front())));
@@ -204,7 +204,7 @@ std::optional<Cause> shards_overlap(const CauseInputs& inputs) {
   }
   const std::set<std::size_t>& both = holders[samples->extra.front()];
   return made("shards-overlap", 0.9,
-              fmt::format("{} stand on two ranks, sample {} on rank {} and rank {}; as many are missing",
+              fmt::format("{} on two ranks each, sample {} on rank {} and rank {}; as many are missing",
                           counted(static_cast<int64_t>(samples->extra.size()), "sample"),
                           samples->extra.front(), *both.begin(), *both.rbegin()));
 }
@@ -239,8 +239,8 @@ std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
   }
   return made(
       "sampler-seed-differs", 0.7,
-      fmt::format("{} of {} samples are others than the reference's, on rank {}, without any order that "
-                  "relates them: another permutation",
+      fmt::format("{} of {} samples differ from the reference's, on rank {}, and match none seen at other "
+                  "steps: another permutation",
                   samples->extra.size(), samples->batch.size(), fmt::join(samples->differing, ", ")));
 }
 

@@ -31,7 +31,7 @@ struct WrongScores {
 };
 WrongScores wrong_in(const std::vector<AlignedRow>& rows, double band);
 
-/// Is it columns or rows that the cell lacks, so that nothing can be said of the values?
+/// Does the cell lack columns or rows, so that nothing can be said of the values?
 bool misses_scores(const CauseInputs& inputs);
 
 /// What the trainer's scores are called: "energies".

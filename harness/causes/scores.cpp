@@ -1,4 +1,4 @@
-// Causes of wrong scores that any trainer may have: another precision, a replica whose parameters are others.
+// Causes of wrong scores that any trainer may have: another precision, a replica with other parameters.
 
 #include <algorithm>
 #include <cmath>
@@ -58,8 +58,7 @@ std::optional<Cause> replica_shows_in_scores(const CauseInputs& inputs) {
   if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return std::nullopt;
   return made(
       "replica-corrupted", 0.95,
-      fmt::format("only rank {} has other {} ({} of its {}), and its {} is another than on the other "
-                  "ranks",
+      fmt::format("only rank {} has different {} ({} of its {}), and its {} differs from the other ranks'",
                   rank, score_name(inputs), count, wrong.of_rank.at(rank), drift->name));
 }
 

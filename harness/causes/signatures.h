@@ -13,7 +13,7 @@ namespace lockstep::causes {
 class Signatures {
  public:
   /// Both lists must outlive it. Tensors that the judgement does not know are left out. `rules`: the
-  /// trainer's, which knows roles or does not; without them what is asked of a role is asked of no tensor.
+  /// trainer's. Where they define no roles, a role has no tensors.
   Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
              const GradientJudgement& judgement, const TrainerRules& rules);
 
@@ -27,12 +27,12 @@ class Signatures {
   bool has(Role role) const;
   /// Do all tensors of the role lie outside the band for every factor (the least residual too large)?
   bool no_factor_fits(Role role) const;
-  /// As no_factor_fits, of at least one tensor of the role.
+  /// As no_factor_fits, for at least one tensor of the role.
   bool some_factor_fits_not(Role role) const;
-  /// Is what lies outside a part of one role alone, and `factor` times the reference's in every tensor of it?
-  /// False where roles are not known: then a part cannot be told from a whole.
+  /// Do the tensors outside their bands all belong to one role without being all of it, and is each `factor`
+  /// times the reference's? False where roles are not known: a part cannot be told from the whole then.
   bool part_of_a_role_fits(double factor) const;
-  /// Does the band hold the role's gradient as it is?
+  /// Does the role's gradient lie inside its band?
   bool inside(Role role) const { return fits(role, 1); }
   /// Is the reference's gradient of the role nothing but rounding?
   bool zero_in_reference(Role role) const;

@@ -10,7 +10,7 @@
 
 namespace lockstep::causes {
 
-/// What it points at, of the inputs, must outlive it.
+/// The inputs that it points into must outlive it.
 struct StepGradients {
   const ForcedEvidence* evidence = nullptr;
   const GradientJudgement* judgement = nullptr;
@@ -24,8 +24,8 @@ struct StepGradients {
 /// The local ones; nothing unless the divergence lies in them, and they are known.
 std::optional<StepGradients> local_of(const CauseInputs& inputs);
 
-/// What a wrong loss made: the local ones, or where those were not kept the reduced ones. Nothing without
-/// forced runs.
+/// The gradients that a wrong loss made: the local ones, or the reduced ones where local ones were not kept.
+/// Nothing without forced runs.
 std::optional<StepGradients> gradients_of(const CauseInputs& inputs);
 
 }  // namespace lockstep::causes

@@ -9,18 +9,18 @@
 
 namespace lockstep::causes {
 
-/// What a group of parameters is to its trainer, as a number of the trainer's own: one encoder, the head, the
-/// rest.
+/// What a group of parameters is in its trainer's model (one encoder, the head, the rest), as a number that
+/// the trainer defines.
 using Role = int;
 
 struct TrainerRules {
-  /// Of a group of parameters ("encoder"). One mistake acts on groups of one role alike. Null: roles
-  /// are not known, and no rule that needs them runs.
+  /// The role of a group of parameters ("encoder"). One mistake acts on all groups of a role alike. Null:
+  /// roles are not known, and no rule that needs them runs.
   Role (*role_of)(std::string_view group) = nullptr;
   /// Asked where the first divergence lies in that phase, before the rules that hold for any trainer; null:
   /// none.
   std::span<const Rule> (*rules)(Phase phase) = nullptr;
-  /// Of the codes that its rules alone answer with, family by family; null: none.
+  /// Pages of the codes that only its rules give, family by family; null: none.
   std::span<const CausePage> (*pages)() = nullptr;
 };
 
@@ -34,9 +34,9 @@ struct RulesOfTrainer {
 /// links those, and must not change with a rule or its words, or every run would train anew.
 std::span<const RulesOfTrainer> all_trainer_rules();
 
-/// Those of a trainer; without any where it has none.
+/// The rules of a trainer; empty ones if it has none.
 const TrainerRules& trainer_rules(std::string_view trainer);
-/// Those of the runs' trainer; without any where it is not known.
+/// The rules of the runs' trainer; empty ones if it is not known.
 const TrainerRules& trainer_rules(const CauseInputs& inputs);
 
 }  // namespace lockstep::causes

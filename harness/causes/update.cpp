@@ -80,7 +80,7 @@ std::optional<Cause> decay_coupled(const CauseInputs& inputs) {
     return std::nullopt;
   }
   return by_variant(inputs, "decay-coupled", {.other_coupling = true},
-                    "with the weight decay added to the gradient, as Adam has it, not beside it");
+                    "with the weight decay added to the gradient, as in Adam, not decoupled");
 }
 
 bool has_moments(const Update& update) {
@@ -189,8 +189,8 @@ std::optional<Cause> update_differs(const CauseInputs& inputs) {
   }
   return made(
       "update-differs", kGeneral,
-      fmt::format("{} of {} tensors did not move as their own recorded gradient moves them: {} changed by {} "
-                  "where {} was expected",
+      fmt::format("{} of {} tensors did not move as their recorded gradients demand: {} changed by {} where "
+                  "{} was expected",
                   wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected)));
 }
 

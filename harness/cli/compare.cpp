@@ -59,7 +59,7 @@ void require_own_options(const CompareCommandOptions& options) {
   if (!problems.empty()) throw ConfigError(problems);
 }
 
-/// In what two runs are of different trainers or data. Throws ConfigError that lists it unless `across`.
+/// How two runs differ in trainer or data. Throws ConfigError that lists it unless `across`.
 std::vector<QuestionDifference> check_data(const CompareCommandOptions& options, const RunRecord& a,
                                            const RunRecord& b) {
   std::vector<QuestionDifference> differences = data_differences(a.config, b.config);
@@ -69,7 +69,7 @@ std::vector<QuestionDifference> check_data(const CompareCommandOptions& options,
     problems.push_back(
         {options.run_b + " against " + options.run_a, 0, 0, "another question: " + difference_text(d), ""});
   problems.push_back(
-      {"compare", 0, 0, "--across compares them all the same, and says in what they differ", ""});
+      {"compare", 0, 0, "--across compares them nevertheless, and says how they differ", ""});
   throw ConfigError(problems);
 }
 
@@ -81,8 +81,8 @@ void require_own_trace(const std::string& run_dir, const RunRecord& record) {
   const std::string found = TraceReader(path).header().config_hash, expected = config_hash(record.config);
   if (found == expected) return;
   throw ConfigError(
-      fmt::format("{}: is of another run than run.json beside it: its config hash is {}, where {} was "
-                  "expected",
+      fmt::format("{}: belongs to another run than the run.json beside it: its config hash is {}, where {} "
+                  "was expected",
                   path, found, expected));
 }
 

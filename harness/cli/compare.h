@@ -22,7 +22,7 @@ int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& ex
 /// What the command line gives in place of what matrices declare.
 Given given_of(const CompareCommandOptions& options);
 
-/// The rules beside bits. `expected`: verdicts to exit 0 for. Return the exit code.
+/// The rules other than bits. `expected`: verdicts to exit 0 for. Return the exit code.
 int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
                              const Console& console);
 int compare_mlperf_command(const CompareCommandOptions& options, const Console& console);

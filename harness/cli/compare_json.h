@@ -1,5 +1,5 @@
 #pragma once
-// What all comparisons print alike, and how several end.
+// What all comparisons print alike, and the exit code of several.
 
 #include <nlohmann/json_fwd.hpp>
 #include <vector>

@@ -28,7 +28,7 @@ using State = Check::State;
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kLeastMemory_GiB = 1;     // LibTorch once, and some 50 MiB for each of eight ranks
 constexpr double kLeastDisk_GiB = 0.5;     // the largest matrix of configs/ leaves about 0.2
-constexpr rlim_t kLeastDescriptors = 256;  // a rank holds a connection to each other rank, in three groups
+constexpr rlim_t kLeastDescriptors = 256;  // a rank holds a connection to each other rank, in two groups
 
 std::string first_word(const std::string& path, const std::string& key) {
   std::ifstream file(path);

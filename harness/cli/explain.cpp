@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <ostream>
 #include <sstream>
 
@@ -20,11 +21,22 @@ std::string indented(std::string_view text) {
   return out;
 }
 
+/// W as a word of a formula.
+bool names_world_size(std::string_view text) {
+  const auto is_letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+  for (std::size_t at = text.find('W'); at != std::string_view::npos; at = text.find('W', at + 1)) {
+    const bool begins = at == 0 || !is_letter(text[at - 1]);
+    if (begins && (at + 1 == text.size() || !is_letter(text[at + 1]))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string explain_text(const CausePage& page) {
   std::string text = fmt::format("{} ({})\n\n{}\n\nrecognised by\n{}", page.code, page.family, page.what,
                                  indented(page.recognised));
+  if (names_world_size(page.recognised)) text += "    (W: world size; a number beside a group: gradient over the reference's)\n";
   if (!page.wrong.empty()) text += "\nwrong\n" + indented(page.wrong);
   if (!page.right.empty()) text += "\nright\n" + indented(page.right);
   text += fmt::format("\nwhat mends it\n{}", indented(page.remedy));

@@ -12,7 +12,7 @@ struct ListedEntry {
 };
 
 struct ListedKind {
-  std::string kind;  ///< scenarios, losses, mutants, configs
+  std::string kind;  ///< scenarios, losses, mutants, metrics, configs
   std::vector<ListedEntry> entries;
 };
 

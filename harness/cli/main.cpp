@@ -53,7 +53,7 @@ int guarded_call(const CommandOptions& command, const Console& console, double s
     console.err << "lockstep: " << clean_text(error.what()) << "\n";
     return kExitMachine;
   } catch (const std::exception& error) {
-    console.err << "lockstep: a fault of its own: " << clean_text(error.what()) << "\n";
+    console.err << "lockstep: internal error: " << clean_text(error.what()) << "\n";
     return kExitMachine;
   }
 }

@@ -20,7 +20,7 @@ constexpr const char* kAbout =
     "they first part.";
 
 constexpr const char* kExitCodes =
-    "Exit codes: 0 every verdict as expected, 1 not so, 2 usage or config, 3 a rank died, 4 a rank hung,\n"
+    "Exit codes: 0 all verdicts as expected, 1 not all, 2 usage or config, 3 a rank died, 4 a rank hung,\n"
     "5 undecided only, 6 nothing selected, 7 the machine's or lockstep's fault, 130 interrupted (run again "
     "to resume).";
 
@@ -55,7 +55,7 @@ void add_selection(CLI::App* command, MatrixSelection& selection) {
       ->add_option("CONFIG", selection.config,
                    "YAML matrix: a file, or a name that `lockstep list configs` shows")
       ->required();
-  repeated(command, "--set", selection.set, "set a config value; of an axis, replace it")
+  repeated(command, "--set", selection.set, "set a config value, or replace an axis")
       ->type_name("KEY=VALUE");
   last_wins(command->add_option("--only", selection.only,
                                 "cells: 'negatives==local', 'layout!=3x8 && lr_rule==none', or a name"))
@@ -93,8 +93,8 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
       "compare", "where two runs first part, from their traces alone; or whether two cells learn the same");
   command->add_option("RUN_A", options.run_a, "the reference: run folder, or OUT, OUT:CELL, MLPerf's files")
       ->required();
-  command->add_option("RUN_B", options.run_b, "what is held against it")->required();
-  repeated(command, "--expect", options.expect, "verdicts to exit 0 for: identical,within_envelope,divergent")
+  command->add_option("RUN_B", options.run_b, "what to compare with the reference")->required();
+  repeated(command, "--expect", options.expect, "verdicts that exit 0: identical,within_envelope,divergent")
       ->type_name("LIST");
   repeated(command, "--repeat", options.repeats,
            "run folder of a permuted repeat of RUN_A, to measure the band")
@@ -105,17 +105,19 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
                           "reference convergence points"))
       ->type_name("RULE");
   last_wins(
-      command->add_option("--metric", options.metric, "of the outcome (default: what the matrices declare)"))
+      command->add_option("--metric", options.metric, "metric of the outcome (default: as declared)"))
       ->type_name("M");
   last_wins(command->add_option("--margin", options.margin, "in units of the metric (default: as declared)"))
       ->type_name("X");
-  last_wins(command->add_option("--alpha", options.alpha, "of each one-sided test (default: as declared)"))
+  last_wins(command->add_option("--alpha", options.alpha,
+                                "level of each one-sided test (default: as declared)"))
       ->type_name("A");
   last_wins(command->add_option("--target", options.target,
-                                "value of the metric that runs are timed to (mlperf; default: as declared)"))
+                                "value of the metric to reach (mlperf; default: as declared)"))
       ->type_name("X")
       ->check(finite());
-  command->add_flag("--across", options.across, "compare cells of different questions too, and say in what");
+  command->add_flag("--across", options.across,
+                    "compare cells of different questions too, and say how they differ");
   command->add_flag("--json", options.json, "the verdict as JSON");
   return command;
 }
@@ -129,7 +131,7 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
       ->type_name("LIST");
   last_wins(
       command->add_option("--target", options.target,
-                          "of mllog: value of the metric that runs are timed to (default: as declared)"))
+                          "mllog: value of the metric to reach (default: as declared)"))
       ->type_name("X")
       ->check(finite());
   return command;

@@ -25,7 +25,7 @@ struct CompareCommandOptions {
   std::vector<std::string> expect;  ///< verdicts, as given: "identical,within_envelope"
   std::vector<std::string> repeats;
   std::string rule = "bits";  ///< bits, tost, mlperf
-  std::string metric;         ///< of the outcome; empty: as the matrices declare, and so the next three
+  std::string metric;         ///< of the outcome; empty: as the matrices declare, like the next three
   std::optional<double> margin, alpha, target;
   bool across = false;  ///< cells of different questions too
   bool json = false;

@@ -31,7 +31,7 @@ Results read_results(const std::string& dir) {
   }
 }
 
-/// Files of runs, not of results: no rendering of the others' kind.
+/// This one writes a file for each run from its metrics; the other formats render the results.
 constexpr std::string_view kMllog = "mllog";
 
 const ReportFormat& format_named(const std::string& name) {

@@ -21,8 +21,8 @@ class EmulatedWorld {
   /// The Comm of one rank; call it in that rank's own thread. The world must outlive it.
   std::unique_ptr<Comm> comm(int rank);
 
-  /// Ends every collective that waits, and every later one, with an error that carries `reason`: a rank has
-  /// died.
+  /// Ends every collective that waits, and every later one, with an error that carries `reason`. To be called
+  /// when a rank has died.
   void abort(const std::string& reason);
 
  private:

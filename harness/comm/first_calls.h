@@ -3,9 +3,9 @@
 
 namespace lockstep {
 
-/// Calls once, from this thread, what models and losses call of MKL, so that its kernels are chosen before
-/// threads share them (8 ms). To be called before a process starts threads that compute; again it does
-/// nothing.
+/// Calls once, from this thread, the functions of MKL that models and losses call, so that its kernels are
+/// chosen before threads share them (8 ms). To be called before a process starts threads that compute; a
+/// second call does nothing.
 ///
 /// MKL's vector mathematics (log, exp, tanh, sqrt, ...; mkl_vml_serv_cpu_detect in the MKL of LibTorch 2.13)
 /// stores the processor's type as it was detected, and a few instructions later that type's row in its table

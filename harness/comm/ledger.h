@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// Told the operation ("all_gather loss.rows") before a rank waits in it.
+/// Called with the operation ("all_gather loss.candidates") before a rank waits in it.
 using Beat = std::function<void(const std::string& operation)>;
 
 /// What a rank's communication has cost so far, traced or not.
@@ -18,7 +18,7 @@ struct CommunicationMeter {
   double seconds = 0;  ///< in which the rank did nothing but communicate: in collectives, and at the end of
                        ///< backward passes, where it waits for reductions that those did not hide
   double received_bytes =
-      0;  ///< from other ranks; a sum by a ring over V ranks brings 2 (V - 1) / V of itself
+      0;  ///< from other ranks; a ring all-reduce over V ranks brings 2 (V - 1) / V of its tensor
 };
 
 /// Wraps `inner`. `trace`, and `meter` if there is one, must outlive the result; records are written in call

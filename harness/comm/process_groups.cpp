@@ -43,7 +43,7 @@ class ProcessGroupComm : public Comm {
   }
 
   void barrier(std::string_view tag) override {
-    // A barrier that every backend has: the sum of nothing but presence.
+    // A barrier that works on every backend: the sum of a 1 from each rank.
     all_reduce_sum(at::ones({1}, at::kLong), tag);
   }
 

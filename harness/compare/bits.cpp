@@ -270,7 +270,7 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
   std::string what = it.where + ": " + expected_found(it.expected, it.actual);
   if (it.kind == "missing") {
     what = it.where +
-           (found.b == nullptr ? " is missing" : " is there, and the reference has nothing of that name");
+           (found.b == nullptr ? " is missing" : " is extra: the reference has none of that name");
   }
   if (it.kind == "order")
     what = fmt::format("another order: {} where {} was expected", it.actual, it.expected);

@@ -10,9 +10,8 @@
 namespace lockstep {
 
 /// The first difference in bits of two runs of one layout at one step, by phase, rank and order in the step.
-/// A collective whose inputs agree on all ranks and whose result does not goes before what was computed from
-/// it. What only one of the runs recorded as an observer (snapshots, evaluations, term sums) is no
-/// difference.
+/// A collective whose inputs agree on all ranks but whose result differs comes before what was computed from
+/// it. A record that only observes (snapshots, evaluations, term sums) is no difference if one run lacks it.
 std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b,
                                            bool exact_phases_only = false);
 

@@ -38,13 +38,14 @@ struct ForcedEvidence {
 struct CauseInputs {
   Difference difference;
   std::optional<StepOfRun> reference, cell;                ///< the runs in which it was found, at that step
-  std::optional<StepOfRun> reference_before, cell_before;  ///< the step that they have before it
+  std::optional<StepOfRun> reference_before, cell_before;  ///< their last step before it
   SampleHistory reference_samples, cell_samples;           ///< up to one step beyond the divergence
   std::optional<ForcedEvidence> forced;
   std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
-  /// Of both runs; null: somebody else's, or of two. Then only what holds for any trainer is named.
+  /// The trainer of both runs; null: it is none of ours, or the runs have two. Then only causes that hold for
+  /// any trainer are named.
   const TrainerSpec* trainer = nullptr;
   /// Its rules; null: those of the trainer of that name.
   const causes::TrainerRules* rules = nullptr;

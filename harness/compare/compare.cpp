@@ -19,7 +19,7 @@ Certification certify(const std::string& emulated_dir, const std::string& real_d
   result.wanted = true;
   result.asked = asked;
   if (!pairs.same_layout()) {
-    throw TraceError(fmt::format("{}: {}, where {} has {}: no prefix of it", real_dir,
+    throw TraceError(fmt::format("{}: {}, where {} has {}: not a prefix of that run", real_dir,
                                  counted(pairs.b().world_size(), "rank"), emulated_dir,
                                  pairs.a().world_size()));
   }
@@ -44,7 +44,7 @@ std::string identical_sentence(StepPairs& pairs) {
     return fmt::format("Identical: every bit of {} on {} agrees.", steps,
                        counted(pairs.a().world_size(), "rank"));
   }
-  return fmt::format("Identical as far as both go, {}: {}.", steps, ends);
+  return fmt::format("Identical as far as both traces go, {}: {}.", steps, ends);
 }
 
 /// A step's difference, told as replica drift where only the replicas of run B have parted.

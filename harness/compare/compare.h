@@ -17,7 +17,7 @@ struct CompareOptions {
   std::vector<std::string>
       repeats;  ///< run folders of permuted repeats of A (forced runs), to measure the band
   BandConfig band;
-  const RunConfig* reference_config = nullptr;  ///< null: unknown, and causes that need them are not named
+  const RunConfig* reference_config = nullptr;  ///< null: unknown, and causes that need it are not named
   const RunConfig* cell_config = nullptr;
 };
 

@@ -42,9 +42,9 @@ class BoundedStep {
   double used() const { return used_; }
 
  private:
-  /// From other parameters everything may differ by what training has made of rounding, and no bound is known
-  /// for that. So it is with parameters after their update: Adam takes a full step where a gradient is
-  /// nothing but rounding.
+  /// Once parameters differ, everything may differ by rounding that training has amplified, and no bound is
+  /// known for that. The same holds for parameters after their update: Adam takes a full step where a
+  /// gradient is nothing but rounding.
   bool may_be_rounding(const Difference& found) const {
     return found.divergence.kind == "band" && std::isfinite(found.relative) &&
            (!alike_ || found.phase == Phase::parameters);
@@ -186,7 +186,7 @@ class BoundedStep {
 };
 
 /// Does rank 0 of both hold the same parameters, bit for bit, at the end of the step? True where neither
-/// says: of a trace that begins with its first step.
+/// trace says so, as when it begins with its first step.
 bool same_parameters(const StepOfRun& a, const StepOfRun& b) {
   for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
     const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
@@ -211,7 +211,7 @@ std::string undecided_sentence(const OpenQuestion& open, const ScoreSpec& scores
     const Divergence& first = open.beyond->divergence;
     text += fmt::format(
         "from step {} on ({}, {}) they differ by more than the rounding of one step, {} times it at first, "
-        "and training may have made that of rounding.",
+        "and training may have amplified mere rounding that far.",
         first.step, first.phase, first.where, short_number(open.times));
   } else {
     text += "rounding in their precision has no useful bound.";
@@ -238,7 +238,7 @@ void judge_undiverged(const OpenQuestion& open, const ScoreSpec& scores, const s
         "streams and control values agree exactly over {}.",
         100 * result.band_used, counted(open.bounded_steps, "step"), counted(result.compared_steps, "step"));
   }
-  if (!ends.empty()) result.sentence += fmt::format(" Compared as far as both go: {}.", ends);
+  if (!ends.empty()) result.sentence += fmt::format(" Compared as far as both traces go: {}.", ends);
 }
 
 }  // namespace
@@ -275,7 +275,8 @@ Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, 
     remember_samples(samples_b, b);
     const OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true);
     std::optional<Difference> found = own.difference;
-    // Of an exact phase nothing lies before it; a ledger or a replica may come after the bounded phases.
+    // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after the bounded
+    // phases.
     const bool exact = found && is_exact(found->phase);
     const double bound = rounding_bound(a.step - *first_step, epsilon);
     if (!exact && bound <= kUselessBound) {

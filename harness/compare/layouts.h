@@ -15,8 +15,8 @@ Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t exp
                               int rank, int world_size);
 
 /// Mechanism of two runs of different layouts from free traces alone. What rounding touches is held to the
-/// analytic bound while both runs have the same parameters; what leaves it later is undecided, since training
-/// amplifies rounding by nobody knows how much. A config that is null is not known.
+/// analytic bound while both runs have the same parameters; what leaves it later is undecided, since nobody
+/// knows by how much training amplifies rounding. A null config is not known.
 Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config);
 
 }  // namespace lockstep

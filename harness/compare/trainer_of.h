@@ -9,7 +9,7 @@ namespace lockstep {
 /// The trainer that both runs' traces name; null if it is not one of ours, or if they name two.
 const TrainerSpec* trainer_of(const RunReader& reference, const RunReader& cell);
 
-/// What is known of its scores; of no trainer, what holds for any.
+/// What is known of its scores; for a null trainer, what holds for any.
 const ScoreSpec& scores_of(const TrainerSpec* trainer);
 
 }  // namespace lockstep

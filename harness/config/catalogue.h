@@ -1,5 +1,5 @@
 #pragma once
-// Names, parameters and a line of help of what stands in rooms that need LibTorch, for programs that do not
+// Names and one line of help for what stands in rooms that need LibTorch, for programs that do not
 // have it. A test holds this table and the real ones equal.
 
 #include <span>

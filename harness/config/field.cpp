@@ -100,7 +100,7 @@ struct Reader {
     if (spec.words == Words::name &&
         (node.text.empty() || node.text.size() > 100 || node.text.front() == '.' ||
          !std::all_of(node.text.begin(), node.text.end(), is_name_char))) {
-      return refuse("letters, digits, '_', '-' and '.' (at most 100, the first no '.')");
+      return refuse("letters, digits, '_', '-' and '.' (at most 100, not beginning with '.')");
     }
     out = node.text;
     return true;

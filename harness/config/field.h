@@ -83,7 +83,7 @@ struct Range {
 enum class Words {
   any,
   name,       ///< letters, digits, '.', '_', '-': usable as a folder
-  path,       ///< a file; a relative one in a config file is meant from the folder of that file
+  path,       ///< a file; a relative path in a config file starts at the folder of that file
 };
 
 enum class Setter {
@@ -121,7 +121,7 @@ const RunField* find_core_field(std::string_view key);
 std::span<const RunField* const> fields_of(const TrainerSpec& trainer);
 /// The same by key; null if its runs have none of that key.
 const RunField* find_field(const TrainerSpec& trainer, std::string_view key);
-/// The first trainer that has a key of its own so called; null if none has.
+/// The first trainer with an own key of that name; null if there is none.
 const TrainerSpec* owner_of_key(std::string_view key);
 
 /// The words that a field may be; empty if it is no choice.
@@ -147,10 +147,10 @@ void append_json(std::string& out, std::string_view text);
 /// "in [0, 1)", "at least 1", or empty.
 std::string text_of(const Range& range);
 
-/// What a number of another spelling would be in this one, to be suggested: "16" of 0x10, "1000" of 1_000,
-/// "10" of 010; empty if it is none.
+/// A number in another spelling, respelled for a suggestion: "16" for 0x10, "1000" for 1_000, "10" for 010;
+/// empty if it is no number.
 std::string plain_number(std::string_view text);
-/// The same of whole numbers: "1000" of 1e3.
+/// The same for whole numbers: "1000" for 1e3.
 std::string plain_integer(std::string_view text);
 
 /// A whole decimal number and nothing else: no sign but -, no zero before another digit, no 0x, _ or

@@ -1,5 +1,5 @@
 #pragma once
-// How a layout is called.
+// What a layout is called.
 
 #include <string>
 

@@ -13,9 +13,9 @@ struct AdamNumbers {
   double beta1 = 0, beta2 = 0, eps = 0;
 };
 
-/// The config's own, but by rule adam_sqrt with k ranks, whose batch is k times one rank's: 1 - beta1 and
-/// 1 - beta2 times k and eps over sqrt k, beside the rate times sqrt k (Malladi et al. 2022, arXiv
-/// 2205.10287, definition 4). Betas stay in [0, 1).
+/// The config's own numbers, except under the rule adam_sqrt: with k ranks, whose batch is k times one
+/// rank's, 1 - beta1 and 1 - beta2 are multiplied by k and eps is divided by sqrt k, besides the rate times
+/// sqrt k (Malladi et al. 2022, arXiv 2205.10287, definition 4). Betas stay in [0, 1).
 AdamNumbers adam_numbers(const RunConfig& config);
 
 /// Does the rule leave Adam any memory: k (1 - beta) < 1 for both betas? True of every other rule.

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Of the process, said by its ranks.
+// Metrics of the process, which its ranks report.
 constexpr std::string_view kOfProcess[] = {"seconds", "activation_bytes", "resident_growth"};
 constexpr std::string_view kArea = "auc_", kMean = "train_", kFirst = "first_";
 
@@ -39,7 +39,7 @@ const MetricSpec* find_in(const TrainerSpec& trainer, std::string_view name) {
   return at == metrics.end() ? nullptr : &*at;
 }
 
-/// What a metric is taken from, and with what before its name.
+/// The metric that a name is made from, and the prefix in front of it.
 struct Source {
   const MetricSpec* metric = nullptr;
   std::string_view prefix;

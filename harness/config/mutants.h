@@ -22,7 +22,7 @@ enum class MutantTensor { none, one, group };
 
 struct MutantEntry {
   std::string_view name;
-  std::string_view trainer = {};  ///< the only one that it fits, whose parts it lays hands on; empty: any
+  std::string_view trainer = {};  ///< the only one that it fits, as it changes its parts; empty: any
   std::string_view help;          ///< one line
   std::string_view report = {};  ///< public report that it stands for, "owner/repository#number", or empty
   /// Settings that the run and its reference need for it to show, "key=value key=value".
@@ -41,11 +41,11 @@ struct MutantEntry {
   int64_t first_step = 0;  ///< the earliest step at which it may begin (it needs a step before it, say: 1)
   int64_t last_step =
       1000000;              ///< the latest step at which it may begin (it shows only at the start, say: 0)
-  int64_t step_offset = 0;  ///< it shows so many steps after it begins
+  int64_t step_offset = 0;  ///< how many steps after it begins it shows
   bool at_epoch = false;  ///< it shows at the first step of the next epoch (at or after the step), not before
 };
 
-/// All mutants but "none", in the order in which a step comes upon them; defined where the tables are.
+/// All mutants but "none", in the order in which a step reaches them; defined where the tables are.
 std::span<const MutantEntry> mutant_entries();
 
 /// Null if there is none of that name.

@@ -68,13 +68,14 @@ struct MutantConfig {
   std::string name = "none";
   int64_t step = 0;     ///< first step at which it acts (flip_bit: the only one)
   int rank = -1;        ///< -1: every rank
-  std::string tensor;   ///< parameter name; empty: every parameter
+  std::string tensor;   ///< parameter or prefix; empty: every one, or the trainer's usual one
   int bit = 20;         ///< flip_bit: which bit of the first element
   double factor = 1.0;  ///< grad_scale: the factor
   bool operator==(const MutantConfig&) const = default;
 };
 
-/// Gradients at parameters and batches of another run, instead of training: the forced comparison.
+/// The forced comparison: instead of training, gradients are computed at another run's parameters and
+/// batches.
 struct ForcedConfig {
   std::string from;            ///< id of the run whose snapshots are loaded; empty: of none
   std::vector<int64_t> steps;  ///< steps at which gradients are computed
@@ -99,10 +100,10 @@ struct CoreConfig {
   int64_t seed = 0;
 
   RowDeal rows = RowDeal::equal;
-  int64_t accumulation = 1;               ///< micro-steps that each rank's rows of a step are taken in
+  int64_t accumulation = 1;               ///< micro-steps into which each rank's rows of a step are divided
   Precision precision = Precision::float32;
   int oracle_world =
-      0;  ///< > 0: one process computes, by the loss's plain reference, what so many ranks mean
+      0;  ///< > 0: one process computes, by the loss's plain reference, what that many ranks should compute
   RankSeed rank_seed = RankSeed::keyed;
   Perturbation perturb = Perturbation::none;
 
@@ -123,17 +124,17 @@ struct CoreConfig {
   ProcessStart process_start = ProcessStart::forked;
   TraceLevel trace = TraceLevel::hash;
   std::vector<int64_t> snapshot_steps;  ///< steps before which the parameters are kept whole in the trace
-  int64_t eval_every = 25;              ///< steps between evaluations at N = 24; 0: only at the end
+  int64_t eval_every = 25;              ///< steps between evaluations; 0: only at the end
   ForcedConfig forced;
   MutantConfig mutant, second_mutant;
   double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
 };
 
-/// Equal ones compute the same bits.
+/// Equal configs compute the same bits.
 struct RunConfig : CoreConfig {
   /// Of the first trainer, with its defaults.
   RunConfig();
-  /// Of that trainer, which must exist.
+  /// A run of that trainer, with its defaults.
   explicit RunConfig(const TrainerSpec& trainer);
 
   std::string trainer;

@@ -58,7 +58,7 @@ std::string parse_seeds(std::string_view text, std::vector<int64_t>& seeds) {
 void read_seeds(const YamlNode& node, std::vector<int64_t>& seeds, Problems& problems) {
   if (node.is_scalar()) {
     if (const std::string wrong = parse_seeds(node.text, seeds); !wrong.empty()) {
-      problems.add(node.place, fmt::format("{}, not {}", wrong, in_quotes(node.text)));
+      problems.add(node.place, wrong == kForm ? fmt::format("{}, not {}", wrong, in_quotes(node.text)) : wrong);
     }
     return;
   }

@@ -72,7 +72,7 @@ bool Rule::mentions(std::string_view key) const {
 
 void report_unknown_key(const std::string& key, const Place& place, std::vector<std::string_view> known,
                         Problems& problems) {
-  // Nobody reads so many; a file of nothing else would take its time.
+  // Nobody reads more than these, and a file of nothing but unknown keys would take long.
   constexpr std::size_t kMostSuggestions = 500;
   const bool suggests = problems.size() < kMostSuggestions;
   std::string_view suggestion = suggests ? nearest(key, known) : std::string_view();
@@ -112,7 +112,7 @@ const RunField* SettingsReader::field_of(const Entry& entry, std::vector<std::st
 
 std::optional<FieldValue> SettingsReader::value_of(const RunField& field, const YamlNode& node) {
   const FieldRef ref = field.of(scratch_);
-  // It becomes part of names, of folders and of what is said.
+  // The text becomes part of names, folders and messages.
   if (node.is_scalar() && node.text.find_first_of("\n\t") != std::string::npos) {
     problems_.add(node.place, fmt::format("{} must be a text of one line, without tabs, not {}",
                                           field.spec.key, in_quotes(node.text)));

@@ -18,7 +18,7 @@ struct Entry {
   YamlNode value;
 };
 
-/// Reports keys that are given both ways. `groups`: those that stand there besides the groups of runs' keys.
+/// Reports keys that are given both ways. `groups`: groups that may stand there besides those of runs' keys.
 std::vector<Entry> entries_of(const YamlNode& map, Problems& problems,
                               std::span<const std::string_view> groups = {});
 
@@ -72,7 +72,7 @@ class SettingsReader {
   const TrainerSpec* trainer_ = &spec_of(scratch_);
 };
 
-/// Reports a key that stands nowhere, with the nearest of `known`.
+/// Reports an unknown key, with the nearest of `known`.
 void report_unknown_key(const std::string& key, const Place& place, std::vector<std::string_view> known,
                         Problems& problems);
 

@@ -50,12 +50,14 @@ struct MetricSpec {
   std::string_view qualifier = {};  ///< which of its family, "temperature-fitted"; empty: the plain one
   std::optional<bool> higher_is_better = std::nullopt;
   std::optional<double> chance = std::nullopt;  ///< what guessing gives, in the metric's units, on any data
-  /// Where that depends on the data: what guessing gives by `chance_metric`, a metric of the run's end ("classes").
+  /// Where chance depends on the data: what guessing gives, from the value of `chance_metric`, which the run
+  /// measures at its end ("classes").
   double (*chance_by)(double value) = nullptr;
   std::string_view chance_metric = {};
   bool shown = false;                           ///< its curve stands in the report
   bool has_area = false;                        ///< the judge takes the area under its curve, as auc_NAME
-  /// "training loss": the judge takes its mean over the last steps, as train_NAME, and calls it so; empty: it does not.
+  /// "training loss": the judge takes the mean over the last steps as train_NAME, and reports call it this;
+  /// empty: it takes none.
   std::string_view train_words = {};
   int test_samples = 0;                         ///< fewest that it is measured on
   int holdout_samples = 0;                      ///< fewest held-out ones that it is fitted on
@@ -68,24 +70,25 @@ struct MetricSpec {
 struct ScoreSpec {
   std::string_view record = "energies";  ///< name of the record of rows by columns; that of the columns' ids is "columns"
   std::string_view column = "column";    ///< what a column is to a row, for a count of them: "negative"
-  int64_t own_columns = 0;               ///< columns of a row that are none of these: its own candidate
+  int64_t own_columns = 0;               ///< columns of a row that do not count as such: its own candidate
   bool buffers_are_means = false;        ///< its buffers are means of scores, so that their rounding follows the scores' size
 };
 
 /// A key of a config and what is wrong with it.
 using KeyProblem = std::pair<std::string, std::string>;
 
-/// For what a config is checked.
+/// What a config is checked for.
 struct CheckedFor {
   bool certificate = false;         ///< both sides are computed from one state, against the plain reference
-  bool allow_no_negatives = false;  ///< the matrix says that a loss of nothing is meant
+  bool allow_no_negatives = false;  ///< the matrix says that a loss without negatives is meant
 };
 
 struct TrainerSpec {
   std::string_view name = {};
   std::string_view help = {};  ///< one line
 
-  /// The key of its own whose value alone follows the layout in a cell's name ("8x3 global"); empty: none.
+  /// The own key whose value, without the key, follows the layout in a cell's name ("8x3 global"); empty:
+  /// none.
   std::string_view naming_key = {};
   /// Its own keys, which stand beside the core's; and its section with their defaults.
   std::span<const RunField> (*fields)() = nullptr;
@@ -95,7 +98,7 @@ struct TrainerSpec {
 
   /// Reads the data. Throws ConfigError if a file is missing or corrupt.
   DataFacts (*inspect_data)(const RunConfig& config) = nullptr;
-  /// The same counts where they follow from the config alone; nothing where they are known when files are read.
+  /// The same counts where they follow from the config alone; nothing where only the files tell them.
   std::optional<SampleCounts> (*counted_samples)(const RunConfig& config) = nullptr;
   /// Which keys give more samples of a part ("training", "held-out", "test"), with their values.
   std::string (*how_to_get_samples)(const RunConfig& config, std::string_view part) = nullptr;
@@ -103,27 +106,28 @@ struct TrainerSpec {
 
   /// Its model's parameters in their order. `channels`: of the data.
   std::vector<ModelParameter> (*parameters)(const RunConfig& config, int64_t channels) = nullptr;
-  /// One of them that every config has: what a planted bug acts on where none is named.
+  /// A parameter that every config has: a planted bug acts on it where none is named.
   std::string_view usual_parameter = {};
   std::span<const MetricSpec> (*metrics)() = nullptr;
   /// The metric whose curve every comparison shows first.
   std::string_view shown_metric = {};
 
-  /// Gives the plain reference of a cell's loss the trainer's own settings; layout, ranks and buckets are set already. Null: those of
-  /// the cell.
+  /// Sets the trainer's own settings of the process that computes a cell's plain reference; layout, ranks and
+  /// buckets are set already. Null: it keeps the cell's.
   void (*make_oracle)(const RunConfig& cell, RunConfig& oracle) = nullptr;
   /// The objective of a run in words that tell apart what a certificate tabulates: "infonce global".
   std::string (*objective)(const RunConfig& config) = nullptr;
-  /// Is its loss 0 whatever the model does, as with no candidate but a row's own? Null: never.
+  /// Is a run's loss 0 whatever the model does, because a row has no candidate but its own? Null: never.
   bool (*learns_nothing)(const RunConfig& config) = nullptr;
-  /// What one of its rules makes of a layout, in a word; empty if it has no such rule. Null: it has no rules.
+  /// What one of its rules chooses for a layout, in a word; empty if it has no such rule. Null: it has no
+  /// rules.
   std::string (*rule_gives)(std::string_view rule, const Layout& layout) = nullptr;
-  /// In what a run's objective is another than its reference's because its batch or layout is: "a row has ... where the reference has
-  /// ..."; null, or empty: in nothing.
+  /// How a run's objective differs from its reference's because its batch or layout differs: "a row has ...
+  /// where the reference has ..."; null, or empty: it does not.
   std::string (*other_objective)(const RunConfig& config, const RunConfig& reference) = nullptr;
   /// Why the theory of the gradient noise scale does not apply to a run, or how far it does; null, or empty: it does.
   std::string (*noise_scale_caveat)(const RunConfig& config) = nullptr;
-  /// May rows of a step not count in a run's loss, so that its sample ids do not tell which do? Null: all count.
+  /// May a run's loss leave out rows of a step, without the sample ids telling which? Null: all rows count.
   bool (*rows_may_not_count)(const RunConfig& config) = nullptr;
   ScoreSpec scores = {};
 };
@@ -133,7 +137,7 @@ std::span<const TrainerSpec* const> trainer_specs();
 
 /// Null if there is none of that name.
 const TrainerSpec* find_trainer_spec(std::string_view name);
-/// That of a config's trainer, which must exist.
+/// The spec of a config's trainer, which must exist.
 const TrainerSpec& spec_of(const RunConfig& config);
 
 }  // namespace lockstep

@@ -25,7 +25,7 @@ bool is_utf8(const std::string& text, int source, Problems& problems) {
     const DecodedCharacter next = decode_utf8(text, at);
     if (text[at] == '\0' || (next.length == 1 && next.code > 0x7F)) {
       problems.add(source == 0 ? place : Place{source},
-                   text[at] == '\0' ? "a NUL: a config is a text" : "a byte that is not UTF-8");
+                   text[at] == '\0' ? "a NUL byte: a config must be text" : "a byte that is not UTF-8");
       return false;
     }
     at += next.length;
@@ -53,7 +53,7 @@ class TreeBuilder : public YAML::EventHandler {
     add(node_of(YamlNode::Kind::null, mark));
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    problems_.add(place_of(mark), "aliases (*name) are not read; write the value out");
+    problems_.add(place_of(mark), "aliases (*name) are not supported; write the value out");
     add(node_of(YamlNode::Kind::null, mark));
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -62,7 +62,7 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_tag(mark, tag);
     if (const std::string unclean = unclean_character(value); !unclean.empty()) {
       problems_.add(place_of(mark),
-                    fmt::format("{} holds {}: write what a reader can see", in_quotes(value), unclean));
+                    fmt::format("{} holds {}: write visible characters only", in_quotes(value), unclean));
     }
     YamlNode node = node_of(YamlNode::Kind::scalar, mark);
     node.text = value;
@@ -92,14 +92,15 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (anchor != YAML::NullAnchor) {
-      problems_.add(place_of(mark), "anchors (&name) are not read; write the value out");
+      problems_.add(place_of(mark), "anchors (&name) are not supported; write the value out");
     }
   }
   // What yaml-cpp gives for a plain node is "?", for a quoted one "!".
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
     if (tag.empty() || tag == "?" || tag == "!") return;
     problems_.add(place_of(mark),
-                  fmt::format("tags ({}) are not read: the key says what its value is", clean_line(tag)));
+                  fmt::format("tags ({}) are not supported: the key says what its value is",
+                              clean_line(tag)));
   }
   void open(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     refuse_anchor(mark, anchor);

@@ -1,6 +1,6 @@
 #pragma once
 // A YAML text as a tree that keeps every key, in order and with its place: duplicates included, so that they
-// can be told.
+// can be reported.
 
 #include <string>
 #include <vector>

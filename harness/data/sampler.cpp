@@ -56,7 +56,7 @@ DistributedSampler::DistributedSampler(const SamplerOptions& options)
   LOCKSTEP_CHECK(options_.rows_per_rank >= 1, "a batch has at least one row");
   if (options_.samples < 1 || batches_per_epoch() < 1) {
     throw ConfigError("the sampler has " + std::to_string(options.samples) +
-                      " pairs, which give no whole batch for " + std::to_string(options.world_size) +
+                      " samples, which give no whole batch for " + std::to_string(options.world_size) +
                       " ranks of " + std::to_string(options.rows_per_rank) +
                       " rows; use more series, a smaller data.stride or a smaller layout");
   }

@@ -18,7 +18,7 @@ struct SamplerOptions {
   bool drop_last =
       true;  ///< of the sampler (shorten to a multiple of the world) and the loader (whole batches)
   int block =
-      1;  ///< so many neighbouring ids stay together, on one rank; samples that fill no block are left out
+      1;  ///< this many neighbouring ids stay together on one rank; samples that fill no block are left out
 };
 
 /// torch.randperm(n, generator=torch.Generator().manual_seed(seed)), bit for bit.
@@ -28,7 +28,8 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 /// up. With drop_last the ranks' rows of a step together are the rows of one process with batch V * B: row i
 /// of that batch is row i / V of rank i mod V. Without drop_last that holds for every step but the last one
 /// of an epoch, where V ranks share what is left of the padded list and one process has what is left of the
-/// list itself. With blocks all of that holds of blocks instead of rows, and each gives its ids in order.
+/// list itself. With blocks, all of this holds for blocks instead of rows, and each block gives its ids in
+/// order.
 class DistributedSampler {
  public:
   /// Throws ConfigError if an epoch has no batch.
@@ -40,7 +41,7 @@ class DistributedSampler {
   /// rows_per_rank of them; without drop_last the last batch of an epoch has the rest, at least one, on every
   /// rank alike.
   std::vector<int64_t> batch(int64_t step);
-  /// Epoch's whole list for this rank.
+  /// This rank's whole list of an epoch.
   std::vector<int64_t> epoch_indices(int64_t epoch) const;
 
  private:

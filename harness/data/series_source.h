@@ -27,7 +27,7 @@ SourceSeries load_series(const DataConfig& config);
 /// SourceSeries::hash of generated series, without generating them.
 std::string hash_of_generator(const DataConfig& config);
 
-/// What of source synthetic cannot be generated.
+/// Settings with which the source synthetic cannot generate series.
 std::vector<ConfigProblem> source_problems(const DataConfig& config);
 
 /// "BasicMotions".

@@ -17,7 +17,7 @@ constexpr int kHarmonics = 3;
 constexpr double kNoise = 0.15;
 
 // What a draw is for; a part of its key. Changing one of them, or the arithmetic below, makes other data:
-// raise kSyntheticVersion in dataset.cpp then.
+// raise kSyntheticVersion in series_source.cpp then.
 enum class Draw : uint64_t {
   class_rhythm = 1,
   weight,

@@ -31,7 +31,7 @@ RunReader::RunReader(const std::string& dir) : dir_(dir) {
     const TraceHeader& each = readers_[static_cast<std::size_t>(rank)].header();
     if (each.config_hash != header().config_hash) {
       throw TraceError(
-          fmt::format("{}/rank-{}.trace: is of another run than rank 0's: its config hash is {}, and "
+          fmt::format("{}/rank-{}.trace: belongs to another run than rank 0's: its config hash is {}, and "
                       "rank 0's is {}",
                       dir, rank, each.config_hash, header().config_hash));
     }

@@ -84,12 +84,13 @@ void require_same_question(MatchedArms& matched, const Given& given, bool across
   }
   for (const std::string& alone : matched.alone) problems.push_back({"compare", 0, 0, alone, ""});
   if (matched.pairs.empty()) {
-    problems.push_back({"compare", 0, 0, "no cell of the one has a partner in the other", ""});
+    problems.push_back({"compare", 0, 0, "no cell of either side has a partner of its name on the other",
+                                         ""});
     throw ConfigError(problems);
   }
   if (across || problems.empty()) return;
   problems.push_back(
-      {"compare", 0, 0, "--across compares them all the same, and says in what they differ", ""});
+      {"compare", 0, 0, "--across compares them nevertheless, and says how they differ", ""});
   throw ConfigError(problems);
 }
 

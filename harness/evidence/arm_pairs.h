@@ -10,7 +10,7 @@ namespace lockstep {
 
 struct ArmPair {
   Arm reference, cell;
-  std::vector<QuestionDifference> differences;  ///< told, and gone beyond with --across
+  std::vector<QuestionDifference> differences;  ///< reported; --across compares all the same
 };
 
 struct MatchedArms {
@@ -22,7 +22,8 @@ struct MatchedArms {
 /// partner of its name among several, or if both are the same runs.
 MatchedArms match_arms(std::vector<Arm> reference, std::vector<Arm> cell);
 
-/// Fills the pairs' differences. Unless `across`, throws ConfigError that lists them all and what is alone.
+/// Fills the pairs' differences. Unless `across`, throws ConfigError that lists them all and the cells
+/// without a partner.
 void require_same_question(MatchedArms& matched, const Given& given, bool across);
 
 /// Throws ConfigError that lists the seeds that one side lacks.

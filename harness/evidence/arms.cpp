@@ -66,7 +66,7 @@ class RunIndex {
           if (trains_freely(*record)) by_config_[seedless(record->config)].push_back(std::move(*record));
         }
       } catch (const ConfigError& unreadable) {
-        // It may be of no arm that is asked for; if one lacks a run, this may be the one.
+        // It may belong to no arm that is asked for; if an arm lacks a run, this may be the one.
         if (first_unreadable_.empty()) first_unreadable_ = unreadable.what();
       }
     }
@@ -198,7 +198,7 @@ std::optional<RunRecord> read_run_record(const std::string& run_dir) {
     std::string problem;
     const std::optional<json> sealed = read_sealed(path, problem);
     if (!sealed)
-      throw ConfigError(path + " " + problem + "; run its matrix again, which trains this run anew");
+      throw ConfigError(path + " " + problem + "; run its matrix again to retrain this run");
     const json& document = *sealed;
     record.config = run_config_from_json(document.at("config").dump(), path);
     record.id = document.value("id", fs::path(run_dir).filename().string());

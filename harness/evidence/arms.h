@@ -51,12 +51,12 @@ std::string title_of(const Arm& arm);
 /// `metric`: a run in which it is not finite has failed; empty: the one that the matrix declares.
 std::vector<Arm> read_arms(const std::string& word, const std::string& metric = "");
 
-/// Every cell of an output folder, then every reference that is none of them.
+/// Every cell of an output folder, then every reference that is not also a cell.
 std::vector<Arm> read_all_arms(const std::string& out_dir, const std::string& metric = "");
 
-/// Is there a run.json or a trace: a single run?
+/// Does the folder hold a run.json or a trace: is it a single run?
 bool is_run_folder(const std::string& path);
-/// Has it results.json: a matrix that was judged?
+/// Does it hold results.json: is it a matrix that was judged?
 bool is_output_folder(const std::string& path);
 
 /// The first failure among its runs.

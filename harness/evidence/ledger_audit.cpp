@@ -203,7 +203,7 @@ class Audit {
         LedgerFinding found = made(code, static_cast<int>(rank), record, rank, "out " + hex16(right),
                                    "out " + hex16(it.hash_out));
         found.evidence = fmt::format(
-            "of {} rank {} holds {} where {} holds {}: {}", record.name, rank, hex16(it.hash_out),
+            "{}: rank {} holds {}; the result of {} is {}: {}", record.name, rank, hex16(it.hash_out),
             rooted ? fmt::format("the root, rank {},", first.root) : "most ranks", hex16(right), why);
         return found;
       }
@@ -211,7 +211,7 @@ class Audit {
     return std::nullopt;
   }
 
-  /// Everybody holds the result of the step before although somebody's input is a new one.
+  /// All ranks hold the result of the step before although some rank's input is new.
   std::optional<LedgerFinding> all_stale(std::size_t i, std::size_t occurrence) const {
     bool input_changed = false;
     for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
@@ -275,7 +275,8 @@ class Audit {
                         i < got.size() ? call_text(got[i]->collective) : "nothing",
                         "",
                         10 * static_cast<int>(Phase::control) + 5};
-    found.evidence = fmt::format("all ranks: call {} among those of the reference is \"{}\", there \"{}\"",
+    found.evidence = fmt::format("all ranks: call {} of those that the reference makes is \"{}\", in the "
+                                 "reference \"{}\"",
                                  i + 1, found.actual, found.expected);
     return found;
   }

@@ -32,7 +32,7 @@ struct Parts {
   }
 };
 
-/// The two forms with x = 1 / B: S is the slope of squared length over x, |G|^2 what is left where a batch
+/// The two forms with x = 1 / B: S is the slope of the squared norm over x, |G|^2 what is left where a batch
 /// holds all rows there are.
 Parts parts_of(const NoiseStep& s) {
   const double gap = s.per_small - s.per_big, noise = (s.small_squared - s.big_squared) / gap;
@@ -120,16 +120,17 @@ std::string noise_caveat(const RunConfig& config) {
   };
   if (trainer && trainer->noise_scale_caveat) say(trainer->noise_scale_caveat(config));
   if (config.data.block > 1)
-    say(fmt::format("Rows come in blocks of {} that are alike: it holds for batches of whole blocks.",
+    say(fmt::format("Rows come in blocks of {} that are alike: the noise scale holds for batches of whole "
+                    "blocks.",
                     config.data.block));
   if (config.rank_seed == RankSeed::same)
-    say("Ranks draw the same dropout and noise, which the difference between them leaves out.");
+    say("Ranks draw the same dropout and noise, so the difference between them leaves these out.");
   return text;
 }
 
 namespace {
 
-/// One step of all ranks, or nothing if a length is missing or left values out.
+/// One step of all ranks, or nothing if a norm is missing or left values out.
 std::optional<NoiseStep> join_ranks(const std::vector<GradientNorms>& ranks) {
   std::size_t all_rows = 0;
   for (const GradientNorms& rank : ranks) {

@@ -87,7 +87,7 @@ Series mean_over_ranks(const std::vector<RankFile>& files, const std::string& na
     const auto found = curves.find(name);
     if (found == curves.end() || found->second.steps != mean.steps) {
       throw std::runtime_error(
-          fmt::format("rank {}: its curve {} is not of the steps that rank 0 has", rank, name));
+          fmt::format("rank {}: its curve {} does not have the steps of rank 0", rank, name));
     }
     for (std::size_t i = 0; i < mean.values.size(); ++i) mean.values[i] += found->second.values[i];
   }

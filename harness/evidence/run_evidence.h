@@ -33,10 +33,11 @@ using RankResultReader = std::function<RankResult(const std::string& path)>;
 /// Steps at the end of a run over which its training metrics are averaged.
 inline constexpr std::size_t kTrainMetricSteps = 50;
 
-/// Reads every rank's result under `run_dir`. What is wrong with them is the evidence's failure; never throws
-/// for it. `launched` is the failure that the launcher saw, or null; it comes first. A training loss that is
-/// NaN or infinite at any step fails the run, and so does the primary metric, at its end or along its curve;
-/// of other metrics such values are handed on. An empty primary metric: the one that the trainer shows.
+/// Reads every rank's result under `run_dir`. What is wrong with them becomes the evidence's failure; it is
+/// never thrown. `launched` is the failure that the launcher saw, or null; it comes first. A training loss
+/// that is NaN or infinite at any step fails the run, and so does the primary metric, at its end or along its
+/// curve; of other metrics such values are handed on. An empty primary metric: the one that the trainer
+/// shows.
 RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const Failure* launched,
                        const RankResultReader& read, std::string_view primary_metric = {});
 

@@ -19,7 +19,7 @@ void note(Differences& differences, const std::string& what, const std::string& 
   if (a != b) differences.push_back({what, a, b});
 }
 
-/// How rows are fetched, not which.
+/// These keys say how rows are fetched, not which rows.
 bool is_about_speed(const std::string& key) { return key == "data.cache" || key == "data.prefetch"; }
 
 void note_length(Differences& differences, const std::string& what, int64_t a, int64_t b,
@@ -34,7 +34,7 @@ void note_length(Differences& differences, const std::string& what, int64_t a, i
   note(differences, what, fmt::format("{} samples", a * batch_a), fmt::format("{} samples", b * batch_b));
 }
 
-/// Empty where the trainer is somebody else's.
+/// Empty where the trainer is none of ours.
 std::string shown_metric_of(const RunConfig& config) {
   const TrainerSpec* trainer = find_trainer_spec(config.trainer);
   return trainer ? std::string(trainer->shown_metric) : "";

@@ -1,5 +1,5 @@
 #pragma once
-// Are two arms about the same question? Numbers that answer different ones do not speak about each other.
+// Do two arms answer the same question? Numbers that answer different questions cannot be compared.
 
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// In what two arms answer different questions, so that their numbers do not speak about each other.
+/// A setting by which two arms answer different questions, so that their numbers cannot be compared.
 struct QuestionDifference {
   std::string what, a, b;
 };
@@ -17,8 +17,8 @@ struct QuestionDifference {
 /// Trainer and data: what two traces must share for their bits to be about the same training.
 std::vector<QuestionDifference> data_differences(const RunConfig& a, const RunConfig& b);
 
-/// Those, then evaluation, and steps (samples, where the batches differ). A layout, an objective or a rule of
-/// the learning rate is what is compared, and no other question.
+/// Those, then evaluation, and steps (samples, where the batches differ). Layout, objective and rule of the
+/// learning rate are what is compared: they make no other question.
 std::vector<QuestionDifference> run_differences(const RunConfig& a, const RunConfig& b);
 
 /// Those, then what the matrices ask and declare, as far as `given` does not replace it.
@@ -29,8 +29,8 @@ struct Given {
 };
 std::vector<QuestionDifference> question_differences(const Arm& a, const Arm& b, const Given& given);
 
-/// What is judged by: `given`, else what both declare. Throws ConfigError if nothing says it, or if it is
-/// out of range.
+/// The metric, margin and alpha to judge by: `given`, else what both declare. Throws ConfigError if neither
+/// gives them, or if one is out of range.
 Primary primary_of(const Arm& a, const Arm& b, const Given& given);
 
 }  // namespace lockstep

@@ -120,7 +120,7 @@ std::vector<TimingRow> rows_of(std::vector<TimedLayout> timed, int cores) {
       rows.push_back(row_of(timed[i], group, cores));
     }
   }
-  // Like no other layout: its time alone can be told.
+  // It shares its batch and its rows a rank with no other layout: only its time can be reported.
   for (std::size_t i = 0; i < timed.size(); ++i) {
     if (!grouped[i]) rows.push_back(row_of(timed[i], kEqualBatch, cores));
   }
@@ -128,7 +128,7 @@ std::vector<TimingRow> rows_of(std::vector<TimedLayout> timed, int cores) {
   return rows;
 }
 
-/// Repeats that scatter widely say that the machine was not theirs alone; nothing if none do.
+/// Says that the machine may have been busy, if repeats scatter widely; empty if none do.
 std::string scatter_in_words(const std::vector<TimingRow>& rows) {
   constexpr double kWide = 1.5;
   const TimingRow* widest = nullptr;
@@ -155,7 +155,7 @@ std::string widest_in_words(const std::vector<TimingRow>& rows, const std::strin
   }
   if (widest == nullptr) return "";
   return fmt::format(
-      " At {} {} makes {:.2f} times the rows a second of one rank, {:.0f} % of a step being communication.",
+      " At {} {} processes {:.2f} times the rows a second of one rank; {:.0f} % of a step is communication.",
       group == kEqualBatch ? "an equal global batch" : "equal rows a rank", layout_name(widest->layout),
       widest->speed_up, 100 * widest->communication_share);
 }
@@ -177,7 +177,7 @@ std::string sentence_of(const Timing& timing, const std::vector<TimedLayout>& ti
   text += scatter_in_words(timing.rows);
   for (const TimedLayout& each : timed) {
     if (each.failure.empty()) continue;
-    text += fmt::format(" Of {} {} of {} timed runs failed ({}).", layout_name(each.layout),
+    text += fmt::format(" For {}, {} of {} timed runs failed ({}).", layout_name(each.layout),
                         each.planned - static_cast<int>(each.runs.size()), each.planned, each.failure);
   }
   return text;

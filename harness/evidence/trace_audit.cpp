@@ -125,7 +125,7 @@ AuditAnswer each_sample_once(const SampleLedger& run) {
   const std::size_t length = epochs[1] - epochs[0];
   for (std::size_t e = 1; e + 2 < epochs.size(); ++e) {
     if (epochs[e + 1] - epochs[e] != length) {
-      return {false, fmt::format("a sample comes back after {} steps at step {}, after {} at first",
+      return {false, fmt::format("a sample recurs after {} steps at step {}, but after {} in the first epoch",
                                  epochs[e + 1] - epochs[e], epochs[e + 1], length)};
     }
   }

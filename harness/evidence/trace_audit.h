@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// One question to the traces, answered.
+/// The answer to one question about the traces.
 struct AuditAnswer {
   bool yes = false;
   std::string figures;  ///< what was seen, in words; where the answer is no, the first place

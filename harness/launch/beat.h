@@ -12,7 +12,7 @@ struct alignas(64) BeatSlot {
   std::atomic<int64_t> step;  ///< steps finished; -1: not begun
   std::atomic<uint64_t>
       changes;         ///< raised at every report: a rank whose count stands still makes no progress
-  char operation[48];  ///< what it is doing: "train", "all_gather loss.actions", "evaluate"
+  char operation[48];  ///< what it is doing: "train", "all_gather loss.candidates", "evaluate"
 };
 static_assert(sizeof(BeatSlot) == 64);
 

@@ -14,7 +14,7 @@ namespace lockstep {
 struct RankFailure {
   std::string run;
   /// "died" (signal or exit without a result), "threw", "hung", "interrupted", "unreadable" (it finished, and
-  /// a file that it left is damaged)
+  /// a file that it left is damaged), "not started" (a run that it needs failed)
   std::string kind;
   int rank = -1;     ///< the first that failed
   int64_t step = -1;

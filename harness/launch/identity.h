@@ -22,7 +22,7 @@ std::string rank_program_path();
 std::string libtorch_version(const std::string& rank_program);
 
 /// The commit that `rank_program` was built from: the second line there. It is no part of the program, so
-/// that commits that leave the program as it is leave finished runs as they are.
+/// that a commit which does not change the program does not invalidate finished runs.
 std::string commit_of_rank_program(const std::string& rank_program);
 
 /// Vendor and family of the processor, the vector instruction sets that it offers, and the variables of the

@@ -12,7 +12,7 @@ struct JobShape {
   double seconds = 0;
   int slots = 1;                       ///< from 1 to all
   std::size_t needs = 0;               ///< how many jobs must have finished
-  std::vector<std::size_t> needed_by;  ///< which jobs it is counted in
+  std::vector<std::size_t> needed_by;  ///< which jobs count it in their `needs`
 };
 
 /// For each job: seconds from its start to the end of all that waits for it, if nothing else held it up.
@@ -20,8 +20,8 @@ struct JobShape {
 std::vector<double> seconds_to_the_end(std::span<const JobShape> jobs);
 
 /// The jobs in the order in which they should be tried: whichever comes first and fits into the free slots
-/// starts. Of several rules (the longest first; so many times wider counts for longer) the one that ends
-/// earliest by the estimates, then bettered by seeded trials while it is more than 1 % above the bound. The
+/// starts. Tries several rules (the longest first; width weighted against length), takes the one that ends
+/// earliest by the estimates, and improves it by seeded trials while it is more than 1 % above the bound. The
 /// same jobs give the same order.
 std::vector<std::size_t> job_order(std::span<const JobShape> jobs, int slots);
 

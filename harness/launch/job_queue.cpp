@@ -22,7 +22,7 @@ JobQueue::JobQueue(std::vector<Job> jobs, int slots)
   for (std::size_t i = 0; i < jobs_.size(); ++i) {
     const Job& job = jobs_[i];
     shapes_[i].seconds = std::max(0.0, job.estimate_s);
-    // Whoever has all slots has the machine to himself.
+    // A job that has all slots has the machine to itself.
     shapes_[i].slots = job.exclusive ? slots_ : std::clamp(job.slots, 1, slots_);
     for (const std::string& need : job.needs) {
       const auto found = index.find(need);

@@ -1,5 +1,5 @@
 #pragma once
-// Which run starts next: what makes the whole end early by the estimates, small ones into the gaps.
+// Which run starts next, so that the whole ends early by the estimates: small runs go into the gaps.
 
 #include <cstddef>
 #include <optional>
@@ -19,7 +19,7 @@ struct Job {
   bool exclusive = false;  ///< runs while nothing else does
 };
 
-/// Decides alone; starts nothing.
+/// Only decides; starts nothing.
 class JobQueue {
  public:
   JobQueue(std::vector<Job> jobs, int slots);

@@ -172,7 +172,7 @@ void Launch::handle(const LauncherEvent& event) {
   }
   const auto found = going_.find(event.run);
   if (found == going_.end()) {
-    // A late word of a run that was concluded, or another's: it decides nothing here.
+    // A late report on a run that was concluded, or one on a run that was never started: it decides nothing.
     RunEvent stray{RunEvent::Kind::stray, event.run};
     tell(stray);
     return;
@@ -227,7 +227,7 @@ void Launch::look_after(Going& going, double now) {
   going.watch.look(going.beat, now);
   if (now >= going.kill_at) {
     const int behind = going.watch.behind();
-    // Everybody who ended says that somebody else was silent: then it is the one who has not ended.
+    // Every rank that ended says that another one was silent: that is the rank which has not ended.
     const bool others_accuse = !going.facts.ends.empty() && behind >= 0 && all_lost_their_peers(going.facts);
     if (others_accuse && !going.stopped_by_user) {
       const auto accusation = name_failure(going.facts);
@@ -300,8 +300,8 @@ void Launch::conclude(Going& going) {
 void Launch::give_up(std::size_t job, const std::string& need) {
   RankFailure failure;
   failure.run = runs_[job]->id;
-  failure.kind = "threw";
-  failure.message = "not started: it needs " + need + ", which failed";
+  failure.kind = "not started";
+  failure.message = "it needs " + need + ", which failed";
   fail(std::move(failure), 0);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Runs the planned runs on the cores, through a launcher, and names every end.
+// Runs the planned runs on the cores, through a launcher, and says how each one ended.
 
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@
 namespace lockstep {
 
 struct RunEvent {
-  /// stray: the launcher told of a run that is not going, which was not heeded.
+  /// stray: the launcher reported on a run that is not going; the report is ignored.
   enum class Kind { started, progress, finished, failed, reused, stray } kind = Kind::started;
   std::string run;
   int64_t step = 0, steps = 0;
@@ -46,11 +46,11 @@ struct LaunchReport {
   int finished = 0, reused = 0;
 };
 
-/// Runs what the plan says and is not reused: longest first with backfill, a run's needs before it. Each run
-/// writes under OUT/runs/<id>: run.json first (resolved config, provenance), then traces, logs and results of
-/// its ranks, then `done` (the hashes that decide reuse). A run whose need failed is a failure too. The first
-/// request to stop starts nothing more and ends what is going, to be done again by the next launch. Leaves no
-/// process behind. Throws MachineError.
+/// Runs what the plan says and is not reused, in the order of job_order.h, smaller runs in the gaps, a run's
+/// needs before it. Each run writes under OUT/runs/<id>: run.json first (resolved config, provenance), then
+/// traces, logs and results of its ranks, then `done` (the hashes that decide reuse). A run that needs a
+/// failed one counts as a failure too. After the first request to stop it starts nothing more and ends what
+/// is going; the next launch does that again. Leaves no process behind. Throws MachineError.
 LaunchReport launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity);
 
 }  // namespace lockstep

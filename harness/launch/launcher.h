@@ -1,6 +1,6 @@
 #pragma once
-// What starts ranks and tells how they end, wherever it starts them. What runs when, and what an end means, is not its matter: see
-// launch.h.
+// Starts ranks, wherever that is, and reports how they end. launch.h decides what runs when and what an end
+// means.
 
 #include <string>
 #include <vector>

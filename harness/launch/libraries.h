@@ -11,7 +11,7 @@ namespace lockstep {
 std::vector<std::string> rank_environment();
 
 /// Shared libraries that the loader does not find for `program` in the environment of ranks; asks the loader,
-/// which starts nothing. Empty where it cannot be asked: the start will show.
+/// which starts nothing. Empty where the loader cannot be asked: the start will show what is missing.
 std::vector<std::string> missing_libraries(const std::string& program);
 
 /// Why `program` cannot be loaded and what to do next; empty if every library is there.

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// Of all ready jobs that fit, the first in the order is a look at one heap a width away.
+/// One heap for each width: the first ready job that fits is found by a look at the top of each heap.
 class ReadyJobs {
  public:
   /// `place[job]`: where the job stands in the order.

@@ -86,7 +86,7 @@ std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity&
       {"threads_per_rank", std::to_string(kThreadsPerRank)},
       {"bits_depend_on",
        "build, libtorch, isa (the processor and its instruction sets), threads_per_rank, data; "
-       "not on host, cores or the folder that was built in"},
+       "not on host, cores or the build folder"},
   };
   const auto first_variable = static_cast<std::ptrdiff_t>(facts.size());
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -141,7 +141,7 @@ void require_planned_data(const std::string& planned, const std::string& read, i
   if (planned.empty() || read.empty() || planned == read) return;
   throw MachineError("the data changed while the matrix ran: its hash was " + planned +
                      " when the runs were planned, and rank " + std::to_string(rank) + " read " + read +
-                     "; run again to plan on the data that is there now");
+                     "; run again to plan with the current data");
 }
 
 std::vector<std::string> last_lines(const std::string& path, std::size_t count) {

@@ -16,7 +16,8 @@ bool has_counts(const RunGroup& group, bool samples) {
   return !(samples ? group.samples : group.epochs).empty();
 }
 
-/// Theirs, or of a benchmark that they do not know: as many runs as there are, in samples if all count them.
+/// MLPerf's rules; for a benchmark that it does not know, as many runs as there are, in samples if all count
+/// them.
 MlperfRules rules_for(const std::vector<RunGroup>& reference, const RunGroup& submission) {
   if (auto known = mlperf_rules(submission.benchmark)) return *known;
   MlperfRules rules;
@@ -71,7 +72,7 @@ void judge_unpaired(const std::vector<double>& reference, const std::vector<doub
                                        d.interval.low, d.interval.high);
   if (!given.margin) {
     own.sentence =
-        size + "; no margin in that unit is declared (--margin), without which nothing is equivalent.";
+        size + "; no margin in that unit is declared (--margin), so equivalence cannot be judged.";
     return;
   }
   own.verdict = decide_unpaired(d, *given.margin);
@@ -91,8 +92,8 @@ OwnVerdict own_verdict(const std::vector<RunGroup>& reference, const RunGroup& s
     judge_unpaired(values_of(*same, rules), values_of(submission, rules), unit, of_unit, own);
   } else {
     own.sentence = judgement.point ? fmt::format(
-                                         "No runs at batch {} stand behind the reference, so there is no "
-                                         "interval to compare with.",
+                                         "The reference has no runs at batch {}, so there is no interval to "
+                                         "compare with.",
                                          submission.batch)
                                    : "There is no reference to compare with.";
   }
@@ -106,7 +107,7 @@ OwnVerdict own_verdict(const std::vector<RunGroup>& reference, const RunGroup& s
 void check_benchmarks(const std::vector<RunGroup>& reference, const RunGroup& submission) {
   for (const RunGroup& group : reference) {
     if (group.benchmark == submission.benchmark) continue;
-    throw ConfigError(fmt::format("{} is of the benchmark {}, {} of {}: there is nothing to compare",
+    throw ConfigError(fmt::format("{} belongs to the benchmark {}, {} to {}: they cannot be compared",
                                   submission.name, submission.benchmark, group.name, group.benchmark));
   }
 }

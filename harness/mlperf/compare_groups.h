@@ -29,11 +29,12 @@ struct MlperfComparison {
   std::vector<QuestionDifference> differences;
 };
 
-/// `reference`: points of one benchmark at any batch sizes. Throws ConfigError if the two do not count alike.
+/// `reference`: points of one benchmark at any batch sizes. Throws ConfigError if the two count in different
+/// units.
 MlperfComparison compare_groups(const std::vector<RunGroup>& reference, const RunGroup& submission,
                                 const Given& given);
 
-/// Each pair's cell against its reference, and what is not compared in the notes of the last.
+/// Each pair's cell against its reference. The notes of the last one say what is not compared.
 std::vector<MlperfComparison> compare_cells(const MatchedArms& matched, const Given& given);
 
 }  // namespace lockstep

@@ -129,7 +129,7 @@ ReferenceRecord record_of(const Arm& arm, const std::vector<double>& samples, co
   return record;
 }
 
-/// An empty one: seeds of an earlier call would count as runs of this one.
+/// Makes the folder anew: seeds of an earlier call would count as runs of this one.
 void make_anew(const std::string& folder, Files& files) {
   if (const auto error = files.remove_all(folder)) {
     throw MachineError(folder + ": cannot remove what an earlier call left: " + error.message());
@@ -150,8 +150,7 @@ TimedMetric timed_metric(const Arm& arm, const Given& given) {
   const bool other_metric = timed.metric != declared.metric;
   if (!given.target && (declared.target == 0 || other_metric)) {
     throw ConfigError(
-        fmt::format("{}: no target of {} is declared that runs could be timed to; give --target X, "
-                    "or set primary.target",
+        fmt::format("{}: no target value of {} is declared; give --target X, or set primary.target",
                     title_of(arm), timed.metric));
   }
   timed.target = given.target.value_or(declared.target);

@@ -18,8 +18,8 @@ struct TimedMetric {
   bool higher_is_better = true;
 };
 
-/// `given`, else what the arm's matrix declares. Throws ConfigError if there is no target or the metric has
-/// no better side.
+/// `given`, else what the arm's matrix declares. Throws ConfigError if there is no target or if neither
+/// direction of the metric is better.
 TimedMetric timed_metric(const Arm& arm, const Given& given);
 
 /// "lockstep_energy": the trainer under a name that is none of MLPerf's.

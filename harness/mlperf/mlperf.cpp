@@ -147,7 +147,7 @@ void choose_point(const std::vector<ReferencePoint>& points, int64_t batch, cons
     j.message = "RCP Interpolation";
     hold_against(interpolate_points(batch, *low, *high, rules), rules, j);
   } else if (high) {
-    // Of smaller batches than any reference: it need only be no faster than the smallest.
+    // A batch smaller than any reference's need only be no faster than the smallest.
     hold_against(*std::ranges::min_element(points, by_batch), rules, j);
     j.message = j.verdict == MlperfVerdict::passed
                     ? "RCP not found but slower convergence on smaller batch size"
@@ -155,7 +155,7 @@ void choose_point(const std::vector<ReferencePoint>& points, int64_t batch, cons
   } else {
     j.message = low ? missing : "Cannot find any RCPs";
     j.verdict = MlperfVerdict::failed;
-    j.sentence = "There is no reference of so large a batch, and nothing is extrapolated.";
+    j.sentence = "No reference has so large a batch, and lockstep does not extrapolate.";
   }
 }
 
@@ -191,7 +191,8 @@ double least_acceptable_mean(double mean, double sd, int reference_runs, int sub
     const double p = boost::math::cdf(t, (middle - mean) / unit);
     (p > alpha ? high : low) = middle;
     const double next = (low + high) / 2;
-    // Samples in the billions lie farther apart than the tolerance: they would not end.
+    // For very many samples neighbouring doubles lie farther apart than the tolerance: the bisection would
+    // not end.
     if (next == middle) break;
     middle = next;
   }
@@ -223,7 +224,7 @@ ReferencePoint interpolate_points(int64_t batch, const ReferencePoint& low, cons
   point.interpolated = true;
   point.mean = interpolate(x, x0, x1, low.mean, high.mean);
   point.sd = interpolate(x, x0, x1, low.sd, high.sd);
-  // Of an interpolated point they count the runs that a reference should have, none of them dropped.
+  // For an interpolated point they count the runs that a reference should have, none of them dropped.
   point.least_mean = least_acceptable_mean(point.mean, point.sd, rules.runs * 2, rules.runs - 2, rules.alpha);
   point.max_speedup = point.mean / point.least_mean;
   return point;

@@ -14,13 +14,14 @@
 
 namespace lockstep {
 
-/// Of a run that never reached its target. Their log readers write 1e9; here nothing is made up.
+/// The figure of a run that never reached its target. Their log readers write 1e9; here no number is
+/// invented.
 inline constexpr double kNeverConverged = std::numeric_limits<double>::infinity();
 
 /// What their rules say of a benchmark.
 struct MlperfRules {
   std::string benchmark;
-  int runs = 0;          ///< that a submission has; they ask twice as many of a reference
+  int runs = 0;          ///< of a submission; a reference must have twice as many
   int rejected = 1;      ///< from each end, by olympic scoring; and the most runs that may fail to converge
   double slack = 0;      ///< how much sooner than the least mean is still allowed: one interval of evaluation
   double alpha = 0.05;   ///< of the one-sided test
@@ -28,7 +29,7 @@ struct MlperfRules {
   bool samples = false;  ///< runs are counted in samples_count, not in epoch_num
 };
 
-/// Of a benchmark that MLPerf knows: as in their tables for rules 5.0.0 and later.
+/// The rules of a benchmark that MLPerf knows, as in their tables for rules 5.0.0 and later.
 std::optional<MlperfRules> mlperf_rules(std::string_view benchmark);
 
 /// Reference runs at one global batch size.
@@ -38,7 +39,7 @@ struct ReferencePoint {
   int64_t batch = 0;
   std::vector<double> to_converge;  ///< epochs or samples; empty if interpolated
   double mean = 0;                  ///< olympic
-  double sd = 0;          ///< of all runs, their number (not less one) in the denominator, as they take it
+  double sd = 0;          ///< of all runs, with n (not n - 1) in the denominator, as they take it
   double least_mean = 0;  ///< "Min Epochs": a mean below it is refused
   double max_speedup = 0;
   bool interpolated = false;
@@ -54,7 +55,7 @@ double least_acceptable_mean(double mean, double sd, int reference_runs, int sub
 /// Fills mean, sd, least_mean and max_speedup from to_converge.
 void measure_point(ReferencePoint& point, const MlperfRules& rules);
 
-/// What lies between two points at another batch size: mean and standard deviation on the straight line.
+/// The point between two others at another batch size: mean and standard deviation lie on the straight line.
 ReferencePoint interpolate_points(int64_t batch, const ReferencePoint& low, const ReferencePoint& high,
                                   const MlperfRules& rules);
 

@@ -131,7 +131,7 @@ double count_of(const MllogRun& run, const MllogEvaluation& evaluation, bool sam
     const char* key = samples ? "samples_count" : "epoch_num";
     throw ConfigError(std::vector<ConfigProblem>{
         {run.file, evaluation.line, 1,
-         fmt::format("the evaluation has no {} in its metadata, in which {} is counted", key, run.benchmark),
+         fmt::format("the evaluation's metadata has no {}, in which {} is counted", key, run.benchmark),
          ""}});
   }
   // Their reader rounds epochs, and points are made of such.
@@ -160,7 +160,7 @@ std::vector<double> numbers_of(const json& record, const char* key, const std::s
   for (const json& value : record[key]) {
     if (!value.is_number() || !(value.get<double>() > 0))
       throw ConfigError(
-          fmt::format("{}: \"{}\" holds {}, after which no run converged", where, key, value.dump()));
+          fmt::format("{}: \"{}\" holds {}, which is not a positive number", where, key, value.dump()));
     numbers.push_back(value.get<double>());
   }
   return numbers;

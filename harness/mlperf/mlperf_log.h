@@ -29,8 +29,8 @@ struct MllogRun {
   bool success = false;  ///< whose status is success
 };
 
-/// Throws ConfigError with every problem, by file and line: lines that are cut or no log of theirs, keys that
-/// are missing. A log without run_stop is of a run that did not end: it did not converge, and is no mistake.
+/// Throws ConfigError with every problem, by file and line: lines that are cut or not in their format, keys
+/// that are missing. A log without run_stop is no mistake: its run did not end, and so did not converge.
 MllogRun parse_mllog(const std::string& text, const std::string& file_name);
 
 /// What a run took to converge, in samples or epochs; kNeverConverged if it did not. Throws ConfigError if

@@ -23,10 +23,10 @@ std::vector<RunGroup> read_mlperf_files(const std::string& path);
 /// Is it a file, or a folder with result_*.txt?
 bool is_mlperf_files(const std::string& path);
 
-/// Those of a cell, counted in samples to the metric's target.
+/// The runs of a cell, counted in samples to the metric's target.
 RunGroup group_of_arm(const Arm& arm, const Given& given);
 
-/// Of MLPerf's files, or of the cells that the word names (read_arms).
+/// The groups of MLPerf's files, or of the cells that the word names (read_arms).
 std::vector<RunGroup> groups_of(const std::string& word, const Given& given);
 
 }  // namespace lockstep

@@ -150,7 +150,7 @@ class Expansion {
     const auto [at, is_new] = by_name_.emplace(cell.name, index);
     if (is_new) return;
     if (same_config(cells_[at->second].config, cell.config) && own_references_[index].empty()) {
-      problems_.add(places_[index], fmt::format("cell {} stands twice in the matrix", in_quotes(cell.name)));
+      problems_.add(places_[index], fmt::format("cell {} occurs twice in the matrix", in_quotes(cell.name)));
       return;
     }
     // A name says every value that differs, so only a text that looks like a setting can bring two together.
@@ -193,7 +193,8 @@ class Expansion {
     if (cell.reference_name == cell.name && !same_config(cell.config, cell.reference))
       cell.reference_name = "reference of " + cell.name;
     cell.anchor = same_config(cell.config, cell.reference);
-    // A product of axes may contain the reference itself: that cell stands beside the others and is not
+    // With `same_as: cell` and a question about the primary metric, the product of the axes may contain the
+    // reference itself: that cell stands beside the others and is not
     // judged. Anywhere else a cell that equals its reference compares nothing, and is refused.
     if (cell.anchor && !(source_.same_as_cell && asks.measures_primary)) {
       problems_.add(places_[index],
@@ -272,7 +273,7 @@ class Expansion {
       where += fmt::format("{}{}:{}", where.empty() ? "" : ", ", line, column);
     problems_.add(
         rule.when.place,
-        fmt::format("this expectation never holds: {} taken by {} at {}",
+        fmt::format("this expectation never applies: {} taken by {} at {}",
                     before.size() == 1 ? "the one cell that it matches is"
                                        : fmt::format("all {} cells that it matches are", before.size()),
                     places.size() == 1 ? "the one" : "those", where));

@@ -66,7 +66,7 @@ class Checker {
     }
     if (!source_.matrix.timing.layouts.empty() && asks_.derives_reference()) {
       problems_.add(source_.place_of("timing.layouts"),
-                    fmt::format("timed runs are of the reference's config, which the question of {} derives",
+                    fmt::format("timed runs use the reference's config, which the question of {} derives",
                                 asks_.name));
     }
     check_idle_fault(cells);
@@ -84,7 +84,7 @@ class Checker {
     if (followed) return;
     problems_.add(
         source_.place_of("primary.target"),
-        fmt::format("steps to a target are read from evaluations during the run, which {} is not measured at",
+        fmt::format("steps to a target come from evaluations during the run, and these do not measure {}",
                     primary.metric));
   }
 
@@ -139,7 +139,7 @@ class Checker {
     const bool growing = own.layout.global_batch() != other.layout.global_batch();
     if (own.steps == other.steps || (growing && samples == other_samples)) return;
     add("steps", growing ? fmt::format("{} steps of {} rows are {} samples, the reference's {} of {} are {}; "
-                                       "both must have as many steps or as many samples",
+                                       "both must have equally many steps or equally many samples",
                                        own.steps, own.layout.global_batch(), samples, other.steps,
                                        other.layout.global_batch(), other_samples)
                          : fmt::format("{} steps against the reference's {}", own.steps, other.steps));
@@ -171,12 +171,12 @@ class Checker {
     const DataConfig& data = config.data;
     if (data.source != DataSource::synthetic && (data.correlation > 0 || data.block > 1)) {
       add(data.block > 1 ? "data.block" : "data.correlation",
-          "blocks of alike pairs are of source synthetic");
+          "blocks of alike samples exist only with source synthetic");
     } else if (data.correlation > 0 && data.block < 2) {
-      add("data.correlation", "a correlation of one pair with itself: data.block needs 2 or more");
+      add("data.correlation", "one sample has nothing to correlate with: data.block must be 2 or more");
     }
     if (config.layout.rows_per_rank % data.block != 0) {
-      add("data.block", fmt::format("a rank's {} rows are no whole blocks of {} pairs",
+      add("data.block", fmt::format("a rank's {} rows are not whole blocks of {} samples",
                                     config.layout.rows_per_rank, data.block));
     }
     if (data.block > 1 && config.layout.rows_per_rank / data.block % config.accumulation != 0) {
@@ -234,7 +234,7 @@ class Checker {
   void check_steps(const RunConfig& config) {
     if (!config.snapshot_steps.empty() && config.snapshot_steps.back() >= config.steps &&
         is_meant("snapshot_steps")) {
-      add("snapshot_steps", fmt::format("snapshot_steps names step {} of a run of {} (0 to {})",
+      add("snapshot_steps", fmt::format("snapshot_steps names step {}; a run of {} steps has steps 0 to {}",
                                         config.snapshot_steps.back(), config.steps, config.steps - 1));
     }
     if (config.eval_every > config.steps && is_meant("eval_every")) {
@@ -254,7 +254,8 @@ class Checker {
     for (const Cell& cell : cells) longest = std::max({longest, cell.config.steps, cell.reference.steps});
     if (forced.back() < longest) return;
     problems_.add(source_.place_of("forced_steps"),
-                  fmt::format("forced_steps names step {} of runs of {} steps (0 to {})", forced.back(),
+                  fmt::format("forced_steps names step {}; runs of {} steps have steps 0 to {}",
+                              forced.back(),
                               longest, longest - 1));
   }
 
@@ -299,7 +300,7 @@ class Checker {
     };
     for (const VerdictKind kind : cell.expected) {
       if (!answers(kind)) {
-        add("expect", fmt::format("{} is no answer to the question of {}", name_of(kind), asks_.name));
+        add("expect", fmt::format("{} is not a verdict of the question of {}", name_of(kind), asks_.name));
       }
     }
     const auto begin = cell.expected.begin(), end = cell.expected.end();

@@ -20,9 +20,9 @@ std::string evidence_json(const std::string& run_folder);
 /// where: "its rank-3.trace is gone"; empty if all are.
 std::string evidence_problem(const std::string& run_folder, const std::string& files);
 
-/// Of a run that has no folder: what in its config is not as in the run of the same name, role and seed that
-/// has one ("ran here with another config: steps was 100, is 101"); empty if there is none. `present`: the
-/// folders under `runs_folder`.
+/// For a run that has no folder: how its config differs from that of the run of the same name, role and seed
+/// that has one ("ran here with another config: steps was 100, is 101"); empty if there is none. `present`:
+/// the folders under `runs_folder`.
 std::string changed_config(const PlannedRun& run, const std::string& runs_folder,
                            const std::set<std::string>& present);
 

@@ -67,7 +67,7 @@ void check_tensor(const RunConfig& config, const MutantConfig& mutant, const std
   if (entry->tensor == MutantTensor::none) {
     found.emplace_back(
         key + ".tensor",
-        fmt::format("{}.tensor has no effect: {} acts on no parameter of choice", key, mutant.name));
+        fmt::format("{}.tensor has no effect: {} does not act on a chosen parameter", key, mutant.name));
     return;
   }
   const bool groups = entry->tensor == MutantTensor::group;
@@ -88,7 +88,8 @@ void check_fault(const RunConfig& config, const MutantConfig& mutant, const std:
   const int world = config.layout.world_size;
   if (mutant.rank >= world) {
     found.emplace_back(key + ".rank",
-                       fmt::format("{}.rank {} of {} ranks (0 to {})", key, mutant.rank, world, world - 1));
+                       fmt::format("{}.rank is {}; {} ranks are numbered 0 to {}",
+                                   key, mutant.rank, world, world - 1));
   }
   const int64_t end = config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
   if (mutant.step >= end) {

@@ -1,5 +1,5 @@
 #pragma once
-// Planted faults that name what their run does not have, and those that a run has never met.
+// Checks planted faults: those that name what their run does not have, and those that never acted in it.
 
 #include <string>
 #include <utility>

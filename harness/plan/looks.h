@@ -20,12 +20,12 @@ std::vector<int> look_sizes(const SeedsAuto& seeds);
 /// 0, 1, 2, ...: the seeds that a cell has at a look of `count`.
 std::vector<int64_t> seeds_of_look(int count);
 
-/// Gives each cell the seeds of its look; the matrix those of all.
+/// Gives each cell the seeds of its look, and the matrix the seeds of all cells.
 ///
 ///   counts  seeds of each cell, in the order of matrix.cells
 void set_look(Matrix& matrix, const std::vector<int>& counts);
 
-/// Reports looks that cannot be held, and questions whose verdict more seeds do not change.
+/// Reports looks that cannot be taken, and questions whose verdict more seeds do not change.
 void check_seeds_auto(const MatrixSource& source, Problems& problems);
 
 /// "5 to 40 seeds, 5 at a time".

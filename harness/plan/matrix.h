@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-/// What is asked where nothing else is said, and the sections of all questions with their defaults. Defined in
-/// harness/questions/table.cpp.
+/// The question of a config that names none, and the sections of all questions with their defaults. Defined
+/// in harness/questions/table.cpp.
 std::string default_question();
 std::vector<std::any> question_sections();
 
@@ -58,7 +58,7 @@ enum class RanksPolicy { automatic, emulated, real };  ///< automatic: emulated,
 
 struct Cell {
   std::string name;            ///< stable and readable: "8x3 local", "8x3 global lr_scale=0.125"
-  std::string short_name;      ///< without what its own reference says; empty: the name
+  std::string short_name;      ///< without the part about its own reference; empty: the name
   RunConfig config;            ///< with seed = the first seed
   RunConfig reference;         ///< the run that it should equal
   std::string reference_name;  ///< "1x24 global"

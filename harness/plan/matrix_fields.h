@@ -12,7 +12,7 @@ namespace lockstep {
 
 WordList words_of(RanksPolicy);
 
-/// Then those that questions have of their own.
+/// These, then those that questions have of their own.
 std::span<const MatrixField> matrix_fields();
 /// Null if there is none of that key.
 const MatrixField* find_matrix_field(std::string_view key);

@@ -45,8 +45,8 @@ struct MatrixSource {
 };
 
 /// Cells of the product of axes without the excluded ones, then the included ones; names, references,
-/// expectations. Reports rules that match nothing, cells that stand twice and cells that are their own
-/// reference.
+/// expectations. Reports rules that match nothing, duplicate cells, and cells that would be compared with
+/// themselves.
 std::vector<Cell> expand_cells(const MatrixSource& source, Problems& problems);
 
 /// Reports combinations of values that cannot run or cannot be judged, each once with the cells that it

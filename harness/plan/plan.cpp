@@ -76,7 +76,7 @@ bool wants_forced(const Matrix& matrix, const Cell& cell) {
   // The reference's batch does not fit into a step of another size.
   if (cell.config.layout.global_batch() != cell.reference.layout.global_batch()) return false;
   if (!asked_by(matrix).trains) return true;
-  // Snapshots of one model are none of the other.
+  // Snapshots of one model do not fit another one.
   if (!same_model(cell.config, cell.reference)) return false;
   return !(cell.paired && cell.config.layout == cell.reference.layout);
 }

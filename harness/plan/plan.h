@@ -20,15 +20,16 @@ struct Plan {
 /// whose needs are reused too.
 Plan make_plan(const Matrix& matrix, const std::string& out_dir, const BuildIdentity& identity);
 
-/// The run of one cell by role, or null; `seed` selects among free runs, of the others there is one (of
-/// repeats: the first is given). For the roles of references `cell` is the reference's own name or that of a
-/// cell that has it.
+/// The run of one cell by role, or null; `seed` selects among free runs; each other role has one run (of the
+/// repeats the first is returned). For the roles of references `cell` is the reference's own name or that of
+/// a cell that has it.
 const PlannedRun* find_run(const Plan& plan, const std::string& cell, RunRole role, int64_t seed);
 
 /// Seconds until everything that is not reused has run, `jobs` cores given (0: those of this machine).
 double estimate_total_s(const Plan& plan, int jobs = 0);
 
-/// Bytes of all runs' traces on disk, by a rough model of the energy model on synthetic data.
+/// Bytes of all runs' traces on disk, by a rough model from each trainer's parameters, at data.channels
+/// channels.
 double estimate_trace_bytes(const Plan& plan);
 
 /// What would run, for people: one line for the runs that differ by seed alone, then the totals.

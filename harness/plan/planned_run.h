@@ -30,7 +30,7 @@ struct PlannedRun {
   double estimate_s = 0;           ///< expected duration, alone on this machine
   bool exclusive = false;          ///< runs alone, and is never reused
   bool reused = false;
-  bool damaged = false;  ///< finished with the same everything, but its files are not what it left
+  bool damaged = false;  ///< finished with the same hashes, but its files have changed since
   std::string why;  ///< why it is or is not reused, in words
 };
 

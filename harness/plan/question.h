@@ -27,7 +27,7 @@ struct QuestionKey {
   void (*read)(const Entry& entry, MatrixSource& source, Problems& problems);
   nlohmann::ordered_json (*schema)();
   bool settable = false;      ///< by --set; else in the file alone
-  bool decides_cells = true;  ///< misread, it leaves the cells in doubt: they are not checked then
+  bool decides_cells = true;  ///< if it is misread, the cells are in doubt and are not checked
 };
 
 /// Where the references of a question's cells come from.
@@ -49,7 +49,8 @@ struct QuestionPlan {
   std::string_view name;
   std::string_view help;  ///< what is asked, without a question mark: "does it learn the same"
 
-  /// Asked where a config names several seeds and no question; of one seed that is the table's first.
+  /// A config of several seeds that names no question asks this one; one of a single seed asks the table's
+  /// first.
   bool of_several_seeds = false;
 
   /// A cell's verdict is whether it learns the same as its reference, which takes power controls; else what it
@@ -61,7 +62,7 @@ struct QuestionPlan {
   bool trains = true;
   /// Without traces, runs of one layout are compared by what their ranks' results say.
   bool compares_results = false;
-  /// A kept step may be computed again under it.
+  /// Its runs may compute a kept step again (`replay`).
   bool takes_replay = false;
   References references = References::given;
   Looks looks = Looks::none;
@@ -106,7 +107,7 @@ std::span<const QuestionPlan* const> question_plans();
 std::span<const std::string_view> question_names();
 /// Null if there is none of that name.
 const QuestionPlan* find_question(std::string_view name);
-/// That of a name which must exist.
+/// The question of that name, which must exist.
 const QuestionPlan& question_named(std::string_view name);
 /// What a matrix asks.
 const QuestionPlan& asked_by(const Matrix& matrix);

@@ -61,7 +61,8 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
     for (const Cell& cell : cells) clip_forced_steps(matrix, cell.config.steps);
   }
   if (!overrides.only.empty()) {
-    // Who asks for some cells asks for what they can decide, and one cell again is no reason to time all again.
+    // A selection of cells asks for what they can decide, and running a cell again is no reason to time all
+    // layouts again.
     if (asks.select != nullptr) asks.select(matrix, cells);
     matrix.timing.layouts.clear();
   }

@@ -52,8 +52,8 @@ class SourceReader {
     source_.matrix.seeds = {0};
   }
 
-  /// Which keys there are is the trainer's to say, so it is known before all others; the first that is named stays. A name that
-  /// there is not is refused when it is read with the other keys.
+  /// The trainer decides which keys there are, so it is read before all others; the first one named counts.
+  /// An unknown name is refused when it is read with the other keys.
   void train(std::string_view trainer) {
     const TrainerSpec* spec = find_trainer_spec(trainer);
     if (spec == nullptr || trainer_is_set_) return;

@@ -129,10 +129,11 @@ Json sections() {
   Json included = settings_schema(Many::one);
   included["minProperties"] = 1;
   included["properties"]["reference"] = {{"$ref", "#/definitions/settings"}};
-  included["properties"]["reference"]["description"] = "what this cell's reference has besides the matrix's";
+  included["properties"]["reference"]["description"] = "further settings of this cell's reference";
   included["properties"]["seeds"] = out["seeds"];
   out["include"] =
-      list_schema(std::move(included), "further cells; of axes that one does not name it has the first value");
+      list_schema(std::move(included),
+                  "further cells; an axis that a cell does not name takes its first value");
   out["power_controls"] = list_schema(rule, "cells that learn so differently that they must come out divergent");
   Json perturbation{{"$ref", "#/definitions/perturb"}};
   out["noise"] = list_schema(std::move(perturbation), "A/A pairs of the first reference: what they differ in");

@@ -10,7 +10,7 @@ namespace lockstep {
 
 using SchemaJson = nlohmann::ordered_json;
 
-/// An object of no properties yet; others than those that are added are refused.
+/// An object without properties yet; it refuses properties that are not added.
 SchemaJson object_schema();
 /// type: "integer" or "number".
 SchemaJson number_schema(const char* type, const Range& range);

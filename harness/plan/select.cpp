@@ -119,7 +119,7 @@ class ExpressionParser {
   }
   Term unary() {
     constexpr int kDeepest = 200;
-    if (++depth_ > kDeepest) throw Mistake{now().at, "more than 200 terms within each other", ""};
+    if (++depth_ > kDeepest) throw Mistake{now().at, "terms nested more than 200 deep", ""};
     Term term;
     if (take("!")) {
       term.kind = Term::Kind::negation;

@@ -28,7 +28,7 @@ void check_precision(const RunConfig& config, const QuestionPlan& asks, Found& f
   if (asks.against_plain() || config.oracle_world > 0) {
     found.emplace_back("precision",
                        "a certificate compares with a float64 reference: bfloat16 rounds a thousand times "
-                       "more coarsely than what it must see");
+                       "more coarsely than the differences it must detect");
   }
 }
 

@@ -101,7 +101,8 @@ bool grows_alone(const Cell& cell) {
   return same_config(config, without_rule(reference));
 }
 
-/// Of both ends: one process has no ranks whose number a rule could take.
+/// Equal for the cells of one group: the cell's config without its rule, and the reference's config. In a
+/// reference of one process the rule does not count: it scales with the number of ranks.
 std::string group_of(const Cell& cell) {
   RunConfig reference = cell.reference;
   reference.seed = 0;
@@ -216,7 +217,7 @@ std::string measure_exponent(const std::vector<const Arm*>& judged, Growth& grow
   growth.measured_exponent = kNaN;
   growth.measured_interval = {-kInfinity, kInfinity, kLevel};
   const std::vector<const Arm*> plain = plain_arms(judged);
-  if (plain.empty()) return "not measured, which takes none, sqrt and linear";
+  if (plain.empty()) return "not measured, since that takes the rules none, sqrt and linear";
   const int sense = sense_of(*plain.front());
   const std::vector<int64_t> seeds = common_seeds(plain);
   if (sense == 0) return "not measured, since neither way of the metric is better";
@@ -237,7 +238,7 @@ std::string measure_exponent(const std::vector<const Arm*>& judged, Growth& grow
   if (inside) growth.measured_exponent = vertex;
   const std::string word = inside ? ""
                            : std::isnan(vertex)
-                               ? "none measured, since the rules between do worse than the ends"
+                               ? "none measured, since the rule in between does worse than the ends"
                            : vertex > x[2] ? fmt::format("measured at or beyond {:.2g}", x[2])
                                            : fmt::format("measured at or below {:.2g}", x[0]);
   if (seeds.size() < 2) return word;

@@ -20,11 +20,11 @@ double predicted_exponent(double noise_batch, int from_batch, int to_batch, doub
 /// Vertex of the parabola through three points; NaN if they lie on a line or the vertex is no maximum.
 double parabola_maximum(const double (&x)[3], const double (&y)[3]);
 
-/// One entry for the cells that differ in the rule of the learning rate (and the betas and epsilon that go
-/// with it) alone and are held against one reference with another layout and otherwise the same config: of a
-/// larger global batch, or of an equal one if some rule changes the rate, where none is called for. Cells
-/// without an outcome are listed and take no part; a group of such cells alone is left out. `cells` are the
-/// matrix's, in its order.
+/// One entry for each group of cells that differ only in the rule of the learning rate (and the betas and
+/// epsilon that go with it) and share one reference; but for the rule, reference and cells differ only in
+/// layout. The cells' global batch is larger than the reference's, or equal to it if some rule changes the
+/// rate although none is called for. Cells without an outcome are listed and take no part; a group of such
+/// cells alone is left out. `cells` are the matrix's, in its order.
 std::vector<Growth> judge_growth(const Matrix& matrix, const std::vector<CellResult>& cells);
 
 }  // namespace lockstep

@@ -279,7 +279,8 @@ void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
 }
 
 void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) const {
-  // It advises on the rate that a batch wants: no matter for those who ask whether bits are equal.
+  // The noise scale advises on the learning rate for a batch, which does not matter where equal bits are
+  // asked for.
   if (!asks_.by_outcome || result.failure || !first.cell || !sources_.read_noise_scale) return;
   try {
     result.noise_scale = sources_.read_noise_scale(first.cell->config, dir_of(*first.cell));
@@ -288,7 +289,7 @@ void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) c
   }
 }
 
-/// What guessing gives, where the metric's trainer makes it of a metric of the run.
+/// What guessing gives, where the metric's trainer computes it from another metric of the run.
 std::optional<double> chance_of(std::string_view metric, const std::map<std::string, double>& of_run) {
   const MetricName name = metric_name(metric);
   if (name.spec == nullptr || name.area || name.spec->chance_by == nullptr) return std::nullopt;
@@ -331,7 +332,7 @@ void apply_certification_divergence(CellResult& result) {
 
 bool MatrixJudge::is_as_expected(const Cell& cell, const CellResult& result) const {
   if (cell.power_control && result.verdict != VerdictKind::divergent) return false;
-  // Who expects a failure expects that of the fault, not one for want of it.
+  // An expected failure must come from the fault; a fault that never acted is not expected.
   if (result.failure && result.failure->kind == kIdleFault) return false;
   const auto& expected = result.expected;
   if (!expected.empty()) return std::ranges::find(expected, result.verdict) != expected.end();

@@ -60,7 +60,7 @@ std::string all_at_once(const SortedCells& sorted) {
       !sorted.uncertified.empty() || !sorted.identical.empty() || !sorted.within.empty()) {
     return "";
   }
-  return fmt::format("That all {} are equivalent at once holds at level {} too: an intersection-union test.",
+  return fmt::format("All {} together are equivalent at level {} too, by an intersection-union test.",
                      count, sorted.equivalent.front()->outcome->alpha);
 }
 

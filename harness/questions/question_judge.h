@@ -23,32 +23,32 @@ struct QuestionJudge {
   VerdictKind (*verdict)(const CellResult& cell);
   /// A cell without an expectation is not as expected if it has one pair of seeds alone.
   bool needs_pairs = false;
-  /// Runs of one layout that kept no traces; null: they are not compared.
+  /// Compares runs of one layout that kept no traces; null: they are not compared.
   Mechanism (*compare_untraced)(const std::string& reference_dir, const std::string& cell_dir, int world_size,
                                 const RankResultReader& read) = nullptr;
-  /// Gradients at the reference's weights; null: they are held against the measured band.
+  /// Judges gradients at the reference's weights; null: they are held against the measured band.
   Mechanism (*judge_forced)(const ForcedInputs& inputs) = nullptr;
-  /// What a step of a cell costs, of its first run; null: nobody asks.
+  /// Reads what a step of a cell costs, from its first run; null: costs are not asked for.
   StepCosts (*read_costs)(const std::string& run_dir) = nullptr;
   /// References do not stand beside the cells; null: they do.
   bool (*omits_references)(const Results& results) = nullptr;
 
-  /// What is wrong with a config that only who judges can know, before anything runs.
+  /// Problems of a config that only the judge can see, found before anything runs.
   std::vector<ConfigProblem> (*problems)(const Matrix& matrix) = nullptr;
   /// Fills its part of the results when all cells are judged.
   void (*complete)(const MatrixEvidence& evidence, Results& results) = nullptr;
 
   /// What the summary says between failures and power controls.
   std::vector<std::string> (*sentences)(const Results& results, const SortedCells& cells);
-  /// All that it says, where it does not speak of single cells; empty, or null: `sentences` and the rest.
+  /// The whole summary, where it does not speak of single cells; empty, or null: `sentences` and the rest.
   std::vector<std::string> (*whole_summary)(const Results& results) = nullptr;
-  /// Exit codes that it asks for besides those of cells; or whether all is as promised, which then decides
+  /// Exit codes besides those of the cells; or whether the question as a whole passed, which then decides
   /// alone.
   std::vector<int> (*exit_codes)(const Results& results) = nullptr;
   std::optional<bool> (*passed)(const Results& results) = nullptr;
 };
 
-/// That of a question that exists. Defined in harness/questions/judges.cpp.
+/// The judge of a question, which must exist. Defined in harness/questions/judges.cpp.
 const QuestionJudge& judge_of(std::string_view question);
 
 /// Verdicts as most questions take them: `inconclusive` where there is no mechanism, or no outcome.

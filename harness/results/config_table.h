@@ -15,7 +15,7 @@ using Rows = std::vector<std::pair<std::string, std::string>>;
 /// Every field of a config: dotted key -> value.
 Rows config_rows(const RunConfig& config);
 
-/// What the cell's config says, as rows and as facts of their own.
+/// Fills in what the cell's config says, as rows and as members of their own.
 void say_config(const RunConfig& config, CellResult& result);
 
 /// From run.json of every run under out_dir/runs (its `provenance`, an object of strings) and from the plan.

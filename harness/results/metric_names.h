@@ -20,7 +20,7 @@ inline constexpr std::string_view kAreaPrefix = "auc_";
 struct MetricName {
   const MetricSpec* spec = nullptr;  ///< null: a name that no trainer knows, to be shown as it is
   bool area = false;                 ///< under the curve of what the rest says
-  /// A value of the steps. Curves drop the "train_" of the metrics that the judge makes of them: both spellings are one metric.
+  /// A value of the training steps. The curve of train_X is called X: both names are one metric.
   bool training = false;
 };
 MetricName metric_name(std::string_view metric);
@@ -31,7 +31,7 @@ std::string metric_family(std::string_view metric);
 /// Is the area under this metric's curve taken?
 bool has_area(std::string_view metric);
 
-/// As its trainer says; auc_X and train_X: as X. Others have no direction that a name tells.
+/// As its trainer says; auc_X and train_X: as X. Nothing for unknown names.
 std::optional<bool> higher_is_better(std::string_view metric);
 
 /// In words: "24-way accuracy", "training loss / log N", "raw cross-entropy (24-way)".

@@ -130,8 +130,8 @@ struct Outcome {
   MetricDifference primary;
   Interval equivalence;  ///< 1 - 2 alpha: inside +- margin means equivalent; infinite if n < 2
   double sd_upper = 0;   ///< upper bound of the differences' true sd at level 0.8; infinite if n < 2
-  /// To be found equivalent with n seeds if the true difference is 0, or half the margin, at sd_upper. Never
-  /// of the difference that was measured.
+  /// Chance to be found equivalent with n seeds if the true difference is 0, or half the margin, at sd_upper.
+  /// Never computed at the difference that was measured.
   double power = 0, power_half = 0;
   /// Seeds with which those powers reach 0.8. 0: decided already; 2: one seed shows no spread; 10,000: that
   /// many or more.
@@ -166,9 +166,9 @@ inline constexpr const char* kIdleFault = "idle";
 
 /// Why a run did not finish.
 struct Failure {
-  /// "died", "hung", "threw", "interrupted" as the launcher saw it; as the judge did: "lost" (no result, or
-  /// not all of what was asked), "unreadable" (a file that is torn or corrupt), "nonfinite" (NaN or infinity
-  /// in what is judged), "unmeasured" (a metric that is missing).
+  /// "died", "hung", "threw", "interrupted", "not started" (a run that it needs failed) as the launcher saw
+  /// it; as the judge did: "lost" (no result, or not all of what was asked), "unreadable" (a file that is torn
+  /// or corrupt), "nonfinite" (NaN or infinity in what is judged), "unmeasured" (a metric that is missing).
   std::string run, kind;
   int rank = -1;
   int64_t step = -1;
@@ -226,7 +226,7 @@ struct Growth {
   Layout from, to;
   /// Rows, by the noise scale of the cell whose rate is not scaled; NaN where there is none.
   double noise_batch = 0;
-  Interval predicted_interval;  ///< over the noise scale's interval, and of Adam over a from 0.5 to 1
+  Interval predicted_interval;  ///< over the noise scale's interval; for Adam also over a from 0.5 to 1
   std::string sentence;
 };
 
@@ -243,9 +243,9 @@ struct TimingRow {
   Interval interval;        ///< smallest and largest run
   double rows_per_second = 0;
   double speed_up = 1,
-         efficiency = 1;           ///< of rows_per_second, against one rank of the group; that over the ranks
+         efficiency = 1;           ///< of rows_per_second against one rank of the group; that per rank
   double communication_share = 0;  ///< of a step, in [0, 1], on the rank that waits most
-  double bytes = 0;                ///< that a rank receives from others in a step; NaN if nobody counted
+  double bytes = 0;                ///< that a rank receives from others in a step; NaN if not counted
   double activation_bytes = 0, weight_bytes = 0;  ///< a rank
   bool crowded = false;                           ///< more ranks than cores
 };
@@ -259,7 +259,7 @@ struct Timing {
 
 struct CellResult {
   std::string scenario;    ///< the cell's name
-  std::string short_name;  ///< without what its own reference says; empty: the name
+  std::string short_name;  ///< without the part about its own reference; empty: the name
   std::string reference;  ///< the reference's name
   std::string run;        ///< id of the run of the first seed
   std::string reference_run;
@@ -280,7 +280,7 @@ struct CellResult {
   std::vector<std::pair<std::string, std::string>> config;    ///< dotted key -> value, every field
   std::optional<Layout> layout;                               ///< none: not known
   bool real_ranks = false;    ///< processes, not threads of one
-  bool no_negatives = false;  ///< nothing was there to tell a row's positive from: its loss is 0
+  bool no_negatives = false;  ///< no row had a negative: its loss is 0
   std::optional<StepCosts> costs;                             ///< where the question is the certificate
   std::string rerun;                                          ///< the command that repeats just this
   std::string replay;  ///< the command that repeats the first step that differs; empty: none was kept
@@ -342,7 +342,7 @@ struct DetectionRate {
   std::string what;  ///< "caught"
   int64_t hits = 0, of = 0;
   Interval interval;  ///< Clopper-Pearson
-  double asked = -1;  ///< the least share of hits, or the most; negative: nothing is asked
+  double asked = -1;  ///< the least share of hits required, or the most allowed; negative: none
   bool at_most = false;
   bool enough = true;
 };
@@ -419,8 +419,8 @@ struct Results {
   /// Build, versions, host, threads, data, environment; what differs between runs first.
   std::vector<std::pair<std::string, std::string>> provenance;
   std::string rerun;
-  std::optional<Detection> detection;      ///< of the question of detection alone
-  std::optional<Calibration> calibration;  ///< of the question of calibration alone
+  std::optional<Detection> detection;      ///< for `question: detection` alone
+  std::optional<Calibration> calibration;  ///< for `question: calibration` alone
   std::vector<Growth> growth;
   std::optional<Timing> timing;
   Summary summary;

@@ -132,7 +132,7 @@ Object<Divergence> describe() {
           {KEY(step), KEY(phase),
            KEY(rank, "-1: all ranks"),
            KEY(where, "Tensor, stream, control value or collective."),
-           KEY(kind, "bits, value, missing, order, band or shape"),
+           KEY(kind, "bits, value, missing, order, shape, band, reduction, update or replica"),
            KEY(expected), KEY(actual), KEY(sentence)}};
 }
 
@@ -275,7 +275,7 @@ Object<Failure> describe() {
   return {"failure", "",
           {KEY(run),
            KEY(kind,
-               one_of({"died", "hung", "threw", "interrupted", "lost", "unreadable", "nonfinite",
+               one_of({"died", "hung", "threw", "interrupted", "not started", "lost", "unreadable", "nonfinite",
                        "unmeasured", kIdleFault}),
                "Why a run did not finish, or cannot be judged."),
            KEY(rank, "-1: no one rank"),
@@ -343,11 +343,11 @@ Object<CellResult> describe() {
                "the command that repeats the first step that differs, from its kept state; empty if none was "
                "kept"),
            KEY(settings), KEY(config), KEY(curves),
-           KEY(short_name, added(text()), "Without what its own reference says; empty: scenario."),
+           KEY(short_name, added(text()), "scenario without the part on its own reference; empty: the same."),
            KEY(layout, added(usual<std::optional<Layout>>()), "null: not known"),
            KEY(real_ranks, added(flag()), "Processes, not threads of one."),
            KEY(no_negatives, added(flag()),
-               "Nothing was there to tell a row's positive from: the loss is 0."),
+               "There were no negatives to tell a row's positive from: the loss is 0."),
            KEY(noise_scale, if_any(usual<NoiseScale>()))},
           take_facts_of_config};
 }

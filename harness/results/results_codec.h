@@ -1,7 +1,7 @@
 #pragma once
-// What a JSON document of a struct is described by: codecs for values, fields for members, objects for
-// structs. One description gives the writer, the reader and the JSON Schema. Of the files that describe
-// results alone: nlohmann's headers stay out of what others include.
+// How the JSON document of a struct is described: by codecs for values, fields for members, objects for
+// structs. One description gives the writer, the reader and the JSON Schema. Only files that describe results
+// include this: nlohmann's headers stay out of what others include.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 class Unreadable : public std::runtime_error {
  public:
   explicit Unreadable(const std::string& problem) : std::runtime_error(problem) {}
-  /// The same of a value further in: a key, or "[3]".
+  /// Adds a step in front of the place: a key, or "[3]".
   void stands_in(const std::string& step);
   /// "verdicts[0].statistics.power: a number was expected, found null".
   std::string text() const;
@@ -63,13 +63,13 @@ struct Codec {
 Codec<double> exact();
 /// As it is; NaN and infinities as "nan", "inf", "-inf", never null.
 Codec<double> number();
-/// The same of a number that is neither, and no text by the schema.
+/// The same for a number that is never NaN or infinite; the schema then allows no text.
 Codec<double> finite();
 
 /// A whole number, not below `least` by the schema. For int and int64_t.
 template <class T>
 Codec<T> whole(std::optional<int64_t> least = std::nullopt);
-/// `whole(least)` where the member says of which type.
+/// `whole(least)` for the type that the member has.
 struct AtLeast {
   int64_t least;
   template <class T>
@@ -102,7 +102,7 @@ Codec<E> words(std::span<const std::string_view> names, const char* what, std::s
           }};
 }
 
-/// Calls `read`; what it throws then stands in `step`.
+/// Calls `read`; an Unreadable that it throws gets `step` in front of its place.
 template <class F>
 void within(const std::string& step, F read) {
   try {
@@ -144,7 +144,8 @@ Codec<std::optional<T>> nullable(Codec<T> inner) {
           }};
 }
 
-/// A further object of a member that another key began: it is null where that is, else `problem` is said.
+/// One more object of a member that another key has read before: null exactly where that one was, else
+/// `problem` is thrown.
 template <class T>
 Codec<std::optional<T>> rest_of(Codec<T> inner, std::string problem) {
   Codec<std::optional<T>> codec = nullable(inner);
@@ -202,14 +203,14 @@ Codec<std::map<std::string, T>> map_of(Codec<T> item) {
 template <class T>
 struct Object;
 
-/// What is written by hand: a specialisation for each struct, and none for all others.
+/// Written by hand as a specialisation for each struct; there is no general definition.
 template <class T>
 Object<T> describe();
 
 template <class T>
 const Object<T>& described();
 
-/// `description` is asked when a value is there, since descriptions name each other.
+/// `description` is called only when a value is written or read, since descriptions refer to each other.
 template <class T>
 Codec<T> object(const Object<T>& (*description)());
 
@@ -325,7 +326,8 @@ class Field {
   }
 };
 
-/// A JSON object as a view over a struct: all of its members, or some where a document parts them.
+/// A JSON object as a view over a struct: all of its members, or some of them where a document splits the
+/// struct.
 template <class T>
 struct Object {
   std::string name;  ///< of its definition in the schema; empty: written where it stands

@@ -45,7 +45,7 @@ inline Codec<std::string> question_name() {
           [](Definitions& definitions) { return schema_of_words(definitions, question_names(), ""); }};
 }
 
-// What both files name. Within a file what is named stands above.
+// Descriptions that both files use. Within a file, a description stands above its uses.
 template <>
 Object<Row> describe();
 template <>

@@ -60,7 +60,8 @@ template <>
 Object<Timing> describe() {
   using S = Timing;
   return {"timing",
-          "How fast layouts are on real ranks, each run alone on the machine; where the matrix times some.",
+          "How fast layouts are on real ranks, each run alone on the machine; present if the matrix times "
+          "layouts.",
           {KEY(cores, at_least(1)), KEY(processor),
            KEY(sentence, "What the cores of this machine let be seen, and which runs failed."),
            KEY(rows)}};
@@ -108,7 +109,8 @@ Object<DetectionRate> describe() {
            {"asked", nullable(finite()),
             [](const S& r) { return r.asked < 0 ? std::nullopt : std::optional(r.asked); },
             [](S& r, std::optional<double> asked) { r.asked = asked.value_or(-1); },
-            "The least share of hits, or with at_most the most; null: nothing is asked.", &S::asked},
+            "The smallest share of hits required, or with at_most the largest allowed; null: none.",
+            &S::asked},
            KEY(at_most), KEY(enough)}};
 }
 
@@ -121,7 +123,7 @@ Object<DetectionRow> describe() {
            KEY(report, "The public report that it stands for, or empty."),
            KEY(trials), KEY(caught), KEY(exact_step), KEY(exact_place), KEY(exact), KEY(right_cause),
            KEY(wrong_cause), KEY(by_loss_curve),
-           KEY(first_found, "By detector: trials that it was the first to show.")}};
+           KEY(first_found, "By detector: trials whose fault it was the first to show.")}};
 }
 
 template <>
@@ -138,8 +140,8 @@ template <>
 Object<Detection> describe() {
   using S = Detection;
   return {"detection",
-          "Which planted faults were found and named, and what clean pairs raised; of the question of "
-          "detection alone.",
+          "Which planted faults were found and named, and what clean pairs raised; only for the question of "
+          "detection.",
           {KEY(passed, "Every rate is enough."),
            KEY(loss_tolerance, finite(),
                "Relative difference beyond which loss curves count as different."),
@@ -169,14 +171,15 @@ template <>
 Object<Calibration> describe() {
   using S = Calibration;
   return {"calibration",
-          "Error rates, coverage and power with a true difference planted; of the question of calibration "
-          "alone.",
-          {KEY(passed, "No rate's interval lies wholly on the bad side, and each power is the formula's."),
+          "Error rates, coverage and power with a true difference planted; only for the question of "
+          "calibration.",
+          {KEY(passed,
+               "No rate's interval lies wholly on the bad side, and each power agrees with the formula."),
            KEY(pool_runs, at_least(0), "Real runs that comparisons were drawn from."),
            KEY(pool_mean, exact()), KEY(pool_sd, exact()), KEY(rates), KEY(power),
            KEY(worst_equivalent, added(number()),
                "Largest share called equivalent of comparisons whose true difference is the margin."),
-           KEY(equivalent_allowed, added(number()), "The share that may be.")}};
+           KEY(equivalent_allowed, added(number()), "The share that is allowed.")}};
 }
 
 template <>

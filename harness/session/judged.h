@@ -1,5 +1,5 @@
 #pragma once
-// OUT/judged.json: of what the results there are the judgement, so that nothing is judged twice.
+// OUT/judged.json: what the results in OUT were judged from, so that nothing is judged twice.
 
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@ namespace lockstep {
 /// programs, the data, and the checksums of every run's files.
 class Judged {
  public:
-  /// Looks at the runs as they are now: to be made before they are judged.
+  /// Looks at the runs as they are now: construct it before they are judged.
   Judged(const Prepared& prepared, const MatrixSelection& selection);
 
   /// The results that stand in OUT, if they were judged from the same, and neither they nor a report nor a

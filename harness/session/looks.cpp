@@ -25,7 +25,7 @@ std::string looks_path(const std::string& out_dir) { return out_dir + "/looks.js
 
 /// What earlier calls spent in this folder on the same looks.
 struct LookHistory {
-  std::string of;  ///< the first look's plan, and how looks follow: another one has no history
+  std::string of;  ///< the first look's plan and the schedule of looks; a history of others does not count
   std::size_t begun = 1;
   double seconds = 0;
 };
@@ -35,14 +35,14 @@ std::string identity_of(const Prepared& prepared) {
   return fmt::format("{} {} {} {}", plan_hash(prepared.plan), seeds.first, seeds.step, seeds.most);
 }
 
-/// What the file says; nothing was taken if it is of other looks. A file that cannot be understood is passed
+/// What the file says; an empty history if it is of other looks. A file that cannot be understood is passed
 /// over, and `say` is told: nothing but the budget depends on it.
 LookHistory read_history(const Prepared& prepared, const std::function<void(const std::string&)>& say) {
   const LookHistory none{identity_of(prepared), 1, 0};
   const std::string path = looks_path(prepared.out_dir);
   if (!std::filesystem::exists(path)) return none;
   const auto pass_over = [&](const std::string& why) {
-    say(fmt::format("{}: {}; it is passed over, and the budget counts from now", path, why));
+    say(fmt::format("{}: {}; it is ignored, and the budget starts now", path, why));
     return none;
   };
   std::string problem;
@@ -121,7 +121,8 @@ LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps) {
     const double started = steps.clock();
     history.begun = std::max(history.begun, look + 1);
     write_history(prepared, history, *steps.files);
-    // The first launch says what there is; later looks that are finished need none.
+    // The first look always launches, to report what there is; a later look whose runs have all finished need
+    // not.
     if (look == 0 || has_work(current.plan, {})) add(all, steps.launch(current));
     history.seconds += steps.clock() - started;
     write_history(prepared, history, *steps.files);
@@ -164,7 +165,7 @@ void forget_looks(const std::string& out_dir, Files& files) {
   const std::string path = looks_path(out_dir);
   const std::error_code error = files.remove(path);
   if (!error || error == std::errc::no_such_file_or_directory) return;
-  // What they spent would count against looks that begin anew.
+  // The time in that file would count against looks that begin anew.
   throw MachineError(path + ": cannot be removed: " + error.message());
 }
 

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Where the format that the terminal shows is left, if it is asked for.
+/// The file of the terminal's format, if that is asked for.
 constexpr std::string_view kTextReport = "report.txt";
 
 std::string_view file_name_of(const ReportFormat& format) {
@@ -148,7 +148,7 @@ std::vector<std::string> write_formats(const Results& results, std::vector<std::
     } catch (const MachineError& error) {
       problems.emplace_back(error.what());
     } catch (const std::exception& error) {
-      problems.push_back(path + ": could not be made, a fault of lockstep's own: " + error.what());
+      problems.push_back(path + ": could not be made, an internal error: " + error.what());
     }
   }
   return problems;
@@ -166,7 +166,7 @@ std::string append_step_summary(const std::string& path, const Results& results,
     }
     return error ? path + ": the step summary cannot be written: " + error.message() : "";
   } catch (const std::exception& error) {
-    return path + ": the step summary could not be made, a fault of lockstep's own: " + error.what();
+    return path + ": the step summary could not be made, an internal error: " + error.what();
   }
 }
 

@@ -14,7 +14,7 @@ namespace lockstep {
 /// Holds OUT for this process alone, as long as it lives.
 class OutFolder {
  public:
-  /// Makes the folder, says whose it is and removes what killed processes were writing in it. Throws
+  /// Makes the folder, notes whose it is and removes temporary files that killed processes left in it. Throws
   /// ConfigError if another lockstep writes to it, MachineError.
   OutFolder(const std::string& path, const Matrix& matrix, Files& files = real_files());
   ~OutFolder();

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// What all data were when the matrix was planned.
+/// The data of the matrix's configs, as they were when it was planned.
 class PlannedData {
  public:
   void add(const RunConfig& config, DataFacts facts);
@@ -27,7 +27,7 @@ class PlannedData {
 };
 
 struct Prepared {
-  std::string config_text;  ///< the config's bytes, read once: whatever is made of them is made of these
+  std::string config_text;  ///< the config's bytes, read once: everything is made from these
   std::string out_dir;
   std::string rank_program;
   BuildIdentity identity;
@@ -47,7 +47,7 @@ std::string nothing_selected_text(const Prepared& prepared, const MatrixSelectio
 /// has fewer samples than its steps or metrics need.
 PlannedData check_data(const Matrix& matrix);
 
-/// Throws ConfigError if the config is wrong in a way that only who judges its question can know.
+/// Throws ConfigError if the config is wrong in a way that only the judge of its question can know.
 void check_question(const Matrix& matrix);
 
 /// 16 hex digits over the hashes of all planned runs: two matrices with equal ones run the same.

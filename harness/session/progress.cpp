@@ -56,7 +56,7 @@ std::string event_line(const RunEvent& event) {
       return fmt::format("failed    {}  {}{}: {}", event.run, event.failure->kind, where_text(*event.failure),
                          event.failure->message);
     case RunEvent::Kind::stray:
-      return fmt::format("ignored   the launcher told of {}, which is not going", event.run);
+      return fmt::format("ignored   the launcher reported {}, which is not running", event.run);
     default:
       return "";
   }

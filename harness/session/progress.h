@@ -13,7 +13,8 @@
 
 namespace lockstep {
 
-/// One line of a run's event, without its end; empty for progress and for reuse, which are told in sum.
+/// One line of a run's event, without a line feed; empty for progress and for reuse, which are reported in
+/// total.
 std::string event_line(const RunEvent& event);
 
 class Progress {

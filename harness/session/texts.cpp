@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostBlocks = 5;
 
-bool was_not_started(const RankFailure& failure) { return failure.message.rfind("not started:", 0) == 0; }
+bool was_not_started(const RankFailure& failure) { return failure.kind == "not started"; }
 
 std::string rerun_of(const std::string& run, const Results& results, const std::string& otherwise) {
   for (const CellResult& cell : results.cells) {
@@ -47,7 +47,7 @@ std::string damage_text(const Plan& plan) {
       lines.push_back(fmt::format("not reused: {}: {}; it runs again", run.id, run.why));
   }
   if (more > 0)
-    lines.push_back(fmt::format("not reused: {} more runs whose files are not what they left", more));
+    lines.push_back(fmt::format("not reused: {} more runs whose files have changed", more));
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 

@@ -55,7 +55,7 @@ double TimeLeft::pace() const {
 double TimeLeft::run_left_s(std::size_t run) const {
   const Run& own = runs_[run];
   if (own.fraction >= 1) return 0;
-  // Its own pace, once it has one, knows it better than that of all.
+  // A run's own pace, once known, predicts its end better than the pace of all.
   constexpr double kSeen = 0.1;
   if (own.fraction >= kSeen && own.elapsed_s > 0) return own.elapsed_s * (1 - own.fraction) / own.fraction;
   return own.estimate_s * (1 - own.fraction) * pace();

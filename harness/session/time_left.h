@@ -11,7 +11,7 @@ namespace lockstep {
 
 class TimeLeft {
  public:
-  /// Of the plan's runs that are not reused, in the plan's order.
+  /// Counts the plan's runs that are not reused, in the plan's order.
   TimeLeft(const Plan& plan, int slots);
 
   /// `elapsed_s` since the run started; `fraction` of it is done.

@@ -16,7 +16,7 @@ OutcomeComparison compare_arms(const ArmPair& pair, const Primary& primary) {
   comparison.reference = title_of(pair.reference);
   comparison.cell = title_of(pair.cell);
   comparison.differences = pair.differences;
-  // Of one matrix the names tell the cells apart; the same cell of two needs its folder.
+  // Within one matrix the names tell cells apart; the same cell of two matrices needs its folder.
   const bool same_name = pair.reference.name == pair.cell.name;
   const std::string cell = same_name ? comparison.cell : pair.cell.name;
   comparison.failure = failure_of(pair.cell);

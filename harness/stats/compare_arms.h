@@ -1,5 +1,5 @@
 #pragma once
-// Do two cells learn the same? Of any two, of one matrix or of several.
+// Do two cells learn the same? For any two cells, of one matrix or of two.
 
 #include <optional>
 #include <string>

@@ -23,7 +23,7 @@ struct MiddleEstimate {
   double value = 0, standard_error = 0;
 };
 
-/// Of values in ascending order.
+/// Expects values in ascending order.
 MiddleEstimate estimate_of(std::span<const double> sorted, Middle middle) {
   const std::size_t n = sorted.size(), g = cut_off(n, middle), h = n - 2 * g;
   double sum = 0;
@@ -58,7 +58,7 @@ void resample(std::span<const double> values, F use) {
   }
 }
 
-/// Between neighbours by line; `sorted` may hold infinities.
+/// Interpolates linearly between neighbours; `sorted` may hold infinities.
 double percentile(const std::vector<double>& sorted, double share) {
   const double place = std::clamp(share, 0.0, 1.0) * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);

@@ -43,8 +43,8 @@ std::string difference_in_words(const Outcome& outcome, const std::string& metri
                                 const std::string& reason = "");
 
 /// Of an undecided outcome with n >= 2: "28 seeds would decide this if the true difference is 0, 61 if it is
-/// half the margin", or, where that many have run, that the difference may lie near the margin. Nothing of it
-/// follows from the difference that was measured.
+/// half the margin", or, where that many have run, that the difference may lie near the margin. It never uses
+/// the difference that was measured.
 std::string seeds_in_words(const Outcome& outcome);
 
 /// Of a difference that is claimed of a cell picked from a matrix: empty, or "; among the matrix's cells it
@@ -52,8 +52,8 @@ std::string seeds_in_words(const Outcome& outcome);
 std::string family_in_words(const Outcome& outcome);
 
 /// Fills p_holm of every outcome: over the cells that are neither power controls nor A/A pairs nor their own
-/// reference and have two seeds or more; of the others it is p_different. A cell found divergent alone says
-/// so.
+/// reference and have two seeds or more; of the others it is p_different. The sentence of a divergent cell
+/// says so if p_holm exceeds alpha.
 void adjust_for_family(std::vector<CellResult>& cells);
 
 /// "0.094": as many decimals as the margin needs for two digits of it. Signed: "+0.094", "-0.094".

@@ -45,7 +45,7 @@ void align_areas(const PairedRuns& runs, MetricsBySeed& cell_metrics, MetricsByS
 /// CurveDifference.
 std::optional<CurveDifference> difference_of(const PairedCurves& curves, double margin, double alpha);
 
-/// Which runs reached the target, when, and which of each pair was first. Of a metric with a direction.
+/// Which runs reached the target, when, and which of each pair was first. The metric must have a direction.
 TargetReach reach_of(const PairedCurves& curves, double target, bool higher_is_better);
 
 /// Fills the outcome's curves (of the primary metric and of the one that is always shown) and its steps to primary.target, and notes

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Nothing is asked of a rate.
+/// The `asked` of a rate from which nothing is required.
 inline constexpr double kNothingAsked = -1;
 
 /// Hits among trials with the exact two-sided interval of Clopper and Pearson (1934).

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-/// The pairs' differences of the primary metric by seed, as far as they can be formed: what is missing or not
-/// finite judge_outcome names.
+/// The pairs' differences of the primary metric by seed, as far as they can be formed: judge_outcome names
+/// what is missing or not finite.
 std::vector<double> differences_of(const OutcomeInputs& inputs) {
   std::vector<double> differences;
   for (const auto& [seed, metrics] : inputs.cell_metrics) {

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// decide_outcome, or in a calibration's test a rule that is wrong.
+/// decide_outcome, or a wrong rule in the tests of the calibration.
 using DecisionRule = std::function<VerdictKind(const PairedSummary&, const Primary&)>;
 
 /// Looks at the differences, in the order in which pairs were added, until one of the looks decides or no
@@ -22,8 +22,8 @@ std::vector<Look> take_looks(std::span<const double> differences, const std::vec
 /// decide are at that look's nominal level, which the sentence says. Throws OutcomeError.
 Outcome judge_sequentially(const OutcomeInputs& inputs, const SeedsAuto& seeds);
 
-/// With the nominal level of the outcome's last look in place of alpha; unchanged where nothing was looked at
-/// often.
+/// `primary` with the nominal level of the outcome's last look in place of alpha; unchanged where there were
+/// no looks.
 Primary at_last_look(Primary primary, const Outcome& outcome);
 
 /// Is the cell undecided, so that more seeds would be looked at?

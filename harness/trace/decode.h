@@ -39,7 +39,7 @@ class StepDecoder {
  public:
   StepDecoder(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
   StepRecords decode(ByteCursor& in);
-  /// Of the same bytes the lengths of gradients alone.
+  /// Takes only the norms of gradients from the same bytes.
   GradientNorms decode_gradient_norms(ByteCursor& in);
 
  private:

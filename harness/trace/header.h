@@ -15,7 +15,7 @@ struct TraceHeader {
   int world_size = 1;
   std::string trainer;
   TraceLevel level = TraceLevel::hash;
-  std::string started_by;  ///< "emulated", "real", or the name of another tracer
+  std::string started_by;  ///< "emulated", "real", "replay", or the name of another tracer
 };
 
 std::string header_to_json(const TraceHeader& header);

@@ -1,6 +1,6 @@
 #pragma once
-// rank-<r>.result.json: how a rank ended and the curves and metrics it leaves. The truth about a rank; exit
-// codes are not.
+// rank-<r>.result.json: how a rank ended and the curves and metrics it leaves. This file, not an exit code,
+// is the truth about a rank.
 
 #include <cstdint>
 #include <map>
@@ -19,7 +19,7 @@ struct Series {
 struct RankResult {
   int rank = 0;
   int world_size = 1;
-  std::string config_hash;  ///< of the run that it is of; empty: not said
+  std::string config_hash;  ///< of the rank's run; empty: not recorded
   std::string data_hash;    ///< of the data that the rank's process read; empty: none was read
   std::string status;  ///< "finished", "failed", "interrupted"
   std::string error;   ///< what was thrown, if it failed
@@ -39,7 +39,7 @@ struct RankResult {
   double communication_share = 0;  ///< of those steps' time, in [0, 1]
   double weight_bytes = 0;         ///< of all parameters
   double received_bytes = 0;       ///< from other ranks in the collectives of one of those steps, in the mean
-  /// Of the planted faults those that changed something on this rank: "mutant", "second_mutant".
+  /// The planted faults that changed something on this rank: "mutant", "second_mutant".
   std::vector<std::string> faults_acted;
 };
 

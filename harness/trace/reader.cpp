@@ -79,8 +79,8 @@ struct TraceReader::Impl {
   [[noreturn]] void fail(const std::string& reason) const { throw TraceError(place() + ": " + reason); }
   [[noreturn]] void fail_damaged(const char* what, uint64_t said, uint64_t found, int digits) const {
     fail(fmt::format(
-        "{} is damaged: its checksum is {:0{}x} and its bytes give {:0{}x}; run the matrix again, "
-        "which trains this run anew",
+        "{} is damaged: its checksum is {:0{}x} and its bytes give {:0{}x}; run the matrix again to retrain "
+        "this run",
         what, said, digits, found, digits));
   }
 
@@ -152,7 +152,8 @@ struct TraceReader::Impl {
   Step decode(std::string_view payload, Step (StepDecoder::*decoded)(ByteCursor&)) {
     ByteCursor cursor(payload, place());
     Step step = ((*decoder).*decoded)(cursor);
-    if (steps > 0 && step.step <= last_step) fail(fmt::format("step {} comes again or too late", step.step));
+    if (steps > 0 && step.step <= last_step) fail(fmt::format("step {} is repeated or out of order",
+                                                              step.step));
     return step;
   }
 

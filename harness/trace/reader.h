@@ -39,7 +39,7 @@ class TraceReader {
   /// The next whole step, or nothing at the end. A frame cut short ends the trace; a wrong checksum throws
   /// TraceError.
   std::optional<StepRecords> next();
-  /// The next whole step as well, of which only the gradients' lengths are taken: no record is made, which is
+  /// The next whole step too, but only its gradients' norms: no records are made, which is
   /// many times as fast.
   std::optional<GradientNorms> next_gradient_norms();
   bool finished() const;
@@ -54,9 +54,9 @@ class TraceReader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Reads the trace that `rank` of the run with that config hash must have left whole, frame by frame. What is
-/// wrong with it, file and offset first: damage, an end before the end mark, another run's trace. Empty if
-/// nothing is.
+/// Reads the trace that `rank` of the run with that config hash must have left whole, frame by frame. Returns
+/// what is wrong with it, file and offset first: damage, an end before the end mark, another run's trace.
+/// Empty if nothing is wrong.
 std::string trace_problem(const std::string& path, const std::string& config_hash, int rank);
 
 Trace read_trace(const std::string& path);

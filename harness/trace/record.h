@@ -59,8 +59,8 @@ TensorStats tensor_stats(const TensorView& tensor);
 struct CollectiveRecord {
   std::string op;         ///< all_reduce, all_gather, broadcast, barrier, reduce_gradients
   std::string reduction;  ///< sum, mean, or empty
-  std::string group;      ///< control, data, gradients
-  std::string tag;        ///< what the caller says it is for: "loss.header", "bucket 2"
+  std::string group;      ///< data, gradients
+  std::string tag;        ///< what the caller says it is for: "loss.candidates", "bucket 2"
   int root = -1;
   DType dtype = DType::float32;
   std::vector<int64_t> shape;
@@ -91,13 +91,13 @@ struct StepRecords {
   std::vector<Record> records;  ///< in the order in which they were written
 };
 
-/// Lengths of one rank's gradients at a step, over all parameters; all that a noise scale takes of a trace.
+/// Norms of one rank's gradients at a step, over all parameters; all that the noise scale takes from a trace.
 struct GradientNorms {
   int64_t step = 0;
   std::vector<int64_t> ids;                     ///< samples of this rank's rows
   double local_squared = 0;                     ///< sum of squares, before any reduction
   double reduced_squared = 0;                   ///< the same of the reduced gradients
-  bool has_local = false, has_reduced = false;  ///< false: the trace keeps no lengths of them
+  bool has_local = false, has_reduced = false;  ///< false: the trace keeps no norms of them
   uint64_t nonfinite = 0;                       ///< values that the sums leave out
 };
 

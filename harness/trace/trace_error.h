@@ -1,5 +1,5 @@
 #pragma once
-// What is thrown of a trace that cannot be read.
+// What is thrown for a trace that cannot be read.
 
 #include <stdexcept>
 

@@ -27,7 +27,8 @@ class Mutant {
  public:
   virtual ~Mutant() = default;
 
-  /// Around the ledger: what is called otherwise goes above it, what the network does to it below.
+  /// Wrap the communicator: a fault that calls it wrongly goes above the ledger, one in what the network
+  /// delivers goes below.
   virtual std::unique_ptr<Comm> above_ledger(std::unique_ptr<Comm> comm) { return comm; }
   virtual std::unique_ptr<Comm> below_ledger(std::unique_ptr<Comm> comm) { return comm; }
 
@@ -66,7 +67,7 @@ class Mutant {
   virtual void after_update(int64_t /*step*/, const TrainingState& /*state*/) {}
 };
 
-/// What a fault may lay hands on around an update.
+/// What a fault may change around an update.
 struct TrainingState {
   ParameterList& parameters;
   Optimizer& optimizer;

@@ -20,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-/// As DistributedDataParallel does when it is made: everybody begins with rank 0's parameters.
+/// As DistributedDataParallel does when it is made: every rank begins with rank 0's parameters.
 void broadcast_parameters(const RankContext& context) {
   context.trace->begin_step(-1);
   const bool broadcast =

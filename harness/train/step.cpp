@@ -162,7 +162,7 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
     const double loss = outputs.back().loss.item<double>();
     outcome.loss = passes.size() == 1 ? loss : outcome.loss + loss;
     if (pass.last) {
-      // Before the last backward pass, whose records come behind.
+      // Written before the last backward pass, whose records follow.
       trace_forward(options, passes, outputs, outcome);
     }
     const at::Tensor& own = outputs.back().loss;

@@ -41,14 +41,13 @@ void write_certificate(Markup& out, const Page& page) {
   std::string steps;
   for (const int64_t step : certificate.steps) steps += (steps.empty() ? "" : ", ") + std::to_string(step);
   open_section(
-      out, "certificate", "Is every loss that of one process?",
+      out, "certificate", "Does every loss equal that of one process?",
       fmt::format(
           "Gradients after the mean over ranks, at the weights of step {} of the plain reference, a process "
           "that holds all rows. Allowed is {:g} of max(|g_ref|, |sum of |row contributions||), in each "
           "parameter group; the row shows the case and group that use most of it. Energies are those that "
-          "the "
-          "busiest rank computes in a step, received is what the loss's collectives bring a rank, time is "
-          "against the same cases with local negatives.",
+          "the busiest rank computes in a step, received is what a rank gets from the loss's collectives, "
+          "time is relative to the same cases with local negatives.",
           steps, certificate.exact));
   const TextTable table = certificate_table(page.results, true);
   open_table(out, "certificate", table.heads);

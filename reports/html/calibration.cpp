@@ -208,9 +208,9 @@ void write_calibration(Markup& out, const Page& page) {
   open_section(
       out, "calibration", "Do the tests keep their promises?",
       fmt::format(
-          "Comparisons whose truth is known, drawn from a normal distribution and from {}: how often "
-          "each rule says what it must not. Green is allowed; a rate is not kept if its interval lies "
-          "wholly on the other side.",
+          "Comparisons whose truth is known, drawn from a normal distribution and from {}: how often each "
+          "rule says what it must not. Green is allowed; a promise is broken if the interval of its rate "
+          "lies wholly on the other side.",
           pool_words(c)));
   write_rates(out, most, "At most");
   write_rates(out, least, "At least");

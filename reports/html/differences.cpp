@@ -159,10 +159,10 @@ void write_differences(Markup& out, const Page& page) {
       open_section(
           out, "differences", "When do they part?",
           fmt::format(
-              "Mean of the paired differences by step, cell minus reference, in a band that holds at "
-              "all steps at once at {}; green is the margin. A ring below the axis stands at the first "
-              "step at which the band is not wholly inside the margin, a dot where it lies wholly "
-              "beyond. A batch that grew is shown at its own steps, at as many samples.",
+              "Mean of the paired differences by step, cell minus reference, in a band that holds at all "
+              "steps at once at {}; green is the margin. A ring below the axis marks the first step at which "
+              "the band is not wholly inside the margin, a dot the first at which it lies wholly beyond. A "
+              "batch that grew is shown at its own steps, at equally many samples.",
               level_words(1 - page.results.primary.alpha)));
     }
     const bool folded = opened;

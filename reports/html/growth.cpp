@@ -192,7 +192,7 @@ std::string growth_caption(const Growth& g) {
   }
   text += std::isfinite(g.predicted_exponent)
               ? fmt::format("Stripe: the gradient noise scale predicts {}.", range_words(predicted_of(g)))
-              : "No noise scale is known, so nothing is predicted.";
+              : "Nothing is predicted.";
   return text;
 }
 
@@ -205,8 +205,8 @@ void write_growth(Markup& out, const Page& page) {
     if (!opened) {
       open_section(
           out, "growth", "Which rule fits when the batch grows?",
-          fmt::format("Difference of {} to the small batch at as many samples, with {} intervals over paired "
-                      "seeds; green is the margin.",
+          fmt::format("Difference of {} to the small batch at equally many samples, with {} intervals over "
+                      "paired seeds; green is the margin.",
                       metric_words(page.results.primary.metric),
                       level_words(1 - page.results.primary.alpha)));
     }

@@ -74,10 +74,9 @@ void write_looks(Markup& out, const Page& page) {
   if (cells.empty()) return;
   open_section(
       out, "looks", "How many seeds did it take?",
-      "Seeds were added until a verdict was decided. Looking often would lie, so each look has a level of "
-      "its "
-      "own, and together they spend no more than α. A ring is a look that left it open, a dot one that "
-      "decided.");
+      "Seeds were added until a verdict was decided. Repeated looks at one fixed level would mislead, so "
+      "each look has its own level, and together they spend no more than α. A ring is a look that left the "
+      "verdict open, a dot one that decided it.");
   const Scale axis{0, most, 2, 97};
   out.open("table", {{"class", "rows looks"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, "cell").element("th", {{"scope", "col"}}, "looks");

@@ -97,9 +97,9 @@ void write_p_values(Markup& out, const Page& page, const std::vector<std::size_t
   }
   close_table(out);
   out.element("p", {{"class", "why"}},
-              "Of the larger one-sided test of equivalence; of the two-sided test of no difference; the same "
-              "adjusted "
-              "over all cells but power controls and A/A pairs, for whoever picks one of them.");
+              "The larger p of the two one-sided tests of equivalence; that of the two-sided test of no "
+              "difference; the same adjusted over all cells except power controls and A/A pairs, for a "
+              "conclusion on one cell picked from them.");
   out.close();
 }
 

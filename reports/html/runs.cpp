@@ -113,7 +113,7 @@ void write_log(Markup& out, const std::vector<std::string>& lines) {
 void write_failures(Markup& out, const Page& page) {
   const auto failed = [](const CellResult& cell) { return cell.failure.has_value(); };
   if (std::none_of(page.results.cells.begin(), page.results.cells.end(), failed)) return;
-  open_section(out, "failures", "What did not finish",
+  open_section(out, "failures", "What did not finish, or cannot be judged",
                "The first rank that failed, and the last lines of its log.");
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
     const CellResult& cell = page.results.cells[i];
@@ -125,7 +125,7 @@ void write_failures(Markup& out, const Page& page) {
     open_table(out, "plain", {"run", "rank", "step", "operation"});
     out.open("tr").open("td").element("code", {}, failure.run).close();
     out.element("td", {}, failure.rank < 0 ? "not known" : std::to_string(failure.rank));
-    out.element("td", {}, failure.step < 0 ? "before the first" : std::to_string(failure.step));
+    out.element("td", {}, failure.step < 0 ? "not known" : std::to_string(failure.step));
     out.element("td", {}, failure.operation.empty() ? "not known" : failure.operation).close();
     close_table(out);
     if (failure.last_lines.empty())

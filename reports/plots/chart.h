@@ -1,5 +1,5 @@
 #pragma once
-// A drawing with two axes in pixels: frame, ticks and paths. Who draws says what stands in it.
+// A drawing with two axes in pixels: frame, ticks and paths. The caller decides what stands in it.
 
 #include <string>
 #include <string_view>

@@ -24,13 +24,13 @@ struct Curve {
   int64_t last_step = 0;
   const Divergence* divergence = nullptr;  ///< of a cell whose mechanism diverged
   std::string reference;                   ///< name of the cell's reference
-  double rows_a_step = 1;                  ///< where the axis counts samples: steps stand times this
+  double rows_a_step = 1;                  ///< where the axis counts samples: steps are multiplied by this
   std::optional<double> chance = {};       ///< of the runs' data
   bool is_reference() const { return anchor.empty(); }
 };
 
-/// Cells that share an axis: those whose batch grew over one reference are drawn by samples, because their
-/// steps are not its.
+/// Cells that share an axis: those whose batch grew over one reference are drawn by samples, because a step
+/// of theirs takes more rows.
 struct CurveGroup {
   std::string reference;  ///< empty: all cells of their reference's batch, by steps
   bool by_samples() const { return !reference.empty(); }

@@ -230,10 +230,10 @@ std::string group_of(const Results& results, const CellResult& cell) {
   if (cell.power_control)
     return "Power controls: had they not come out divergent, nothing above would mean anything.";
   if (is_of_grown_batch(results, cell)) {
-    return fmt::format("The batch grows, against {} at as many samples.", name_words(cell.reference));
+    return fmt::format("The batch grows, against {} at equally many samples.", name_words(cell.reference));
   }
   const std::optional<AnswerGrid> grid = grid_of(results);
-  return grid ? "Equal global batch, each against the same at " + held_against(results, *grid) + "."
+  return grid ? "Equal global batch, each cell against the same one at " + held_against(results, *grid) + "."
               : "Equal global batch.";
 }
 

@@ -19,8 +19,8 @@ struct AxisRange {
 
 /// The nearest range that an axis can run over, which mostly is the one given. An empty one gets the height
 /// 1; one whose ends are all but equal is widened about its middle, to a billionth of the larger of them, for
-/// finer differences are lost in pixels and labels alike; ends so large that their distance is no number
-/// are drawn in. 0 to 1 if an end is not a number.
+/// finer differences are lost in pixels and labels alike; ends so large that their distance is infinite are
+/// moved closer. 0 to 1 if an end is not a number.
 AxisRange drawable(double low, double high);
 
 struct Ticks {

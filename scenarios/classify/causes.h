@@ -1,5 +1,5 @@
 #pragma once
-// Causes that only a run of the trainer classify can have, or that it must be asked for in its own way: means of means
+// Causes that only runs of the trainer classify can have, or that need their own rules there: means of means
 // over valid time steps, and statistics of a rank's own rows.
 
 #include "harness/causes/trainer_rules.h"

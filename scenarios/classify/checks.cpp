@@ -43,7 +43,8 @@ void check_denominator(const RunConfig& config, Found& found) {
     found.emplace_back("denominator.constant", "denominator.over constant needs a denominator.constant above 0");
   } else if (!constant && denominator.constant > 0) {
     found.emplace_back("denominator.constant",
-                       fmt::format("denominator.constant divides nothing with denominator.over {}: it is of constant",
+                       fmt::format("denominator.constant has no effect with denominator.over {}: it is for "
+                                   "constant",
                                    word_of(denominator.over)));
   }
 }

@@ -19,18 +19,20 @@ using namespace ranges;
   }
 const RunField kFields[] = {
     CLASSIFY(data.min_steps, kLength, "time steps", "fewest valid time steps of a row, keyed by its sample"),
-    CLASSIFY(data.max_steps, kLength, "time steps", "most of them; shorter rows are padded behind to so many"),
-    CLASSIFY(data.stride, kLength, "time steps", "between the places of neighbouring rows of a series"),
+    CLASSIFY(data.max_steps, kLength, "time steps",
+             "most valid time steps of a row; shorter rows are padded at the end to this many"),
+    CLASSIFY(data.stride, kLength, "time steps", "distance between neighbouring rows of a series"),
     CLASSIFY(data.holdout_series, Range{0, 1e6}, "series", "training series kept back and measured at the end"),
     CLASSIFY(model.width, up_to(8192), "", "features of a time step"),
     CLASSIFY(model.hidden, up_to(8192), "", "of the hidden layer"),
-    CLASSIFY(denominator.over, kAny, "", "what the sum of losses is divided by a count of, or a constant"),
+    CLASSIFY(denominator.over, kAny, "", "what is counted to divide the sum of losses, or a constant"),
     CLASSIFY(denominator.scope, kAny, "",
-             "of whom it is counted: all ranks and micro-steps; this rank's step; each micro-step"),
+             "where it is counted: over all ranks and micro-steps; this rank's step; each micro-step"),
     CLASSIFY(denominator.constant, Range{0, 1e12}, "", "the divisor of denominator.over constant"),
     CLASSIFY(norm, kAny, "", "features are normalised by the statistics of this rank's rows, or of all ranks' rows"),
     CLASSIFY(label_smoothing, kFraction, "", "share of each target that is spread over all classes"),
-    CLASSIFY(dropout, kFraction, "", "probability to drop, in the hidden layer, for all time steps of a row at once"),
+    CLASSIFY(dropout, kFraction, "",
+             "dropout probability in the hidden layer, for all time steps of a row at once"),
 };
 #undef CLASSIFY
 

@@ -1,5 +1,5 @@
 #pragma once
-// How well classes are told on data that was not trained on.
+// How well the model classifies data that it was not trained on.
 
 #include <map>
 #include <string>

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kEps = 1e-5, kMomentum = 0.1;
 
-/// Whom a sum goes over, kept with the graph.
+/// The ranks that a sum goes over, kept with the graph.
 struct SumOver {
   Comm& comm;
   std::string tag;

@@ -18,7 +18,7 @@ namespace lockstep {
 /// Rows that share their statistics, where one process stands for several ranks.
 struct NormGroups {
   at::Tensor group_B;       ///< int64; undefined: one group
-  int64_t of_rank_0 = 0;    ///< the first so many are those of which rank 0 has the statistics
+  int64_t of_rank_0 = 0;    ///< rank 0 has the statistics of the groups below this number
 };
 
 class BatchNorm {

@@ -135,7 +135,7 @@ std::string noise_scale_caveat(const RunConfig& config) {
 const TrainerSpec& classify_spec() {
   static const TrainerSpec kSpec{
       .name = "classify",
-      .help = "classes of time series at every step of rows of unequal length, trained with cross-entropy",
+      .help = "classifies every time step of rows of unequal length, trained with cross-entropy",
       .naming_key = "denominator.scope",
       .fields = &classify_fields,
       .section = &section,

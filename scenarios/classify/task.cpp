@@ -139,7 +139,8 @@ class ClassifyTask : public Task {
     return counts;
   }
 
-  /// Of a pass's sum of losses. The counts of all ranks are exchanged once a step, at its first pass.
+  /// The weight of a pass's sum of losses. The counts of all ranks are exchanged once a step, at its first
+  /// pass.
   double weight_of(const StepInput& input, const LossCounts& own) {
     if ((input.micro_step == 0 && input.first_row == 0) || counted_step_ != input.step) {
       all_ = counts_of_all_ranks(comm_, own_.denominator, own);
@@ -173,7 +174,8 @@ class ClassifyTask : public Task {
     return weights;
   }
 
-  /// Where all rows weigh alike that is the row weight; else row losses come with theirs already.
+  /// Where all rows have one weight, it is the output's row weight; else each row loss is multiplied by its
+  /// own.
   static void describe_reference(const CrossEntropyInput& of_rows, const std::vector<double>& weights,
                                  StepOutput& output) {
     output.row_losses_B = cross_entropy_row_sums_by_definition(of_rows);

@@ -62,7 +62,8 @@ void check_explicit(const RunConfig& config, Found& found) {
   const auto outside =
       std::find_if(layer.layers.begin(), layer.layers.end(), [&](int64_t each) { return each >= layers; });
   if (outside != layer.layers.end()) {
-    found.emplace_back("layer.layers", fmt::format("layer.layers names layer {} of an action head of {} layers (0 to {})",
+    found.emplace_back("layer.layers", fmt::format("layer.layers names layer {}; an action head of {} layers "
+                                                   "has layers 0 to {}",
                                                    *outside, layers, layers - 1));
   }
   if (!makes_negatives(config)) return;

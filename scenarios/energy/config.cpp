@@ -39,11 +39,12 @@ const RunField kFields[] = {
     ENERGY(layer.count, up_to(4096), "negatives", "explicit negatives of each row"),
     ENERGY(layer.layers, Range{0, 255}, "",
         "layers of the action head whose predictions are negatives; []: 0, n/3, n/2, n - 2"),
-    ENERGY(layer.as_written, kAny, "", "explicit negatives as people were told, with their mistakes"),
+    ENERGY(layer.as_written, kAny, "",
+           "explicit negatives as the published advice has them, mistakes included"),
     ENERGY(model.width, up_to(8192), "", "of the encodings"),
     ENERGY(model.hidden, up_to(8192), "", "of the hidden layers"),
     ENERGY(model.action_layers, up_to(256), "layers",
-        "of the action head that explicit negatives are predicted by"),
+        "layers of the action head that predicts explicit negatives"),
     ENERGY(tile_columns, from(1), "candidates",
         "energies of so many candidates are held at once, in two passes"),
     ENERGY(mask_duplicates, kAny, "", "candidates with the row's own sample id are no negatives"),
@@ -53,7 +54,7 @@ const RunField kFields[] = {
     ENERGY(running_stats, kAny, "",
         "keep a running mean of energies, summed over ranks and broadcast by rank 0"),
     ENERGY(temperature, kScale, "", "initial value of the learned temperature"),
-    ENERGY(dropout, kFraction, "", "probability to drop, in the energy head"),
+    ENERGY(dropout, kFraction, "", "dropout probability in the energy head"),
     ENERGY(context_noise, kNotNegative, "standard deviations", "noise on the context's standardised channels"),
 };
 #undef ENERGY

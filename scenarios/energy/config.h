@@ -65,7 +65,7 @@ std::span<const RunField> energy_fields();
 const EnergyConfig& energy(const RunConfig& config);
 EnergyConfig& energy(RunConfig& config);
 
-/// What of a run its pairs are made from.
+/// The part of a run's config that its pairs are made from.
 struct PairConfig : DataConfig, WindowConfig {
   PairConfig() = default;
   PairConfig(const DataConfig& data, const WindowConfig& windows) : DataConfig(data), WindowConfig(windows) {}

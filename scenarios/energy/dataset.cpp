@@ -95,8 +95,8 @@ Parts load_parts(const PairConfig& config) {
   return parts;
 }
 
-/// Cuts the pairs of a part. Of correlated blocks: what a block shares comes from series of its own (those of
-/// `shared_part`), which no pair is made from otherwise.
+/// Cuts the pairs of a part. Where blocks are correlated, what a block shares comes from other series (those
+/// of `shared_part`), from which no pair is made otherwise.
 std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& set,
                                       std::span<const int> chosen, const ChannelScale& scale,
                                       const PairConfig& config, WindowPart part, int shared_part) {

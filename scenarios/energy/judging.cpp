@@ -43,8 +43,8 @@ std::string energy_noise_scale_caveat(const RunConfig& config) {
   if (negatives == Negatives::local) {
     const int64_t rows = config.layout.rows_per_rank / std::max<int64_t>(1, config.accumulation);
     return fmt::format(
-        "Holds for more or fewer {} of {} rows alone: these rows are each other's negatives, so that "
-        "another number of them has another objective.",
+        "Holds only for more or fewer {} of {} rows: these rows are each other's negatives, so a different "
+        "number of them is a different objective.",
         config.accumulation > 1 ? "micro-steps" : "ranks", rows);
   }
   return energy(config).layer.as_written

@@ -11,7 +11,8 @@ namespace lockstep {
 /// Energies of a row over candidates, of which one is its own and the others are negatives.
 ScoreSpec energy_scores();
 
-/// Rows among a row's candidates come with the batch, or with the rank's share of it.
+/// How the objective differs from the reference's: candidates that are rows of the batch change in number
+/// with the batch, or with the rank's share of it. Empty if it does not.
 std::string energy_other_objective(const RunConfig& config, const RunConfig& reference);
 
 /// Why the theory of the gradient noise scale does not hold for the run's candidates, or how far it does;

@@ -49,7 +49,8 @@ class EnergyModel {
   ParameterList& parameters() { return parameters_; }
   const EnergyShape& shape() const { return shape_; }
   at::ScalarType dtype() const { return dtype_; }
-  /// Those that a part reads, in the order in which it first does; of each layer the weight before the bias.
+  /// The parameters that a part reads, in the order in which it first does; of each layer the weight before
+  /// the bias.
   std::vector<at::Tensor> parameters_of(ModelPart part) const;
   /// A view of this model that reads other tensors in their place.
   EnergyModel with_parameters(ModelPart part, const std::vector<at::Tensor>& parameters) const;
@@ -67,8 +68,8 @@ class EnergyModel {
   /// The same pairs' energies where each row has candidates of its own: action_BnD [B, n, D] -> [B, n]
   at::Tensor own_head(const EncodedContext& context, const at::Tensor& action_BnD,
                       const at::Tensor& dropout_BnW) const;
-  /// What each layer of the action head takes for the next action, [B, H * C] a layer: residual layers on the
-  /// context's summary, x + tanh(W x + b), and one readout for all of them. Empty without an action head.
+  /// What each layer of the action head predicts as the next action, [B, H * C] a layer: residual layers on
+  /// the context's summary, x + tanh(W x + b), and one readout for all of them. Empty without an action head.
   std::vector<at::Tensor> predict_actions(const EncodedContext& context) const;
   /// tau = exp(log_tau), a scalar with gradient.
   at::Tensor temperature() const;

@@ -13,7 +13,8 @@
 namespace lockstep {
 
 /// The pairs of the chosen series in order: starts 0, stride, 2 * stride, … while a context and an action
-/// chunk fit. Cutting a pair twice gives the same bits, and cutting changes nothing: several threads may.
+/// chunk fit. Cutting a pair twice gives the same bits, and several threads may cut at once, since cutting
+/// changes no state.
 class PairCutter {
  public:
   PairCutter(std::shared_ptr<const SeriesSet> set, std::span<const int> chosen, ChannelScale scale,

@@ -16,7 +16,7 @@ namespace lockstep {
 int64_t pairs_of(int64_t steps, const PairConfig& config);
 
 /// The pairs of BasicMotions, which has 40 series of 100 steps in each part, or of generated series. Nothing
-/// of source ts_files, whose series are known when they are read, and where nothing fits into a series.
+/// for source ts_files, whose series are known only when they are read, and where no pair fits into a series.
 std::optional<SampleCounts> counted_pairs(const PairConfig& config);
 
 /// "more come with a smaller data.context_steps (16), …": which keys give more pairs, with their values.

@@ -114,8 +114,9 @@ std::vector<ModelParameter> parameters(const RunConfig& config, int64_t c) {
 }
 
 
-/// What a cell's plain reference has in place of its own settings: candidates by name, and no tiles. Where a row's candidates depend
-/// on nothing but the batch, every dealing of its rows means the same, and one process holds them all.
+/// The settings of a cell's plain reference that replace the cell's own: candidates by name, and no tiles.
+/// Where a row's candidates depend on nothing but the batch, every dealing of its rows means the same, and
+/// one process holds them all.
 void make_oracle(const RunConfig& cell, RunConfig& oracle) {
   EnergyConfig& own = energy(oracle);
   own.negatives = resolved_negatives(cell);
@@ -132,7 +133,7 @@ std::string objective(const RunConfig& config) {
 
 bool learns_nothing(const RunConfig& config) { return !has_negatives(config); }
 
-/// What a rule of the candidates makes of a layout, in the words of claims.
+/// The candidates that a rule chooses for a layout, in the words of claims.
 std::string rule_gives(std::string_view rule, const Layout& layout) {
   if (rule != "adaptive" && rule != "adaptive_as_written") return "";
   RunConfig config(energy_spec());

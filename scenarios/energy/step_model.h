@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// Cheap to make: tensors are shared with `model`, but for weights cast to a lower precision, which are this
-/// step's.
+/// Cheap to make: tensors are shared with `model`, except weights that are cast to a lower precision for this
+/// step.
 class StepModel {
  public:
   StepModel(const RunConfig& config, const EnergyModel& model);

@@ -86,7 +86,7 @@ class EnergyStep : public EnergyFunction {
     return *encoded_;
   }
 
-  /// What each layer of the action head takes for the next action.
+  /// What each layer of the action head predicts as the next action.
   std::vector<at::Tensor> predict_actions() { return model_.model().predict_actions(context()); }
 
   at::Tensor encode_action(const at::Tensor& action_NA) override {

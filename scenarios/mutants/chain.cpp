@@ -73,7 +73,7 @@ class Chain : public Mutant, public EnergyFault, public Watched {
     return all([=](Mutant& link) { return link.zeroes_gradients(step); });
   }
   double clip_norm(int64_t step, double total_norm) override {
-    // Where one does not clip, nobody behind it has a norm to change.
+    // Where one fault leaves out clipping, those behind it have no norm to change.
     return passed(total_norm,
                   [=](Mutant& link, double norm) { return norm < 0 ? norm : link.clip_norm(step, norm); });
   }
@@ -102,7 +102,7 @@ class Chain : public Mutant, public EnergyFault, public Watched {
     return *last;
   }
   int64_t stream_step(int64_t step) override {
-    // The first one that names another step has it: the next one would count from the wrong one.
+    // The first fault that names another step decides: the next one would count from the wrong step.
     return inside(step, [=](EnergyFault& fault, int64_t value) {
       return value != step ? value : fault.stream_step(value);
     });

@@ -36,13 +36,13 @@ class CommFault : public Planted {
   int64_t step_ = -1;  // the parameters' broadcast comes before the first step
 };
 
-/// Above the ledger: another call than the right one.
+/// Above the ledger: a wrong call.
 class CallsOtherwise : public CommFault {
  public:
   explicit CallsOtherwise(const Planting& planting) : CommFault(planting, Level::above) {}
 };
 
-/// Below the ledger: what the network does, which the ledger sees the result of.
+/// Below the ledger: what the network does, whose result the ledger sees.
 class DeliversOtherwise : public CommFault {
  public:
   explicit DeliversOtherwise(const Planting& planting) : CommFault(planting, Level::below) {}

@@ -18,7 +18,7 @@ namespace lockstep {
 /// A mutant that is also an EnergyFault gets these calls, from its rank's own thread, once or more a step.
 class EnergyFault {
  public:
-  /// What the table's entry of such a bug must have as its trainer.
+  /// The trainer that the table's entry of such a bug must name.
   static constexpr std::string_view kTrainer = "energy";
 
   virtual ~EnergyFault() = default;
@@ -36,7 +36,7 @@ class EnergyFault {
   virtual uint64_t replay_key(int64_t /*step*/, uint64_t key) { return key; }
   virtual double dropout(int64_t /*step*/, double probability) { return probability; }
 
-  /// Samples whose content stands in for the rows', whose ids the trace has.
+  /// Samples whose content replaces that of the rows; the trace keeps the rows' ids.
   virtual std::vector<int64_t> content(int64_t /*step*/, std::vector<int64_t> ids) { return ids; }
   /// [rows, S] bool, true where the context has a real step
   virtual at::Tensor context_mask(int64_t /*step*/, at::Tensor mask) { return mask; }

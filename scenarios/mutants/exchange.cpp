@@ -113,7 +113,7 @@ constexpr MutantRow kRows[] = {
      })},
   // Reduction of gradients.
   {{.name = "past_the_reducer",
-    .help = "the forward pass goes past the wrapper: gradients are not reduced",
+    .help = "the forward pass bypasses the wrapper: gradients are not reduced",
     .report = "jingyaogong/minimind#853", .phase = "collective|reduced gradients",
     .causes = "gradient-not-reduced"},
    // Every rank keeps its own gradients.
@@ -222,7 +222,7 @@ constexpr MutantRow kRows[] = {
        }
      })},
   {{.name = "buckets_swapped", .trainer = "energy",
-    .help = "two gradients of equal shape come back in each other's place",
+    .help = "two reduced gradients of equal shape are swapped",
     .phase = "reduced gradients", .where = "energy_head.query.weight|energy_head.key.weight",
     .causes = "buckets-swapped"},
    LOCKSTEP_BUG(Planted,
@@ -254,7 +254,7 @@ constexpr MutantRow kRows[] = {
        return acts(step) && touches(parameter) ? gradient * 2.0 : gradient;
      })},
   {{.name = "gradients_not_zeroed",
-    .help = "gradients of the step before stay and are added to",
+    .help = "gradients of the step before are not cleared, and new ones are added",
     .phase = "reduced gradients", .causes = "gradients-not-zeroed", .first_step = 1},
    LOCKSTEP_BUG(Planted,
      bool zeroes_gradients(int64_t step) override { return !acts(step); })},

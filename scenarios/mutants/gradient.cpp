@@ -196,7 +196,7 @@ constexpr MutantRow kRows[] = {
        return acts(step) && touches(parameter) ? -gradient : gradient;
      })},
   {{.name = "gradient_times_world",
-    .help = "local gradients times the world size under a right loss",
+    .help = "local gradients times the world size although the loss is right",
     .report = "mlfoundations/open_clip#616", .tensor = MutantTensor::group,
     .phase = "local gradients", .causes = "gradient-times-world"},
    // As if to make up for a gather that was not there.
@@ -206,7 +206,7 @@ constexpr MutantRow kRows[] = {
        return acts(step) && touches(parameter) ? gradient * world() : gradient;
      })},
   {{.name = "gradient_over_world",
-    .help = "local gradients over the world size under a right loss",
+    .help = "local gradients over the world size although the loss is right",
     .tensor = MutantTensor::group, .phase = "local gradients", .causes = "gradient-over-world"},
    // Their reduction is a mean already.
    LOCKSTEP_BUG(Planted,

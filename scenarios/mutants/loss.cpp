@@ -21,7 +21,7 @@ constexpr MutantRow kRows[] = {
        return ids;
      })},
   {{.name = "local_negatives", .trainer = "energy",
-    .help = "candidates of the own rank alone, where those of all ranks were asked for",
+    .help = "only candidates of the rank itself, where those of all ranks were asked for",
     .report = "openai/CLIP#25", .phase = "energies", .causes = "local-negatives"},
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
@@ -54,7 +54,7 @@ constexpr MutantRow kRows[] = {
        return row_loss(input, energies, targets(input, candidates.offset - (begin == 0 ? end : 0)), ids);
      })},
   {{.name = "candidates_misordered", .trainer = "energy",
-    .help = "gathered candidates stand one place further than their ids say",
+    .help = "gathered candidates are shifted by one place from their ids",
     .report = "huggingface/sentence-transformers#3453", .settings = "dropout=0", .phase = "energies",
     .causes = "candidates-misordered"},
    LOCKSTEP_BUG(PlantedInEnergy,
@@ -62,7 +62,7 @@ constexpr MutantRow kRows[] = {
        return acts(step) ? at::roll(action, 1, 0) : action;
      })},
   {{.name = "context_mask_ignored", .trainer = "energy",
-    .help = "steps that pad a context are looked at like real ones",
+    .help = "padding steps of a context are treated as real ones",
     .settings = "data.min_context=10", .phase = "energies", .causes = "mask-ignored"},
    LOCKSTEP_BUG(PlantedInEnergy,
      at::Tensor context_mask(int64_t step, at::Tensor mask) override {

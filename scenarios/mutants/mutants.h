@@ -1,5 +1,6 @@
 #pragma once
-// Planted faults, switched by config: what the detectors are tested with. The tables are table.h's.
+// Planted faults, switched by config: what the detectors are tested with. table.h shows how their tables are
+// written.
 
 #include <memory>
 #include <vector>
@@ -13,7 +14,8 @@ namespace lockstep {
 /// Throws std::invalid_argument if there is no such mutant.
 std::unique_ptr<Mutant> make_mutant(const RunConfig& config, int rank);
 
-/// Several at once: what one returns is what the next one gets. One alone is itself, and none is null.
+/// Several faults at once: each gets what the one before returned. A single one is returned itself; none
+/// gives null.
 std::unique_ptr<Mutant> make_chain(std::vector<std::unique_ptr<Mutant>> links);
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ class Planted : public Mutant {
   bool strikes(int64_t step) const { return step == config().step; }
   /// The configured parameter, or the group that it is the prefix of; every one if none is configured.
   bool touches(const std::string& parameter) const { return parameter.starts_with(config().tensor); }
-  /// The one parameter that it acts on.
+  /// The one parameter that it acts on: the configured one, else the trainer's usual one.
   std::string tensor() const {
     return config().tensor.empty() ? std::string(spec_of(run()).usual_parameter) : config().tensor;
   }

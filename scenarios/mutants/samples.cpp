@@ -65,7 +65,7 @@ constexpr MutantRow kRows[] = {
        return rows;
      })},
   {{.name = "sample_duplicated",
-    .help = "a row of a rank stands twice and pushes another out, at `step` alone",
+    .help = "a row of a rank occurs twice and displaces another, at `step` alone",
     .report = "pytorch/pytorch#25162", .draws = {.rank = true}, .phase = "samples",
     .causes = "sample-duplicated"},
    LOCKSTEP_BUG(Planted,
@@ -76,7 +76,7 @@ constexpr MutantRow kRows[] = {
        return rows;
      })},
   {{.name = "sample_replaced",
-    .help = "one row is another sample than the sampler gave, at `step` alone",
+    .help = "one row holds a sample that the sampler did not give, at `step` alone",
     .report = "pytorch/torchtitan#4304", .draws = {.rank = true}, .phase = "samples",
     .causes = "sample-replaced"},
    LOCKSTEP_BUG(Planted,

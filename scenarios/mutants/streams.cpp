@@ -58,7 +58,7 @@ constexpr MutantRow kRows[] = {
      int64_t stream_step(int64_t step) override { return acts(step) ? config().step - 1 : step; })},
   // Control values.
   {{.name = "scheduler_per_rank",
-    .help = "the schedule is stepped once a rank instead of once a step",
+    .help = "the schedule is stepped once per rank instead of once per step",
     .report = "huggingface/accelerate#2142", .settings = "schedule=cosine",
     // Begun later, or with two ranks, it looks like a schedule that was shifted.
     .min_world = 3, .phase = "control", .where = "learning_rate",

@@ -150,7 +150,7 @@ constexpr MutantRow kRows[] = {
    LOCKSTEP_BUG(Planted,
      bool updates(int64_t step) override { return !strikes(step); })},
   {{.name = "buffers_not_synchronised",
-    .help = "what is broadcast is a buffer that nobody reads",
+    .help = "the broadcast writes a copy of the buffer that is never read",
     .report = "pytorch/pytorch#63916", .settings = "running_stats=true", .phase = "parameters",
     .where = "buffer/energy_mean", .causes = "buffers-not-synchronised"},
    // The buffer was reassigned after the tensors to broadcast had been listed.

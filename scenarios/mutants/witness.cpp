@@ -41,7 +41,7 @@ Tensors gradients_of(const ParameterList& parameters) {
   return gradients;
 }
 
-/// In a graph equal numbers may have other gradients: there another tensor is another one.
+/// In a graph, equal numbers may have other gradients: there any other tensor counts as different.
 bool differs(const at::Tensor& before, const at::Tensor& after) {
   if (before.is_same(after)) {
     return false;

@@ -22,7 +22,7 @@ class Watched {
 std::unique_ptr<Mutant> make_witness(std::unique_ptr<Mutant> fault, const Planting& planting,
                                      const std::string& key);
 
-/// Of what make_mutant gave, which may be null.
+/// The same for what make_mutant returned, which may be null.
 std::vector<std::string> acted_faults(const Mutant* mutant);
 
 }  // namespace lockstep

@@ -21,10 +21,10 @@ struct GatheredBlock {
   at::Tensor own_bD;   ///< this rank's own encoded actions
 };
 
-/// Collective: this rank's encoded actions (and contexts) and everybody's.
+/// Collective: this rank's encoded actions (and contexts) and those of all ranks.
 GatheredBlock gather_encoded(const LossInput& input, GatherBackward backward, bool contexts);
 
-/// Own rows against everybody's encoded actions; only the actions are gathered.
+/// Own rows against all ranks' encoded actions; only the actions are gathered.
 LossOutput row_block_loss(const LossInput& input, GatherBackward backward);
 
 /// Every rank computes the loss of all rows of all ranks. Needs dropout 0: rows of other ranks have no

@@ -177,7 +177,7 @@ TEST(CurvePanels, AreEmptyWithoutThatCurve) {
 
 TEST(HtmlReport, AnswersForCertificatesAndClaims) {
   const std::string certificate = html_report(certificate_results());
-  EXPECT_THAT(certificate, HasSubstr("Is every loss that of one process?"));
+  EXPECT_THAT(certificate, HasSubstr("Does every loss equal that of one process?"));
   EXPECT_THAT(certificate, HasSubstr("0 of 1"));
   EXPECT_THAT(certificate, Not(HasSubstr("rows=unequal"))) << "the row's worst case speaks for it";
   const std::string claims = html_report(claims_results());

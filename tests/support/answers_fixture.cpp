@@ -132,7 +132,7 @@ Results claims_results() {
                {}}};
   r.summary.exit_code = 1;
   r.summary.sentence =
-      "Of what was told, A5 holds; A1 does not hold; A3 is undecided; B5 cannot be tested here.";
+      "Of the claims, A5 holds; A1 does not hold; A3 is undecided; B5 cannot be tested here.";
   return with_facts(std::move(r));
 }
 

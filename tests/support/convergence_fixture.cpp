@@ -152,7 +152,7 @@ NoiseScale noise_scale(const Place& p) {
   const std::string rows = std::to_string(n.small_batch);
   n.caveat = p.negatives == "global" ? "The theory does not apply: a rank's gradient of its " + rows +
                                            " rows is no estimate of what 24 rows would give."
-                                     : "Holds for more or fewer times " + rows +
+                                     : "Holds only for more or fewer times " + rows +
                                            " rows alone: these rows are each other's negatives.";
   return n;
 }

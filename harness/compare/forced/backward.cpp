@@ -45,7 +45,7 @@ std::optional<Difference> rank_that_differs(const ForcedContext& context) {
     }
     differing += differs;
   }
-  // If every rank's differ, that may be rounding somewhere before, and names nobody.
+  // If every rank's gradients differ, rounding before them may be the reason, and no rank is named.
   return differing < context.a.ranks.size() ? first : std::nullopt;
 }
 
@@ -68,8 +68,7 @@ bool has_nonfinite(const std::vector<NamedTensor>& tensors) {
   });
 }
 
-/// The rank one of whose gradients times a factor is what the mean has too much: the same factor in every
-/// tensor.
+/// The rank whose local gradients, times one factor that is the same for all tensors, are the mean's error.
 int rank_by_factor(const ForcedEvidence& evidence, const std::vector<NamedTensor>& mean) {
   int named = -1;
   for (std::size_t rank = 0; rank < evidence.cell.local.size(); ++rank) {
@@ -103,7 +102,7 @@ int rank_by_factor(const ForcedEvidence& evidence, const std::vector<NamedTensor
   return named;
 }
 
-/// The rank that a single flipped bit names in every tensor that is outside.
+/// The rank in which a single flipped bit explains every tensor outside its band.
 int rank_by_bit(const ForcedEvidence& evidence, const std::vector<NamedTensor>& mean) {
   int named = -1;
   for (const TensorUse& use : evidence.local.tensors) {
@@ -235,7 +234,7 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
     return judge_update({*evidence.state, values.gradients, norm_of(values), *values.learning_rate, config},
                         values.parameters);
   };
-  // The arithmetic must give what the reference did, else it is not known well enough to accuse anybody.
+  // The recomputation must give the reference's own update; otherwise it is too uncertain to accuse the cell.
   for (const UpdateUse& use : judged(evidence.reference, *context.reference_config)) {
     if (use.used > 1) return std::nullopt;
   }
@@ -246,8 +245,8 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
   if (!worst) return std::nullopt;
   return made(context, Phase::parameters, -1, worst->name, "update",
               "a change of norm " + exact_number(worst->expected),
-              fmt::format("a change of norm {}; differs from the update that its own gradient gives by {} "
-                          "times the rounding",
+              fmt::format("a change of norm {}; differs by {} times the rounding from the update that its "
+                          "own gradient gives",
                           exact_number(worst->actual), short_number(worst->used)));
 }
 

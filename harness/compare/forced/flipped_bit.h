@@ -30,17 +30,17 @@ struct WrongElement {
   std::string tensor;
   std::size_t element = 0;
   double right = 0, wrong = 0;  ///< of the mean
-  double uncertain = 0;         ///< what rounding leaves open of it
+  double uncertain = 0;         ///< how far rounding leaves it open
   double epsilon = 0;           ///< of the type; below 1e-10 it is float64
 };
 
-/// Every (rank, bit) that, turned back in the ranks' values, which are the flipped ones, gives the right
-/// mean.
+/// Every (rank, bit) that gives the right mean if it is turned back in the ranks' values, which hold the
+/// flipped one.
 std::vector<FlippedBit> flips_in_values(const WrongElement& element,
                                         const std::vector<std::vector<NamedTensor>>& local);
 
-/// Every (rank, bit) whose flip on the way turns the mean of the ranks' values, which are right, into the
-/// wrong one. A message may be divided by the world size before it travels or after.
+/// Every (rank, bit) whose flip in transit explains the wrong mean of the ranks' values, which are right
+/// themselves. A message may be divided by the world size before or after it travels.
 std::vector<FlippedBit> flips_in_messages(const WrongElement& element,
                                           const std::vector<std::vector<NamedTensor>>& local);
 

@@ -35,10 +35,10 @@ struct ForcedInputs {
 /// (of tensors with a single element, which four repeats measure too rarely, 8 * factor) with epsilon of the
 /// precision in which the terms were computed; or, if band.exact > 0, exact * max(|g_ref|, |sum of |terms||)
 /// without any repeat. It holds for the mean over ranks of the local gradients and for the reduced ones;
-/// scores (by row id and column id), loss and gradient norm likewise. Without a reference are judged: the
-/// reduced gradient against the mean of the local ones, by the rounding of V terms; the update against what
-/// the cell's own gradient gives; ledgers and replicas. Sample ids, random streams and control values are
-/// compared exactly at all steps of the free runs; the earliest (step, phase) outside is the first
+/// scores (by row id and column id), loss and gradient norm likewise. Three things are judged without a
+/// reference: the reduced gradient against the mean of the local ones, by the rounding of V terms; the update
+/// against what the cell's own gradient gives; ledgers and replicas. Sample ids, random streams and control
+/// values are compared exactly at all steps of the free runs; the earliest (step, phase) outside is the first
 /// divergence. Throws TraceError if a trace is missing, damaged or lacks what forced
 /// runs keep.
 Comparison compare_forced(const ForcedInputs& inputs);

@@ -23,7 +23,7 @@ struct FreeFindings {
 FreeFindings read_free_runs(const std::string& reference, const std::string& cell);
 
 /// Exact phases (if asked), ledger and replicas of one step: the first that is wrong, with the ledger's
-/// finding if it is that. `before` is the cell's step before and may be null.
+/// finding if that is the first. `before` is the cell's step before and may be null.
 struct OwnFindings {
   std::optional<Difference> difference;
   std::optional<LedgerFinding> ledger;
@@ -34,7 +34,7 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
 /// Replica drift as a difference.
 Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size);
 
-/// Takes over what lies earlier in the step.
+/// Replaces `first` by `other` if that lies earlier in the step.
 void keep_earlier(std::optional<Difference>& first, const std::optional<Difference>& other);
 
 /// Writes the sample ids of a step into the history.

@@ -9,13 +9,14 @@
 namespace lockstep {
 namespace {
 
-/// Of a single number four repeats can all lie close by chance: for normal rounding the chance that another
+/// For a single number all four repeats can lie close by chance: for normal rounding the chance that another
 /// draw is k times as far off as the farthest of them is about 1.2 / k^4, 3e-4 at k = 8 and 7e-8 at k = 64.
 /// From two elements on it falls with k^8 or faster.
 constexpr double kSingleElement = 8;
 
 /// A tensor's errors may have one common source, so that its repeats are draws of one number too: how far the
-/// other tensors' rounding may widen its band. By the same rule 4 bands are left by chance once in a million.
+/// other tensors' rounding may widen its band. By the same rule, 4 bands are exceeded by chance once in a
+/// million.
 constexpr double kCommonSource = 4;
 
 /// Sums over the tensors of a group.

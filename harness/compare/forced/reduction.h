@@ -21,7 +21,8 @@ std::vector<double> reduction_allowance(const std::vector<std::vector<NamedTenso
 /// Every tensor that has a finite mean; empty if local gradients were not kept.
 std::vector<ReductionUse> judge_reduction(const ForcedValues& cell);
 
-/// "bucket 2" for the bucket whose fingerprint its tensors' add up to; empty if the ledger does not tell.
+/// "bucket 2", the bucket that held the tensor: its fingerprint is the sum of its tensors' fingerprints.
+/// Empty if the ledger does not tell.
 std::string bucket_of(const StepRecords& rank0, const std::string& tensor);
 
 }  // namespace lockstep

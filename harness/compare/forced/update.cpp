@@ -91,7 +91,7 @@ std::optional<PredictedTensor> predict_update(const UpdateInputs& inputs, const 
   const bool fits = (!first || first->shape == before->shape) && (!second || second->shape == before->shape);
   const bool lacks = !inputs.state.updates || !fits || (a.adaptive && (!first || !second)) ||
                      (!a.adaptive && inputs.config.momentum != 0 && !first && *inputs.state.updates > 0);
-  // What has no state of the optimizer cannot be told from an update that forgot it.
+  // Without the optimizer's state, a right update cannot be told from one that forgot the state.
   if (lacks && (a.adaptive || inputs.config.momentum != 0)) return std::nullopt;
   a.first_moment = first && *inputs.state.updates > 0 && !variant.zero_moments;
   PredictedTensor predicted;
@@ -116,7 +116,7 @@ std::vector<UpdateUse> judge_update(const UpdateInputs& inputs, const std::vecto
     UpdateUse use{after.name};
     for (std::size_t i = 0; i < after.values.size(); ++i) {
       const double gap = distance(predicted->values[i], after.values[i]);
-      // A gradient that is no number has a place before this one.
+      // A gradient that is not finite has been reported at an earlier place in the step.
       if (std::isfinite(predicted->values[i]) && gap > 0) {
         use.used = std::max(use.used, gap / predicted->allowance[i]);
       }

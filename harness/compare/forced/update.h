@@ -46,7 +46,7 @@ struct UpdateUse {
   double expected = 0, actual = 0;  ///< norms of the parameter's change
 };
 
-/// Every parameter that can be predicted, against what came of it.
+/// Every parameter whose update can be predicted, against its recorded values.
 std::vector<UpdateUse> judge_update(const UpdateInputs& inputs, const std::vector<NamedTensor>& parameters,
                                     const UpdateVariant& variant = {});
 

@@ -27,7 +27,7 @@ const NamedTensor* find_tensor(const std::vector<NamedTensor>& tensors, const st
 /// The values of a record that kept them all, in float32 or float64; else nothing.
 std::optional<NamedTensor> whole_tensor(const Record& record);
 
-/// What one rank says of its loss; NaN and empty where it says nothing.
+/// What one rank recorded of its loss; NaN and empty where it recorded nothing.
 struct RankLoss {
   double loss = std::numeric_limits<double>::quiet_NaN();
   double row_weight = std::numeric_limits<double>::quiet_NaN();
@@ -36,7 +36,7 @@ struct RankLoss {
   std::vector<int64_t> row_ids;    ///< [b] sample ids of those; empty if they are not known
 };
 
-/// One row of what the model gives each row for each column: energies of candidates, logits of classes.
+/// The scores of one row, one for each column: energies of candidates, logits of classes.
 struct ScoreRow {
   int64_t row_id = 0;
   int rank = 0;
@@ -63,7 +63,8 @@ struct ForcedValues {
   std::vector<RankLoss> losses;         ///< by rank
 };
 
-/// Rank by rank the mean of the local gradients, in the order of rank 0's; a rank without a tensor adds 0.
+/// The mean over ranks of the local gradients, added rank by rank, in the order of rank 0's tensors; a rank
+/// without a tensor adds 0.
 std::vector<NamedTensor> mean_of_local(const ForcedValues& values);
 
 /// What a free run kept before a step: parameters, moments, buffers by name, and the number of updates so
@@ -97,7 +98,7 @@ struct ScoreDifference {
   double expected = 0, actual = 0;
   int64_t compared = 0;
   int64_t missing_rows = 0;
-  // Of the row that lacks most columns, or else has most of its own:
+  // Of the row that lacks the most columns, or else has the most that the reference lacks:
   int64_t expected_columns = 0, actual_columns = 0, missing_columns = 0, extra_columns = 0;
   int columns_rank = 0;
   bool every_rank_differs = false;  ///< in its columns

@@ -24,7 +24,8 @@ class LocalLauncher : public Launcher {
   void start(const RankStart& what) override;
   void stop(const std::string& run, int signal) override;
   std::vector<LauncherEvent> poll(double wait_s) override;
-  /// Asks the parent to kill and reap all ranks and to leave; after `deadline_s` kills it, and the kernel its ranks.
+  /// Asks the parent to kill and reap all ranks and to exit. After `deadline_s` kills the parent; the kernel
+  /// then kills its ranks.
   void shut_down(double deadline_s) override;
 
  private:

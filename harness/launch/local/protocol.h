@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// lockstep to parent: what to start, or of kill its run alone.
+/// lockstep to parent: what to start; of `kill` only `run` and `signal` count.
 struct ParentCommand : RankStart {
   enum class Op { start, kill, quit } op = Op::quit;
   int signal = 9;  ///< kill: sent to every process of the run

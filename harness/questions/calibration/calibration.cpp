@@ -201,7 +201,7 @@ class Calibrator {
   }
 
   void report() {
-    // As many intervals as are judged share what luck may cost.
+    // All intervals that are judged share the chance of a false refusal.
     const std::size_t fixed = kPairs.size() * (4 * kErrorSds.size() + 1 + kPowerSds.size() * kInside.size());
     const std::size_t judged = fixed + 6 * kSequentialSds.size() + (has_pool() ? 3 : 0);
     level_ = 1 - kUnlucky / static_cast<double>(judged);

@@ -192,7 +192,7 @@ double energies_of(const RankResult& result) {
   return metric != result.metrics.end() ? metric->second : kNaN;
 }
 
-/// The larger one; a NaN gives way.
+/// The larger one; of a NaN and a number, the number.
 double larger(double a, double b) { return std::isnan(a) ? b : std::isnan(b) ? a : std::max(a, b); }
 
 }  // namespace

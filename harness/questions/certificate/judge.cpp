@@ -22,9 +22,8 @@ std::vector<std::string> sentences(const Results& results, const SortedCells& so
   }
   if (certified > 0 && worst) {
     all.push_back(
-        fmt::format("{} of {} cases are certified: their gradients are those of the plain reference in one "
-                    "process to {:g} of "
-                    "their size; at most {:.2g} of that is used, by {} with {}.",
+        fmt::format("{} of {} cases are certified: their gradients equal those of the plain reference in one "
+                    "process to within {:g} of their size; at most {:.2g} of that is used, by {} with {}.",
                     certified, results.cells.size(), results.certificate->exact, worst->worst, worst->loss,
                     counted(worst->world_size, "rank")));
   }

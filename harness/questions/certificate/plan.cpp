@@ -30,7 +30,8 @@ void finish(MatrixSource& source, Problems& problems) {
 
 void check(const MatrixSource& source, const std::vector<Cell>&, Problems& problems) {
   if (source.matrix.seeds.size() > 1) {
-    problems.add(source.place_of("seeds"), "a certificate is of one seed: more would show no more");
+    problems.add(source.place_of("seeds"),
+                 "a certificate uses one seed: further seeds would show nothing new");
   }
   if (source.matrix.forced_steps.empty()) {
     problems.add(source.place_of("forced_steps"),

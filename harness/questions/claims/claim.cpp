@@ -141,7 +141,7 @@ class ClaimReader {
       }
     }
     if (claim.id.empty()) problems_.add(map.place, "a claim needs an id");
-    if (claim.told.empty()) problems_.add(map.place, "a claim needs what was told");
+    if (claim.told.empty()) problems_.add(map.place, "a claim needs told: what people were told");
     const int reasons =
         (has_conditions ? 1 : 0) + (claim.not_testable.empty() ? 0 : 1) + (claim.waiting_for.empty() ? 0 : 1);
     if (reasons != 1) {

@@ -86,7 +86,7 @@ using Claims = std::vector<Claim>;
 /// Reads the section `claims`. Reports what is wrong by place.
 std::vector<Claim> read_claims(const YamlNode& node, Problems& problems);
 
-/// Reports claims that name cells which the matrix has not, with the nearest name. References may be named
+/// Reports claims that name cells which the matrix lacks, with the nearest name. References may be named
 /// too.
 void check_claims(const std::vector<Claim>& claims, const std::vector<Cell>& cells, Problems& problems);
 

@@ -23,7 +23,7 @@ void add_answer(const AuditAnswer& answer, ConditionResult& result) {
 }
 
 const std::string& first_dir(const ArmEvidence& arm) {
-  if (arm.dirs.empty()) throw Undecided("no run of it is there");
+  if (arm.dirs.empty()) throw Undecided("none of its runs exists");
   return arm.dirs.begin()->second;
 }
 
@@ -73,7 +73,7 @@ void judge_draws(const Condition& condition, const ArmEvidence& arm, ConditionRe
       runs.push_back(read_draws(dir, arm.world_size));
       seeds.push_back(seed);
     }
-    if (runs.size() < 2) throw Undecided("one seed has no other to meet");
+    if (runs.size() < 2) throw Undecided("there is one seed, and no other to compare it with");
     add_answer(runs_draw_apart(runs, seeds), result);
   }
 }

@@ -199,7 +199,7 @@ class ClaimJudge {
         no = word == "equivalent" ? above || below : equivalent;
       } else {
         if ((word == "better" || word == "worse") && !up_is_better) {
-          throw Undecided(metric + " has no better and worse");
+          throw Undecided(metric + " has no better or worse direction");
         }
         const bool up =
             word == "higher" || (word == "better" && *up_is_better) || (word == "worse" && !*up_is_better);

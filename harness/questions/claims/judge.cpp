@@ -41,7 +41,7 @@ void complete(const MatrixEvidence& runs, Results& results) {
   results.claims = judge_claims(section_of<Claims>(runs.matrix()), evidence);
 }
 
-/// A claim that names a cause that there is not, with the nearest. Their codes stand in a room that the
+/// Reports claims that name an unknown cause, with the nearest one. The codes stand in a room that the
 /// planner does not know.
 std::vector<ConfigProblem> problems(const Matrix& matrix) {
   std::vector<std::string_view> known;
@@ -86,7 +86,7 @@ std::vector<std::string> sentences(const Results& results, const SortedCells& ce
     parts.push_back(fmt::format("{} wait{}", waiting, waiting == 1 ? "s" : ""));
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
-  return {"Of what was told, " + text + "."};
+  return {"Of the claims, " + text + "."};
 }
 
 std::vector<int> exit_codes(const Results& results) {

@@ -68,7 +68,7 @@ void check_unasked(const MatrixSource& source, const std::vector<Cell>& cells, P
                "claims are judged by the question of claims; the question is " + source.matrix.question);
 }
 
-/// Those claims stay of which all cells do.
+/// Keeps the claims all of whose cells were selected.
 void select(Matrix& matrix, const std::vector<Cell>& cells) {
   std::erase_if(section_of<Claims>(matrix), [&cells](const Claim& claim) {
     const std::vector<std::string> names = cells_of(claim);
@@ -96,7 +96,7 @@ std::vector<std::string> metrics_of(const Matrix& matrix, std::string_view arm) 
 const QuestionPlan& plan() {
   static const QuestionPlan kPlan{
       .name = "claims",
-      .help = "what of what was told holds",
+      .help = "which claims hold",
       .by_outcome = true,
       .measures_primary = true,
       .section = []() -> std::any { return Claims{}; },

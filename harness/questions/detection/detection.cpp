@@ -301,9 +301,9 @@ std::vector<std::string> detection_sentences(const Detection& detection) {
     if (rate.enough) continue;
     text += fmt::format("{}{} {} of {}", text.empty() ? "" : "; ", rate.what, rate.hits, rate.of);
     if (rate.at_most)
-      text += ", where none may be";
+      text += ", where none is allowed";
     else
-      text += fmt::format(", where {:.0f} % are asked", 100 * rate.asked);
+      text += fmt::format(", where {:.0f} % are required", 100 * rate.asked);
   }
   if (!text.empty()) return {"The detectors fall short: " + text + "."};
   const DetectionRow all = total_of(detection.rows);
@@ -312,7 +312,7 @@ std::vector<std::string> detection_sentences(const Detection& detection) {
               "and {} wrongly; {} false alarms on {} clean pairs.",
               all.caught, all.trials, all.exact, all.right_cause, all.wrong_cause, detection.false_alarms,
               detection.clean),
-          fmt::format("Comparing loss curves would have found {}.", all.by_loss_curve)};
+          fmt::format("Comparing loss curves would have found {} of them.", all.by_loss_curve)};
 }
 
 }  // namespace lockstep

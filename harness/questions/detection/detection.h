@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// Two losses further apart than this, relative to the reference's, count as different to who compares
-/// curves: the fixed tolerance that large training frameworks' regression tests use.
+/// Two losses further apart than this, relative to the reference's, count as different to someone who
+/// compares curves: the fixed tolerance that large training frameworks' regression tests use.
 inline constexpr double kLossCurveTolerance = 0.05;
 
 /// One trial of a detection matrix.
@@ -36,8 +36,8 @@ const std::vector<std::string>& detector_names();
 TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_gap);
 
 /// The table, its rates and verdict. `cells` and `loss_gaps` stand in the order of matrix.cells. Sets each
-/// cell's as_expected, and drops from it what 1,400 cells cannot all show: curves, configs, and forced steps
-/// but that of the first divergence; what was drawn stands in its settings.
+/// cell's as_expected, and drops from the cell what would be too much for 1,400 of them: curves, configs, and
+/// all forced steps but that of the first divergence; what was drawn stands in its settings.
 Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
                           const std::vector<double>& loss_gaps);
 

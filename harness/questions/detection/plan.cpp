@@ -25,11 +25,12 @@ constexpr Layout kReferenceLayout{1, 24};
     }                                                                        \
   }
 const std::array kFields{
-    MatrixField DETECTION(pairs, Range{0, 10000}, "trials", "of a detection matrix: with two mutants at once"),
-    MatrixField DETECTION(clean, Range{0, 100000}, "trials", "of a detection matrix: without a mutant"),
+    MatrixField DETECTION(pairs, Range{0, 10000}, "trials",
+                          "trials of a detection matrix with two mutants at once"),
+    MatrixField DETECTION(clean, Range{0, 100000}, "trials", "trials of a detection matrix without a mutant"),
     MatrixField DETECTION(steps, Range{2, 1000}, "steps",
                           "length of a detection matrix's runs; clean ones have 1 to so many"),
-    MatrixField DETECTION(draw_seed, ranges::kSeed, "", "what a detection matrix draws follows from it"),
+    MatrixField DETECTION(draw_seed, ranges::kSeed, "", "seed of all of a detection matrix's draws"),
 };
 #undef DETECTION
 
@@ -38,7 +39,7 @@ SchemaJson mutants_schema() {
   for (const MutantEntry& entry : mutant_entries()) mutant["enum"].push_back(std::string(entry.name));
   const SchemaJson all{{"type", "string"}, {"enum", {"all"}}};
   return {{"anyOf", {all, {{"type", "array"}, {"items", mutant}, {"minItems", 1}, {"uniqueItems", true}}}},
-          {"description", "of a detection matrix: planted one at a time"}};
+          {"description", "mutants of a detection matrix, planted one at a time"}};
 }
 
 const std::array kKeys{
@@ -68,7 +69,7 @@ void finish(MatrixSource& source, Problems& problems) {
     const bool of_reference = (key == "layout" || key == "steps") && source.places.contains("reference");
     if (!source.places.contains(key) || of_reference) continue;
     problems.add(source.place_of(key),
-                 fmt::format("{} has no place in a detection matrix, whose trials are drawn{}", key,
+                 fmt::format("{} is not allowed in a detection matrix, which draws its trials{}", key,
                              key == "steps" ? "; give detection.steps" : ""));
     source.sound = false;
   }

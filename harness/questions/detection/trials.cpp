@@ -109,8 +109,8 @@ class Expansion {
  private:
   Place place() const { return source_.place_of("question"); }
 
-  /// All are those that can act in the trainer. One that is named and cannot is reported: by its trainer where
-  /// its run is checked, by its key here.
+  /// `all` means those that can act in the trainer. A mutant that is named but cannot act there is reported:
+  /// a wrong trainer where its run is checked, a missing key here.
   bool is_wanted(const MutantEntry& entry, const TrainerSpec& trainer) {
     const auto& names = detection_.mutants;
     const bool is_named = std::find(names.begin(), names.end(), entry.name) != names.end();

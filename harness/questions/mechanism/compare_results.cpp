@@ -58,9 +58,8 @@ class ResultComparison {
     mechanism.compared_steps = steps_;
     mechanism.verdict = first_ ? VerdictKind::divergent : VerdictKind::identical;
     const std::string what = fmt::format(
-        "No trace was kept (trace: off): compared were the final parameters' fingerprint, {} final metrics "
-        "and "
-        "{} values of curves",
+        "No trace was kept (trace: off): the final parameters' fingerprint, {} final metrics and {} values "
+        "of curves were compared",
         metrics_, values_);
     if (!first_) {
       mechanism.sentence = what + ", all equal bit for bit.";

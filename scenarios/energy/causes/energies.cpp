@@ -108,7 +108,7 @@ std::optional<Cause> candidates_misordered(const CauseInputs& inputs) {
   if (moved < 2) return std::nullopt;
   return made(
       "candidates-misordered", kExact,
-      fmt::format("every energy is the reference's, in another column: that of candidate {} stands in the "
+      fmt::format("every energy is the reference's, in a different column: that of candidate {} is in the "
                   "column of {}; {} columns moved",
                   example.second, example.first, moved));
 }
@@ -139,7 +139,7 @@ std::optional<Cause> candidates_shifted(const CauseInputs& inputs) {
   if (shift == 0 || *best > 0.3 * next) return std::nullopt;
   return made(
       "candidates-misordered", 0.9,
-      fmt::format("energies {} places further on explain {:.3g} % of the squared difference, and no other "
+      fmt::format("energies shifted by {} places explain {:.3g} % of the squared difference, and no other "
                   "order does",
                   shift, 100 * (1 - *best / rest[0])));
 }

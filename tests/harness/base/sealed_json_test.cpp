@@ -79,7 +79,7 @@ TEST(SealedJson, SaysWhatIsWrong) {
   object["whole"] = 4;
   EXPECT_THAT(seal_problem(object), StartsWith("is damaged: its checksum is "));
   object.erase("checksum");
-  EXPECT_THAT(seal_problem(object), HasSubstr("has no checksum: an earlier version wrote it"));
+  EXPECT_THAT(seal_problem(object), HasSubstr("has no checksum: an earlier lockstep or another program wrote it"));
   EXPECT_EQ(seal_problem(json::array()), "is not a JSON object");
 }
 

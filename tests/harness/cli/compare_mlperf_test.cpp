@@ -197,8 +197,8 @@ TEST_F(CompareMlperf, RefusesAnotherBenchmarkAndAnotherQuestion) {
   write("a", kReference);
   write_text(folder_ / "rcps_resnet.json",
              R"({"r": {"Benchmark": "resnet", "BS": 24, "Epochs to converge": [3, 4, 5, 4]}})");
-  EXPECT_THAT(refusal(options("rcps_resnet.json", "a:2x12 global")), HasSubstr("nothing to compare"));
-  EXPECT_THAT(refusal(options("a:1x24 global", "rcps_resnet.json")), HasSubstr("are runs"));
+  EXPECT_THAT(refusal(options("rcps_resnet.json", "a:2x12 global")), HasSubstr("cannot be compared"));
+  EXPECT_THAT(refusal(options("a:1x24 global", "rcps_resnet.json")), HasSubstr("RUN_B must be runs"));
   OutCell cell{"2x12 global", out_config(2, 12), reaching_at(kReference, kEvaluations), false};
   cell.config.steps = 25 * kEvaluations;
   energy(cell.config).data.stride = 4;

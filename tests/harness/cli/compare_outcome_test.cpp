@@ -264,7 +264,7 @@ TEST_F(CompareBits, RefusesTheTraceOfAnotherRun) {
   const std::string file = "/rank-0.trace";
   std::filesystem::copy_file(folder_ / ("b" + file), folder_ / ("a" + file),
                              std::filesystem::copy_options::overwrite_existing);
-  EXPECT_THAT(refusal(o), AllOf(HasSubstr("a/rank-0.trace: is of another run than run.json beside it"),
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("a/rank-0.trace: belongs to another run than the run.json beside it"),
                                 HasSubstr(config_hash(b))));
 }
 
@@ -300,7 +300,7 @@ TEST_F(CompareBits, RefusesADamagedDescription) {
   run["config"]["steps"] = 9;
   write_text(folder_ / "a/run.json", run.dump());
   EXPECT_THAT(refusal(o), AllOf(HasSubstr("a/run.json is damaged: its checksum is "),
-                                HasSubstr("run its matrix again, which trains this run anew")));
+                                HasSubstr("run its matrix again to retrain this run")));
 }
 
 TEST_F(CompareBits, TakesAnotherLengthOrCacheForTheSameQuestion) {

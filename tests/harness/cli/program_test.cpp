@@ -326,7 +326,7 @@ TEST_F(JudgedProgram, TrainsAgainWhatAnEarlierVersionLeft) {
     write_text(entry.path(), done.dump());
   }
   EXPECT_THAT(run({"plan", "tiny.yaml"}).out,
-              HasSubstr("its done file has no checksum: an earlier version wrote it"));
+              HasSubstr("its done file has no checksum: an earlier lockstep or another program wrote it"));
   EXPECT_THAT(run({"run", "tiny.yaml"}).err, HasSubstr(" 0 reused"));
   EXPECT_TRUE(stands());
 }

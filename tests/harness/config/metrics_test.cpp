@@ -141,21 +141,21 @@ TEST(Target, IsOfAMetricThatIsFollowed) {
   EXPECT_THAT(
       problems_of(kOutcome + "primary: {metric: accuracy_3, target: 0.4}\n"),
       ElementsAre(
-          "m.yaml:8:31: steps to a target are read from evaluations during the run, which accuracy_3 is "
-          "not measured at"));
+          "m.yaml:8:31: steps to a target come from evaluations during the run, and these do not measure "
+          "accuracy_3"));
 }
 
 TEST(Expectations, ThatEarlierOnesCoverAreRefused) {
   const std::string cells = kHead + "axes: {layout: [8x3, 4x6], negatives: [global, local]}\nexpect:\n";
   EXPECT_THAT(problems_of(cells + "  - {when: {negatives: local}, verdict: divergent}\n"
                                   "  - {when: {layout: 8x3, negatives: local}, verdict: identical}\n"),
-              ElementsAre("m.yaml:7:5: this expectation never holds: the one cell that it matches is taken "
+              ElementsAre("m.yaml:7:5: this expectation never applies: the one cell that it matches is taken "
                           "by the one at 6:5"));
   EXPECT_THAT(
       problems_of(cells +
                   "  - {when: {layout: 8x3}, verdict: divergent}\n"
                   "  - {when: {layout: 4x6}, verdict: divergent}\n  - {when: {}, verdict: identical}\n"),
-      ElementsAre("m.yaml:8:5: this expectation never holds: all 4 cells that it matches are taken by those "
+      ElementsAre("m.yaml:8:5: this expectation never applies: all 4 cells that it matches are taken by those "
                   "at 6:5, 7:5"));
   const std::string last_for_the_rest =
       cells + "  - {when: {layout: 8x3}, verdict: divergent}\n  - {when: {}, verdict: identical}\n";
@@ -170,9 +170,9 @@ TEST(Steps, BeyondTheRunAreRefusedUnlessItWasShortenedOnTheCommandLine) {
   const std::string snapshots = "snapshot_steps: [3, 20]\n", forced = "forced_steps: [0, 25]\n",
                     evaluations = "eval_every: 21\n";
   EXPECT_THAT(problems_of(short_run + snapshots),
-              Contains("m.yaml:6:1: cell '8x3': snapshot_steps names step 20 of a run of 20 (0 to 19)"));
+              Contains("m.yaml:6:1: cell '8x3': snapshot_steps names step 20; a run of 20 steps has steps 0 to 19"));
   EXPECT_THAT(problems_of(short_run + forced),
-              ElementsAre("m.yaml:6:1: forced_steps names step 25 of runs of 20 steps (0 to 19)"));
+              ElementsAre("m.yaml:6:1: forced_steps names step 25; runs of 20 steps have steps 0 to 19"));
   EXPECT_THAT(problems_of(short_run + evaluations),
               Contains(HasSubstr("6:1: cell '8x3': eval_every 21 is beyond the 20 steps of the run")));
   for (const std::string& text : {snapshots, forced, evaluations}) {

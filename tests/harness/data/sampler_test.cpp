@@ -229,7 +229,7 @@ TEST(DistributedSampler, SaysWhatIsTooSmall) {
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
-                testing::AllOf(testing::HasSubstr("20 pairs"), testing::HasSubstr("8 ranks of 3 rows")));
+                testing::AllOf(testing::HasSubstr("20 samples"), testing::HasSubstr("8 ranks of 3 rows")));
   }
 }
 

@@ -152,10 +152,10 @@ TEST(TimingJudge, NamesRunsThatFailedAndGoesOnWithTheOthers) {
   const Timing timing = timed.judge();
   EXPECT_EQ(row_of(timing, kEqualBatch, {2, 12}).runs, 2);
   EXPECT_GT(row_of(timing, kEqualBatch, {2, 12}).speed_up, 1.9);
-  EXPECT_THAT(timing.sentence, HasSubstr("Of 2x12 1 of 3 timed runs failed (died: killed by signal 9)."));
+  EXPECT_THAT(timing.sentence, HasSubstr("For 2x12, 1 of 3 timed runs failed (died: killed by signal 9)."));
   EXPECT_EQ(row_of(timing, kEqualRows, {4, 3}).runs, 0);
   EXPECT_TRUE(std::isnan(row_of(timing, kEqualRows, {4, 3}).speed_up));
-  EXPECT_THAT(timing.sentence, HasSubstr("Of 4x3 3 of 3 timed runs failed (rank 0 timed 7 of 100 steps)."));
+  EXPECT_THAT(timing.sentence, HasSubstr("For 4x3, 3 of 3 timed runs failed (rank 0 timed 7 of 100 steps)."));
   Results results;
   results.cells.emplace_back();
   EXPECT_EQ(exit_code_of(results), 0);

@@ -86,7 +86,7 @@ TEST_F(Audited, ASampleThatComesBackEarlyBreaksTheEpochs) {
   const auto early = [](int64_t step, int rank) { return step == 6 ? rows(4, rank) : rows(step, rank); };
   const AuditAnswer once = each_sample_once(read_samples(write("early", early), 3));
   EXPECT_FALSE(once.yes);
-  EXPECT_THAT(once.figures, HasSubstr("after 2 steps at step 6, after 4 at first"));
+  EXPECT_THAT(once.figures, HasSubstr("after 2 steps at step 6, but after 4 in the first epoch"));
 }
 
 TEST_F(Audited, AnOrderThatRepeatsAndUnequalRowsAreFound) {

@@ -83,7 +83,7 @@ TEST(Mllog, NamesTheEvaluationThatDoesNotCountTheUnit) {
     convergence_of(parse_mllog(good_log(), "r.txt"), true);
     FAIL() << "nothing was thrown";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.problems().front().text(), HasSubstr("r.txt:7:1: the evaluation has no samples_count"));
+    EXPECT_THAT(error.problems().front().text(), HasSubstr("r.txt:7:1: the evaluation's metadata has no samples_count"));
   }
 }
 

@@ -67,7 +67,7 @@ TEST(Cells, WithOneNameAndTwoConfigsAreToldApartByTheirHash) {
 
 TEST(Cells, ThatStandTwiceAreRefused) {
   EXPECT_THAT(problems_of(kHead + "axes: {layout: [8x3]}\ninclude: [{layout: 8x3}]\n"),
-              ElementsAre("m.yaml:5:12: cell '8x3' stands twice in the matrix"));
+              ElementsAre("m.yaml:5:12: cell '8x3' occurs twice in the matrix"));
 }
 
 TEST(Cells, MayHaveAReferenceOfTheirOwn) {

@@ -146,7 +146,7 @@ TEST(CertificateMatrix, RefusesAReferenceOfTheUsersOwn) {
 
 TEST(CertificateMatrix, RefusesWhatItCannotJudge) {
   EXPECT_THAT(problems_of(kOneCell + "seeds: 0..2\n"),
-              ElementsAre("m.yaml:5:1: a certificate is of one seed: more would show no more"));
+              ElementsAre("m.yaml:5:1: a certificate uses one seed: further seeds would show nothing new"));
   EXPECT_THAT(problems_of(kOneCell + "rank_seed: plus_rank\n"),
               ElementsAre(HasSubstr("m.yaml:5:1: cell '3x8': one process can repeat")));
   EXPECT_THAT(problems_of(kOneCell + "trace: off\n"),
@@ -154,7 +154,7 @@ TEST(CertificateMatrix, RefusesWhatItCannotJudge) {
   EXPECT_THAT(problems_of(kOneCell + "forced_steps: []\n"),
               ElementsAre(HasSubstr("5:1: a certificate compares gradients")));
   EXPECT_THAT(problems_of(kOneCell + "expect: [{when: {}, verdict: equivalent}]\n"),
-              ElementsAre(HasSubstr("equivalent is no answer to the question of certificate")));
+              ElementsAre(HasSubstr("equivalent is not a verdict of the question of certificate")));
 }
 
 TEST(Losses, RefuseAnUnknownNameWithTheNearest) {
@@ -184,8 +184,8 @@ TEST(Losses, RefuseLayersThatTheActionHeadHasNot) {
   EXPECT_THAT(
       problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 6]}\n"),
       ElementsAre(
-          "m.yaml:6:9: cell '3x8 layer': layer.layers names layer 6 of an action head of 6 layers (0 to "
-          "5)"));
+          "m.yaml:6:9: cell '3x8 layer': layer.layers names layer 6; an action head of 6 layers has layers 0 to "
+          "5"));
   EXPECT_THAT(problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 5]}\n"), IsEmpty());
   EXPECT_THAT(problems_of(kOneCell + "layer: {layers: [0, 6]}\n"), ElementsAre(HasSubstr("names layer 6")))
       << "also where no layer predicts anything";

@@ -201,7 +201,7 @@ TEST(Detection, RefusesWhatItDrawsItselfAndUnknownMutants) {
   EXPECT_THAT(problems_of(detection("mutants: [die, die]")), ElementsAre(HasSubstr("given twice")));
   EXPECT_THAT(problems_of(detection("pears: 3")), ElementsAre(HasSubstr("did you mean detection.pairs?")));
   EXPECT_THAT(problems_of(detection("clean: 1") + "reference: {layout: 1x24}\n"),
-              ElementsAre(HasSubstr("reference has no place in a detection matrix")));
+              ElementsAre(HasSubstr("reference is not allowed in a detection matrix")));
   EXPECT_THAT(problems_of(detection("clean: 1") + "steps: 30\n"),
               ElementsAre(HasSubstr("give detection.steps")));
   EXPECT_THAT(problems_of(detection("mutants: [stall, die], pairs: 1")),

@@ -173,7 +173,7 @@ TEST(Only, NamesItsMistakesWithTheirColumn) {
   expect_one("a || ", "--only:1:6: expected a key or a part of a name at the end");
   expect_one("name=='x", "--only:1:7: a quotation mark is not closed");
   expect_one("&& a", "--only:1:1: expected a key or a part of a name, not '&&'");
-  expect_one(std::string(100000, '('), "within each other");
+  expect_one(std::string(100000, '('), "nested more than 200 deep");
 }
 
 TEST(Only, LeavesChecksOfOtherCellsOut) {

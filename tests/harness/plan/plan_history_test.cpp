@@ -121,7 +121,7 @@ TEST_F(History, DoesNotReuseWhatAnEarlierVersionLeft) {
   done.erase("checksum");
   write(path, done.dump());
   EXPECT_EQ(plan().runs[0].why,
-            "its done file has no checksum: an earlier version wrote it, or not lockstep");
+            "its done file has no checksum: an earlier lockstep or another program wrote it");
   EXPECT_FALSE(plan().runs[0].damaged) << "an old file is no damage";
   done["files"] = {{"run.json", 2}};  // sizes alone
   seal(done);

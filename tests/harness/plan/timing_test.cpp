@@ -110,7 +110,7 @@ TEST(Timing, RefusesLayoutsThatCannotBeDealt) {
 TEST(Timing, NeedsAReferenceThatIsWritten) {
   EXPECT_THAT(
       problems_of("# Is it so?\nname: x\nquestion: certificate\nlayout: 3x8\ntiming: {layouts: [3x8]}\n"),
-      ElementsAre(HasSubstr("timed runs are of the reference's config")));
+      ElementsAre(HasSubstr("timed runs use the reference's config")));
 }
 
 TEST(TraceOff, IsComparedByItsResultsBetweenEqualLayoutsAlone) {

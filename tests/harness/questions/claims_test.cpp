@@ -156,7 +156,7 @@ TEST_F(Judged, OutcomesTakeAnotherCellAndAnotherMetric) {
   EXPECT_EQ(outcome("8x3 local", {"higher"}, "train_energy - train_loss"), kHolds);
   const Condition no_direction{Kind::outcome, "8x3 local", "", "train_energy", "", {"worse"}, 0, 0, 0, {}};
   EXPECT_EQ(judge(no_direction).state, kOpen);
-  EXPECT_THAT(judge(no_direction).figures, HasSubstr("no better and worse"));
+  EXPECT_THAT(judge(no_direction).figures, HasSubstr("no better or worse direction"));
 }
 
 TEST_F(Judged, OutcomesShowTheirFiguresAndRuns) {
@@ -285,7 +285,7 @@ TEST(ClaimsMatrix, AnswersByItsClaims) {
   ASSERT_EQ(results.claims.size(), 1u);
   EXPECT_EQ(results.claims[0].state, kHolds);
   EXPECT_EQ(results.summary.exit_code, 0);
-  EXPECT_THAT(results.summary.sentence, HasSubstr("Of what was told, A1 holds."));
+  EXPECT_THAT(results.summary.sentence, HasSubstr("Of the claims, A1 holds."));
   EXPECT_EQ(results.cells[0].verdict, VerdictKind::equivalent) << "cells are judged as in an outcome matrix";
   EXPECT_THAT(results.claims[0].conditions[0].runs, ElementsAre("8x3 local seed 0", "1x24 global seed 0"));
   EXPECT_EQ(results_to_json(results_from_json(results_to_json(results), "r")), results_to_json(results));

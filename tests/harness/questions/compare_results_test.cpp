@@ -44,8 +44,8 @@ TEST(CompareResults, EqualBitsAreIdenticalAndTheSentenceSaysWhatWasCompared) {
   EXPECT_EQ(mechanism.compared_steps, 3);
   EXPECT_FALSE(mechanism.first_divergence);
   EXPECT_THAT(mechanism.sentence,
-              HasSubstr("No trace was kept (trace: off): compared were the final parameters' "
-                        "fingerprint, 1 final metrics and 12 values of curves"));
+              HasSubstr("No trace was kept (trace: off): the final parameters' "
+                        "fingerprint, 1 final metrics and 12 values of curves were compared"));
 }
 
 TEST(CompareResults, NamesTheFirstStepOfACurveThatDiffersByOneBit) {

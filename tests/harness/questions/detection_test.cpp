@@ -111,7 +111,7 @@ TEST(DetectionScore, AFaultThatNeverActedIsNeitherCaughtNorMissed) {
   EXPECT_EQ(detection.misses[0].wrong, "never acted");
   EXPECT_THAT(detection.misses[0].said, HasSubstr("the planted fault flip_bit never acted"));
   EXPECT_EQ(results.summary.exit_code, 1);
-  EXPECT_THAT(results.summary.sentence, HasSubstr("never acted 1 of 40, where none may be"));
+  EXPECT_THAT(results.summary.sentence, HasSubstr("never acted 1 of 40, where none is allowed"));
 }
 
 TEST(DetectionScore, APairWhoseFirstFaultKeepsTheOtherFromActingIsThatOfTheFirst) {
@@ -176,7 +176,7 @@ TEST(DetectionScore, AMissedFaultIsSeenAndTooManyFail) {
   results = trials.score();
   EXPECT_THAT(short_rates(*results.detection), ElementsAre("caught"));
   EXPECT_EQ(results.summary.exit_code, 1);
-  EXPECT_THAT(results.summary.sentence, HasSubstr("caught 36 of 40, where 95 % are asked"));
+  EXPECT_THAT(results.summary.sentence, HasSubstr("caught 36 of 40, where 95 % are required"));
 }
 
 TEST(DetectionScore, AnotherStepOrPlaceIsNotExact) {

@@ -185,7 +185,7 @@ TEST(Growth, MeasuresNothingOutsideOrWhereTheMiddleIsWorst) {
   g = bent.judge().front();
   EXPECT_TRUE(std::isnan(g.measured_exponent));
   EXPECT_EQ(g.measured_interval.high, 0);
-  EXPECT_THAT(g.sentence, HasSubstr("the rules between do worse than the ends"));
+  EXPECT_THAT(g.sentence, HasSubstr("the rule in between does worse than the ends"));
   Rules two;
   two.add(LrRule::none, 0.0);
   two.add(LrRule::sqrt, 0.1);

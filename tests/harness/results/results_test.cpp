@@ -166,7 +166,7 @@ TEST(ResultsJson, RefusesWhatWasChangedSinceItWasWritten) {
   changed = document;
   changed.erase("checksum");
   EXPECT_THAT(error_of(changed.dump()),
-              HasSubstr("out/results.json: has no checksum: an earlier version wrote it"));
+              HasSubstr("out/results.json: has no checksum: an earlier lockstep or another program wrote it"));
 }
 
 TEST(ResultsJson, TakesFactsOfTheConfigWhereADocumentHasNoKeyForThem) {

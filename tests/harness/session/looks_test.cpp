@@ -227,7 +227,7 @@ TEST_F(Looks, PassOverAFileThatCannotBeUnderstoodAndNameIt) {
     EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 6, 2));
     ASSERT_FALSE(said_.empty()) << wrong.substr(0, 60);
     EXPECT_THAT(said_.front(), HasSubstr(folder_ / "looks.json: "));
-    EXPECT_THAT(said_.front(), HasSubstr("it is passed over, and the budget counts from now"));
+    EXPECT_THAT(said_.front(), HasSubstr("it is ignored, and the budget starts now"));
     EXPECT_THAT(read_text(folder_ / "looks.json"), HasSubstr("schema_version")) << "and written anew";
   }
 }

@@ -99,7 +99,7 @@ TEST(OutFolder, WritesTheResultsBeforeAnyDrawing) {
   EXPECT_THAT(made,
               testing::ElementsAre(folder / "results.json", folder / "report.html", folder / "report.txt"));
   ASSERT_THAT(problems, testing::SizeIs(1));
-  EXPECT_THAT(problems[0], HasSubstr("could not be made, a fault of lockstep's own: unknown report format"));
+  EXPECT_THAT(problems[0], HasSubstr("could not be made, an internal error: unknown report format"));
 }
 
 // One damaged snapshot is no reason to lose what everything else said.

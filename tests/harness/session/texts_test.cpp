@@ -40,7 +40,8 @@ TEST(FailureBlocks, CountWhatIsTooMuchToShow) {
   for (int i = 0; i < 7; ++i) report.failures.push_back(dead("r" + std::to_string(i)));
   RankFailure waiting;
   waiting.run = "w";
-  waiting.message = "not started: it needs r0, which failed";
+  waiting.kind = "not started";
+  waiting.message = "it needs r0, which failed";
   report.failures.push_back(waiting);
   const std::string text = failure_blocks(report, "o", {}, "again");
   EXPECT_THAT(text, HasSubstr("FAILED r4"));

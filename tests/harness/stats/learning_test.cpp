@@ -67,7 +67,7 @@ TEST(AllAtOnce, IsSaidWhereEveryCellIsEquivalent) {
   matrix.add_cell({"control", -0.347, 0.018, 0.0, true, {}});
   EXPECT_THAT(
       matrix.judge().summary.sentence,
-      HasSubstr("That all 2 are equivalent at once holds at level 0.05 too: an intersection-union test."));
+      HasSubstr("All 2 together are equivalent at level 0.05 too, by an intersection-union test."));
   matrix.add_cell({"wide", 0.0, 0.3});
   EXPECT_THAT(matrix.judge().summary.sentence, Not(HasSubstr("at once")));
 }

@@ -104,7 +104,7 @@ TEST(TraceReader, SaysWhatADamagedFrameGivesAndWhatToDo) {
   bytes[bytes.size() - 60] = static_cast<char>(~bytes[bytes.size() - 60]);
   EXPECT_THAT(error_of(bytes),
               testing::ContainsRegex("its checksum is [0-9a-f]{16} and its bytes give [0-9a-f]{16}; "
-                                     "run the matrix again, which trains this run anew"));
+                                     "run the matrix again to retrain this run"));
 }
 
 TEST(TraceProblem, IsNoneOfAWholeTraceOfItsRunAlone) {
@@ -175,7 +175,7 @@ TEST(TraceReader, RefusesStepsThatDoNotIncrease) {
               HasSubstr("more records than its frame"));
   EXPECT_THAT(error_of(header + framed(FrameType::step, std::string("\0\0\0", 3)) +
                        framed(FrameType::step, std::string("\0\1", 2))),
-              HasSubstr("step 0 comes again"));
+              HasSubstr("step 0 is repeated or out of order"));
 }
 
 TEST(TraceReader, BelievesNoLengthThatTheFrameDoesNotHold) {

@@ -8,7 +8,7 @@ namespace transport {
 class UnboundBuffer;
 }
 
-/// Declared so far as ProcessGroupGloo.hpp calls it; the code is in libtorch_cpu.so.
+/// Declared as far as ProcessGroupGloo.hpp calls it; the code is in libtorch_cpu.so.
 class Context {
  public:
   void setTimeout(std::chrono::milliseconds timeout);
