@@ -1,8 +1,10 @@
 #include "harness/evidence/ledger_audit.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,12 +15,63 @@ namespace {
 
 using Ledger = std::vector<const Record*>;
 
-Ledger ledger_of(const StepRecords& rank) {
+using Groups = std::set<std::string, std::less<>>;
+
+/// The rank's calls in these groups, in their order.
+Ledger ledger_of(const StepRecords& rank, const Groups& groups) {
   Ledger ledger;
   for (const Record& record : rank.records) {
-    if (record.phase == Phase::collective) ledger.push_back(&record);
+    if (record.phase == Phase::collective && groups.contains(record.collective.group)) ledger.push_back(&record);
   }
   return ledger;
+}
+
+/// Messages between two ranks: the one sends, the other receives, and neither call nor result is alike.
+bool is_between_two(const CollectiveRecord& it) {
+  return it.op.starts_with("send") || it.op.starts_with("recv") || it.op.starts_with("isend") ||
+         it.op.starts_with("irecv");
+}
+
+/// Ranks that talk to each other, and the groups that they do it in.
+struct Members {
+  std::vector<std::size_t> ranks;
+  Groups groups;
+};
+
+/// Groups of that name hold all ranks even where one makes no call in them: that is a mistake, and not a smaller
+/// group.
+bool is_worlds(std::string_view group) {
+  static const Groups kNames{"", "control", "data", "gradients", "loss", "world"};
+  return kNames.contains(group);
+}
+
+using Callers = std::map<std::string, std::set<std::size_t>>;
+
+void note_callers(const StepOfRun& step, Callers& callers) {
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    for (const Record& record : step.ranks[rank].records) {
+      if (record.phase == Phase::collective) callers[record.collective.group].insert(rank);
+    }
+  }
+}
+
+/// The world's groups together, whose calls every rank makes in one order; and each group of fewer ranks
+/// (a tensor-parallel one, a pipeline stage) by itself. Who belongs to a group is told by its calls at this step
+/// and the one before.
+std::vector<Members> members_of(const StepOfRun& step, const StepOfRun* before) {
+  Callers callers;
+  note_callers(step, callers);
+  if (before && before->ranks.size() == step.ranks.size()) note_callers(*before, callers);
+  std::vector<Members> all(1);
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) all.front().ranks.push_back(rank);
+  for (const auto& [group, ranks] : callers) {
+    if (is_worlds(group) || ranks.size() == step.ranks.size()) {
+      all.front().groups.insert(group);
+    } else if (ranks.size() > 1) {
+      all.push_back({{ranks.begin(), ranks.end()}, {group}});
+    }
+  }
+  return all;
 }
 
 /// What all ranks must say alike of a call; shapes may differ where rows do.
@@ -64,9 +117,12 @@ std::string call_fault(const CollectiveRecord& expected, const CollectiveRecord&
 
 class Audit {
  public:
-  Audit(const StepOfRun& step, const StepOfRun* before, const StepOfRun* reference)
-      : step_(step), before_(before), reference_(reference) {
-    for (const StepRecords& rank : step.ranks) ledgers_.push_back(ledger_of(rank));
+  Audit(const StepOfRun& step, const StepOfRun* before, const StepOfRun* reference, const Members& members)
+      : step_(step), before_(before), reference_(reference), members_(members) {
+    for (const std::size_t rank : members.ranks) {
+      ledgers_.push_back(ledger_of(step.ranks[rank], members.groups));
+      std::erase_if(ledgers_.back(), [](const Record* each) { return is_between_two(each->collective); });
+    }
   }
 
   std::optional<LedgerFinding> first() const {
@@ -75,7 +131,8 @@ class Audit {
     if (before_ && before_->step >= 0) {
       if (auto found = other_calls(*before_, "the step before")) return found;
     }
-    if (!reference_) return std::nullopt;
+    // Only the world's calls are those of a reference of any layout.
+    if (!reference_ || members_.ranks.size() != step_.ranks.size()) return std::nullopt;
     if (auto found = other_calls(*reference_, "the reference")) return found;
     return other_sequence(*reference_);
   }
@@ -88,21 +145,22 @@ class Audit {
     return found;
   }
 
-  /// The rank whose calls most ranks make; of two ranks that differ the one that calls as it did before.
-  std::size_t model_rank() const {
+  /// The member whose calls most make; of two that differ the one that calls as it did before.
+  std::size_t model_member() const {
     std::map<std::vector<std::string>, int> votes;
     for (const Ledger& ledger : ledgers_) ++votes[calls_of(ledger)];
     std::size_t best = 0;
     int most = 0;
-    for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
-      int count = 2 * votes[calls_of(ledgers_[rank])];
+    for (std::size_t k = 0; k < ledgers_.size(); ++k) {
+      int count = 2 * votes[calls_of(ledgers_[k])];
+      const std::size_t rank = members_.ranks[k];
       if (before_ && rank < before_->ranks.size() &&
-          calls_of(ledger_of(before_->ranks[rank])) == calls_of(ledgers_[rank])) {
+          calls_of(ledger_of(before_->ranks[rank], members_.groups)) == calls_of(ledgers_[k])) {
         ++count;
       }
       if (count <= most) continue;
       most = count;
-      best = rank;
+      best = k;
     }
     return best;
   }
@@ -120,10 +178,11 @@ class Audit {
   /// Ranks that do not all make the same calls in the same order.
   std::optional<LedgerFinding> unlike_calls() const {
     if (all_alike()) return std::nullopt;
-    const std::size_t model = model_rank();
-    const Ledger& expected = ledgers_[model];
-    for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
-      const Ledger& actual = ledgers_[rank];
+    const std::size_t member = model_member(), model = members_.ranks[member];
+    const Ledger& expected = ledgers_[member];
+    for (std::size_t k = 0; k < ledgers_.size(); ++k) {
+      const std::size_t rank = members_.ranks[k];
+      const Ledger& actual = ledgers_[k];
       std::size_t i = 0;
       while (i < expected.size() && i < actual.size() &&
              same_call(expected[i]->collective, actual[i]->collective)) {
@@ -175,20 +234,23 @@ class Audit {
       if (first.op != "all_reduce" && first.op != "all_gather" && first.op != "broadcast") continue;
       // What a rank still holds from before has no vote: of two ranks that differ it is the wrong one.
       std::map<uint64_t, int> votes;
-      for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
-        const uint64_t out = ledgers_[rank][i]->collective.hash_out;
-        const Record* earlier = before_of(rank, *ledgers_[rank][i], occurrence);
+      for (std::size_t k = 0; k < ledgers_.size(); ++k) {
+        const uint64_t out = ledgers_[k][i]->collective.hash_out;
+        const Record* earlier = before_of(members_.ranks[k], *ledgers_[k][i], occurrence);
         votes[out] += earlier && earlier->collective.hash_out == out ? 0 : 1;
       }
       uint64_t right = std::max_element(votes.begin(), votes.end(), [](const auto& x, const auto& y) {
                          return x.second < y.second;
                        })->first;
-      const bool rooted =
-          first.op == "broadcast" && first.root >= 0 && first.root < static_cast<int>(ledgers_.size());
-      if (rooted) right = ledgers_[static_cast<std::size_t>(first.root)][i]->collective.hash_in;
+      const auto root = std::ranges::find(members_.ranks, static_cast<std::size_t>(std::max(first.root, 0)));
+      const bool rooted = first.op == "broadcast" && first.root >= 0 && root != members_.ranks.end();
+      if (rooted) {
+        right = ledgers_[static_cast<std::size_t>(root - members_.ranks.begin())][i]->collective.hash_in;
+      }
       if (auto stale = all_stale(i, occurrence)) return stale;
-      for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
-        const Record& record = *ledgers_[rank][i];
+      for (std::size_t k = 0; k < ledgers_.size(); ++k) {
+        const std::size_t rank = members_.ranks[k];
+        const Record& record = *ledgers_[k][i];
         const CollectiveRecord& it = record.collective;
         if (it.hash_out == right) continue;
         const Record* earlier = before_of(rank, record, occurrence);
@@ -214,10 +276,10 @@ class Audit {
   /// All ranks hold the result of the step before although some rank's input is new.
   std::optional<LedgerFinding> all_stale(std::size_t i, std::size_t occurrence) const {
     bool input_changed = false;
-    for (std::size_t rank = 0; rank < ledgers_.size(); ++rank) {
-      const Record& record = *ledgers_[rank][i];
+    for (std::size_t k = 0; k < ledgers_.size(); ++k) {
+      const Record& record = *ledgers_[k][i];
       if (record.collective.op == "broadcast") return std::nullopt;
-      const Record* earlier = before_of(rank, record, occurrence);
+      const Record* earlier = before_of(members_.ranks[k], record, occurrence);
       if (!earlier || earlier->collective.hash_out != record.collective.hash_out) return std::nullopt;
       input_changed = input_changed || earlier->collective.hash_in != record.collective.hash_in;
     }
@@ -255,6 +317,7 @@ class Audit {
     std::set<std::string> tags;
     for (const Record& each : other.ranks[0].records) {
       if (each.phase != Phase::collective || each.collective.group == "gradients") continue;
+      if (!is_worlds(each.collective.group) && !members_.groups.contains(each.collective.group)) continue;
       wanted.push_back(&each);
       tags.insert(each.collective.tag);
     }
@@ -302,14 +365,20 @@ class Audit {
   const StepOfRun& step_;
   const StepOfRun* before_;
   const StepOfRun* reference_;
-  std::vector<Ledger> ledgers_;
+  const Members& members_;
+  std::vector<Ledger> ledgers_;  ///< by member
 };
 
 }  // namespace
 
 std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const StepOfRun* before,
                                           const StepOfRun* reference) {
-  return Audit(step, before, reference).first();
+  std::optional<LedgerFinding> first;
+  for (const Members& members : members_of(step, before)) {
+    if (auto found = Audit(step, before, reference, members).first(); found && (!first || found->place < first->place))
+      first = std::move(found);
+  }
+  return first;
 }
 
 Difference ledger_difference(const LedgerFinding& finding, int64_t step, int world_size) {

@@ -78,5 +78,61 @@ TEST(AuditLedger, IsSilentWhereAllRanksAgree) {
   EXPECT_FALSE(audit_ledger(sums(4, {9, 9, 9}), &before, nullptr));
 }
 
+/// A call of one rank in a group, with what came out of it.
+Record call(int64_t step, const std::string& group, const std::string& op, uint64_t out) {
+  Record record;
+  record.step = step;
+  record.phase = Phase::collective;
+  record.name = op + " " + group;
+  record.collective.op = op;
+  record.collective.reduction = op == "all_reduce" ? "sum" : "";
+  record.collective.group = group;
+  record.collective.tag = group;
+  record.collective.hash_in = out * 31 + 7;
+  record.collective.hash_out = out;
+  return record;
+}
+
+/// Four ranks: two tensor-parallel pairs, and what each adds.
+StepOfRun pairs(int64_t step, const std::vector<uint64_t>& outs) {
+  StepOfRun made;
+  made.step = step;
+  for (std::size_t rank = 0; rank < outs.size(); ++rank) {
+    made.ranks.push_back({step, {call(step, rank < 2 ? "tp0" : "tp1", "all_reduce", outs[rank]),
+                                 call(step, "gradients", "all_reduce", 5)}});
+  }
+  return made;
+}
+
+TEST(AuditLedger, EachGroupOfFewerRanksIsHeldToItselfAlone) {
+  const StepOfRun before = pairs(3, {1, 1, 2, 2});
+  EXPECT_FALSE(audit_ledger(pairs(4, {7, 7, 8, 8}), &before, nullptr));
+  EXPECT_FALSE(audit_ledger(pairs(4, {7, 7, 8, 8}), &before, &before)) << "the reference's pairs are its own";
+  const auto corrupted = audit_ledger(pairs(4, {7, 7, 8, 9}), &before, nullptr);
+  ASSERT_TRUE(corrupted);
+  EXPECT_EQ(corrupted->name, "all_reduce tp1");
+  EXPECT_GE(corrupted->rank, 2);
+}
+
+TEST(AuditLedger, ARankThatLeavesOutItsGroupsCallIsNamed) {
+  const StepOfRun before = pairs(3, {1, 1, 2, 2});
+  StepOfRun now = pairs(4, {7, 7, 8, 8});
+  now.ranks[3].records.erase(now.ranks[3].records.begin());
+  const auto found = audit_ledger(now, &before, nullptr);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "collective-missing");
+  EXPECT_EQ(found->rank, 3);
+}
+
+TEST(AuditLedger, StagesOfAPipelineSendAndReceive) {
+  StepOfRun now;
+  now.step = 4;
+  now.ranks.push_back({4, {call(4, "pp", "send", 11), call(4, "gradients", "all_reduce", 5)}});
+  now.ranks.push_back({4, {call(4, "pp", "recv", 11), call(4, "gradients", "all_reduce", 5)}});
+  EXPECT_FALSE(audit_ledger(now, nullptr, nullptr));
+  now.ranks[1].records[1].collective.hash_out = 6;
+  EXPECT_TRUE(audit_ledger(now, nullptr, nullptr));
+}
+
 }  // namespace
 }  // namespace lockstep
