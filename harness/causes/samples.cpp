@@ -115,6 +115,25 @@ std::optional<Cause> shards_identical(const CauseInputs& inputs) {
                   samples->batch.size()));
 }
 
+/// How often the batch's most used sample has been on any rank up to and with that step.
+std::size_t most_uses(const SampleHistory& history, int64_t step, const ByRank& batch) {
+  std::map<int64_t, std::size_t> uses;
+  for (const Ids& rank : batch) {
+    for (const int64_t id : rank) uses.emplace(id, 0);
+  }
+  for (const auto& [at_step, ranks] : history) {
+    if (at_step > step) break;
+    for (const Ids& rank : ranks) {
+      for (const int64_t id : rank) {
+        if (const auto used = uses.find(id); used != uses.end()) ++used->second;
+      }
+    }
+  }
+  std::size_t most = 0;
+  for (const auto& [id, count] : uses) most = std::max(most, count);
+  return most;
+}
+
 std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
   const int64_t step = inputs.difference.divergence.step;
   const ByRank *now = at(inputs.cell_samples, step), *reference = at(inputs.reference_samples, step);
@@ -123,6 +142,10 @@ std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
     if (old < 0 || old + 1 >= step || batch != *now) continue;
     const ByRank* then = at(inputs.reference_samples, old);
     if (!then || sorted(*reference) == sorted(*then)) continue;
+    // An epoch in the old order uses each sample as often as one in a new order. A run that was resumed too early
+    // has a batch once more than that.
+    const std::size_t uses = most_uses(inputs.cell_samples, step, *now);
+    if (uses < 2 || uses != most_uses(inputs.reference_samples, step, *reference)) continue;
     return made(
         "set-epoch-forgotten", kExact,
         fmt::format("at step {} every rank holds exactly the samples of step {} in the same order, where the "

@@ -55,6 +55,42 @@ void RunReader::find_end(const std::vector<bool>& ended) {
   end_ = fmt::format("{}/rank-{}.trace ends before those of other ranks", dir_, first);
 }
 
+namespace {
+
+constexpr std::string_view kBuffer = "buffer/";
+/// What wrappers of a model put before the names of its parameters.
+constexpr std::string_view kWrappers[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module."};
+
+bool names_a_parameter(const Record& record) {
+  return record.phase == Phase::local_gradients || record.phase == Phase::reduced_gradients ||
+         record.phase == Phase::parameters || record.phase == Phase::term_sums;
+}
+
+std::size_t name_begins(const Record& record) { return record.name.starts_with(kBuffer) ? kBuffer.size() : 0; }
+
+/// Takes a wrapper's prefix off the names of parameters, if all of them have it: the same model, wrapped in the
+/// one run and not in the other, has the same names then.
+void unwrap(StepRecords& rank) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view prefix : kWrappers) {
+      std::size_t parameters = 0;
+      const bool all = std::all_of(rank.records.begin(), rank.records.end(), [&](const Record& record) {
+        if (!names_a_parameter(record)) return true;
+        ++parameters;
+        return record.name.compare(name_begins(record), prefix.size(), prefix) == 0;
+      });
+      if (!all || parameters == 0) continue;
+      for (Record& record : rank.records) {
+        if (names_a_parameter(record)) record.name.erase(name_begins(record), prefix.size());
+      }
+      again = true;
+    }
+  }
+}
+
+}  // namespace
+
 std::optional<StepOfRun> RunReader::next() {
   if (ended_) return std::nullopt;
   StepOfRun step;
@@ -62,6 +98,7 @@ std::optional<StepOfRun> RunReader::next() {
   for (std::size_t rank = 0; rank < readers_.size(); ++rank) {
     std::optional<StepRecords> records = readers_[rank].next();
     ended[rank] = !records;
+    if (records) unwrap(*records);
     step.ranks.push_back(records ? std::move(*records) : StepRecords{});
   }
   if (std::any_of(ended.begin(), ended.end(), [](bool one) { return one; })) {

@@ -27,7 +27,8 @@ class RunReader {
   int world_size() const { return static_cast<int>(readers_.size()); }
   const TraceHeader& header() const { return readers_.front().header(); }
 
-  /// The next step that every rank holds whole, or nothing at the end of the first rank that ends.
+  /// The next step that every rank holds whole, or nothing at the end of the first rank that ends. Where all
+  /// names of parameters begin with a wrapper's prefix ("module."), they stand without it.
   std::optional<StepOfRun> next();
 
   /// Once next() gave nothing: where and how the traces end if they are not whole; empty if they are.

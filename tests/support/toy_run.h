@@ -61,7 +61,7 @@ inline float toy_value(const std::string& name, std::size_t i, uint64_t a, uint6
 
 inline int64_t toy_sample(int64_t step, int64_t row, int rows) {
   const int64_t epoch = step / 4, place = (step % 4) * rows + row;
-  return (place * 7 + epoch * 5 + 3) % 101;
+  return (place * 7 + epoch * 5 + 3) % (4 * rows);
 }
 
 inline std::vector<double> toy_row_losses(const ToyRank& rank, double tau,
@@ -110,15 +110,15 @@ inline void toy_forward(ToyStep& it) {
     toy_loss(rank);
     const uint64_t s = static_cast<uint64_t>(it.step);
     CollectiveRecord gather{"all_gather", "",
-                            "loss",       "loss.candidates",
+                            "data",       "loss.candidates",
                             -1,           DType::float32,
                             {2, 8},       s * 11 + static_cast<uint64_t>(rank.rank) + 1,
                             s * 13 + 7};
-    CollectiveRecord sum{"all_reduce", "sum",          "loss", "stats.energy",
+    CollectiveRecord sum{"all_reduce", "sum",          "data", "stats.energy",
                          -1,           DType::float64, {2},    s * 17 + static_cast<uint64_t>(rank.rank) + 1,
                          s * 19 + 5};
     CollectiveRecord give{"broadcast", "",
-                          "loss",      "stats.buffer",
+                          "data",      "stats.buffer",
                           0,           DType::float64,
                           {1},         s * 23 + (rank.rank == 0 ? 900 : static_cast<uint64_t>(rank.rank)),
                           s * 23 + 900};

@@ -91,6 +91,24 @@ TEST_F(Causes, AgreeingRunsHaveNone) {
   }
 }
 
+TEST_F(Causes, ABatchAgainInTheSameEpochIsNoForgottenEpoch) {
+  // A run that is resumed two steps too early, in the first epoch and in the second.
+  for (const int64_t step : {2, 6}) {
+    ToyFaults faults;
+    faults.on_samples = [step](support::ToyStep& it) {
+      if (it.step < step) return;
+      for (support::ToyRank& rank : it.ranks)
+        for (std::size_t k = 0; k < rank.samples.size(); ++k)
+          rank.samples[k] = support::toy_sample(it.step - 2, rank.rank + 3 * static_cast<int64_t>(k), 6);
+    };
+    const Mechanism result = judged(toy_config(), faults, "resumed-" + std::to_string(step));
+    ASSERT_TRUE(result.first_divergence.has_value());
+    EXPECT_EQ(result.first_divergence->step, step);
+    ASSERT_TRUE(result.cause.has_value());
+    EXPECT_NE(result.cause->code, "set-epoch-forgotten") << result.cause->evidence;
+  }
+}
+
 TEST_F(Causes, TheRankOfAFlippedBitIsNamed) {
   const RunConfig config = toy_config();
   const Mechanism result = judged(config, on_local([](ToyStep& it) {
