@@ -173,8 +173,9 @@ Answer sure_answer(const Results& results, const AnswerGrid& grid) {
   double least = 1;
   bool any = false, all_same = true;
   for (const CellResult& cell : results.cells) {
-    if (!grid.holds(cell) || cell.anchor || !cell.outcome) continue;
-    all_same = all_same && cell.verdict == VerdictKind::equivalent;
+    if (!grid.holds(cell) || cell.anchor) continue;
+    all_same = all_same && cell.verdict == VerdictKind::equivalent;  // A cell that failed is none of them.
+    if (!cell.outcome) continue;
     if (cell.verdict == VerdictKind::divergent || cell.outcome->n < 2) continue;
     any = true;
     least = std::min(least, cell.outcome->power);

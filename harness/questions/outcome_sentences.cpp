@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "harness/results/metric_names.h"
@@ -16,24 +17,39 @@ namespace {
 std::string equivalent_in_words(const CellList& cells) {
   const Outcome& first = *cells.front()->outcome;
   const std::string metric = metric_label(first.metric);
+  // Of several cells the ends that lie furthest out: the largest mean would promise more than is shown.
+  Interval shown = first.equivalence;
+  int fewest_pairs = first.n, most_pairs = first.n;
+  for (const CellResult* cell : cells) {
+    const Outcome& outcome = *cell->outcome;
+    shown.low = std::min(shown.low, outcome.equivalence.low);
+    shown.high = std::max(shown.high, outcome.equivalence.high);
+    fewest_pairs = std::min(fewest_pairs, outcome.n);
+    most_pairs = std::max(most_pairs, outcome.n);
+  }
+  const std::string low = format_signed_difference(shown.low, first.margin),
+                    high = format_signed_difference(shown.high, first.margin),
+                    pairs = pairs_in_words(fewest_pairs, most_pairs);
   if (cells.size() == 1) {
     return fmt::format("{} trains the same as {}: {} differs by {} ({} to {}), margin {}, {}.",
                        names_of(cells), references_of(cells), metric,
-                       format_signed_difference(first.primary.mean, first.margin),
-                       format_signed_difference(first.equivalence.low, first.margin),
-                       format_signed_difference(first.equivalence.high, first.margin), first.margin,
-                       pairs_in_words(first.n, first.n));
+                       format_signed_difference(first.primary.mean, first.margin), low, high, first.margin, pairs);
   }
-  double most = 0;
-  int fewest_pairs = first.n, most_pairs = first.n;
-  for (const CellResult* cell : cells) {
-    most = std::max(most, std::abs(cell->outcome->primary.mean));
-    fewest_pairs = std::min(fewest_pairs, cell->outcome->n);
-    most_pairs = std::max(most_pairs, cell->outcome->n);
-  }
-  return fmt::format("{} train the same as {}: {} differs by at most {}, margin {}, {}.", names_of(cells),
-                     references_of(cells), metric, format_difference(most, first.margin), first.margin,
-                     pairs_in_words(fewest_pairs, most_pairs));
+  return fmt::format("{} train the same as {}: {} differs by no more than {} to {} (each cell's interval), margin {}, {}.",
+                     names_of(cells), references_of(cells), metric, low, high, first.margin, pairs);
+}
+
+/// Is it shown that the cell is not the same, though within the margin?
+bool is_shifted(const CellResult& cell) {
+  const Outcome& outcome = *cell.outcome;
+  return outcome.n >= 2 && (outcome.primary.interval.low > 0 || outcome.primary.interval.high < 0);
+}
+
+std::string shifted_in_words(const CellResult& cell) {
+  const Outcome& outcome = *cell.outcome;
+  return fmt::format("{} is within the margin of {}, though not the same: {}, margin {}, {}.", cell.scenario,
+                     cell.reference, difference_in_words(outcome, metric_label(outcome.metric)), outcome.margin,
+                     pairs_in_words(outcome.n, outcome.n));
 }
 
 /// ", because a row has 2 negatives instead of 23, those of its own rank alone": the evidence of the cause
@@ -68,14 +84,16 @@ std::string all_at_once(const SortedCells& sorted) {
 
 std::vector<std::string> outcome_sentences(const Results& results, const SortedCells& sorted) {
   std::vector<std::string> all;
-  if (!sorted.equivalent.empty()) all.push_back(equivalent_in_words(sorted.equivalent));
+  CellList same, shifted;
+  for (const CellResult* cell : sorted.equivalent) (is_shifted(*cell) ? shifted : same).push_back(cell);
+  if (!same.empty()) all.push_back(equivalent_in_words(same));
+  add(all, each_of(shifted, "are within the margin, though not the same", shifted_in_words));
   if (const std::string at_once = all_at_once(sorted); !at_once.empty()) all.push_back(at_once);
-  const bool said =
-      !sorted.equivalent.empty() && references_of(sorted.equivalent) == references_of(sorted.divergent);
+  const bool said = !same.empty() && references_of(same) == references_of(sorted.divergent);
   add(all, each_of(sorted.divergent, "do not train the same",
                    [&](const CellResult& cell) { return divergent_in_words(cell, said); }));
   // Reports show the first sentence large: one answer of each kind is the whole answer.
-  if (said && sorted.divergent.size() == 1) {
+  if (said && shifted.empty() && sorted.divergent.size() == 1) {
     all.front().back() = ';';
     all.front() += " " + all.back();
     all.pop_back();

@@ -209,21 +209,26 @@ std::string format_signed_difference(double value, double margin) {
 
 std::string seeds_in_words(const Outcome& o) {
   const std::string half = count_of(o.seeds_needed_half);
+  // Tests at the full level after each addition find too often what is not there.
+  const std::string anew =
+      "; they are counted for one test: to add seeds to these and test again, take seeds: auto";
   if (o.seeds_needed > o.n) {
-    return fmt::format("{} seeds would decide this if the true difference is 0, {} if it is half the margin",
-                       count_of(o.seeds_needed), half);
+    return fmt::format(
+        "{} seeds would decide this with probability {:g} if the true difference is 0, {} if it is half the "
+        "margin{}",
+        count_of(o.seeds_needed), kWantedPower, half, anew);
   }
   const std::string near = "so the true difference may lie near the margin or beyond it";
   if (o.seeds_needed_half > o.n) {
     return fmt::format(
-        "{} seeds would do if the true difference were 0, {}: {} would decide this if it is half the "
-        "margin",
-        count_of(o.seeds_needed), near, half);
+        "{} seeds would do with probability {:g} if the true difference were 0, {}: {} would decide this if it is "
+        "half the margin{}",
+        count_of(o.seeds_needed), kWantedPower, near, half, anew);
   }
   return fmt::format(
-      "{} seeds would do if the true difference were half the margin, {}, where no number of seeds is "
-      "sure to decide",
-      half, near);
+      "{} seeds would do with probability {:g} if the true difference were half the margin, {}, where no number "
+      "of seeds is sure to decide",
+      half, kWantedPower, near);
 }
 
 std::string family_in_words(const Outcome& outcome) {

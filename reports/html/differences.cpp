@@ -66,15 +66,32 @@ double reach_of(const std::vector<Drawn>& all) {
   return std::clamp(1.05 * widest, 1.6 * margin, kReach * margin);
 }
 
+/// "from step 50" if that holds of every step from there on, else "at step 50" and how many steps in all.
+template <class Holds>
+std::string since_words(const CurveDifference& curve, int64_t first, Holds holds) {
+  std::size_t steps = 0, of = 0;
+  for (std::size_t i = 0; i < curve.steps.size(); ++i) {
+    if (curve.steps[i] < first) continue;
+    ++of;
+    steps += holds(i) ? 1 : 0;
+  }
+  if (steps == of) return fmt::format("from step {}", first);
+  if (steps == 1) return fmt::format("at step {} alone", first);
+  return fmt::format("at {} of {} evaluations from step {}", steps, of, first);
+}
+
 std::string marks_words(const CurveDifference& curve) {
-  std::string text;
   if (curve.margin <= 0) return "";
   if (curve.first_leaves < 0) return "stays inside the margin";
-  if (curve.first_beyond == curve.first_leaves)
-    return fmt::format("wholly beyond from step {}", curve.first_beyond);
-  text = fmt::format("not wholly inside from step {}", curve.first_leaves);
-  if (curve.first_beyond >= 0) text += fmt::format(", wholly beyond from {}", curve.first_beyond);
-  return text;
+  const auto beyond = [&](std::size_t i) { return curve.low[i] > curve.margin || curve.high[i] < -curve.margin; };
+  const auto leaves = [&](std::size_t i) {
+    return !(curve.low[i] > -curve.margin && curve.high[i] < curve.margin);
+  };
+  const std::string since =
+      curve.first_beyond >= 0 ? "wholly beyond " + since_words(curve, curve.first_beyond, beyond) : "";
+  if (curve.first_beyond == curve.first_leaves) return since;
+  const std::string text = "not wholly inside " + since_words(curve, curve.first_leaves, leaves);
+  return since.empty() ? text : text + ", " + since;
 }
 
 void draw_band(Markup& out, const Chart& chart, const CurveDifference& curve, const std::string& css) {

@@ -133,6 +133,13 @@ TEST(Headline, ClaimsAllAtOnceOnlyWhereAllAreEquivalent) {
   }
   EXPECT_THAT(text_of(r, "How sure is that?"), HasSubstr("needs no correction"));
   EXPECT_EQ(text_of(r, "Why not?"), "");
+  for (CellResult& cell : r.cells) {
+    if (!grid_of(r)->holds(cell) || cell.anchor) continue;
+    cell.verdict = VerdictKind::failed;
+    cell.outcome.reset();
+    break;
+  }
+  EXPECT_THAT(text_of(r, "How sure is that?"), Not(HasSubstr("needs no correction"))) << "a cell that failed";
 }
 
 TEST(ConvergencePage, HasASectionOnlyForWhatThereIsToShow) {

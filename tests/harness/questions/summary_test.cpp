@@ -146,6 +146,30 @@ TEST(SummarySentence, SaysWhyACellDoesNotTrainTheSame) {
   EXPECT_THAT(sentence(), Not(HasSubstr("because")));
 }
 
+TEST(SummarySentence, PromisesOfSeveralCellsNoMoreThanTheirIntervals) {
+  SyntheticMatrix matrix;
+  matrix.add_cell({"3x8", 0.0, 0.03});
+  matrix.add_cell({"8x3", 0.002, 0.008});
+  const Results results = matrix.judge();
+  ASSERT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
+  EXPECT_THAT(results.summary.sentence,
+              AllOf(HasSubstr("3x8 and 8x3 train the same as 1x24 global: 24-way accuracy differs by no more than "
+                              "-0.017 to +0.017 (each cell's interval)"),
+                    Not(HasSubstr("at most"))));
+}
+
+TEST(SummarySentence, DoesNotCallTheSameWhatIsShownToBeWorse) {
+  SyntheticMatrix matrix;
+  matrix.add_cell({"8x3 global", -0.017, 0.008});
+  matrix.add_cell({"8x3 local", -0.2, 0.008});
+  const Results results = matrix.judge();
+  ASSERT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
+  EXPECT_THAT(results.summary.sentence,
+              AllOf(HasSubstr("8x3 global is within the margin of 1x24 global, though not the same: 24-way accuracy "
+                              "0.017 lower ("),
+                    HasSubstr("8x3 local does not train the same as 1x24 global"), Not(HasSubstr("trains the same"))));
+}
+
 TEST(SummarySentence, GivesEachOfSeveralDivergentCellsASentence) {
   SyntheticMatrix matrix = SyntheticMatrix::usual();
   matrix.add_cell({"8x3 other", -0.2, 0.02});

@@ -129,8 +129,8 @@ TEST_F(Outcomes, TooMuchScatterIsInconclusiveAndSaysHowManySeedsWouldDecide) {
   EXPECT_EQ(o.seeds_needed_half, seeds_needed({2, o.sd_upper, 0.03, 0.05, 0.015}));
   EXPECT_THAT(o.sentence, HasSubstr("8x3 local is undecided: accuracy_24 differs by +0.005 ("));
   EXPECT_THAT(o.sentence, HasSubstr("; " + std::to_string(o.seeds_needed) +
-                                    " seeds would decide this if the true difference is 0, " +
-                                    std::to_string(o.seeds_needed_half) + " if it is half the margin."));
+                                    " seeds would decide this with probability 0.8 if the true difference is 0, " +
+                                    std::to_string(o.seeds_needed_half) + " if it is half the margin; they are counted for one test"));
 }
 
 TEST_F(Outcomes, WhatADesignCanShowDoesNotFollowTheDifferenceThatWasMeasured) {
@@ -159,7 +159,7 @@ TEST_F(Outcomes, SeedsThatDidNotDecideAreNotNamedAsThoseThatWould) {
   EXPECT_GT(wider.seeds_needed_half, 10);
   EXPECT_THAT(wider.sentence,
               HasSubstr("near the margin or beyond it: " + std::to_string(wider.seeds_needed_half) +
-                        " would decide this if it is half the margin."));
+                        " would decide this if it is half the margin; "));
 }
 
 TEST_F(Outcomes, OneSeedIsInconclusiveWithoutInterval) {
