@@ -14,6 +14,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/compare_json.h"
 #include "harness/evidence/arm_pairs.h"
+#include "harness/evidence/forced_beside.h"
 #include "harness/cli/words.h"
 #include "harness/config/canonical.h"
 #include "harness/questions/judge.h"
@@ -73,6 +74,17 @@ std::vector<QuestionDifference> check_data(const CompareCommandOptions& options,
   throw ConfigError(problems);
 }
 
+/// Fewer repeats than these lie close by chance too often: a clean run would be an alarm.
+void require_enough_repeats(const CompareCommandOptions& options) {
+  const auto least = static_cast<std::size_t>(BandConfig{}.repeats);
+  if (options.repeats.empty() || options.repeats.size() >= least) return;
+  throw ConfigError(fmt::format("--repeat: {} {} given, and a band takes {} or more: fewer lie close by chance, and "
+                                "clean runs would be told apart",
+                                options.repeats.size(), options.repeats.size() == 1 ? "is" : "are", least));
+}
+
+std::string name_of_folder(const std::string& dir) { return std::filesystem::path(dir).filename().string(); }
+
 /// The traces that are compared are those of the run that run.json describes.
 void require_own_trace(const std::string& run_dir, const RunRecord& record) {
   const std::string path = run_dir + "/rank-0.trace";
@@ -98,6 +110,35 @@ void require_undamaged(const std::string& run_dir) {
     while (reader.next_gradient_norms()) {
     }
   }
+}
+
+/// Two runs that lockstep trained: where their matrix has forced runs of both, these decide.
+Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const RunRecord& b) {
+  const auto beside = forced_runs_beside(compare.run_a, a, compare.run_b, b);
+  if (!beside || static_cast<int>(beside->repeats.size()) < compare.band.repeats) return compare_runs(compare);
+  if (beside->seed != a.config.seed || beside->seed != b.config.seed) {
+    Mechanism mechanism = compare_runs(compare);
+    if (mechanism.verdict == VerdictKind::inconclusive) {
+      mechanism.sentence += fmt::format(" The matrix beside them has forced runs of seed {}: compare the runs of that seed.",
+                                        beside->seed);
+    }
+    return mechanism;
+  }
+  ForcedInputs inputs;
+  inputs.reference_free = compare.run_a;
+  inputs.cell_free = compare.run_b;
+  inputs.forced_reference = beside->reference;
+  inputs.forced_cell = beside->cell;
+  inputs.forced_repeats = beside->repeats;
+  inputs.reference_config = compare.reference_config;
+  inputs.cell_config = compare.cell_config;
+  for (const std::string& dir : {beside->reference, beside->cell}) require_undamaged(dir);
+  for (const std::string& dir : beside->repeats) require_undamaged(dir);
+  Mechanism mechanism = judge_forced(inputs);
+  mechanism.sentence += fmt::format(" Forced runs beside them: {} and {}, with {}.", name_of_folder(beside->reference),
+                                    name_of_folder(beside->cell),
+                                    counted(static_cast<int64_t>(beside->repeats.size()), "repeat"));
+  return mechanism;
 }
 
 nlohmann::json to_json(const Divergence& d) {
@@ -163,6 +204,7 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   require_own_options(options);
   if (options.rule == "tost") return compare_outcomes_command(options, expected, console);
   if (options.rule == "mlperf") return compare_mlperf_command(options, console);
+  require_enough_repeats(options);
   CompareOptions compare;
   compare.run_a = options.run_a;
   compare.run_b = options.run_b;
@@ -183,7 +225,9 @@ int compare_command(const CompareCommandOptions& options, const Console& console
     compare.reference_config = &record_a->config;
     compare.cell_config = &record_b->config;
   }
-  const Mechanism mechanism = compare_runs(compare);
+  const Mechanism mechanism = record_a && record_b && options.repeats.empty()
+                                  ? compare_known(compare, *record_a, *record_b)
+                                  : compare_runs(compare);
   if (options.json) {
     console.out << clean_json(comparison_json(mechanism, options.run_a, options.run_b, differences));
   } else {

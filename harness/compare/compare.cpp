@@ -8,6 +8,7 @@
 #include "harness/compare/forced/forced.h"
 #include "harness/compare/forced/free.h"
 #include "harness/compare/layouts.h"
+#include "harness/compare/rounding_bound.h"
 #include "harness/compare/step_pairs.h"
 #include "harness/compare/trainer_of.h"
 
@@ -92,6 +93,10 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
     if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
       result.first_divergence = difference->divergence;
       tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
+      if (difference->divergence.kind == "bits" && difference->relative <= rounding_bound(0)) {
+        result.first_divergence->sentence +=
+            " By its size the difference may be rounding alone, as another order of a sum makes it.";
+      }
       result.compared_steps = pairs.compared();
       inputs = inputs_at(pairs, *difference);
       inputs->ledger =
@@ -132,6 +137,9 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
 Comparison compare_traces(const CompareOptions& options) {
   if (!options.repeats.empty()) {
     ForcedInputs inputs;
+    // Their samples, the steps before and the state at the beginning are in the same folders.
+    inputs.reference_free = options.run_a;
+    inputs.cell_free = options.run_b;
     inputs.forced_reference = options.run_a;
     inputs.forced_cell = options.run_b;
     inputs.forced_repeats = options.repeats;

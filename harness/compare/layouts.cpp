@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "harness/base/hex.h"
+#include "harness/base/word_list.h"
 #include "harness/compare/bits.h"
+#include "harness/compare/forced/equal_step.h"
 #include "harness/compare/forced/free.h"
 #include "harness/compare/rounding_bound.h"
 #include "harness/compare/step_records.h"
@@ -17,39 +21,44 @@ namespace lockstep {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Where the bound reaches this share it says nothing any more, and only the exact phases are compared.
+/// Where one step's rounding may reach this share it says nothing any more.
 constexpr double kUselessBound = 0.1;
 
-/// The free traces' bounded phases at one step. `alike`: both runs began it with the same parameters.
+/// Nothing where a rank recorded none.
+std::optional<double> mean_loss(const StepOfRun& step) {
+  double sum = 0;
+  for (const StepRecords& rank : step.ranks) {
+    const Record* loss = find_record(rank, Phase::loss, "loss");
+    if (!loss) return std::nullopt;
+    sum += loss->value;
+  }
+  return sum / static_cast<double>(step.ranks.size());
+}
+
+double total_norm(const StepOfRun& step, Phase phase) {
+  double squares = 0;
+  for (const Record* record : records_of(step.ranks[0], phase))
+    squares += record->stats.norm * record->stats.norm;
+  return std::sqrt(squares);
+}
+
+/// A step that both runs began with the same parameters and of which the traces keep statistics alone.
 class BoundedStep {
  public:
-  BoundedStep(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& scores, double bound, bool alike)
-      : a_(a), b_(b), scores_(scores), record_(scores.record), bound_(bound), alike_(alike) {}
+  BoundedStep(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& scores, double bound)
+      : a_(a), b_(b), scores_(scores), record_(scores.record), bound_(bound) {}
 
-  /// Phase by phase: the first difference that no rounding explains.
+  /// Phase by phase: the first difference that rounding does not explain.
   std::optional<Difference> first() {
-    for (auto part : {&BoundedStep::scores, &BoundedStep::loss, &BoundedStep::gradients,
-                      &BoundedStep::gradient_norm, &BoundedStep::parameters}) {
-      auto found = (this->*part)();
-      if (!found) continue;
-      if (!may_be_rounding(*found)) return found;
-      if (!doubt_) doubt_ = std::move(found);
+    for (auto part :
+         {&BoundedStep::scores, &BoundedStep::loss, &BoundedStep::gradients, &BoundedStep::gradient_norm}) {
+      if (auto found = (this->*part)()) return found;
     }
     return std::nullopt;
   }
-  /// After first(): the first difference beyond the bound that rounding may explain all the same.
-  const std::optional<Difference>& doubt() const { return doubt_; }
   double used() const { return used_; }
 
  private:
-  /// Once parameters differ, everything may differ by rounding that training has amplified, and no bound is
-  /// known for that. The same holds for parameters after their update: Adam takes a full step where a
-  /// gradient is nothing but rounding.
-  bool may_be_rounding(const Difference& found) const {
-    return found.divergence.kind == "band" && std::isfinite(found.relative) &&
-           (!alike_ || found.phase == Phase::parameters);
-  }
-
   /// Nothing if |expected - actual| <= bound * size; counts how much of the bound it takes.
   std::optional<Difference> within(Phase phase, const std::string& where, double expected, double actual,
                                    double size) {
@@ -88,6 +97,15 @@ class BoundedStep {
   }
 
   std::optional<Difference> scores() {
+    if (auto found = columns()) return found;
+    const double norm_a = merged_norm(a_), norm_b = merged_norm(b_);
+    if (norm_a < 0 || norm_b < 0) return std::nullopt;
+    return within(Phase::energies, record_ + " (norm)", norm_a, norm_b, norm_a);
+  }
+
+ public:
+  /// Their number is no matter of rounding, nor of parameters.
+  std::optional<Difference> columns() const {
     const int world_size = static_cast<int>(b_.ranks.size());
     const int64_t expected = columns_of(a_.ranks[0]);
     if (expected < 0) return std::nullopt;
@@ -99,25 +117,12 @@ class BoundedStep {
       if (wrong.empty()) found = actual;
       wrong.push_back(rank);
     }
-    if (!wrong.empty()) {
-      const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
-      return columns_difference(scores_, a_.step, expected, found, on_all ? -1 : wrong[0], world_size);
-    }
-    const double norm_a = merged_norm(a_), norm_b = merged_norm(b_);
-    if (norm_a < 0 || norm_b < 0) return std::nullopt;
-    return within(Phase::energies, record_ + " (norm)", norm_a, norm_b, norm_a);
+    if (wrong.empty()) return std::nullopt;
+    const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
+    return columns_difference(scores_, a_.step, expected, found, on_all ? -1 : wrong[0], world_size);
   }
 
-  static std::optional<double> mean_loss(const StepOfRun& step) {
-    double sum = 0;
-    for (const StepRecords& rank : step.ranks) {
-      const Record* loss = find_record(rank, Phase::loss, "loss");
-      if (!loss) return std::nullopt;
-      sum += loss->value;
-    }
-    return sum / static_cast<double>(step.ranks.size());
-  }
-
+ private:
   std::optional<Difference> loss() {
     const std::optional<double> expected = mean_loss(a_), actual = mean_loss(b_);
     if (!expected || !actual) return std::nullopt;
@@ -125,13 +130,7 @@ class BoundedStep {
                   std::max(1.0, std::abs(*expected)));
   }
 
-  static double total_norm(const StepOfRun& step, Phase phase) {
-    double squares = 0;
-    for (const Record* record : records_of(step.ranks[0], phase))
-      squares += record->stats.norm * record->stats.norm;
-    return std::sqrt(squares);
-  }
-
+  /// By norm and by the largest and smallest element: a turned sign leaves every norm as it was.
   std::optional<Difference> gradients() {
     // Against the whole gradient: the noise of a bias whose terms cancel is large against the bias's own
     // norm.
@@ -145,19 +144,22 @@ class BoundedStep {
                              "nothing", static_cast<int>(b_.ranks.size()));
       }
       if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
-      auto found = within(Phase::reduced_gradients, record->name + " (norm)", record->stats.norm,
-                          other->stats.norm, size);
-      if (!found || used_ <= most) continue;
-      most = used_;
-      worst = std::move(found);
+      const TensorStats &x = record->stats, &y = other->stats;
+      for (const auto& [what, expected, actual] :
+           {std::tuple{"norm", x.norm, y.norm}, {"smallest", x.min, y.min}, {"largest", x.max, y.max}}) {
+        auto found = within(Phase::reduced_gradients, fmt::format("{} ({})", record->name, what), expected,
+                            actual, size);
+        if (!found || used_ <= most) continue;
+        most = used_;
+        worst = std::move(found);
+      }
     }
     if (worst) used_ = most;
     return worst;
   }
 
   std::optional<Difference> gradient_norm() {
-    const std::vector<const Record*> expected = records_of(a_.ranks[0], Phase::gradient_norm);
-    for (const Record* record : expected) {
+    for (const Record* record : records_of(a_.ranks[0], Phase::gradient_norm)) {
       const Record* other = find_record(b_.ranks[0], Phase::gradient_norm, record->name);
       if (!other || !record->is_scalar) continue;
       if (auto found = within(Phase::gradient_norm, record->name, record->value, other->value,
@@ -168,78 +170,246 @@ class BoundedStep {
     return std::nullopt;
   }
 
-  std::optional<Difference> parameters() {
-    // Adam gives a parameter whose gradient is nothing but rounding a full step in a random direction: only
-    // the norm of all parameters together is steady enough to be bounded.
-    const double expected = total_norm(a_, Phase::parameters), actual = total_norm(b_, Phase::parameters);
-    if (expected == 0) return std::nullopt;
-    return within(Phase::parameters, "all parameters (norm)", expected, actual, expected);
-  }
-
   const StepOfRun &a_, &b_;
   const ScoreSpec& scores_;
   std::string record_;  ///< their name
   double bound_;
-  bool alike_;
   double used_ = 0;
-  std::optional<Difference> doubt_;
 };
 
-/// Does rank 0 of both hold the same parameters, bit for bit, at the end of the step? True where neither
-/// trace says so, as when it begins with its first step.
-bool same_parameters(const StepOfRun& a, const StepOfRun& b) {
-  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
-    const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
-    if (other && other->stats.hash != record->stats.hash) return false;
+/// The largest relative difference of a value over steps that nobody can judge.
+struct Apart {
+  double most = 0;
+  int64_t step = -1;
+  void add(int64_t at, std::optional<double> expected, std::optional<double> actual) {
+    if (!expected || !actual || !(std::abs(*expected) > 0)) return;
+    const double share = distance(*expected, *actual) / std::abs(*expected);
+    if (share > most) most = share, step = at;
   }
-  return true;
-}
-
-/// What the free traces of two layouts leave open, and why.
-struct OpenQuestion {
-  std::optional<Difference> beyond;  ///< the first difference beyond the bound that may be rounding
-  double times = 0;                  ///< so many times the bound
-  int64_t bounded_steps = 0;         ///< steps at which the bound said anything
 };
 
-std::string undecided_sentence(const OpenQuestion& open, const ScoreSpec& scores, int64_t compared) {
-  std::string text = fmt::format(
-      "Sample ids, random streams, control values, collectives and replicas agree exactly over {}; {}, "
-      "losses and gradients cannot be judged: ",
-      counted(compared, "step"), scores.record);
-  if (open.beyond) {
-    const Divergence& first = open.beyond->divergence;
-    text += fmt::format(
-        "from step {} on ({}, {}) they differ by more than the rounding of one step, {} times it at first, "
-        "and training may have amplified mere rounding that far.",
-        first.step, first.phase, first.where, short_number(open.times));
-  } else {
-    text += "rounding in their precision has no useful bound.";
-  }
-  return text +
-         " Gradients at forced_steps, from equal parameters and against a measured band, would decide.";
-}
+/// Whether both runs are at the same parameters, bit for bit, as far as their traces tell.
+class EqualParameters {
+ public:
+  /// At the beginning of this step?
+  bool hold() const { return equal_; }
+  /// Nothing has said yet whether they are: the traces begin with a step.
+  bool assumed() const { return assumed_; }
 
-/// The verdict where nothing was found to differ beyond rounding.
-void judge_undiverged(const OpenQuestion& open, const ScoreSpec& scores, const std::string& ends,
-                      Mechanism& result) {
-  if (result.compared_steps == 0) {
-    result.sentence = fmt::format("Nothing could be compared: {}.",
-                                  ends.empty() ? "both traces end before the first step" : ends);
-    return;
+  void after(const StepOfRun& a, const StepOfRun& b) {
+    assumed_ = false;
+    if (!equal_) return;
+    std::size_t seen = 0;
+    for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+      const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
+      if (!other) continue;
+      ++seen;
+      if (other->stats.hash != record->stats.hash) equal_ = false;
+    }
+    if (seen == 0) equal_ = false;
   }
-  if (open.beyond || open.bounded_steps == 0) {
-    result.verdict = VerdictKind::inconclusive;
-    result.sentence = undecided_sentence(open, scores, result.compared_steps);
-  } else {
-    result.verdict = VerdictKind::within_envelope;
-    result.sentence = fmt::format(
-        "Within rounding (bound, not measured): {:.2g} % of it used over the first {}; sample ids, random "
-        "streams and control values agree exactly over {}.",
-        100 * result.band_used, counted(open.bounded_steps, "step"), counted(result.compared_steps, "step"));
+
+ private:
+  bool equal_ = true, assumed_ = true;
+};
+
+/// Two free runs of different layouts, step by step.
+class FreeLayouts {
+ public:
+  FreeLayouts(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config)
+      : pairs_(pairs),
+        trainer_(trainer_of(pairs.a(), pairs.b())),
+        scores_(scores_of(trainer_)),
+        epsilon_(working_epsilon(reference_config, std::numeric_limits<float>::epsilon())),
+        rules_{scores_, band_, reference_config, cell_config} {}
+
+  Comparison compare() {
+    Mechanism result;
+    std::optional<CauseInputs> around;
+    while (!around && pairs_.next()) {
+      remember_samples(samples_a_, pairs_.step_a());
+      remember_samples(samples_b_, pairs_.step_b());
+      around = first_at_step();
+      parameters_.after(pairs_.step_a(), pairs_.step_b());
+    }
+    result.band_used = used_;
+    result.compared_steps = pairs_.compared();
+    if (around) {
+      result.first_divergence = around->difference.divergence;
+      complete(*around);
+    } else {
+      result.first_divergence = pairs_.missing_step();
+    }
+    result.verdict = result.first_divergence ? VerdictKind::divergent : VerdictKind::inconclusive;
+    result.sentence = result.first_divergence ? result.first_divergence->sentence : open_sentence();
+    return {std::move(result), std::move(around)};
   }
-  if (!ends.empty()) result.sentence += fmt::format(" Compared as far as both traces go: {}.", ends);
-}
+
+ private:
+  /// The first difference of the step at which the pairs are, with what is known around it.
+  std::optional<CauseInputs> first_at_step() {
+    const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
+    const bool is_step = a.step >= 0;
+    const bool equal = is_step && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
+    if (equal && keeps_gradients(a) && keeps_gradients(b)) return by_values(a, b);
+    OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true);
+    std::optional<Difference> found = std::move(own.difference);
+    if (!is_step) {
+      keep_earlier(found, initial_difference(a, b));
+    } else if (!found || !is_exact(found->phase)) {
+      // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after these.
+      BoundedStep bounded(a, b, scores_, rounding_bound(0, epsilon_));
+      keep_earlier(found, equal ? bounded.first() : bounded.columns());
+      keep_earlier(found, number_of_one_run(a, b));
+      if (equal) judged(a.step, bounded.used());
+      if (!equal) note_apart(a, b);
+    }
+    if (!found) return std::nullopt;
+    CauseInputs inputs;
+    inputs.difference = *found;
+    inputs.reference = a;
+    inputs.cell = b;
+    if (found->phase == Phase::collective) inputs.ledger = own.ledger;
+    return inputs;
+  }
+
+  std::optional<CauseInputs> by_values(const StepOfRun& a, const StepOfRun& b) {
+    const Snapshot state = snapshot_of(a.ranks[0]);
+    JudgedStep step = judge_equal_step({a, pairs_.a().dir(), b, pairs_.b().dir(), pairs_.before_b(), {},
+                                        state.tensors.empty() ? nullptr : &state, true, true},
+                                       rules_);
+    judged(a.step, step.at.band_used);
+    return std::move(step.first);
+  }
+
+  void judged(int64_t step, double used) {
+    used_ = std::max(used_, used);
+    if (judged_steps_ == 0) assumed_ = parameters_.assumed();
+    ++judged_steps_;
+    last_judged_ = step;
+  }
+
+  /// Weights before the first step are drawn or loaded: no layout changes them.
+  static std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b) {
+    for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+      const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
+      if (!other || other->stats.hash == record->stats.hash) continue;
+      const auto text = [](const Record& each) {
+        return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
+      };
+      return difference_at(a.step, Phase::parameters, -1, record->name, "bits", text(*record), text(*other),
+                           static_cast<int>(b.ranks.size()));
+    }
+    return std::nullopt;
+  }
+
+  /// NaN and infinity in one run alone are no rounding, whatever the parameters are.
+  std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun& b) const {
+    const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
+    if (expected && actual && std::isfinite(*expected) != std::isfinite(*actual)) {
+      return difference_at(a.step, Phase::loss, -1, "loss (mean over ranks)", "value", exact_number(*expected),
+                           exact_number(*actual), static_cast<int>(b.ranks.size()));
+    }
+    for (const Phase phase : {Phase::reduced_gradients, Phase::parameters}) {
+      for (const Record* record : records_of(a.ranks[0], phase)) {
+        const Record* other = find_record(b.ranks[0], phase, record->name);
+        if (!other || !record->has_stats || !other->has_stats) continue;
+        if ((record->stats.nonfinite == 0) == (other->stats.nonfinite == 0)) continue;
+        const auto text = [](uint64_t count) {
+          return count == 0 ? "finite values alone" : counted(static_cast<int64_t>(count), "value") + " not finite";
+        };
+        return difference_at(a.step, phase, -1, record->name, "value", text(record->stats.nonfinite),
+                             text(other->stats.nonfinite), static_cast<int>(b.ranks.size()));
+      }
+    }
+    return std::nullopt;
+  }
+
+  void note_apart(const StepOfRun& a, const StepOfRun& b) {
+    losses_.add(a.step, mean_loss(a), mean_loss(b));
+    gradients_.add(a.step, gradient_size(a), gradient_size(b));
+  }
+
+  static std::optional<double> gradient_size(const StepOfRun& step) {
+    if (const Record* norm = find_record(step.ranks[0], Phase::gradient_norm, "gradient_norm")) return norm->value;
+    const double size = total_norm(step, Phase::reduced_gradients);
+    return size > 0 ? std::optional(size) : std::nullopt;
+  }
+
+  /// Samples of the step after the divergence and what only the end of the comparison knows.
+  void complete(CauseInputs& inputs) {
+    inputs.reference_before = pairs_.before_a();
+    inputs.cell_before = pairs_.before_b();
+    inputs.reference_config = rules_.reference_config;
+    inputs.cell_config = rules_.cell_config;
+    inputs.trainer = trainer_;
+    if (pairs_.next()) {
+      remember_samples(samples_a_, pairs_.step_a());
+      remember_samples(samples_b_, pairs_.step_b());
+    }
+    inputs.reference_samples = samples_a_;
+    inputs.cell_samples = samples_b_;
+  }
+
+  /// What was compared, up to where, what was not, and what would decide.
+  std::string open_sentence() const {
+    const int64_t compared = pairs_.compared();
+    const std::string ends = pairs_.ends();
+    if (compared == 0) {
+      return fmt::format("Nothing could be compared: {}.",
+                         ends.empty() ? "both traces end before the first step" : ends);
+    }
+    std::string text = fmt::format(
+        "What must agree exactly does over {}: sample ids, random streams, control values, collectives, "
+        "replicas.",
+        counted(compared, "step"));
+    if (judged_steps_ > 0) {
+      text += fmt::format(
+          " {}, which both begin with the same parameters{}, {} within rounding in {}, loss and gradients "
+          "({:.2g} % of the bound used; bound, not measured).",
+          judged_steps_ == 1 ? fmt::format("Step {}", last_judged_)
+                             : fmt::format("{} up to step {}", counted(judged_steps_, "step"), last_judged_),
+          assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", scores_.record,
+          100 * used_);
+    }
+    if (judged_steps_ < compared) text += unjudged_text();
+    text +=
+        " Gradients from equal parameters would decide: forced runs (forced_steps), or four permuted repeats of "
+        "the reference (--repeat).";
+    if (!ends.empty()) text += fmt::format(" Compared as far as both traces go: {}.", ends);
+    return text;
+  }
+
+  std::string unjudged_text() const {
+    std::string text =
+        rounding_bound(0, epsilon_) > kUselessBound
+            ? fmt::format(" Not judged are {}, losses and gradients: rounding in their precision has no useful bound",
+                          scores_.record)
+            : fmt::format(" {} parameters are not the same bit for bit, and {}, losses, gradients and updates were "
+                          "not judged: a mistake in them would not be seen",
+                          judged_steps_ == 0 ? "The runs'" : "From then on their", scores_.record);
+    std::vector<std::string> apart;
+    for (const auto& [what, most] : {std::pair{"losses", losses_}, {"gradient norms", gradients_}}) {
+      if (most.step < 0) continue;
+      apart.push_back(fmt::format("{} by up to {:.2g} % (step {})", what, 100 * most.most, most.step));
+    }
+    if (!apart.empty()) text += fmt::format("; they differ in {}", join_words(apart));
+    return text + ".";
+  }
+
+  StepPairs& pairs_;
+  const TrainerSpec* trainer_;
+  const ScoreSpec& scores_;
+  BandConfig band_;
+  double epsilon_;
+  StepRules rules_;
+  EqualParameters parameters_;
+  SampleHistory samples_a_, samples_b_;
+  Apart losses_, gradients_;
+  double used_ = 0;
+  int64_t judged_steps_ = 0, last_judged_ = -1;
+  bool assumed_ = false;
+};
 
 }  // namespace
 
@@ -259,68 +429,7 @@ Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t exp
 }
 
 Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config) {
-  Mechanism result;
-  std::optional<CauseInputs> inputs;
-  SampleHistory samples_a, samples_b;
-  OpenQuestion open;
-  std::optional<int64_t> first_step;
-  bool alike = true;
-  const TrainerSpec* const trainer = trainer_of(pairs.a(), pairs.b());
-  const ScoreSpec& scores = scores_of(trainer);
-  const double epsilon = working_epsilon(reference_config, std::numeric_limits<float>::epsilon());
-  while (!result.first_divergence && pairs.next()) {
-    const StepOfRun &a = pairs.step_a(), &b = pairs.step_b();
-    if (!first_step) first_step = a.step;
-    remember_samples(samples_a, a);
-    remember_samples(samples_b, b);
-    const OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true);
-    std::optional<Difference> found = own.difference;
-    // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after the bounded
-    // phases.
-    const bool exact = found && is_exact(found->phase);
-    const double bound = rounding_bound(a.step - *first_step, epsilon);
-    if (!exact && bound <= kUselessBound) {
-      BoundedStep bounded(a, b, scores, bound, alike);
-      keep_earlier(found, bounded.first());
-      result.band_used = std::max(result.band_used, bounded.used());
-      ++open.bounded_steps;
-      if (!open.beyond && bounded.doubt()) {
-        open.beyond = bounded.doubt();
-        open.times = bounded.doubt()->relative;
-      }
-    }
-    alike = alike && same_parameters(a, b);
-    if (!found) continue;
-    result.first_divergence = found->divergence;
-    result.compared_steps = pairs.compared();
-    inputs.emplace();
-    inputs->difference = *found;
-    inputs->reference = a;
-    inputs->cell = b;
-    inputs->reference_before = pairs.before_a();
-    inputs->cell_before = pairs.before_b();
-    inputs->reference_samples = samples_a;
-    inputs->cell_samples = samples_b;
-    if (found->phase == Phase::collective) inputs->ledger = own.ledger;
-  }
-  if (!result.first_divergence) result.first_divergence = pairs.missing_step();
-  if (!inputs) result.compared_steps = pairs.compared();
-  if (result.first_divergence) {
-    result.verdict = VerdictKind::divergent;
-    result.sentence = result.first_divergence->sentence;
-    if (inputs) {
-      inputs->reference_config = reference_config;
-      inputs->cell_config = cell_config;
-      inputs->trainer = trainer;
-      if (pairs.next()) {
-        remember_samples(inputs->reference_samples, pairs.step_a());
-        remember_samples(inputs->cell_samples, pairs.step_b());
-      }
-    }
-    return {std::move(result), std::move(inputs)};
-  }
-  judge_undiverged(open, scores, pairs.ends(), result);
-  return {std::move(result), std::nullopt};
+  return FreeLayouts(pairs, reference_config, cell_config).compare();
 }
 
 }  // namespace lockstep

@@ -14,9 +14,12 @@ struct ScoreSpec;
 Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t expected, int64_t actual,
                               int rank, int world_size);
 
-/// Mechanism of two runs of different layouts from free traces alone. What rounding touches is held to the
-/// analytic bound while both runs have the same parameters; what leaves it later is undecided, since nobody
-/// knows by how much training amplifies rounding. A null config is not known.
+/// Mechanism of two runs of different layouts from free traces alone: `divergent`, or `inconclusive` with what
+/// was compared and what was not. What must agree exactly is compared at every step; scores, loss and gradients
+/// at steps that both begin with the same parameters, bit for bit (the first one, as a rule), by their values
+/// where both traces keep them, else by norm, smallest and largest element. Later on nobody knows by how much
+/// training has amplified rounding: under Adam a gradient that is zero by symmetry moves its parameter by a
+/// full learning rate in a direction that rounding chooses. A null config is not known.
 Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config);
 
 }  // namespace lockstep

@@ -201,12 +201,13 @@ namespace {
 std::optional<Difference> judge_buffers(const ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
   if (!context.scores.buffers_are_means || !evidence.reference.scores) return std::nullopt;
-  const double size = largest_score(*evidence.reference.scores);
+  const double of_scores = largest_score(*evidence.reference.scores);
   for (const NamedTensor& expected : evidence.reference.parameters) {
     if (!expected.name.starts_with("buffer/")) continue;
     const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
     if (!actual || actual->values.size() != expected.values.size()) continue;
     const double gap = distance(expected.values, actual->values);
+    const double size = std::max(of_scores, norm(expected.values));
     const double rounding = std::max(rounding_bound(0, evidence.reference.epsilon),
                                      context.band.floor * evidence.reference.working_epsilon);
     const double band = (context.band.exact > 0 ? context.band.exact : rounding) * size;

@@ -6,15 +6,16 @@
 #include <fmt/format.h>
 
 #include "harness/compare/bits.h"
+#include "harness/compare/forced/equal_step.h"
 #include "harness/compare/forced/free.h"
-#include "harness/compare/forced/step.h"
 #include "harness/compare/rounding_bound.h"
+#include "harness/compare/step_records.h"
 #include "harness/compare/trainer_of.h"
 
 namespace lockstep {
 namespace {
 
-/// Goes through the forced steps of all runs side by side.
+/// Goes through the steps with gradients of all runs side by side.
 class ForcedJudge {
  public:
   explicit ForcedJudge(const ForcedInputs& inputs)
@@ -22,23 +23,28 @@ class ForcedJudge {
         reference_(inputs.forced_reference),
         cell_(inputs.forced_cell),
         trainer_(trainer_of(reference_, cell_)),
-        scores_(scores_of(trainer_)) {
+        rules_{scores_of(trainer_), inputs_.band, inputs_.reference_config, inputs_.cell_config} {
     for (const std::string& dir : inputs.forced_repeats) repeats_.emplace_back(dir);
   }
 
   /// `states`: what the reference's free run kept before its steps.
   void run(bool exact_phases_too, const std::map<int64_t, Snapshot>& states) {
-    std::optional<StepOfRun> before;
+    std::optional<StepOfRun> before, before_a;
     while (true) {
-      const std::optional<StepOfRun> a = reference_.next();
-      std::optional<StepOfRun> b = cell_.next();
+      const std::optional<StepOfRun> a = next_with_gradients(reference_, before_a);
+      std::optional<StepOfRun> b = next_with_gradients(cell_, before);
       if (!a || !b) break;
       if (a->step != b->step) {
         throw TraceError(fmt::format("{}: has forced step {} where {} has step {}", cell_.dir(), b->step,
                                      reference_.dir(), a->step));
       }
       const auto state = states.find(a->step);
-      judge_step(*a, *b, before, exact_phases_too, state == states.end() ? nullptr : &state->second);
+      const std::vector<ForcedValues> repeats = repeats_at(a->step);
+      JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats,
+                                            state == states.end() ? nullptr : &state->second, exact_phases_too},
+                                           rules_);
+      steps_.push_back(std::move(judged.at));
+      if (!first_) first_ = std::move(judged.first);
       every_bit_equal_ = every_bit_equal_ && same_layout() && !first_difference(*a, *b);
       before = std::move(b);
     }
@@ -54,56 +60,33 @@ class ForcedJudge {
  private:
   bool same_layout() const { return reference_.world_size() == cell_.world_size(); }
 
+  /// Initial parameters and evaluations are no steps with gradients; `before` becomes the last of those passed.
+  static std::optional<StepOfRun> next_with_gradients(RunReader& run, std::optional<StepOfRun>& before) {
+    while (std::optional<StepOfRun> step = run.next()) {
+      if (!records_of(step->ranks[0], Phase::reduced_gradients).empty()) return step;
+      before = std::move(step);
+    }
+    return std::nullopt;
+  }
+
   std::vector<ForcedValues> repeats_at(int64_t step) {
     std::vector<ForcedValues> values;
     for (RunReader& repeat : repeats_) {
-      const std::optional<StepOfRun> records = repeat.next();
+      std::optional<StepOfRun> passed;
+      const std::optional<StepOfRun> records = next_with_gradients(repeat, passed);
       if (!records || records->step != step) {
         throw TraceError(fmt::format("{}: a repeat that lacks forced step {}{}", repeat.dir(), step,
                                      repeat.end().empty() ? "" : "; " + repeat.end()));
       }
-      values.push_back(forced_values(*records, repeat.dir(), scores_));
+      values.push_back(forced_values(*records, repeat.dir(), rules_.scores));
     }
     return values;
-  }
-
-  void judge_step(const StepOfRun& a, const StepOfRun& b, const std::optional<StepOfRun>& before,
-                  bool exact_phases_too, const Snapshot* state) {
-    const std::vector<ForcedValues> repeats = repeats_at(a.step);
-    ForcedContext context{a, b, repeats, scores_, inputs_.band, inputs_.reference_config, inputs_.cell_config,
-                          {}, {}};
-    context.at.step = a.step;
-    ForcedEvidence& evidence = context.evidence;
-    evidence.reference = forced_values(a, reference_.dir(), scores_);
-    evidence.reference.working_epsilon =
-        working_epsilon(inputs_.reference_config, evidence.reference.epsilon);
-    evidence.cell = forced_values(b, cell_.dir(), scores_);
-    evidence.reduced = judge_gradients(evidence.reference, evidence.cell, repeats, inputs_.band);
-    if (state) evidence.state = *state;
-
-    const OwnFindings own = own_findings(a, b, before ? &*before : nullptr, exact_phases_too);
-    std::optional<Difference> first = own.difference;
-    for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
-                       judge_gradient_norm, judge_parameters}) {
-      keep_earlier(first, judge(context));
-    }
-    context.at.groups = evidence.reduced.groups;
-    steps_.push_back(context.at);
-    if (!first || first_) return;
-    first_.emplace();
-    first_->difference = *first;
-    first_->reference = a;
-    first_->cell = b;
-    first_->cell_before = before;
-    if (first->phase == Phase::collective) first_->ledger = own.ledger;
-    if (before) evidence.cell_before = forced_values(*before, cell_.dir(), scores_);
-    first_->forced = std::move(evidence);
   }
 
   const ForcedInputs& inputs_;
   RunReader reference_, cell_;
   const TrainerSpec* trainer_;
-  const ScoreSpec& scores_;
+  StepRules rules_;
   std::vector<RunReader> repeats_;
   std::vector<ForcedStep> steps_;
   std::optional<CauseInputs> first_;
@@ -134,7 +117,8 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, d
 }
 
 /// The earliest of all findings with what is known around it.
-std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, const FreeFindings& free) {
+std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, const FreeFindings& free,
+                                    const std::vector<ForcedStep>& steps) {
   std::optional<CauseInputs> first = forced;
   const auto take = [&](const std::optional<CauseInputs>& other) {
     if (other && (!first || earlier(other->difference, first->difference))) first = other;
@@ -148,8 +132,14 @@ std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, co
   }
   take(free.found);
   // At one layout a free run may part at a step that was not forced: by more than rounding, that is a
-  // divergence too.
-  if (free.bits && free.bits->difference.relative > rounding_bound(0)) take(free.bits);
+  // divergence too. What bands judge at a forced step they have judged.
+  const auto has_a_band = [&](const Difference& bits) {
+    const auto same = [&](const ForcedStep& step) { return step.step == bits.divergence.step; };
+    return bits.phase <= Phase::gradient_norm && std::ranges::any_of(steps, same);
+  };
+  if (free.bits && free.bits->difference.relative > rounding_bound(0) && !has_a_band(free.bits->difference)) {
+    take(free.bits);
+  }
   return first;
 }
 
@@ -168,7 +158,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   result.forced = judge.steps();
   for (const ForcedStep& step : result.forced) result.band_used = std::max(result.band_used, step.band_used);
 
-  std::optional<CauseInputs> first = earliest(judge.first(), free);
+  std::optional<CauseInputs> first = earliest(judge.first(), free, result.forced);
   const std::string ends = free.ends.empty() ? judge.ends() : free.ends;
   if (first) {
     first->reference_config = inputs.reference_config;

@@ -64,6 +64,7 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
   const std::optional<double> expected = context.evidence.reference.*member,
                               actual = context.evidence.cell.*member;
   if (!expected && !actual) return std::nullopt;
+  if (context.free && (!expected || !actual)) return std::nullopt;
   if (!expected || !actual) {
     return made(context, phase, -1, where, "missing", expected ? exact_number(*expected) : "nothing",
                 actual ? exact_number(*actual) : "nothing");
@@ -86,6 +87,7 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   const ForcedValues &a = context.evidence.reference, &b = context.evidence.cell;
   const std::string record(context.scores.record), column(context.scores.column);
   if (!a.scores && !b.scores) return std::nullopt;
+  if (context.free && (!a.scores || !b.scores)) return std::nullopt;
   if (!a.scores || !b.scores) {
     const std::string there = record + " with row and column ids";
     return made(context, Phase::energies, -1, record, "missing", a.scores ? there : "nothing",

@@ -24,14 +24,29 @@ struct GroupSums {
   std::string name;
   std::size_t elements = 0;
   double dot = 0, reference = 0, cell = 0, difference = 0, terms = 0;  // squares, but for dot
-  std::vector<double> repeats;                                         // squared differences, by repeat
+  bool terms_recorded = true;
+  std::vector<double> repeats;  // squared differences, by repeat
 };
 
 double square(double value) { return value * value; }
 
+/// Where no term sums were recorded, a part of them: of each element the ranks' own gradients, taken without
+/// their signs, or the gradient itself.
+double terms_at_hand(const NamedTensor& gradient, const ForcedValues& values) {
+  std::vector<double> sums(gradient.values.size(), 0);
+  for (const std::vector<NamedTensor>& rank : values.local) {
+    const NamedTensor* local = find_tensor(rank, gradient.name);
+    if (!local || local->values.size() != sums.size()) continue;
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      sums[i] += std::abs(local->values[i]) / static_cast<double>(values.local.size());
+  }
+  return square(std::max(norm(sums), norm(gradient.values)));
+}
+
 /// What one tensor adds to its group and to "all".
-GroupSums sums_of(const NamedTensor& reference, const NamedTensor& cell, const NamedTensor* terms,
+GroupSums sums_of(const NamedTensor& reference, const NamedTensor& cell, const ForcedValues& values,
                   const std::vector<const NamedTensor*>& repeats) {
+  const NamedTensor* terms = find_tensor(values.term_sums, reference.name);
   GroupSums sums;
   sums.elements = reference.values.size();
   for (std::size_t i = 0; i < reference.values.size(); ++i) {
@@ -40,7 +55,8 @@ GroupSums sums_of(const NamedTensor& reference, const NamedTensor& cell, const N
     sums.cell += square(cell.values[i]);
   }
   sums.difference = square(distance(reference.values, cell.values));
-  sums.terms = terms ? square(norm(terms->values)) : 0;
+  sums.terms = terms ? square(norm(terms->values)) : terms_at_hand(reference, values);
+  sums.terms_recorded = terms != nullptr;
   for (const NamedTensor* repeat : repeats)
     sums.repeats.push_back(square(distance(reference.values, repeat->values)));
   return sums;
@@ -53,6 +69,7 @@ void add(GroupSums& to, const GroupSums& from) {
   to.cell += from.cell;
   to.difference += from.difference;
   to.terms += from.terms;
+  to.terms_recorded = to.terms_recorded && from.terms_recorded;
   to.repeats.resize(from.repeats.size());
   for (std::size_t k = 0; k < from.repeats.size(); ++k) to.repeats[k] += from.repeats[k];
 }
@@ -61,6 +78,7 @@ void add(GroupSums& to, const GroupSums& from) {
 struct BandScale {
   const BandConfig& config;
   double whole_gradient = 0, epsilon = 0;
+  std::size_t elements = 0;  ///< of the whole gradient
   double pooled = 0;  ///< rounding of a typical tensor, by its size of terms
 };
 
@@ -81,7 +99,14 @@ double pooled_rounding(const std::vector<GroupSums>& tensors) {
 double band_of(const GroupSums& sums, const BandScale& scale) {
   const BandConfig& config = scale.config;
   if (config.exact > 0) return config.exact * std::sqrt(std::max(sums.reference, sums.terms));
-  const double floor = config.floor * scale.epsilon * std::sqrt(sums.terms);
+  double terms = std::sqrt(sums.terms);
+  // A gradient that nearly cancels is smaller than its terms, which no record tells: an element of the whole
+  // gradient's usual size stands for them.
+  if (!sums.terms_recorded && scale.elements > 0) {
+    const double share = static_cast<double>(sums.elements) / static_cast<double>(scale.elements);
+    terms = std::max(terms, scale.whole_gradient * std::sqrt(share));
+  }
+  const double floor = config.floor * scale.epsilon * terms;
   if (sums.repeats.empty()) return std::max(floor, rounding_bound(0, scale.epsilon) * scale.whole_gradient);
   const double factor = sums.elements == 1 ? kSingleElement * config.factor : config.factor;
   const double measured = std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end()));
@@ -150,8 +175,7 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
       }
       repeated.push_back(tensor);
     }
-    const NamedTensor* terms = find_tensor(reference.term_sums, expected.name);
-    by_tensor.push_back(sums_of(expected, *actual, terms, repeated));
+    by_tensor.push_back(sums_of(expected, *actual, reference, repeated));
     by_tensor.back().name = expected.name;
     const std::string group = parameter_group(expected.name);
     auto place =
@@ -167,7 +191,7 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
   for (const NamedTensor& actual : cell.gradients) {
     if (!find_tensor(reference.gradients, actual.name)) judgement.missing.push_back(actual.name);
   }
-  const BandScale scale{config, std::sqrt(all.reference), reference.working_epsilon,
+  const BandScale scale{config, std::sqrt(all.reference), reference.working_epsilon, all.elements,
                         pooled_rounding(by_tensor)};
   for (const GroupSums& sums : by_tensor) {
     judgement.tensors.push_back({sums.name,

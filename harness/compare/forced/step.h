@@ -21,6 +21,7 @@ struct ForcedContext {
   const BandConfig& band;
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
+  bool free = false;  ///< of free runs: what only one of them recorded is no difference
   ForcedEvidence evidence;
   ForcedStep at;  ///< how much of the band is used
 

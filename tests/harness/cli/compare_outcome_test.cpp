@@ -313,6 +313,93 @@ TEST_F(CompareBits, TakesAnotherLengthOrCacheForTheSameQuestion) {
   EXPECT_THAT(end.out, HasSubstr("identical"));
 }
 
+TEST_F(CompareBits, RefusesABandOfTooFewRepeats) {
+  CompareCommandOptions o = traced(out_config(3, 8), out_config(3, 8));
+  o.repeats = {folder_ / "a", folder_ / "a", folder_ / "a"};
+  EXPECT_THAT(refusal(o), HasSubstr("--repeat: 3 are given, and a band takes 4 or more"));
+}
+
+/// Two free runs of a matrix and what it has left beside them.
+class CompareBeside : public CompareBits {
+ protected:
+  void write_run(const std::string& name, const RunConfig& config, const support::FakeRun& fake) {
+    PlannedRun run;
+    run.id = name;
+    run.config = config;
+    prepare_run_folder(folder_ / name, run, {});
+    support::FakeRun own = fake;
+    own.config_hash = config_hash(config);
+    own.world_size = config.layout.world_size;
+    own.noise = 3e-7;
+    own.noise_seed = std::hash<std::string>{}(name);
+    support::write_fake_run(folder_ / name, own);
+    write_text(folder_ / (name + "/done"), "{}");
+  }
+  /// A reference and a cell of seed 0, and their forced runs; `fault` is the cell's.
+  CompareCommandOptions matrix(std::function<void(support::FakeStep&)> fault) {
+    RunConfig reference = out_config(1, 24), cell = out_config(3, 8);
+    reference.steps = cell.steps = 30;
+    support::FakeRun free, forced;
+    free.steps = support::steps_up_to(30);
+    forced.steps = {0, 10, 20};
+    forced.forced = forced.term_sums = true;
+    reference.snapshot_steps = forced.steps;
+    write_run("a", reference, free);
+    reference.snapshot_steps.clear();
+    reference.eval_every = 0;
+    for (int repeat = 0; repeat <= 4; ++repeat) {
+      reference.forced = {"a", forced.steps, repeat, {}};
+      write_run("a-forced" + std::to_string(repeat), reference, forced);
+    }
+    free.fault = forced.fault = std::move(fault);
+    write_run("b", cell, free);
+    cell.eval_every = 0;
+    cell.forced = {"a", forced.steps, 0, {}};
+    write_run("b-forced", cell, forced);
+    CompareCommandOptions o = options("a", "b");
+    o.rule = "bits";
+    return o;
+  }
+};
+
+TEST_F(CompareBeside, ForcedRunsOfTheMatrixDecide) {
+  const CompareCommandOptions o = matrix(nullptr);
+  const End end = call(o);
+  EXPECT_EQ(end.code, 0) << end.out;
+  EXPECT_THAT(end.out, AllOf(HasSubstr("within_envelope"), HasSubstr("measured floating-point band"),
+                             HasSubstr("Forced runs beside them: a-forced0 and b-forced, with 4 repeats")));
+  // Without one that has finished nothing is decided.
+  std::filesystem::remove(folder_ / "b-forced/done");
+  const End open = call(o);
+  EXPECT_EQ(open.code, 5) << open.out;
+  EXPECT_THAT(open.out, HasSubstr("inconclusive"));
+}
+
+TEST_F(CompareBeside, ForcedRunsFindWhatFreeOnesCannotShow) {
+  const End end = call(matrix([](support::FakeStep& it) {
+    if (it.step < 10) return;
+    for (float& value : support::tensor_of(it.reduced_gradients, "head.weight")) value *= 1.01F;
+  }));
+  EXPECT_EQ(end.code, 1) << end.out;
+  EXPECT_THAT(end.out, AllOf(HasSubstr("divergent"), HasSubstr("step 10"), HasSubstr("head.weight")));
+}
+
+TEST_F(CompareBeside, NamesTheSeedThatTheMatrixForced) {
+  matrix(nullptr);
+  RunConfig reference = out_config(1, 24), cell = out_config(3, 8);
+  reference.steps = cell.steps = 30;
+  reference.seed = cell.seed = 7;
+  support::FakeRun free;
+  free.steps = support::steps_up_to(30);
+  write_run("a7", reference, free);
+  write_run("b7", cell, free);
+  CompareCommandOptions o = options("a7", "b7");
+  o.rule = "bits";
+  const End end = call(o);
+  EXPECT_EQ(end.code, 5) << end.out;
+  EXPECT_THAT(end.out, HasSubstr("has forced runs of seed 0"));
+}
+
 TEST_F(CompareBits, SaysThatAnOutputFolderIsNoRun) {
   write("a", 0);
   write("b", 0);

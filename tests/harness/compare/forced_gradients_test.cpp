@@ -18,8 +18,40 @@ double share_used(const std::vector<double>& reference, const std::vector<double
 }
 
 TEST(JudgeGradients, TheBandOfManyElementsIsTheFactorTimesTheRepeats) {
-  EXPECT_LT(share_used({1, 1}, {1 + 7e-8, 1}, {1 + 1e-8, 1}), 1);
-  EXPECT_GT(share_used({1, 1}, {1 + 9e-8, 1}, {1 + 1e-8, 1}), 1);
+  EXPECT_LT(share_used({1, 1}, {1 + 7e-6, 1}, {1 + 1e-6, 1}), 1);
+  EXPECT_GT(share_used({1, 1}, {1 + 9e-6, 1}, {1 + 1e-6, 1}), 1);
+}
+
+TEST(JudgeGradients, RepeatsThatCoincideLeaveAFloorWithoutTermSumsToo) {
+  EXPECT_LT(share_used({1, 1}, {1 + 1e-7, 1}, {1, 1}), 1);
+  EXPECT_GT(share_used({1, 1}, {1 + 1e-5, 1}, {1, 1}), 1);
+}
+
+TEST(JudgeGradients, WithoutTermSumsAnElementThatNearlyCancelsRoundsAsUsualOnesDo) {
+  // One element of 1e-7 beside a hundred of 1; its repeats coincide.
+  const auto gradient = [](double small) {
+    ForcedValues made = values(std::vector<double>(100, 1.0));
+    made.gradients.push_back({"head.bias", {1}, {small}});
+    return made;
+  };
+  const auto used = [&](double small) {
+    const ForcedValues one = gradient(1e-7);
+    return judge_gradients(one, gradient(small), {one, one, one, one}, {}).tensors.at(1).use.used();
+  };
+  EXPECT_LT(used(2e-7), 1);
+  EXPECT_GT(used(1e-6), 1);
+}
+
+TEST(JudgeGradients, RanksThatCancelEachOtherStandForTheTermsThatNobodyRecorded) {
+  ForcedValues reference = values({1e-6, 1e-6}), cell = values({1e-6 + 1e-7, 1e-6});
+  const auto used = [&] {
+    return judge_gradients(reference, cell, {reference, reference, reference, reference}, {})
+        .tensors.at(0)
+        .use.used();
+  };
+  EXPECT_GT(used(), 1);
+  reference.local = {values({1, 1}).gradients, values({-1 + 2e-6, -1 + 2e-6}).gradients};
+  EXPECT_LT(used(), 1);
 }
 
 TEST(JudgeGradients, ASingleElementWhoseRepeatsLieCloseByChanceIsNoAlarm) {

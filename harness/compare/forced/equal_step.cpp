@@ -1,0 +1,52 @@
+#include "harness/compare/forced/equal_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "harness/compare/forced/free.h"
+#include "harness/compare/forced/step.h"
+#include "harness/compare/step_records.h"
+
+namespace lockstep {
+
+bool keeps_gradients(const StepOfRun& step) {
+  const std::vector<const Record*> gradients = records_of(step.ranks[0], Phase::reduced_gradients);
+  return !gradients.empty() &&
+         std::ranges::all_of(gradients, [](const Record* record) { return whole_tensor(*record).has_value(); });
+}
+
+JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
+  const StepOfRun &a = step.a, &b = step.b;
+  ForcedContext context{a,          b,  step.repeats, rules.scores, rules.band, rules.reference_config,
+                        rules.cell_config, step.free, {},           {}};
+  context.at.step = a.step;
+  ForcedEvidence& evidence = context.evidence;
+  evidence.reference = forced_values(a, step.dir_a, rules.scores);
+  evidence.reference.working_epsilon = working_epsilon(rules.reference_config, evidence.reference.epsilon);
+  evidence.cell = forced_values(b, step.dir_b, rules.scores);
+  evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band);
+  if (step.state) evidence.state = *step.state;
+
+  const OwnFindings own = own_findings(a, b, step.before_b ? &*step.before_b : nullptr, step.exact_phases);
+  std::optional<Difference> first = own.difference;
+  for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
+                     judge_gradient_norm, judge_parameters}) {
+    keep_earlier(first, judge(context));
+  }
+  context.at.groups = evidence.reduced.groups;
+  JudgedStep judged{context.at, std::nullopt};
+  if (!first) return judged;
+  CauseInputs& inputs = judged.first.emplace();
+  inputs.difference = *first;
+  inputs.reference = a;
+  inputs.cell = b;
+  inputs.cell_before = step.before_b;
+  if (first->phase == Phase::collective) inputs.ledger = own.ledger;
+  if (step.before_b && keeps_gradients(*step.before_b)) {
+    evidence.cell_before = forced_values(*step.before_b, step.dir_b, rules.scores);
+  }
+  inputs.forced = std::move(evidence);
+  return judged;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+#pragma once
+// One step that two runs began with the same parameters, judged phase by phase.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/compare/cause_inputs.h"
+#include "harness/plan/matrix.h"
+
+namespace lockstep {
+
+struct ScoreSpec;
+
+/// The step as both runs recorded it, and what is known around it. All references must outlive it.
+struct EqualStep {
+  const StepOfRun& a;  ///< the reference's records
+  const std::string& dir_a;
+  const StepOfRun& b;  ///< the cell's
+  const std::string& dir_b;
+  const std::optional<StepOfRun>& before_b;   ///< the cell's step before, if it has one
+  const std::vector<ForcedValues>& repeats;   ///< of the reference's step
+  const Snapshot* state = nullptr;            ///< what both began from; null: not kept
+  bool exact_phases = false;                  ///< samples, streams and control values are judged here, too
+  bool free = false;  ///< of free runs: what only one of them recorded is no difference
+};
+
+/// What all steps of a comparison share. A null config is not known.
+struct StepRules {
+  const ScoreSpec& scores;
+  const BandConfig& band;
+  const RunConfig* reference_config = nullptr;
+  const RunConfig* cell_config = nullptr;
+};
+
+struct JudgedStep {
+  ForcedStep at;                     ///< how much of the bands is used
+  std::optional<CauseInputs> first;  ///< the first difference beyond its band
+};
+
+/// Throws TraceError where a run did not keep its gradients whole.
+JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules);
+
+/// Did rank 0 keep reduced gradients, and every one whole?
+bool keeps_gradients(const StepOfRun& step);
+
+}  // namespace lockstep
