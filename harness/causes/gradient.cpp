@@ -47,8 +47,8 @@ std::optional<Cause> gradient_over_world(const CauseInputs& inputs) {
   return everywhere(inputs, "gradient-over-world", 1 / w(inputs));
 }
 std::optional<Cause> accumulation_not_scaled(const CauseInputs& inputs) {
-  if (!inputs.cell_config || inputs.cell_config->accumulation < 2) return std::nullopt;
-  return everywhere(inputs, "accumulation-not-scaled", static_cast<double>(inputs.cell_config->accumulation));
+  if (inputs.cell_facts.accumulation < 2) return std::nullopt;
+  return everywhere(inputs, "accumulation-not-scaled", static_cast<double>(inputs.cell_facts.accumulation));
 }
 
 std::optional<Cause> non_finite(const CauseInputs& inputs) {

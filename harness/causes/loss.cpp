@@ -40,9 +40,35 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
                   fewest, most, losses_text(inputs)));
 }
 
+/// Each rank divides the losses of its rows by a number of its own, and these add up to what the reference divides all
+/// rows by: counts of what each holds, of valid tokens for example.
+std::optional<Cause> mean_of_weighted_means(const CauseInputs& inputs) {
+  const std::vector<RankRows> ranks = rows_that_agree(inputs);
+  if (ranks.size() < 2 || !inputs.forced->reference.loss || mean_of_means(inputs)) return std::nullopt;
+  double all_rows = 0, divisors = 0, fewest = std::numeric_limits<double>::infinity(), most = 0;
+  for (const RankRows& rows : ranks) {
+    double sum = 0;
+    for (const double loss : rows.rank->row_losses) sum += loss;
+    const double divisor = sum / rows.rank->loss;
+    if (!(divisor > 0) || !std::isfinite(divisor)) return std::nullopt;
+    all_rows += sum;
+    divisors += divisor;
+    fewest = std::min(fewest, divisor);
+    most = std::max(most, divisor);
+  }
+  constexpr double kEqual = 1e-4;
+  const double whole = all_rows / *inputs.forced->reference.loss;
+  if (!(std::abs(divisors - whole) <= kEqual * whole) || most - fewest <= 100 * kEqual * most) return std::nullopt;
+  return made("mean-of-means", kExact,
+              fmt::format("row losses are the reference's; ranks divide them by {:.6g} to {:.6g}, which add up to the {:.6g} "
+                          "that the reference divides by: {}",
+                          fewest, most, whole, losses_text(inputs)));
+}
+
 std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
   const std::vector<RankRows> ranks = rows_that_agree(inputs);
-  if (ranks.empty() || !inputs.cell_config || rows_may_not_count(inputs) || mean_of_means(inputs)) {
+  if (ranks.empty() || !inputs.cell_config || rows_may_not_count(inputs) || mean_of_means(inputs) ||
+      mean_of_weighted_means(inputs)) {
     return std::nullopt;
   }
   const std::vector<RankLoss>& reference = inputs.forced->reference.losses;
@@ -90,7 +116,7 @@ std::optional<Cause> loss_over_world(const CauseInputs& inputs) {
   return scaled_loss(inputs, "loss-over-world", 1.0 / world_size_of(inputs));
 }
 
-constexpr Rule kRules[] = {mean_of_means, rows_left_out, loss_times_world, loss_over_world};
+constexpr Rule kRules[] = {mean_of_means, mean_of_weighted_means, rows_left_out, loss_times_world, loss_over_world};
 
 }  // namespace
 

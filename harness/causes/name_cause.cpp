@@ -17,6 +17,8 @@ Cause made(const char* code, double confidence, const std::string& evidence) {
 }
 
 int world_size_of(const CauseInputs& inputs) {
+  // Of groups of ranks that hold the same parameters, one group is the world.
+  if (inputs.forced && !inputs.forced->cell.local.empty()) return static_cast<int>(inputs.forced->cell.local.size());
   if (inputs.cell) return static_cast<int>(inputs.cell->ranks.size());
   return inputs.cell_config ? inputs.cell_config->layout.world_size : 1;
 }
@@ -83,6 +85,8 @@ std::span<const Rule> rules_for(Phase phase) {
       return reduction_rules();
     case Phase::gradient_norm:
       return norm_rules();
+    case Phase::applied_gradients:
+      return clip_rules();
     case Phase::parameters:
       return update_rules();
     default:
@@ -130,7 +134,9 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
     }
   };
   const Phase phase = inputs.difference.phase;
-  if (const auto own = causes::trainer_rules(inputs).rules) ask(own(phase));
+  const causes::TrainerRules& own = causes::trainer_rules(inputs);
+  const bool is_ours = inputs.trainer || inputs.rules;
+  if (const auto rules = is_ours ? own.rules : own.rules_of_roles) ask(rules(phase));
   ask(causes::rules_for(phase));
   if (inputs.difference.divergence.kind == "replica") ask(causes::replica_rules());
   Cause cause = causes::weighed(std::move(answers), inputs);

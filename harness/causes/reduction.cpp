@@ -39,10 +39,8 @@ std::optional<Cause> mean_taken_twice(const CauseInputs& inputs) {
 std::optional<Cause> divided_by_wrong_world(const CauseInputs& inputs) {
   const double world = world_size_of(inputs);
   std::set<double> divisors = {world - 1, world + 1, 2 * world, world / 2};
-  if (inputs.cell_config) {
-    divisors.insert(inputs.cell_config->layout.rows_per_rank);
-    divisors.insert(inputs.cell_config->layout.global_batch());
-  }
+  divisors.insert(static_cast<double>(inputs.cell_facts.rows_per_rank));
+  divisors.insert(static_cast<double>(inputs.cell_facts.global_batch));
   for (const double divisor : divisors) {
     // Those have names of their own: the sum, the mean, and the mean of the mean.
     if (divisor < 2 || divisor != std::floor(divisor) || divisor == world || divisor == world * world)
@@ -95,10 +93,10 @@ double norm_of_rank(const Reduction& reduction, std::size_t rank) {
 
 std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
   const auto reduction = reduction_of(inputs);
-  if (!reduction || !inputs.cell_config || inputs.cell_config->clip_norm <= 0) return std::nullopt;
+  if (!reduction || inputs.cell_facts.clip_norm <= 0) return std::nullopt;
   std::vector<double> factors;
   for (std::size_t rank = 0; rank < reduction->world; ++rank) {
-    factors.push_back(clip_factor(*inputs.cell_config, norm_of_rank(*reduction, rank)));
+    factors.push_back(clip_factor(inputs.cell_facts.clip_norm, norm_of_rank(*reduction, rank)));
   }
   const Hypothesis clipped = [&](const Reduced& t, std::size_t i) {
     double sum = 0;
@@ -110,7 +108,7 @@ std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
       "clip-before-reduction", kExact,
       fmt::format(
           "the reduced gradient is the mean of local ones that were each clipped to {}: factors {:.4g}",
-          inputs.cell_config->clip_norm, fmt::join(factors, ", ")));
+          inputs.cell_facts.clip_norm, fmt::join(factors, ", ")));
 }
 
 std::optional<Cause> wrong_reduction_op(const CauseInputs& inputs) {
@@ -261,8 +259,7 @@ std::optional<Cause> gradients_not_zeroed(const CauseInputs& inputs) {
   const ForcedValues& before = *reduction->evidence->cell_before;
   double whole = 0;
   for (const NamedTensor& tensor : before.gradients) whole = std::hypot(whole, norm(tensor.values));
-  double clipped = 1;
-  if (inputs.cell_config) clipped = clip_factor(*inputs.cell_config, before.gradient_norm.value_or(whole));
+  const double clipped = clip_factor(inputs.cell_facts.clip_norm, before.gradient_norm.value_or(whole));
   for (const double factor : {1.0, clipped}) {
     const Hypothesis added = [&](const Reduced& t, std::size_t i) {
       const NamedTensor* old = find_tensor(before.gradients, t.mean.name);

@@ -25,7 +25,7 @@ std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
       tensor.local.push_back(find_tensor(rank, use.name));
       if (!tensor.local.back()) return std::nullopt;
     }
-    tensor.allowance = reduction_allowance(cell.local, *tensor.reduced);
+    tensor.allowance = reduction_allowance(cell, *tensor.reduced);
     tensor.wrong = use.used > 1;
     reduction.tensors.push_back(std::move(tensor));
   }
@@ -75,7 +75,7 @@ int single_rank(const Reduction& reduction, const std::function<Hypothesis(std::
   for (std::size_t rank = 0; rank < reduction.world; ++rank) {
     if (!explains(reduction, hypothesis(rank), false)) continue;
     if (named >= 0) return -1;
-    named = static_cast<int>(rank);
+    named = reduction.evidence->cell.local_ranks.at(rank);
   }
   return named;
 }

@@ -127,7 +127,7 @@ std::optional<Cause> replica_corrupted(const CauseInputs& inputs) {
 
 std::optional<Cause> clip_by_own_norms(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);
-  if (!drift || !inputs.cell_config || inputs.cell_config->clip_norm <= 0) return std::nullopt;
+  if (!drift || inputs.cell_facts.clip_norm <= 0) return std::nullopt;
   std::map<double, int> norms;
   for (const StepRecords& rank : inputs.cell->ranks) {
     for (const Record& record : rank.records) {
@@ -137,7 +137,7 @@ std::optional<Cause> clip_by_own_norms(const CauseInputs& inputs) {
   if (norms.size() < 2) return std::nullopt;
   return made("clip-on-local-norm", 0.9,
               fmt::format("gradients are clipped to {}, and ranks use {} different norms",
-                          inputs.cell_config->clip_norm, norms.size()));
+                          inputs.cell_facts.clip_norm, norms.size()));
 }
 
 std::optional<Cause> replicas_drift(const CauseInputs& inputs) {

@@ -26,6 +26,7 @@ std::span<const Rule> loss_rules();
 std::span<const Rule> gradient_rules();  ///< before the reduction
 std::span<const Rule> reduction_rules();
 std::span<const Rule> norm_rules();  ///< of the gradient norm
+std::span<const Rule> clip_rules();  ///< of what the optimizer took
 std::span<const Rule> update_rules();
 std::span<const Rule> replica_rules();
 std::span<const Rule> ledger_rules();

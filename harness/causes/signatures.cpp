@@ -9,15 +9,28 @@ namespace {
 /// How many bands a gradient must be long for its factor to mean something.
 constexpr double kTelling = 16;
 
+/// The role of a parameter that a header declares: as the rules number it, or else by its place among the declared ones.
+/// Without a role of its own it is `other`, where the rules know that.
+std::optional<Role> declared_role(const Declared& declared, const std::string& name, const TrainerRules& rules) {
+  constexpr Role kBeyondAnyTrainers = 1000;
+  const DeclaredParameters* entry = entry_of(declared.parameters, name);
+  const bool named = entry && !entry->role.empty();
+  if (rules.role_named) return rules.role_named(named ? entry->role : "other");
+  if (!named) return std::nullopt;
+  const auto first = std::ranges::find(declared.parameters, entry->role, &DeclaredParameters::role);
+  return kBeyondAnyTrainers + static_cast<Role>(first - declared.parameters.begin());
+}
+
 }  // namespace
 
 Signatures::Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
-                       const GradientJudgement& judgement, const TrainerRules& rules) {
+                       const GradientJudgement& judgement, const TrainerRules& rules, const Declared* declared) {
   for (const TensorUse& use : judgement.tensors) {
     const NamedTensor *expected = find_tensor(reference, use.name), *actual = find_tensor(cell, use.name);
     if (!expected || !actual || expected->values.size() != actual->values.size()) continue;
-    std::optional<Role> role;
-    if (rules.role_of) role = rules.role_of(parameter_group(use.name));
+    const std::optional<Role> role = declared ? declared_role(*declared, use.name, rules)
+                                     : rules.role_of ? std::optional(rules.role_of(parameter_group(use.name)))
+                                                     : std::nullopt;
     tensors_.push_back({role, &expected->values, &actual->values, use.use.band});
   }
 }

@@ -12,10 +12,10 @@ namespace lockstep::causes {
 /// Gradients of a cell beside the reference's, tensor by tensor, each with its band.
 class Signatures {
  public:
-  /// Both lists must outlive it. Tensors that the judgement does not know are left out. `rules`: the
-  /// trainer's. Where they define no roles, a role has no tensors.
+  /// Both lists must outlive it. Tensors that the judgement does not know are left out. Roles are what the traces'
+  /// header declares (null: nothing), or else the trainer's rules say. Where neither does, a role has no tensors.
   Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
-             const GradientJudgement& judgement, const TrainerRules& rules);
+             const GradientJudgement& judgement, const TrainerRules& rules, const Declared* declared = nullptr);
 
   bool empty() const { return tensors_.empty(); }
   /// Does every tensor of the role equal `factor` times the reference's, within (1 + |factor|) bands? True if

@@ -7,7 +7,8 @@ std::optional<StepGradients> gradients_of(const CauseInputs& inputs) {
   const ForcedEvidence& forced = *inputs.forced;
   const bool local = !forced.local.tensors.empty();
   return StepGradients{&forced, local ? &forced.local : &forced.reduced, &trainer_rules(inputs),
-                       local ? mean_of_local(forced.cell) : forced.cell.gradients, world_size_of(inputs)};
+                       local ? mean_of_local(forced.cell) : forced.cell.gradients, world_size_of(inputs),
+                       inputs.trainer ? nullptr : declared_of(inputs)};
 }
 
 std::optional<StepGradients> local_of(const CauseInputs& inputs) {

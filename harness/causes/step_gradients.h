@@ -17,7 +17,8 @@ struct StepGradients {
   const TrainerRules* rules = nullptr;
   std::vector<NamedTensor> mean;
   int world = 1;
-  Signatures signatures() const { return {evidence->reference.gradients, mean, *judgement, *rules}; }
+  const Declared* declared = nullptr;  ///< of a trainer that is not ours
+  Signatures signatures() const { return {evidence->reference.gradients, mean, *judgement, *rules, declared}; }
   std::string text() const { return signature_text(*judgement, world); }
 };
 

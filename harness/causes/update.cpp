@@ -22,12 +22,12 @@ double whole_norm(const std::vector<NamedTensor>& tensors) {
 struct Update {
   const ForcedValues* cell = nullptr;
   const Snapshot* state = nullptr;
-  const RunConfig* config = nullptr;
-  double norm = 0;
+  const TrainingFacts* facts = nullptr;
+  UpdateInputs inputs;
 
+  const UpdateFacts& optimizer() const { return inputs.facts; }
   std::vector<UpdateUse> judged(const UpdateVariant& variant) const {
-    return judge_update({*state, cell->gradients, norm, *cell->learning_rate, *config}, cell->parameters,
-                        variant);
+    return judge_update(inputs, cell->parameters, variant);
   }
 };
 
@@ -35,11 +35,11 @@ std::optional<Update> update_of(const CauseInputs& inputs) {
   const Divergence& divergence = inputs.difference.divergence;
   const bool of_update = divergence.kind == "update" || divergence.kind == "replica";
   if (inputs.difference.phase != Phase::parameters || !of_update) return std::nullopt;
-  if (!inputs.forced || !inputs.forced->state || !inputs.cell_config) return std::nullopt;
+  if (!inputs.forced || !inputs.forced->state) return std::nullopt;
   const ForcedValues& cell = inputs.forced->cell;
-  if (!cell.learning_rate) return std::nullopt;
-  const Update update{&cell, &*inputs.forced->state, inputs.cell_config,
-                      cell.gradient_norm.value_or(whole_norm(cell.gradients))};
+  const auto made_from = update_inputs(*inputs.forced->state, cell, inputs.cell_facts);
+  if (!made_from) return std::nullopt;
+  const Update update{&cell, &*inputs.forced->state, &inputs.cell_facts, *made_from};
   // Replicas may differ while rank 0, whose parameters are kept, is right.
   const std::vector<UpdateUse> plain = update.judged({});
   const bool wrong =
@@ -62,21 +62,21 @@ std::optional<Cause> by_variant(const CauseInputs& inputs, const char* code, con
 
 std::optional<Cause> weight_decay_missing(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
-  if (!update || update->config->weight_decay == 0) return std::nullopt;
+  if (!update || !update->optimizer().decays()) return std::nullopt;
   return by_variant(inputs, "weight-decay-missing", {.decay = 0},
-                    fmt::format("without the weight decay of {}", update->config->weight_decay));
+                    fmt::format("without the weight decay of {}", update->optimizer().weight_decay));
 }
 
 std::optional<Cause> weight_decay_twice(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
-  if (!update || update->config->weight_decay == 0) return std::nullopt;
+  if (!update || !update->optimizer().decays()) return std::nullopt;
   return by_variant(inputs, "weight-decay-twice", {.decay = 2},
-                    fmt::format("with twice the weight decay of {}", update->config->weight_decay));
+                    fmt::format("with twice the weight decay of {}", update->optimizer().weight_decay));
 }
 
 std::optional<Cause> decay_coupled(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
-  if (!update || update->config->weight_decay == 0 || update->config->optimizer != OptimizerKind::adamw) {
+  if (!update || !update->optimizer().decays() || update->optimizer().optimizer != OptimizerKind::adamw) {
     return std::nullopt;
   }
   return by_variant(inputs, "decay-coupled", {.other_coupling = true},
@@ -85,7 +85,7 @@ std::optional<Cause> decay_coupled(const CauseInputs& inputs) {
 
 bool has_moments(const Update& update) {
   return update.state->updates.value_or(0) > 0 &&
-         (update.config->optimizer != OptimizerKind::sgd || update.config->momentum != 0);
+         (update.optimizer().optimizer != OptimizerKind::sgd || update.optimizer().momentum != 0);
 }
 
 std::optional<Cause> optimizer_state_lost(const CauseInputs& inputs) {
@@ -101,7 +101,7 @@ std::optional<Cause> optimizer_state_lost(const CauseInputs& inputs) {
 
 std::optional<Cause> optimizer_counter_lost(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
-  if (!update || !has_moments(*update) || update->config->optimizer == OptimizerKind::sgd)
+  if (!update || !has_moments(*update) || update->optimizer().optimizer == OptimizerKind::sgd)
     return std::nullopt;
   return by_variant(
       inputs, "optimizer-counter-lost", {.zero_count = true},
@@ -110,16 +110,16 @@ std::optional<Cause> optimizer_counter_lost(const CauseInputs& inputs) {
 
 std::optional<Cause> clip_missing(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
-  if (!update || clip_factor(*update->config, update->norm) == 1) return std::nullopt;
+  if (!update || clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm) == 1) return std::nullopt;
   return by_variant(inputs, "clip-missing", {.clip = 1},
-                    fmt::format("without clipping a gradient of norm {} to {}", short_number(update->norm),
-                                update->config->clip_norm));
+                    fmt::format("without clipping a gradient of norm {} to {}", short_number(update->inputs.gradient_norm),
+                                update->inputs.clip_norm));
 }
 
 std::optional<Cause> clip_twice(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
   if (!update) return std::nullopt;
-  const double factor = clip_factor(*update->config, update->norm);
+  const double factor = clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm);
   if (factor == 1) return std::nullopt;
   if (auto cause = by_variant(inputs, "clip-twice", {.clip = factor * factor},
                               fmt::format("with the clip's factor {} applied twice", short_number(factor)))) {
@@ -127,7 +127,7 @@ std::optional<Cause> clip_twice(const CauseInputs& inputs) {
   }
   const int world = world_size_of(inputs);
   if (world < 2) return std::nullopt;
-  const double again = clip_factor(*update->config, update->norm * std::sqrt(world));
+  const double again = clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm * std::sqrt(world));
   return by_variant(
       inputs, "clip-twice", {.clip = again},
       fmt::format("with a norm that was summed over {} ranks once more: {} times the reduced one", world,
@@ -136,19 +136,19 @@ std::optional<Cause> clip_twice(const CauseInputs& inputs) {
 
 std::optional<Cause> clip_on_local_norm(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
-  if (!update || update->cell->local.size() < 2 || update->config->clip_norm <= 0) return std::nullopt;
+  if (!update || update->cell->local.size() < 2 || update->inputs.clip_norm <= 0) return std::nullopt;
   const double local = whole_norm(update->cell->local[0]);
   return by_variant(
-      inputs, "clip-on-local-norm", {.clip = clip_factor(*update->config, local)},
+      inputs, "clip-on-local-norm", {.clip = clip_factor(update->inputs.clip_norm, local)},
       fmt::format("with the clip's factor from rank 0's own norm {}, not from the reduced one {}",
-                  short_number(local), short_number(update->norm)));
+                  short_number(local), short_number(update->inputs.gradient_norm)));
 }
 
 std::optional<Cause> rate_not_applied(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
   if (!update) return std::nullopt;
   const double recorded = *update->cell->learning_rate;
-  for (const double rate : {update->config->lr, 1.0, update->config->lr * update->config->lr_scale}) {
+  for (const double rate : update->facts->other_rates) {
     if (rate == recorded) continue;
     if (auto cause = by_variant(inputs, "rate-not-applied", {.rate = rate},
                                 fmt::format("at the rate {} instead of this step's {}", rate, recorded))) {
@@ -203,7 +203,7 @@ constexpr Rule kUpdateRules[] = {
 std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::gradient_norm || !inputs.forced || !inputs.cell) return std::nullopt;
   const auto& local = inputs.forced->cell.local;
-  if (local.size() < 2 || !inputs.cell_config || inputs.cell_config->clip_norm <= 0) return std::nullopt;
+  if (local.size() < 2 || inputs.cell_facts.clip_norm <= 0) return std::nullopt;
   std::vector<double> norms;
   for (std::size_t rank = 0; rank < local.size(); ++rank) {
     const double own = whole_norm(local[rank]);
@@ -222,9 +222,50 @@ std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
 
 constexpr Rule kNormRules[] = {norm_of_local};
 
+/// The one factor that every gradient was multiplied by before the optimizer took it; nothing if they have several.
+std::optional<double> applied_factor(const ForcedValues& cell) {
+  double dot = 0, own = 0, taken = 0;
+  for (const NamedTensor& applied : cell.applied) {
+    const NamedTensor* reduced = find_tensor(cell.gradients, applied.name);
+    if (!reduced || reduced->values.size() != applied.values.size()) return std::nullopt;
+    for (std::size_t i = 0; i < applied.values.size(); ++i) {
+      dot += applied.values[i] * reduced->values[i];
+      own += reduced->values[i] * reduced->values[i];
+      taken += applied.values[i] * applied.values[i];
+    }
+  }
+  if (!(own > 0)) return std::nullopt;
+  const double factor = dot / own, rest = taken - factor * factor * own;
+  return rest <= 1e-10 * taken ? std::optional(factor) : std::nullopt;
+}
+
+/// What clipped the gradients, told from their factor.
+std::optional<Cause> clip_fault(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::applied_gradients || !inputs.forced) return std::nullopt;
+  const ForcedValues& cell = inputs.forced->cell;
+  const double clip = inputs.cell_facts.clip_norm, whole = reduced_norm(cell), right = clip_factor(clip, whole);
+  const std::optional<double> factor = applied_factor(cell);
+  if (!factor || clip <= 0) return std::nullopt;
+  const auto is = [&](double wanted) { return std::abs(*factor - wanted) <= 1e-5 * wanted; };
+  const std::string text = fmt::format("gradients of norm {} were multiplied by {} where clipping to {} gives {}",
+                                       short_number(whole), short_number(*factor), clip, short_number(right));
+  std::vector<Cause> fitting;
+  if (is(1)) fitting.push_back(made("clip-missing", kExact, text));
+  if (is(right * right) || is(clip_factor(clip, whole * std::sqrt(world_size_of(inputs))))) {
+    fitting.push_back(made("clip-twice", kExact, text));
+  }
+  if (cell.local.size() > 1 && is(clip_factor(clip, whole_norm(cell.local[0])))) {
+    fitting.push_back(made("clip-on-local-norm", kExact, text + ", as the norm of rank 0's own gradients would"));
+  }
+  return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
+}
+
+constexpr Rule kClipRules[] = {clip_fault};
+
 }  // namespace
 
 std::span<const Rule> update_rules() { return kUpdateRules; }
 std::span<const Rule> norm_rules() { return kNormRules; }
+std::span<const Rule> clip_rules() { return kClipRules; }
 
 }  // namespace lockstep::causes

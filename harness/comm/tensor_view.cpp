@@ -14,6 +14,10 @@ DType dtype_of(const at::Tensor& tensor) {
       return DType::float64;
     case at::kLong:
       return DType::int64;
+    case at::kHalf:
+      return DType::float16;
+    case at::kInt:
+      return DType::int32;
     case at::kBFloat16:
       return DType::bfloat16;
     case at::kBool:

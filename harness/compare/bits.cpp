@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "harness/base/hex.h"
-
+#include "harness/trace/record_values.h"
 
 namespace lockstep {
 namespace {
@@ -51,6 +51,20 @@ bool same_value(const Record& a, const Record& b) {
     default:
       return same_form(a, b) && a.stats.hash == b.stats.hash;
   }
+}
+
+/// As same_value, but for signs of zeros. Of a collective its hashes tell nothing then, nor those of what rank 0 keeps
+/// for all ranks.
+bool same_number(const Record& a, const Record& b) {
+  if (same_value(a, b)) return true;
+  if (a.phase == Phase::collective) {
+    CollectiveRecord x = a.collective, y = b.collective;
+    x.hash_in = x.hash_out = y.hash_in = y.hash_out = 0;
+    return x == y;
+  }
+  if (a.is_scalar || !same_form(a, b)) return false;
+  const bool spoken_for = a.replicated && !a.has_stats && a.payload.empty() && b.payload.empty();
+  return spoken_for || equal_as_numbers(a, b);
 }
 
 bool is_observation(Phase phase) {
@@ -105,7 +119,7 @@ double relative_of(const Record& a, const Record& b, const RecordList& phase_a) 
   return difference == 0 ? 0 : difference / std::sqrt(squares);
 }
 
-std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordList& b, int rank) {
+std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordList& b, int rank, Equal what) {
   RankDifference found;
   found.rank = rank;
   const std::size_t common = std::min(a.size(), b.size());
@@ -114,7 +128,7 @@ std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordLi
     found.a = a[i];
     found.b = b[i];
     if (same_subject(*a[i], *b[i])) {
-      if (same_value(*a[i], *b[i])) continue;
+      if (what == Equal::numbers ? same_number(*a[i], *b[i]) : same_value(*a[i], *b[i])) continue;
       found.kind = kind_of(*a[i], *b[i]);
       found.relative = relative_of(*a[i], *b[i], a);
       return found;
@@ -141,12 +155,10 @@ bool all_equal(const StepRecords& a, const StepRecords& b) {
   return true;
 }
 
-std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank,
-                                            bool exact_only) {
+std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank, Equal what) {
   if (all_equal(a, b)) return std::nullopt;
-  for (int p = 0; p <= static_cast<int>(Phase::term_sums); ++p) {
-    const auto phase = static_cast<Phase>(p);
-    if (exact_only && !is_exact(phase)) continue;
+  for (const Phase phase : phases_in_order()) {
+    if (what == Equal::exact_phases && !is_exact(phase)) continue;
     RecordList list_a = of_phase(a, phase), list_b = of_phase(b, phase);
     if (is_observation(phase) || phase == Phase::energies) {
       const RecordList whole_a = list_a, whole_b = list_b;
@@ -156,7 +168,7 @@ std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepReco
       std::erase_if(list_a, only_in(whole_b));
       std::erase_if(list_b, only_in(whole_a));
     }
-    std::optional<RankDifference> found = first_in_lists(list_a, list_b, rank);
+    std::optional<RankDifference> found = first_in_lists(list_a, list_b, rank, what);
     if (found) return found;
   }
   return std::nullopt;
@@ -195,28 +207,18 @@ std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOf
   return std::nullopt;
 }
 
-/// Of two kept payloads the first element that differs: its index and both values.
+/// Of two kept payloads the first element that differs: its index and the value of one of them.
 std::optional<std::string> first_element(const Record& a, const Record& b, bool of_a) {
   if (a.payload.empty() || a.payload.size() != b.payload.size() || !same_form(a, b)) return std::nullopt;
   const std::size_t size = size_of(a.dtype);
   for (std::size_t i = 0; i < a.payload.size(); i += size) {
     if (std::memcmp(&a.payload[i], &b.payload[i], size) == 0) continue;
-    const std::byte* at = of_a ? &a.payload[i] : &b.payload[i];
-    std::string text;
-    if (a.dtype == DType::float32) {
-      float value = 0;
-      std::memcpy(&value, at, size);
-      text = fmt::format("{}", value);
-    } else if (a.dtype == DType::float64) {
-      double value = 0;
-      std::memcpy(&value, at, size);
-      text = fmt::format("{}", value);
-    } else {
-      int64_t value = 0;
-      std::memcpy(&value, at, size);
-      text = fmt::format("{}", value);
-    }
-    return fmt::format(", element {} of {}: {}", i / size, a.payload.size() / size, text);
+    const auto values = values_of(of_a ? a : b);
+    if (!values) return std::nullopt;
+    const double value = (*values)[i / size];
+    const std::string text =
+        a.dtype == DType::float32 ? fmt::format("{}", static_cast<float>(value)) : fmt::format("{}", value);
+    return fmt::format(", element {} of {}: {}", i / size, values->size(), text);
   }
   return std::nullopt;
 }
@@ -281,20 +283,20 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
 
 }  // namespace
 
-std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, bool exact_phases_only) {
+std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, Equal what) {
   const std::size_t world_size = a.ranks.size();
   std::vector<RankDifference> found;
   for (std::size_t rank = 0; rank < world_size; ++rank) {
     std::optional<RankDifference> one =
-        first_of_rank(a.ranks[rank], b.ranks[rank], static_cast<int>(rank), exact_phases_only);
+        first_of_rank(a.ranks[rank], b.ranks[rank], static_cast<int>(rank), what);
     if (one) found.push_back(std::move(*one));
   }
   if (found.empty()) return std::nullopt;
   const auto first =
       std::min_element(found.begin(), found.end(), [](const RankDifference& x, const RankDifference& y) {
-        return x.phase < y.phase;  // of equal phases the first stays: the lowest rank
+        return place_of(x.phase) < place_of(y.phase);  // of equal phases the first stays: the lowest rank
       });
-  if (!is_exact(first->phase)) {
+  if (!is_exact(first->phase) && what == Equal::bits) {
     if (const auto collective = faulty_collective(a, b, *first)) {
       return worded(*collective, a.step, false, static_cast<int>(world_size));
     }
@@ -347,7 +349,7 @@ std::optional<ReplicaDrift> replica_drift(const StepOfRun& step) {
   std::optional<ReplicaDrift> first;
   for (std::size_t i = 0; i < records.size(); ++i) {
     const Record& mine = records[i];
-    if (!mine.replicated || (first && mine.phase >= first->phase)) continue;
+    if (!mine.replicated || (first && place_of(mine.phase) >= place_of(first->phase))) continue;
     bool differs = false;
     for (std::size_t rank = 1; rank < step.ranks.size() && !differs; ++rank) {
       const Record* other = subject_on(step.ranks[rank], mine, i);

@@ -12,6 +12,7 @@
 #include "harness/evidence/align.h"
 #include "harness/evidence/difference.h"
 #include "harness/evidence/ledger_audit.h"
+#include "harness/evidence/training_facts.h"
 #include "harness/results/results.h"
 
 namespace lockstep {
@@ -28,7 +29,8 @@ using SampleHistory = std::map<int64_t, std::vector<std::vector<int64_t>>>;
 struct ForcedEvidence {
   ForcedValues reference, cell;
   std::optional<ForcedValues> cell_before;  ///< the cell's forced step before
-  std::optional<Snapshot> state;            ///< what both began from, if the reference kept it
+  std::optional<Snapshot> state;            ///< what the cell began from, if it is known
+  std::optional<Snapshot> reference_state;  ///< what the reference began from
   double score_band = 0, loss_band = 0;
   GradientJudgement local;  ///< mean over ranks of the local gradients against the reference; empty: not kept
   GradientJudgement reduced;
@@ -44,6 +46,7 @@ struct CauseInputs {
   std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
+  TrainingFacts cell_facts;  ///< from its config, or declared in its traces' header
   /// The trainer of both runs; null: it is none of ours, or the runs have two. Then only causes that hold for
   /// any trainer are named.
   const TrainerSpec* trainer = nullptr;

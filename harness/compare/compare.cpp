@@ -65,6 +65,7 @@ void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRu
 void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options) {
   inputs.reference_config = options.reference_config;
   inputs.cell_config = options.cell_config;
+  inputs.cell_facts = training_facts(options.cell_config, pairs.b());
   inputs.trainer = trainer_of(pairs.a(), pairs.b());
   if (!pairs.next()) return;
   remember_samples(inputs.reference_samples, pairs.step_a());
@@ -87,10 +88,17 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
   std::optional<CauseInputs> inputs;
   SampleHistory samples_a, samples_b;
   std::optional<std::string> drift_of_both;
+  std::optional<Difference> zeros;  // the first difference that lies in signs of zeros alone
   while (pairs.next()) {
     remember_samples(samples_a, pairs.step_a());
     remember_samples(samples_b, pairs.step_b());
-    if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
+    std::optional<Difference> difference = first_difference(pairs.step_a(), pairs.step_b());
+    if (difference && difference->divergence.kind == "bits") {
+      const std::optional<Difference> as_numbers = first_difference(pairs.step_a(), pairs.step_b(), Equal::numbers);
+      if (!as_numbers && !zeros) zeros = std::move(difference);
+      difference = as_numbers;
+    }
+    if (difference) {
       result.first_divergence = difference->divergence;
       tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
       if (difference->divergence.kind == "bits" && difference->relative <= rounding_bound(0)) {
@@ -122,6 +130,11 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
     result.sentence =
         fmt::format("Nothing could be compared: {}.",
                     pairs.ends().empty() ? "both traces end before the first step" : pairs.ends());
+  } else if (zeros) {
+    const Divergence& first = zeros->divergence;
+    result.verdict = VerdictKind::within_envelope;
+    result.sentence = fmt::format("Equal as numbers over {}; bits first differ at step {}, {}, {}: in signs of zeros alone.",
+                                  counted(result.compared_steps, "step"), first.step, first.phase, first.where);
   } else {
     result.verdict = VerdictKind::identical;
     result.sentence = identical_sentence(pairs);

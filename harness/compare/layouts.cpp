@@ -23,6 +23,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Where one step's rounding may reach this share it says nothing any more.
 constexpr double kUselessBound = 0.1;
+const std::vector<ForcedValues> kNoRepeats;
 
 /// Nothing where a rank recorded none.
 std::optional<double> mean_loss(const StepOfRun& step) {
@@ -220,8 +221,10 @@ class FreeLayouts {
       : pairs_(pairs),
         trainer_(trainer_of(pairs.a(), pairs.b())),
         scores_(scores_of(trainer_)),
-        epsilon_(working_epsilon(reference_config, std::numeric_limits<float>::epsilon())),
-        rules_{scores_, band_, reference_config, cell_config} {}
+        reference_config_(reference_config),
+        cell_config_(cell_config),
+        rules_{scores_, band_, training_facts(reference_config, pairs.a()), training_facts(cell_config, pairs.b())},
+        epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {}
 
   Comparison compare() {
     Mechanism result;
@@ -251,7 +254,8 @@ class FreeLayouts {
     const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
     const bool is_step = a.step >= 0;
     const bool equal = is_step && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
-    if (equal && keeps_gradients(a) && keeps_gradients(b)) return by_values(a, b);
+    const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
+    if (equal && whole) return by_values(a, b);
     OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true);
     std::optional<Difference> found = std::move(own.difference);
     if (!is_step) {
@@ -264,6 +268,16 @@ class FreeLayouts {
       if (equal) judged(a.step, bounded.used());
       if (!equal) note_apart(a, b);
     }
+    if (whole && reduced_by_sum_) {
+      std::optional<CauseInputs> shown = judge_own_step(values_at(a, b), rules_, *reduced_by_sum_);
+      ++own_steps_;
+      if (shown && (!found || earlier(shown->difference, *found))) return shown;
+      if (shown && shown->difference.phase == found->phase) {
+        // Replicas have parted in the very values that are wrong: which rank is told, and from what.
+        shown->difference = *found;
+        return shown;
+      }
+    }
     if (!found) return std::nullopt;
     CauseInputs inputs;
     inputs.difference = *found;
@@ -273,12 +287,15 @@ class FreeLayouts {
     return inputs;
   }
 
+  EqualStep values_at(const StepOfRun& a, const StepOfRun& b) const {
+    return {a, pairs_.a().dir(), b, pairs_.b().dir(), pairs_.before_b(), kNoRepeats, state_before(a, pairs_.before_a()),
+            state_before(b, pairs_.before_b()), true, true};
+  }
+
   std::optional<CauseInputs> by_values(const StepOfRun& a, const StepOfRun& b) {
-    const Snapshot state = snapshot_of(a.ranks[0]);
-    JudgedStep step = judge_equal_step({a, pairs_.a().dir(), b, pairs_.b().dir(), pairs_.before_b(), {},
-                                        state.tensors.empty() ? nullptr : &state, true, true},
-                                       rules_);
+    JudgedStep step = judge_equal_step(values_at(a, b), rules_);
     judged(a.step, step.at.band_used);
+    reduced_by_sum_ = step.reduced_by_sum;
     return std::move(step.first);
   }
 
@@ -340,8 +357,9 @@ class FreeLayouts {
   void complete(CauseInputs& inputs) {
     inputs.reference_before = pairs_.before_a();
     inputs.cell_before = pairs_.before_b();
-    inputs.reference_config = rules_.reference_config;
-    inputs.cell_config = rules_.cell_config;
+    inputs.reference_config = reference_config_;
+    inputs.cell_config = cell_config_;
+    inputs.cell_facts = rules_.cell_facts;
     inputs.trainer = trainer_;
     if (pairs_.next()) {
       remember_samples(samples_a_, pairs_.step_a());
@@ -372,6 +390,11 @@ class FreeLayouts {
           assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", scores_.record,
           100 * used_);
     }
+    if (own_steps_ > 0) {
+      text += fmt::format(" At {} each reduced gradient is what its own local gradients give, and each update that could "
+                          "be recomputed what its own gradient gives.",
+                          counted(own_steps_, "further step"));
+    }
     if (judged_steps_ < compared) text += unjudged_text();
     text +=
         " Gradients from equal parameters would decide: forced runs (forced_steps), or four permuted repeats of "
@@ -401,14 +424,16 @@ class FreeLayouts {
   const TrainerSpec* trainer_;
   const ScoreSpec& scores_;
   BandConfig band_;
-  double epsilon_;
+  const RunConfig *reference_config_, *cell_config_;
   StepRules rules_;
+  double epsilon_;
   EqualParameters parameters_;
   SampleHistory samples_a_, samples_b_;
   Apart losses_, gradients_;
   double used_ = 0;
-  int64_t judged_steps_ = 0, last_judged_ = -1;
+  int64_t judged_steps_ = 0, last_judged_ = -1, own_steps_ = 0;
   bool assumed_ = false;
+  std::optional<bool> reduced_by_sum_;  ///< of run B; nothing: no step has shown it
 };
 
 }  // namespace

@@ -57,16 +57,45 @@ void RunReader::find_end(const std::vector<bool>& ended) {
 
 namespace {
 
-constexpr std::string_view kBuffer = "buffer/";
+/// What stands before the name of a parameter or buffer.
+constexpr std::string_view kKinds[] = {"buffer/", "first_moment/", "second_moment/"};
 /// What wrappers of a model put before the names of its parameters.
 constexpr std::string_view kWrappers[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module."};
 
 bool names_a_parameter(const Record& record) {
-  return record.phase == Phase::local_gradients || record.phase == Phase::reduced_gradients ||
-         record.phase == Phase::parameters || record.phase == Phase::term_sums;
+  switch (record.phase) {
+    case Phase::local_gradients:
+    case Phase::reduced_gradients:
+    case Phase::applied_gradients:
+    case Phase::parameters:
+    case Phase::term_sums:
+      return true;
+    case Phase::snapshot:
+    case Phase::optimizer_state:
+      return record.name != "updates";
+    default:
+      return false;
+  }
 }
 
-std::size_t name_begins(const Record& record) { return record.name.starts_with(kBuffer) ? kBuffer.size() : 0; }
+std::size_t name_begins(const Record& record) {
+  for (const std::string_view kind : kKinds) {
+    if (record.name.starts_with(kind)) return kind.size();
+  }
+  return 0;
+}
+
+/// Takes the prefixes off that the header declares, each once, in their order.
+void strip(StepRecords& rank, const Declared* declared) {
+  if (!declared) return;
+  for (Record& record : rank.records) {
+    if (!names_a_parameter(record)) continue;
+    for (const std::string& prefix : declared->strip_prefixes) {
+      const std::size_t begin = name_begins(record);
+      if (record.name.compare(begin, prefix.size(), prefix) == 0) record.name.erase(begin, prefix.size());
+    }
+  }
+}
 
 /// Takes a wrapper's prefix off the names of parameters, if all of them have it: the same model, wrapped in the
 /// one run and not in the other, has the same names then.
@@ -94,11 +123,15 @@ void unwrap(StepRecords& rank) {
 std::optional<StepOfRun> RunReader::next() {
   if (ended_) return std::nullopt;
   StepOfRun step;
+  step.declared = header().declared;
   std::vector<bool> ended(readers_.size(), false);
   for (std::size_t rank = 0; rank < readers_.size(); ++rank) {
     std::optional<StepRecords> records = readers_[rank].next();
     ended[rank] = !records;
-    if (records) unwrap(*records);
+    if (records) {
+      strip(*records, header().declared.get());
+      unwrap(*records);
+    }
     step.ranks.push_back(records ? std::move(*records) : StepRecords{});
   }
   if (std::any_of(ended.begin(), ended.end(), [](bool one) { return one; })) {

@@ -1,6 +1,7 @@
 #pragma once
 // The traces of all ranks of a run, step by step.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ namespace lockstep {
 struct StepOfRun {
   int64_t step = 0;
   std::vector<StepRecords> ranks;
+  std::shared_ptr<const Declared> declared = {};  ///< of the run; null: nothing
 };
 
 /// Reads rank-<r>.trace of every rank of a run folder side by side. How many ranks there are stands in rank
@@ -28,7 +30,8 @@ class RunReader {
   const TraceHeader& header() const { return readers_.front().header(); }
 
   /// The next step that every rank holds whole, or nothing at the end of the first rank that ends. Where all
-  /// names of parameters begin with a wrapper's prefix ("module."), they stand without it.
+  /// names of parameters begin with a wrapper's prefix ("module."), they stand without it; a prefix that the header
+  /// declares is taken off wherever it stands.
   std::optional<StepOfRun> next();
 
   /// Once next() gave nothing: where and how the traces end if they are not whole; empty if they are.

@@ -3,7 +3,7 @@
 namespace lockstep {
 
 int place_of(const Difference& difference) {
-  return difference.place >= 0 ? difference.place : 10 * static_cast<int>(difference.phase);
+  return difference.place >= 0 ? difference.place : place_of(difference.phase);
 }
 
 bool earlier(const Difference& x, const Difference& y) {

@@ -20,7 +20,7 @@ struct Difference {
   int place = -1;
 };
 
-/// 10 * phase, or the difference's own place.
+/// The phase's place in a step, or the difference's own.
 int place_of(const Difference& difference);
 
 /// By step, then by place in the step.

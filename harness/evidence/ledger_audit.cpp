@@ -45,6 +45,13 @@ bool is_worlds(std::string_view group) {
   return kNames.contains(group);
 }
 
+/// The ranks that the header says are in the group; null if it does not.
+const std::vector<int>* declared_group(const StepOfRun& step, const std::string& group) {
+  if (!step.declared) return nullptr;
+  const auto found = step.declared->groups.find(group);
+  return found == step.declared->groups.end() ? nullptr : &found->second;
+}
+
 using Callers = std::map<std::string, std::set<std::size_t>>;
 
 void note_callers(const StepOfRun& step, Callers& callers) {
@@ -56,16 +63,20 @@ void note_callers(const StepOfRun& step, Callers& callers) {
 }
 
 /// The world's groups together, whose calls every rank makes in one order; and each group of fewer ranks
-/// (a tensor-parallel one, a pipeline stage) by itself. Who belongs to a group is told by its calls at this step
-/// and the one before.
+/// (a tensor-parallel one, a pipeline stage) by itself. Who belongs to a group the header declares, or its calls at
+/// this step and the one before tell.
 std::vector<Members> members_of(const StepOfRun& step, const StepOfRun* before) {
   Callers callers;
   note_callers(step, callers);
   if (before && before->ranks.size() == step.ranks.size()) note_callers(*before, callers);
+  for (auto& [group, ranks] : callers) {
+    if (const std::vector<int>* declared = declared_group(step, group)) ranks = {declared->begin(), declared->end()};
+  }
   std::vector<Members> all(1);
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) all.front().ranks.push_back(rank);
   for (const auto& [group, ranks] : callers) {
-    if (is_worlds(group) || ranks.size() == step.ranks.size()) {
+    const bool whole = is_worlds(group) && !declared_group(step, group);
+    if (whole || ranks.size() == step.ranks.size()) {
       all.front().groups.insert(group);
     } else if (ranks.size() > 1) {
       all.push_back({{ranks.begin(), ranks.end()}, {group}});
@@ -97,12 +108,12 @@ std::vector<std::string> calls_of(const Ledger& ledger) {
 /// Collectives of the loss come before the energies that are made from them; buckets where their phase
 /// stands.
 int place_in(const StepRecords& rank, const Record& record) {
-  if (record.collective.group == "gradients") return 10 * static_cast<int>(Phase::collective);
-  int place = 10 * static_cast<int>(Phase::control) + 5;
+  if (record.collective.group == "gradients") return place_of(Phase::collective);
+  int place = place_of(Phase::control) + 5;
   for (const Record& each : rank.records) {
     if (&each == &record) break;
     if (each.phase == Phase::collective || each.phase == Phase::snapshot) continue;
-    place = std::max(place, 10 * static_cast<int>(each.phase) + 5);
+    place = std::max(place, place_of(each.phase) + 5);
   }
   return place;
 }
@@ -337,7 +348,7 @@ class Audit {
                         i < wanted.size() ? call_text(wanted[i]->collective) : "nothing",
                         i < got.size() ? call_text(got[i]->collective) : "nothing",
                         "",
-                        10 * static_cast<int>(Phase::control) + 5};
+                        place_of(Phase::control) + 5};
     found.evidence = fmt::format("all ranks: call {} of those that the reference makes is \"{}\", in the "
                                  "reference \"{}\"",
                                  i + 1, found.actual, found.expected);

@@ -50,8 +50,8 @@ StepDecoder::Known StepDecoder::decode_definition(ByteCursor& in) {
   const auto phase = in.raw<uint8_t>();
   const auto flags = in.raw<uint8_t>();
   const auto dtype = in.raw<uint8_t>();
-  if (kind > static_cast<uint8_t>(RecordKind::collective) || phase > static_cast<uint8_t>(Phase::term_sums) ||
-      flags > 15 || dtype > static_cast<uint8_t>(DType::boolean)) {
+  if (kind > static_cast<uint8_t>(RecordKind::collective) || phase > static_cast<uint8_t>(kLastPhase) ||
+      flags > 15 || dtype > static_cast<uint8_t>(kLastDType)) {
     in.fail("a definition of an unknown kind");
   }
   known.kind = static_cast<RecordKind>(kind);

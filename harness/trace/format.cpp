@@ -1,6 +1,10 @@
 #include "harness/trace/format.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include <xxhash.h>
 
@@ -37,8 +41,28 @@ const char* name_of(Phase phase) {
       return "evaluation";
     case Phase::term_sums:
       return "term sums";
+    case Phase::applied_gradients:
+      return "applied gradients";
+    case Phase::optimizer_state:
+      return "optimizer state";
   }
   return "unknown";
+}
+
+int place_of(Phase phase) {
+  if (phase == Phase::applied_gradients) return 10 * static_cast<int>(Phase::gradient_norm) + 3;
+  if (phase == Phase::optimizer_state) return 10 * static_cast<int>(Phase::parameters) + 3;
+  return 10 * static_cast<int>(phase);
+}
+
+std::span<const Phase> phases_in_order() {
+  static const auto kOrdered = [] {
+    std::array<Phase, static_cast<std::size_t>(kLastPhase) + 1> all;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Phase>(i);
+    std::ranges::sort(all, {}, [](Phase phase) { return place_of(phase); });
+    return all;
+  }();
+  return kOrdered;
 }
 
 std::size_t size_of(DType dtype) {
@@ -50,9 +74,12 @@ std::size_t size_of(DType dtype) {
     case DType::int64:
       return 8;
     case DType::bfloat16:
+    case DType::float16:
       return 2;
     case DType::boolean:
       return 1;
+    case DType::int32:
+      return 4;
   }
   return 1;
 }
@@ -69,8 +96,22 @@ const char* name_of(DType dtype) {
       return "bfloat16";
     case DType::boolean:
       return "bool";
+    case DType::float16:
+      return "float16";
+    case DType::int32:
+      return "int32";
   }
   return "unknown";
+}
+
+double value_of_float16(uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1f, fraction = bits & 0x3ff;
+  const double sign = bits & 0x8000 ? -1 : 1;
+  if (exponent == 31) {
+    return fraction == 0 ? sign * std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  }
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  return sign * std::ldexp(1024 + fraction, exponent - 25);
 }
 
 int64_t TensorView::elements() const {

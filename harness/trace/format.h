@@ -24,7 +24,10 @@ inline constexpr std::size_t kMaxDimensions = 16;
 inline constexpr std::size_t kFrameHeadBytes = 8;
 inline constexpr std::size_t kFrameTailBytes = 8;
 
-enum class FrameType : uint8_t { header = 1, step = 2, partial_step = 3, end = 4 };
+/// A step of more than one frame has step_part frames before its step frame; each begins with the step's number.
+enum class FrameType : uint8_t { header = 1, step = 2, partial_step = 3, end = 4, step_part = 5 };
+/// What a part of a step holds at most, but for its last record: far below what a frame's length can say.
+inline constexpr std::size_t kMostPartBytes = std::size_t{1} << 30;
 enum class RecordKind : uint8_t { samples, random, scalar, tensor, collective };
 
 /// What the records of one name, dtype and shape have in common: written once, then named by its number.
@@ -45,7 +48,9 @@ uint64_t frame_head(uint32_t payload_bytes, FrameType type);
 
 /// Are norm, minimum and maximum of this dtype kept as float32? The extremes lose nothing, the norm its last
 /// digits.
-inline bool fits_float32(DType dtype) { return dtype != DType::float64 && dtype != DType::int64; }
+inline bool fits_float32(DType dtype) {
+  return dtype != DType::float64 && dtype != DType::int64 && dtype != DType::int32;
+}
 
 inline uint64_t zigzag(int64_t value) {
   return (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63);

@@ -36,7 +36,7 @@ bool take_count(const Json& json, const char* key, int& to, std::string& why) {
 }  // namespace
 
 std::string header_to_json(const TraceHeader& header) {
-  const Json json = {
+  Json json = {
       {"config_hash", header.config_hash},
       {"level", kLevelNames[static_cast<std::size_t>(header.level)]},
       {"rank", header.rank},
@@ -44,6 +44,7 @@ std::string header_to_json(const TraceHeader& header) {
       {"trainer", header.trainer},
       {"world_size", header.world_size},
   };
+  if (header.declared) json["declared"] = to_json(*header.declared);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -65,6 +66,11 @@ std::optional<TraceHeader> header_from_json(std::string_view text, std::string& 
   if (header.rank >= header.world_size) {
     why = "its header names rank " + std::to_string(header.rank) + " of " + std::to_string(header.world_size);
     return std::nullopt;
+  }
+  if (const auto found = json.find("declared"); found != json.end()) {
+    const std::optional<Declared> declared = declared_from_json(*found, header.world_size, why);
+    if (!declared) return std::nullopt;
+    header.declared = std::make_shared<const Declared>(*declared);
   }
   for (std::size_t i = 0; i < kLevelNames.size(); ++i) {
     if (level != kLevelNames[i]) continue;

@@ -1,11 +1,13 @@
 #pragma once
 // What a trace says of itself first, and its frame as JSON text.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "harness/config/trace_level.h"
+#include "harness/trace/declared.h"
 
 namespace lockstep {
 
@@ -16,6 +18,7 @@ struct TraceHeader {
   std::string trainer;
   TraceLevel level = TraceLevel::hash;
   std::string started_by;  ///< "emulated", "real", "replay", or the name of another tracer
+  std::shared_ptr<const Declared> declared = {};  ///< null: nothing
 };
 
 std::string header_to_json(const TraceHeader& header);

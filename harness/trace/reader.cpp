@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -66,6 +68,9 @@ struct TraceReader::Impl {
   std::string end;
   std::string frame;
   std::optional<StepRecords> partial;
+  // Parts of a step whose last frame has not come yet.
+  std::optional<StepRecords> parts;
+  std::optional<GradientNorms> norm_parts;
 
   template <typename From>
   Impl(std::string name, const From& from) : path(std::move(name)), source(from) {}
@@ -157,8 +162,36 @@ struct TraceReader::Impl {
     return step;
   }
 
+  std::optional<StepRecords>& parts_of(const StepRecords&) { return parts; }
+  std::optional<GradientNorms>& parts_of(const GradientNorms&) { return norm_parts; }
+
+  static void add(StepRecords& to, StepRecords&& from) {
+    to.records.insert(to.records.end(), std::make_move_iterator(from.records.begin()),
+                      std::make_move_iterator(from.records.end()));
+  }
+  static void add(GradientNorms& to, GradientNorms&& from) {
+    if (!from.ids.empty()) to.ids = std::move(from.ids);
+    to.local_squared += from.local_squared;
+    to.reduced_squared += from.reduced_squared;
+    to.has_local = to.has_local || from.has_local;
+    to.has_reduced = to.has_reduced || from.has_reduced;
+    to.nonfinite += from.nonfinite;
+  }
+
+  /// The step with the parts of it that came before.
+  template <typename Step>
+  Step joined(Step step) {
+    std::optional<Step>& before = parts_of(step);
+    if (!before) return step;
+    if (before->step != step.step) {
+      fail(fmt::format("a part of step {} is followed by step {}", before->step, step.step));
+    }
+    add(*before, std::move(step));
+    return *std::exchange(before, std::nullopt);
+  }
+
   void end_partial(std::string_view payload) {
-    partial = decode(payload, &StepDecoder::decode);
+    partial = joined(decode(payload, &StepDecoder::decode));
     offset += frame.size();
     ended = true;
     end = fmt::format("ends inside step {}, which was left after {} records", partial->step,
@@ -171,6 +204,7 @@ struct TraceReader::Impl {
   }
 
   void end_finished(std::string_view payload) {
+    if (parts || norm_parts) fail("the end mark inside a step");
     ByteCursor cursor(payload, place());
     const uint64_t count = cursor.varint();
     if (cursor.left() != 0 || count != static_cast<uint64_t>(steps)) {
@@ -198,8 +232,14 @@ struct TraceReader::Impl {
       return std::nullopt;
     }
     switch (*type) {
+      case FrameType::step_part: {
+        Step part = joined(decode(payload, decoded));
+        parts_of(part) = std::move(part);
+        offset += frame.size();
+        return next(decoded);
+      }
       case FrameType::step: {
-        Step step = decode(payload, decoded);
+        Step step = joined(decode(payload, decoded));
         last_step = step.step;
         ++steps;
         offset += frame.size();

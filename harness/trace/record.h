@@ -24,12 +24,24 @@ enum class Phase : uint8_t {
   parameters,  ///< after the update
   evaluation,
   term_sums,  ///< sums of |row contributions| of each gradient; forced references alone
+  applied_gradients,  ///< what the optimizer took: after clipping, before parameters
+  optimizer_state,    ///< after the update, as are parameters
 };
+inline constexpr Phase kLastPhase = Phase::optimizer_state;
 const char* name_of(Phase phase);
+/// Where in a step a phase happens, tenfold, so that something can stand between two. Numbers of phases are those of
+/// the file, where new ones can only be added at the end.
+int place_of(Phase phase);
+/// All phases in the order in which they happen.
+std::span<const Phase> phases_in_order();
 
-enum class DType : uint8_t { float32, float64, int64, bfloat16, boolean };
+enum class DType : uint8_t { float32, float64, int64, bfloat16, boolean, float16, int32 };
+inline constexpr DType kLastDType = DType::int32;
 std::size_t size_of(DType dtype);
 const char* name_of(DType dtype);
+
+/// The number that sixteen bits of IEEE 754 binary16 are.
+double value_of_float16(uint16_t bits);
 
 /// A fingerprint and four statistics of a tensor's values.
 struct TensorStats {

@@ -163,6 +163,16 @@ LOCKSTEP_INLINE uint64_t block_of(DType dtype, const void* data, std::size_t cou
       });
       return hash_words(halves, count);
     }
+    case DType::float16: {
+      const auto* halves = static_cast<const HalfWord*>(data);
+      add_statistics(count, totals, [&](std::size_t i) { return value_of_float16(halves[i]); });
+      return hash_words(halves, count);
+    }
+    case DType::int32: {
+      const auto* words = static_cast<const Word*>(data);
+      add_statistics(count, totals, [&](std::size_t i) { return static_cast<double>(static_cast<int32_t>(words[i])); });
+      return hash_words(words, count);
+    }
     case DType::boolean: {
       const auto* bytes = static_cast<const uint8_t*>(data);
       add_statistics(count, totals, [&](std::size_t i) { return bytes[i] ? 1.0 : 0.0; });

@@ -44,6 +44,7 @@ struct TraceWriter::Impl {
   Files& files;
   std::string path;
   TraceHeader header;
+  std::size_t part_bytes = kMostPartBytes;
   int fd = -1;
   bool in_step = false;
   bool broken = false;  // a write failed: the destructor must not add to what is there
@@ -67,6 +68,7 @@ struct TraceWriter::Impl {
     LOCKSTEP_CHECK(in_step, "a record outside of begin_step and end_step: " + path);
     LOCKSTEP_CHECK(what.name.size() <= kMaxTextBytes && what.shape.size() <= kMaxDimensions,
                    "a name of more than 1,024 bytes or a tensor of more than 16 dimensions: " + path);
+    if (data.size() >= part_bytes) write_records(FrameType::step_part);
     definition.clear();
     ByteSink sink(definition);
     append_definition(sink, what);
@@ -80,7 +82,7 @@ struct TraceWriter::Impl {
 
   void write_frame(FrameType type, std::string_view content) {
     LOCKSTEP_CHECK(content.size() <= std::numeric_limits<uint32_t>::max(),
-                   "a step of more than 4 GiB: " + path);
+                   "a tensor of 3 GiB or more: " + path);
     ByteSink sink(frame);
     const std::size_t start = frame.size();
     sink.raw(frame_head(static_cast<uint32_t>(content.size()), type));
@@ -91,6 +93,13 @@ struct TraceWriter::Impl {
   }
 
   void write_step(FrameType type) {
+    write_records(type);
+    ++steps_written;
+    in_step = false;
+    last_step = step;
+  }
+
+  void write_records(FrameType type) {
     payload.clear();
     ByteSink sink(payload);
     sink.varint(zigzag(step));
@@ -112,19 +121,17 @@ struct TraceWriter::Impl {
     }
     payload.append(data);
     write_frame(type, payload);
-    ++steps_written;
     data.clear();
     sequence.clear();
-    in_step = false;
-    last_step = step;
   }
 };
 
-TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header, Files& files) {
+TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header, Files& files, std::size_t part_bytes) {
   if (header.level == TraceLevel::off) return;
   impl_ = std::make_unique<Impl>(files);
   impl_->path = path;
   impl_->header = header;
+  impl_->part_bytes = part_bytes;
   if (const auto error = files.open(path, OpenFor::replacing, impl_->fd)) {
     impl_->fail("create the trace", error);
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "harness/base/files.h"
+#include "harness/trace/format.h"
 #include "harness/trace/header.h"
 #include "harness/trace/record.h"
 
@@ -23,7 +24,9 @@ enum class Keep { by_level, whole };
 /// returns at once and no file is made. Throws MachineError (disk full) naming the file.
 class TraceWriter {
  public:
-  TraceWriter(const std::string& path, const TraceHeader& header, Files& files = real_files());
+  /// `part_bytes`: a step of more than that goes to disk in several frames; no frame may have 4 GiB.
+  TraceWriter(const std::string& path, const TraceHeader& header, Files& files = real_files(),
+              std::size_t part_bytes = kMostPartBytes);
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;

@@ -123,9 +123,7 @@ int rank_by_bit(const ForcedEvidence& evidence, const std::vector<NamedTensor>& 
   return named;
 }
 
-}  // namespace
-
-int rank_of_local_fault(const ForcedEvidence& evidence) {
+int place_of_local_fault(const ForcedEvidence& evidence) {
   const auto& local = evidence.cell.local;
   if (local.size() < 2) return -1;
   int nonfinite = -1, count = 0;
@@ -139,6 +137,29 @@ int rank_of_local_fault(const ForcedEvidence& evidence) {
   const std::vector<NamedTensor> mean = mean_of_local(evidence.cell);
   const int by_bit = rank_by_bit(evidence, mean);
   return by_bit >= 0 ? by_bit : rank_by_factor(evidence, mean);
+}
+
+}  // namespace
+
+int rank_of_local_fault(const ForcedEvidence& evidence) {
+  const int place = place_of_local_fault(evidence);
+  const std::vector<int>& ranks = evidence.cell.local_ranks;
+  return place < 0 || ranks.empty() ? place : ranks[static_cast<std::size_t>(place)];
+}
+
+void note_reduction_by_sum(ForcedEvidence& evidence) {
+  ForcedValues& cell = evidence.cell;
+  const auto is_within = [](const auto& use) { return use.use.used() <= 1; };
+  const GradientJudgement& reduced = evidence.reduced;
+  if (cell.local.size() < 2 || reduced.tensors.empty() || !reduced.missing.empty() || !reduced.misshapen.empty()) return;
+  if (cell.reduced_by_sum || !std::ranges::all_of(reduced.tensors, is_within)) return;
+  const auto fits = [&] {
+    const std::vector<ReductionUse> uses = judge_reduction(cell);
+    return !uses.empty() && std::ranges::all_of(uses, [](const ReductionUse& use) { return use.used <= 1; });
+  };
+  if (fits()) return;
+  cell.reduced_by_sum = true;
+  cell.reduced_by_sum = fits();
 }
 
 std::optional<Difference> judge_local_gradients(ForcedContext& context) {
@@ -160,6 +181,42 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   return forced_difference(context, Phase::local_gradients, found->divergence);
 }
 
+std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
+  const ForcedEvidence& evidence = context.evidence;
+  const ReductionUse* worst = nullptr;
+  const std::vector<ReductionUse> uses = judge_reduction(evidence.cell);
+  for (const ReductionUse& use : uses) {
+    if (use.used > 1 && (!worst || use.used > worst->used)) worst = &use;
+  }
+  if (!worst) return std::nullopt;
+  const std::string bucket = bucket_of(context.b.ranks[0], worst->name);
+  const std::vector<NamedTensor> means = mean_of_local(evidence.cell);
+  return made(
+      context, Phase::reduced_gradients, -1, worst->name, "reduction",
+      fmt::format("the {} of {} local gradients, norm {}", evidence.cell.reduced_by_sum ? "sum" : "mean",
+                  evidence.cell.local.size(), exact_number(norm(find_tensor(means, worst->name)->values))),
+      fmt::format("norm {}; differs by {} times what the rounding of {} terms explains{}",
+                  exact_number(norm(find_tensor(evidence.cell.gradients, worst->name)->values)),
+                  short_number(worst->used), evidence.cell.local.size(), bucket.empty() ? "" : ", in " + bucket));
+}
+
+std::optional<Difference> judge_own_norm(const ForcedContext& context) {
+  /// Norms are sums in the precision of the trainer, in an order of its own.
+  constexpr double kMost = 1e-4;
+  const auto gap = [](const ForcedValues& values) {
+    double own = 0;
+    for (const NamedTensor& tensor : values.gradients) own = std::hypot(own, norm(tensor.values));
+    return own > 0 ? distance(own, *values.gradient_norm) / own : 0;
+  };
+  const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
+  if (!reference.gradient_norm || !cell.gradient_norm || cell.other_stages || reference.other_stages) return std::nullopt;
+  if (gap(reference) > kMost || gap(cell) <= kMost) return std::nullopt;
+  double own = 0;
+  for (const NamedTensor& tensor : cell.gradients) own = std::hypot(own, norm(tensor.values));
+  return made(context, Phase::gradient_norm, -1, "gradient_norm", "value",
+              "the norm of the reduced gradients, " + exact_number(own), exact_number(*cell.gradient_norm));
+}
+
 std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
   const GradientJudgement& judgement = evidence.reduced;
@@ -174,22 +231,7 @@ std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
                 "the reference's shape", "another shape");
   }
   auto against_reference = worst_outside(context, judgement, Phase::reduced_gradients, "");
-  const ReductionUse* worst = nullptr;
-  const std::vector<ReductionUse> uses = judge_reduction(evidence.cell);
-  for (const ReductionUse& use : uses) {
-    if (use.used > 1 && (!worst || use.used > worst->used)) worst = &use;
-  }
-  if (worst) {
-    const std::string bucket = bucket_of(context.b.ranks[0], worst->name);
-    const std::vector<NamedTensor> means = mean_of_local(evidence.cell);
-    return made(
-        context, Phase::reduced_gradients, -1, worst->name, "reduction",
-        fmt::format("the mean of {} local gradients, norm {}", context.world_size(),
-                    exact_number(norm(find_tensor(means, worst->name)->values))),
-        fmt::format("norm {}; differs by {} times what the rounding of {} terms explains{}",
-                    exact_number(norm(find_tensor(evidence.cell.gradients, worst->name)->values)),
-                    short_number(worst->used), context.world_size(), bucket.empty() ? "" : ", in " + bucket));
-  }
+  if (auto reduction = judge_own_reduction(context)) return reduction;
   if (!against_reference) return std::nullopt;
   if (auto local = rank_that_differs(context)) return local;
   return against_reference;
@@ -197,8 +239,41 @@ std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
 
 namespace {
 
-/// A buffer against the reference's, where both are means of scores and rounding follows those.
-std::optional<Difference> judge_buffers(const ForcedContext& context) {
+/// How far what the optimizer took is from `factor` times the reduced gradient, as a multiple of what rounding explains;
+/// the worst tensor.
+ReductionUse applied_use(const ForcedValues& values, double factor) {
+  constexpr double kRoundings = 16;
+  ReductionUse worst;
+  for (const NamedTensor& taken : values.applied) {
+    const NamedTensor* reduced = find_tensor(values.gradients, taken.name);
+    if (!reduced || reduced->values.size() != taken.values.size()) continue;
+    for (std::size_t i = 0; i < taken.values.size(); ++i) {
+      const double expected = factor * reduced->values[i], gap = distance(expected, taken.values[i]);
+      const double allowance = kRoundings * taken.epsilon * std::abs(expected) + std::numeric_limits<float>::denorm_min();
+      if (gap / allowance > worst.used) worst = {taken.name, gap / allowance};
+    }
+  }
+  return worst;
+}
+
+}  // namespace
+
+std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
+  const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
+  if (reference.applied.empty() || cell.applied.empty()) return std::nullopt;
+  const double of_reference = clip_factor(context.reference_facts.clip_norm, reduced_norm(reference)),
+               of_cell = clip_factor(context.cell_facts.clip_norm, reduced_norm(cell));
+  if (applied_use(reference, of_reference).used > 1) return std::nullopt;
+  const ReductionUse worst = applied_use(cell, of_cell);
+  if (worst.used <= 1) return std::nullopt;
+  const auto size = [&](const std::vector<NamedTensor>& tensors) { return norm(find_tensor(tensors, worst.name)->values); };
+  return made(context, Phase::applied_gradients, -1, worst.name, "clip",
+              fmt::format("{} times the reduced gradient, norm {}", short_number(of_cell),
+                          exact_number(of_cell * size(cell.gradients))),
+              "norm " + exact_number(size(cell.applied)));
+}
+
+std::optional<Difference> judge_buffers(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
   if (!context.scores.buffers_are_means || !evidence.reference.scores) return std::nullopt;
   const double of_scores = largest_score(*evidence.reference.scores);
@@ -218,29 +293,18 @@ std::optional<Difference> judge_buffers(const ForcedContext& context) {
   return std::nullopt;
 }
 
-double norm_of(const ForcedValues& values) {
-  double whole = 0;
-  for (const NamedTensor& tensor : values.gradients) whole = std::hypot(whole, norm(tensor.values));
-  return values.gradient_norm.value_or(whole);
-}
-
-}  // namespace
-
 std::optional<Difference> judge_parameters(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
-  if (auto buffer = judge_buffers(context)) return buffer;
-  if (!evidence.state || !context.cell_config || !context.reference_config) return std::nullopt;
-  if (!evidence.cell.learning_rate || !evidence.reference.learning_rate) return std::nullopt;
-  const auto judged = [&](const ForcedValues& values, const RunConfig& config) {
-    return judge_update({*evidence.state, values.gradients, norm_of(values), *values.learning_rate, config},
-                        values.parameters);
-  };
+  if (!evidence.state || !evidence.reference_state) return std::nullopt;
+  const auto of_reference = update_inputs(*evidence.reference_state, evidence.reference, context.reference_facts);
+  const auto of_cell = update_inputs(*evidence.state, evidence.cell, context.cell_facts);
+  if (!of_reference || !of_cell) return std::nullopt;
   // The recomputation must give the reference's own update; otherwise it is too uncertain to accuse the cell.
-  for (const UpdateUse& use : judged(evidence.reference, *context.reference_config)) {
+  for (const UpdateUse& use : judge_update(*of_reference, evidence.reference.parameters)) {
     if (use.used > 1) return std::nullopt;
   }
   std::optional<UpdateUse> worst;
-  for (const UpdateUse& use : judged(evidence.cell, *context.cell_config)) {
+  for (const UpdateUse& use : judge_update(*of_cell, evidence.cell.parameters)) {
     if (use.used > 1 && (!worst || use.used > worst->used)) worst = use;
   }
   if (!worst) return std::nullopt;

@@ -17,24 +17,26 @@ bool keeps_gradients(const StepOfRun& step) {
 
 JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   const StepOfRun &a = step.a, &b = step.b;
-  ForcedContext context{a,          b,  step.repeats, rules.scores, rules.band, rules.reference_config,
-                        rules.cell_config, step.free, {},           {}};
+  ForcedContext context{a,          b,  step.repeats, rules.scores, rules.band, rules.reference_facts,
+                        rules.cell_facts, step.free, {},           {}};
   context.at.step = a.step;
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(a, step.dir_a, rules.scores);
-  evidence.reference.working_epsilon = working_epsilon(rules.reference_config, evidence.reference.epsilon);
+  evidence.reference.working_epsilon = working_epsilon(rules.reference_facts, evidence.reference.epsilon);
   evidence.cell = forced_values(b, step.dir_b, rules.scores);
   evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band);
-  if (step.state) evidence.state = *step.state;
+  note_reduction_by_sum(evidence);
+  evidence.reference_state = step.state;
+  evidence.state = step.cell_state ? step.cell_state : step.state;
 
   const OwnFindings own = own_findings(a, b, step.before_b ? &*step.before_b : nullptr, step.exact_phases);
   std::optional<Difference> first = own.difference;
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
-                     judge_gradient_norm, judge_parameters}) {
+                     judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters}) {
     keep_earlier(first, judge(context));
   }
   context.at.groups = evidence.reduced.groups;
-  JudgedStep judged{context.at, std::nullopt};
+  JudgedStep judged{context.at, std::nullopt, evidence.cell.reduced_by_sum};
   if (!first) return judged;
   CauseInputs& inputs = judged.first.emplace();
   inputs.difference = *first;
@@ -47,6 +49,32 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   }
   inputs.forced = std::move(evidence);
   return judged;
+}
+
+std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum) {
+  ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
+                        rules.cell_facts, true, {}, {}};
+  ForcedEvidence& evidence = context.evidence;
+  evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
+  evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
+  evidence.cell.reduced_by_sum = evidence.cell.reduced_by_sum || reduced_by_sum;
+  evidence.reference_state = step.state;
+  evidence.state = step.cell_state;
+  std::optional<Difference> first = judge_own_reduction(context);
+  if (!first) first = judge_own_norm(context);
+  if (!first) first = judge_applied_gradients(context);
+  if (!first) first = judge_parameters(context);
+  if (!first) return std::nullopt;
+  CauseInputs inputs;
+  inputs.difference = *first;
+  inputs.reference = step.a;
+  inputs.cell = step.b;
+  inputs.cell_before = step.before_b;
+  if (step.before_b && keeps_gradients(*step.before_b)) {
+    evidence.cell_before = forced_values(*step.before_b, step.dir_b, rules.scores);
+  }
+  inputs.forced = std::move(evidence);
+  return inputs;
 }
 
 }  // namespace lockstep

@@ -20,26 +20,31 @@ struct EqualStep {
   const std::string& dir_b;
   const std::optional<StepOfRun>& before_b;   ///< the cell's step before, if it has one
   const std::vector<ForcedValues>& repeats;   ///< of the reference's step
-  const Snapshot* state = nullptr;            ///< what both began from; null: not kept
+  std::optional<Snapshot> state;              ///< what both began from, or the reference alone; nothing: not kept
+  std::optional<Snapshot> cell_state;         ///< what the cell began from, if not from `state`
   bool exact_phases = false;                  ///< samples, streams and control values are judged here, too
   bool free = false;  ///< of free runs: what only one of them recorded is no difference
 };
 
-/// What all steps of a comparison share. A null config is not known.
+/// What all steps of a comparison share.
 struct StepRules {
   const ScoreSpec& scores;
   const BandConfig& band;
-  const RunConfig* reference_config = nullptr;
-  const RunConfig* cell_config = nullptr;
+  TrainingFacts reference_facts, cell_facts;
 };
 
 struct JudgedStep {
   ForcedStep at;                     ///< how much of the bands is used
   std::optional<CauseInputs> first;  ///< the first difference beyond its band
+  bool reduced_by_sum = false;       ///< of the cell: its ranks' gradients are added up, and rightly
 };
 
 /// Throws TraceError where a run did not keep its gradients whole.
 JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules);
+
+/// A step that the runs began with parameters of their own: what the cell's records show by themselves, where the
+/// reference's show that it must hold. Reduction, gradient norm, clipping, update. `reduced_by_sum`: see JudgedStep.
+std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum);
 
 /// Did rank 0 keep reduced gradients, and every one whole?
 bool keeps_gradients(const StepOfRun& step);

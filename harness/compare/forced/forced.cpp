@@ -23,7 +23,8 @@ class ForcedJudge {
         reference_(inputs.forced_reference),
         cell_(inputs.forced_cell),
         trainer_(trainer_of(reference_, cell_)),
-        rules_{scores_of(trainer_), inputs_.band, inputs_.reference_config, inputs_.cell_config} {
+        rules_{scores_of(trainer_), inputs_.band, training_facts(inputs_.reference_config, reference_),
+               training_facts(inputs_.cell_config, cell_)} {
     for (const std::string& dir : inputs.forced_repeats) repeats_.emplace_back(dir);
   }
 
@@ -31,22 +32,30 @@ class ForcedJudge {
   void run(bool exact_phases_too, const std::map<int64_t, Snapshot>& states) {
     std::optional<StepOfRun> before, before_a;
     while (true) {
-      const std::optional<StepOfRun> a = next_with_gradients(reference_, before_a);
+      std::optional<StepOfRun> a = next_with_gradients(reference_, before_a);
       std::optional<StepOfRun> b = next_with_gradients(cell_, before);
       if (!a || !b) break;
       if (a->step != b->step) {
         throw TraceError(fmt::format("{}: has forced step {} where {} has step {}", cell_.dir(), b->step,
                                      reference_.dir(), a->step));
       }
-      const auto state = states.find(a->step);
+      const auto kept = states.find(a->step);
+      std::optional<Snapshot> state, cell_state;
+      if (kept != states.end()) {
+        state = kept->second;
+      } else if (free_) {
+        state = state_before(*a, before_a);
+        cell_state = state_before(*b, before);
+      }
       const std::vector<ForcedValues> repeats = repeats_at(a->step);
-      JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats,
-                                            state == states.end() ? nullptr : &state->second, exact_phases_too},
+      JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats, state, cell_state,
+                                            exact_phases_too, free_},
                                            rules_);
       steps_.push_back(std::move(judged.at));
       if (!first_) first_ = std::move(judged.first);
       every_bit_equal_ = every_bit_equal_ && same_layout() && !first_difference(*a, *b);
       before = std::move(b);
+      before_a = a;
     }
     ends_ = reference_.end().empty() ? cell_.end() : reference_.end();
   }
@@ -54,6 +63,7 @@ class ForcedJudge {
   const std::optional<CauseInputs>& first() const { return first_; }
   std::vector<ForcedStep>& steps() { return steps_; }
   const TrainerSpec* trainer() const { return trainer_; }
+  const TrainingFacts& cell_facts() const { return rules_.cell_facts; }
   const std::string& ends() const { return ends_; }
   bool every_bit_equal() const { return every_bit_equal_; }
 
@@ -84,6 +94,8 @@ class ForcedJudge {
   }
 
   const ForcedInputs& inputs_;
+  /// Do the runs go on from their own steps, so that each begins a step where it ended the one before?
+  const bool free_ = inputs_.forced_reference == inputs_.reference_free && inputs_.forced_cell == inputs_.cell_free;
   RunReader reference_, cell_;
   const TrainerSpec* trainer_;
   StepRules rules_;
@@ -135,7 +147,7 @@ std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, co
   // divergence too. What bands judge at a forced step they have judged.
   const auto has_a_band = [&](const Difference& bits) {
     const auto same = [&](const ForcedStep& step) { return step.step == bits.divergence.step; };
-    return bits.phase <= Phase::gradient_norm && std::ranges::any_of(steps, same);
+    return place_of(bits.phase) <= place_of(Phase::gradient_norm) && std::ranges::any_of(steps, same);
   };
   if (free.bits && free.bits->difference.relative > rounding_bound(0) && !has_a_band(free.bits->difference)) {
     take(free.bits);
@@ -163,6 +175,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   if (first) {
     first->reference_config = inputs.reference_config;
     first->cell_config = inputs.cell_config;
+    first->cell_facts = judge.cell_facts();
     first->trainer = judge.trainer();
     result.verdict = VerdictKind::divergent;
     result.first_divergence = first->difference.divergence;

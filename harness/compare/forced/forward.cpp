@@ -145,8 +145,16 @@ std::optional<Difference> judge_loss(ForcedContext& context) {
   const ForcedValues& reference = context.evidence.reference;
   const double size = std::max(std::abs(reference.loss.value_or(0)),
                                reference.scores ? largest_score(*reference.scores) : 0);
+  // Where gradients are added up, ranks record their shares of the loss or what they add up to.
+  ForcedValues& cell = context.evidence.cell;
+  if (cell.reduced_by_sum && cell.loss && reference.loss) {
+    const double sum = *cell.loss * static_cast<double>(cell.losses.size());
+    if (distance(sum, *reference.loss) < distance(*cell.loss, *reference.loss)) cell.loss = sum;
+  }
+  // What scores of a low precision make of the loss is known where they are; else it has that precision itself.
   return scalar(context, Phase::loss, "loss", &ForcedValues::loss,
-                {size, reference.epsilon, loss_by_scores(context.evidence)});
+                {size, reference.scores ? reference.epsilon : reference.working_epsilon,
+                 loss_by_scores(context.evidence)});
 }
 
 std::optional<Difference> judge_gradient_norm(ForcedContext& context) {

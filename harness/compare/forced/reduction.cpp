@@ -6,17 +6,17 @@
 
 namespace lockstep {
 
-std::vector<double> reduction_allowance(const std::vector<std::vector<NamedTensor>>& local,
-                                        const NamedTensor& tensor) {
-  const auto ranks = static_cast<double>(local.size());
+std::vector<double> reduction_allowance(const ForcedValues& values, const NamedTensor& tensor) {
+  const auto ranks = static_cast<double>(values.local.size());
+  const double divisor = values.reduced_by_sum ? 1 : ranks;
   // Below the smallest normal number rounding is absolute.
   const double least = tensor.epsilon < 1e-10 ? 0 : std::numeric_limits<float>::denorm_min();
   std::vector<double> allowance(tensor.values.size(), least * ranks);
-  for (const std::vector<NamedTensor>& rank : local) {
+  for (const std::vector<NamedTensor>& rank : values.local) {
     const NamedTensor* own = find_tensor(rank, tensor.name);
     if (!own || own->values.size() != allowance.size()) continue;
     for (std::size_t i = 0; i < allowance.size(); ++i) {
-      allowance[i] += (ranks + 4) * tensor.epsilon * std::abs(own->values[i]) / ranks;
+      allowance[i] += (ranks + 4) * tensor.epsilon * std::abs(own->values[i]) / divisor;
     }
   }
   return allowance;
@@ -32,7 +32,7 @@ std::vector<ReductionUse> judge_reduction(const ForcedValues& cell) {
     const bool finite =
         std::all_of(mean->values.begin(), mean->values.end(), [](double x) { return std::isfinite(x); });
     if (!finite) continue;
-    const std::vector<double> allowance = reduction_allowance(cell.local, reduced);
+    const std::vector<double> allowance = reduction_allowance(cell, reduced);
     ReductionUse use{reduced.name, 0};
     for (std::size_t i = 0; i < allowance.size(); ++i) {
       const double gap = distance(mean->values[i], reduced.values[i]);

@@ -8,15 +8,14 @@
 
 namespace lockstep {
 
-/// One reduced gradient against the mean of the local ones.
+/// One reduced gradient against the mean (or sum) of the local ones.
 struct ReductionUse {
   std::string name;
   double used = 0;  ///< largest difference of an element over what the rounding of V terms explains
 };
 
-/// What rounding may change in element i of a mean of V terms: (V + 4) * epsilon * mean of |terms|.
-std::vector<double> reduction_allowance(const std::vector<std::vector<NamedTensor>>& local,
-                                        const NamedTensor& tensor);
+/// What rounding may change in element i of a mean (or sum) of V terms: (V + 4) * epsilon * mean (sum) of |terms|.
+std::vector<double> reduction_allowance(const ForcedValues& values, const NamedTensor& tensor);
 
 /// Every tensor that has a finite mean; empty if local gradients were not kept.
 std::vector<ReductionUse> judge_reduction(const ForcedValues& cell);

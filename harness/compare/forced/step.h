@@ -19,8 +19,8 @@ struct ForcedContext {
   const std::vector<ForcedValues>& repeats;
   const ScoreSpec& scores;
   const BandConfig& band;
-  const RunConfig* reference_config = nullptr;
-  const RunConfig* cell_config = nullptr;
+  const TrainingFacts& reference_facts;
+  const TrainingFacts& cell_facts;
   bool free = false;  ///< of free runs: what only one of them recorded is no difference
   ForcedEvidence evidence;
   ForcedStep at;  ///< how much of the band is used
@@ -40,6 +40,10 @@ struct ForcedContext {
 /// A difference of the context's step with its sentence.
 Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told);
 
+/// A trainer whose ranks' losses are their shares of the whole adds gradients up. It is told from one that forgot to
+/// divide by the reduced gradients, which are the reference's, and which are the sum of the local ones.
+void note_reduction_by_sum(ForcedEvidence& evidence);
+
 /// Scores, by row id and column id.
 std::optional<Difference> judge_scores(ForcedContext& context);
 std::optional<Difference> judge_loss(ForcedContext& context);
@@ -49,9 +53,19 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context);
 /// reference.
 std::optional<Difference> judge_reduced_gradients(ForcedContext& context);
 std::optional<Difference> judge_gradient_norm(ForcedContext& context);
-/// Parameters after the update against what the cell's own gradient should give; buffers against the
-/// reference's. Nothing is said where the recomputation does not give the reference's own update.
+/// What the optimizer took against the reduced gradient, clipped as is known. Nothing is said where the reference's
+/// own is not that.
+std::optional<Difference> judge_applied_gradients(ForcedContext& context);
+/// Buffers against the reference's.
+std::optional<Difference> judge_buffers(ForcedContext& context);
+/// Parameters after the update against what the cell's own gradient should give. Nothing is said where the
+/// recomputation does not give the reference's own update.
 std::optional<Difference> judge_parameters(ForcedContext& context);
+
+/// Reduced gradients against the mean (or sum) of the same run's local ones: the one that is furthest from it.
+std::optional<Difference> judge_own_reduction(const ForcedContext& context);
+/// The recorded norm against that of the reduced gradients; nothing is said where the reference's is not that.
+std::optional<Difference> judge_own_norm(const ForcedContext& context);
 
 /// The rank whose local gradients alone explain that the mean of all is wrong, or -1: one element of one
 /// rank, a value that is no number, or one rank's gradient by a factor.

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/config/learning_rate.h"
-
 namespace lockstep {
 namespace {
 
@@ -21,15 +19,16 @@ struct Arithmetic {
   bool adaptive = false, decoupled = false, first_moment = false;
 };
 
-Arithmetic arithmetic_of(const UpdateInputs& inputs, const UpdateVariant& variant, double epsilon) {
-  const RunConfig& config = inputs.config;
+Arithmetic arithmetic_of(const UpdateInputs& inputs, const std::string& name, const UpdateVariant& variant,
+                         double epsilon) {
+  const UpdateFacts& facts = inputs.facts;
   Arithmetic a{inputs, variant};
-  a.rate = variant.rate.value_or(inputs.learning_rate);
-  a.factor = variant.clip.value_or(clip_factor(config, inputs.gradient_norm));
-  a.decay = config.weight_decay * variant.decay;
-  a.adam = adam_numbers(config);
-  a.adaptive = config.optimizer != OptimizerKind::sgd;
-  a.decoupled = (config.optimizer == OptimizerKind::adamw) != variant.other_coupling;
+  a.rate = variant.rate.value_or(inputs.learning_rate) * facts.rate_factor_of(name);
+  a.factor = variant.clip.value_or(clip_factor(inputs.clip_norm, inputs.gradient_norm));
+  a.decay = facts.decay_of(name) * variant.decay;
+  a.adam = facts.adam;
+  a.adaptive = facts.optimizer != OptimizerKind::sgd;
+  a.decoupled = (facts.optimizer == OptimizerKind::adamw) != variant.other_coupling;
   a.count = (variant.zero_count ? 0 : inputs.state.updates.value_or(0)) + 1;
   a.epsilon = epsilon;
   return a;
@@ -41,7 +40,7 @@ struct Element {
 
 /// Value and allowance of one element after the update.
 std::pair<double, double> updated(const Arithmetic& a, const Element& it) {
-  const RunConfig& config = a.inputs.config;
+  const UpdateFacts& facts = a.inputs.facts;
   double parameter = it.parameter, gradient = it.gradient * a.factor;
   double size = std::abs(gradient);
   if (a.decay != 0 && a.adaptive && a.decoupled) {
@@ -53,9 +52,9 @@ std::pair<double, double> updated(const Arithmetic& a, const Element& it) {
   double change = 0, uncertain = 0;
   if (!a.adaptive) {
     double direction = gradient;
-    if (config.momentum != 0 && a.first_moment) {
-      direction = config.momentum * it.first + gradient;
-      size += std::abs(config.momentum * it.first);
+    if (facts.momentum != 0 && a.first_moment) {
+      direction = facts.momentum * it.first + gradient;
+      size += std::abs(facts.momentum * it.first);
     }
     change = -a.rate * direction;
     uncertain = a.rate * size;
@@ -75,9 +74,23 @@ std::pair<double, double> updated(const Arithmetic& a, const Element& it) {
 
 }  // namespace
 
-double clip_factor(const RunConfig& config, double gradient_norm) {
-  if (config.clip_norm <= 0) return 1;
-  return std::min(1.0, config.clip_norm / (gradient_norm + 1e-6));
+double clip_factor(double clip_norm, double gradient_norm) {
+  if (clip_norm <= 0) return 1;
+  return std::min(1.0, clip_norm / (gradient_norm + 1e-6));
+}
+
+double reduced_norm(const ForcedValues& values) {
+  double whole = 0;
+  for (const NamedTensor& tensor : values.gradients) whole = std::hypot(whole, norm(tensor.values));
+  return values.gradient_norm.value_or(whole);
+}
+
+std::optional<UpdateInputs> update_inputs(const Snapshot& state, const ForcedValues& values,
+                                          const TrainingFacts& facts) {
+  if (!values.learning_rate || !facts.update) return std::nullopt;
+  const bool taken = !values.applied.empty();
+  return UpdateInputs{state,         taken ? values.applied : values.gradients, reduced_norm(values), *values.learning_rate,
+                      *facts.update, taken ? 0 : facts.clip_norm};
 }
 
 std::optional<PredictedTensor> predict_update(const UpdateInputs& inputs, const std::string& name,
@@ -85,14 +98,14 @@ std::optional<PredictedTensor> predict_update(const UpdateInputs& inputs, const 
   const NamedTensor* before = find_tensor(inputs.state.tensors, name);
   const NamedTensor* gradient = find_tensor(inputs.gradients, name);
   if (!before || !gradient || before->shape != gradient->shape) return std::nullopt;
-  Arithmetic a = arithmetic_of(inputs, variant, before->epsilon);
+  Arithmetic a = arithmetic_of(inputs, name, variant, before->epsilon);
   const NamedTensor* first = find_tensor(inputs.state.tensors, "first_moment/" + name);
   const NamedTensor* second = find_tensor(inputs.state.tensors, "second_moment/" + name);
   const bool fits = (!first || first->shape == before->shape) && (!second || second->shape == before->shape);
   const bool lacks = !inputs.state.updates || !fits || (a.adaptive && (!first || !second)) ||
-                     (!a.adaptive && inputs.config.momentum != 0 && !first && *inputs.state.updates > 0);
+                     (!a.adaptive && inputs.facts.momentum != 0 && !first && *inputs.state.updates > 0);
   // Without the optimizer's state, a right update cannot be told from one that forgot the state.
-  if (lacks && (a.adaptive || inputs.config.momentum != 0)) return std::nullopt;
+  if (lacks && (a.adaptive || inputs.facts.momentum != 0)) return std::nullopt;
   a.first_moment = first && *inputs.state.updates > 0 && !variant.zero_moments;
   PredictedTensor predicted;
   for (std::size_t i = 0; i < before->values.size(); ++i) {

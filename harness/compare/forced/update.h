@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/compare/forced/values.h"
-#include "harness/config/run_config.h"
+#include "harness/evidence/training_facts.h"
 
 namespace lockstep {
 
@@ -16,8 +16,17 @@ struct UpdateInputs {
   const Snapshot& state;
   const std::vector<NamedTensor>& gradients;
   double gradient_norm = 0, learning_rate = 0;
-  const RunConfig& config;
+  const UpdateFacts& facts;
+  double clip_norm = 0;  ///< 0: gradients are taken as they are
 };
+
+/// Those of a run's step: from the gradients that the optimizer took where they are recorded, else from the reduced
+/// ones, to be clipped. Nothing where rate or optimizer are not known.
+std::optional<UpdateInputs> update_inputs(const Snapshot& state, const ForcedValues& values,
+                                          const TrainingFacts& facts);
+
+/// The recorded norm of the reduced gradients, or else their norm.
+double reduced_norm(const ForcedValues& values);
 
 /// The update as it should be, or with one thing changed: how mistakes are recognised.
 struct UpdateVariant {
@@ -28,8 +37,8 @@ struct UpdateVariant {
   std::optional<double> rate = {};  ///< instead of the recorded one
 };
 
-/// The factor that clipping to config.clip_norm puts on gradients of that norm; 1 without clipping.
-double clip_factor(const RunConfig& config, double gradient_norm);
+/// The factor that clipping to clip_norm puts on gradients of that norm; 1 without clipping (0).
+double clip_factor(double clip_norm, double gradient_norm);
 
 /// A parameter after the update, and what rounding in the arithmetic of `epsilon` may change in each element.
 struct PredictedTensor {

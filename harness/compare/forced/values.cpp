@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <set>
@@ -12,34 +13,23 @@
 #include <fmt/format.h>
 
 #include "harness/config/trainer_spec.h"
+#include "harness/trace/record_values.h"
 
 namespace lockstep {
 namespace {
 
-template <typename Stored, typename Wanted>
-std::vector<Wanted> copied(const Record& record) {
-  std::vector<Wanted> values(record.payload.size() / sizeof(Stored));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    Stored value;
-    std::memcpy(&value, &record.payload[i * sizeof(Stored)], sizeof value);
-    values[i] = static_cast<Wanted>(value);
-  }
-  return values;
+std::vector<double> whole_values(const Record& record, const std::string& run_dir) {
+  if (auto values = is_floating(record.dtype) ? values_of(record) : std::nullopt) return *values;
+  throw TraceError(fmt::format("{}: step {}: {} {} is {}, and only floating-point values can be compared by value",
+                               run_dir, record.step, name_of(record.phase), record.name, name_of(record.dtype)));
 }
 
-std::vector<double> values_of(const Record& record, const std::string& run_dir) {
-  if (record.dtype == DType::float32) return copied<float, double>(record);
-  if (record.dtype == DType::float64) return copied<double, double>(record);
-  throw TraceError(
-      fmt::format("{}: step {}: {} {} is {}, and only float32 and float64 can be compared by value", run_dir,
-                  record.step, name_of(record.phase), record.name, name_of(record.dtype)));
-}
+bool kept_whole(const Record& record) { return values_of(record).has_value(); }
 
-bool kept_whole(const Record& record) {
-  int64_t elements = 1;
-  for (int64_t extent : record.shape) elements *= extent;
-  return !record.is_scalar &&
-         record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
+std::vector<int64_t> whole_ids(const Record& record) {
+  std::vector<int64_t> ids(record.payload.size() / sizeof(int64_t));
+  std::memcpy(ids.data(), record.payload.data(), ids.size() * sizeof(int64_t));
+  return ids;
 }
 
 /// Rows of one record of scores, over columns of these ids.
@@ -52,7 +42,7 @@ void add_rows(const Record& block, const std::vector<int64_t>& columns, std::siz
                     run_dir, step.step, rank, block.name, block.shape[0], width, block.ids.size(),
                     columns.size()));
   }
-  const std::vector<double> values = values_of(block, run_dir);
+  const std::vector<double> values = whole_values(block, run_dir);
   for (std::size_t row = 0; row < block.ids.size(); ++row) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * width);
     scores.rows.push_back(
@@ -76,10 +66,10 @@ std::optional<Scores> kept_scores(const StepOfRun& step, const std::string& run_
       }
     }
     if (!columns.contains("") || !blocks.contains("")) return std::nullopt;
-    scores.columns.push_back(copied<int64_t, int64_t>(*columns.at("")));
+    scores.columns.push_back(whole_ids(*columns.at("")));
     for (const auto& [micro_step, block] : blocks) {
       const auto own = columns.find(micro_step);
-      if (own == columns.end() || copied<int64_t, int64_t>(*own->second) != scores.columns.back()) continue;
+      if (own == columns.end() || whole_ids(*own->second) != scores.columns.back()) continue;
       add_rows(*block, scores.columns.back(), rank, step, run_dir, scores);
     }
   }
@@ -169,18 +159,16 @@ const NamedTensor* find_tensor(const std::vector<NamedTensor>& tensors, const st
 }
 
 std::optional<NamedTensor> whole_tensor(const Record& record) {
-  if (record.phase == Phase::collective || !kept_whole(record)) return std::nullopt;
-  if (record.dtype == DType::float32) {
-    return NamedTensor{record.name, record.shape, copied<float, double>(record)};
-  }
-  if (record.dtype != DType::float64) return std::nullopt;
-  return NamedTensor{record.name, record.shape, copied<double, double>(record),
-                     std::numeric_limits<double>::epsilon()};
+  if (!is_floating(record.dtype)) return std::nullopt;
+  auto values = values_of(record);
+  if (!values) return std::nullopt;
+  return NamedTensor{record.name, record.shape, std::move(*values), epsilon_of(record.dtype)};
 }
 
 std::vector<NamedTensor> mean_of_local(const ForcedValues& values) {
   std::vector<NamedTensor> mean;
-  const auto ranks = static_cast<double>(values.local.size());
+  // Dividing rounds as the reduction does; multiplying by 1 / ranks would not.
+  const double ranks = values.reduced_by_sum ? 1 : static_cast<double>(values.local.size());
   for (const std::vector<NamedTensor>& rank : values.local) {
     for (const NamedTensor& tensor : rank) {
       auto place =
@@ -197,19 +185,34 @@ std::vector<NamedTensor> mean_of_local(const ForcedValues& values) {
   return mean;
 }
 
-Snapshot snapshot_of(const StepRecords& rank0) {
+namespace {
+
+Snapshot state_in(const StepRecords& rank0, std::initializer_list<Phase> phases) {
   Snapshot snapshot;
   for (const Record& record : rank0.records) {
-    if (record.phase != Phase::snapshot) continue;
-    if (record.name == "updates" && record.dtype == DType::int64 &&
-        record.payload.size() == sizeof(int64_t)) {
-      int64_t updates = 0;
-      std::memcpy(&updates, record.payload.data(), sizeof updates);
-      snapshot.updates = static_cast<double>(updates);
+    if (std::ranges::find(phases, record.phase) == phases.end()) continue;
+    if (record.name == "updates") {
+      const auto count = values_of(record);
+      if (record.is_scalar) snapshot.updates = record.value;
+      if (count && count->size() == 1) snapshot.updates = count->front();
     }
     if (auto tensor = whole_tensor(record)) snapshot.tensors.push_back(std::move(*tensor));
   }
   return snapshot;
+}
+
+}  // namespace
+
+Snapshot snapshot_of(const StepRecords& rank0) { return state_in(rank0, {Phase::snapshot}); }
+
+std::optional<Snapshot> state_before(const StepOfRun& step, const std::optional<StepOfRun>& before) {
+  Snapshot kept = snapshot_of(step.ranks[0]);
+  if (!kept.tensors.empty()) return kept;
+  if (!before || before->step != step.step - 1) return std::nullopt;
+  kept = state_in(before->ranks[0], {Phase::parameters, Phase::optimizer_state});
+  // Before the first step no update was made.
+  if (step.step == 0 && !kept.updates) kept.updates = 0;
+  return kept.tensors.empty() ? std::nullopt : std::optional(std::move(kept));
 }
 
 namespace {
@@ -233,12 +236,50 @@ RankLoss rank_loss(const StepRecords& rank) {
   return found;
 }
 
+const Record* parameter_on(const StepRecords& rank, const std::string& name) {
+  const auto found = std::ranges::find_if(rank.records, [&](const Record& record) {
+    return record.phase == Phase::parameters && !record.is_scalar && record.name == name;
+  });
+  return found == rank.records.end() ? nullptr : &*found;
+}
+
+/// Does the rank hold the parameters that rank 0 holds? True of a rank that recorded none.
+bool is_replica(const StepRecords& first, const StepRecords& rank) {
+  const auto is_parameter = [](const Record& record) { return record.phase == Phase::parameters && !record.is_scalar; };
+  const auto of_rank = std::ranges::count_if(rank.records, is_parameter);
+  const auto of_first = std::ranges::count_if(first.records, is_parameter);
+  if (of_rank == 0 || of_first == 0) return true;
+  if (of_rank != of_first) return false;
+  return std::ranges::all_of(first.records, [&](const Record& record) {
+    if (!is_parameter(record)) return true;
+    const Record* other = parameter_on(rank, record.name);
+    // A tensor that the tracer does not call alike on all ranks may be a shard of its own.
+    return other && other->shape == record.shape && (record.replicated || other->stats.hash == record.stats.hash);
+  });
+}
+
+/// The ranks whose local gradients are reduced with rank 0's; none where the traces do not tell.
+std::vector<int> ranks_reduced_together(const StepOfRun& step) {
+  if (step.declared && !step.declared->replicas.empty()) {
+    for (const std::vector<int>& ranks : step.declared->replicas) {
+      if (std::ranges::find(ranks, 0) != ranks.end()) return ranks;
+    }
+    return {};
+  }
+  std::vector<int> all;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    if (!is_replica(step.ranks[0], step.ranks[rank])) return {};
+    all.push_back(static_cast<int>(rank));
+  }
+  return all;
+}
+
 /// Empty if a rank lacks values, or has a tensor twice (a gradient taken in parts).
-std::vector<std::vector<NamedTensor>> local_gradients(const StepOfRun& step) {
+std::vector<std::vector<NamedTensor>> local_gradients(const StepOfRun& step, const std::vector<int>& ranks) {
   std::vector<std::vector<NamedTensor>> by_rank;
-  for (const StepRecords& rank : step.ranks) {
+  for (const int rank : ranks) {
     by_rank.emplace_back();
-    for (const Record& record : rank.records) {
+    for (const Record& record : step.ranks[static_cast<std::size_t>(rank)].records) {
       if (record.phase != Phase::local_gradients) continue;
       std::optional<NamedTensor> tensor = whole_tensor(record);
       if (!tensor || find_tensor(by_rank.back(), tensor->name)) return {};
@@ -250,12 +291,23 @@ std::vector<std::vector<NamedTensor>> local_gradients(const StepOfRun& step) {
   return any ? by_rank : std::vector<std::vector<NamedTensor>>{};
 }
 
+/// Gradients of parameters that rank 0 does not hold: those of another pipeline stage.
+void add_of_other_stages(const StepOfRun& step, ForcedValues& values) {
+  for (std::size_t rank = 1; rank < step.ranks.size(); ++rank) {
+    for (const Record& record : step.ranks[rank].records) {
+      if (record.phase != Phase::reduced_gradients || find_tensor(values.gradients, record.name)) continue;
+      auto tensor = whole_tensor(record);
+      if (!tensor) continue;
+      values.gradients.push_back(std::move(*tensor));
+      values.other_stages = true;
+    }
+  }
+}
+
 }  // namespace
 
-double working_epsilon(const RunConfig* config, double recorded) {
-  constexpr double kBfloat16 = 0x1p-8;  // Half the distance of 1 to the next number: eight significant bits.
-  const bool low = config != nullptr && config->precision == Precision::bfloat16;
-  return low ? std::max(recorded, kBfloat16) : recorded;
+double working_epsilon(const TrainingFacts& facts, double recorded) {
+  return std::max(recorded, facts.working_epsilon);
 }
 
 ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, const ScoreSpec& scores) {
@@ -267,6 +319,9 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, co
     if (record.phase == Phase::parameters) {
       if (auto tensor = whole_tensor(record)) values.parameters.push_back(std::move(*tensor));
     }
+    if (record.phase == Phase::applied_gradients) {
+      if (auto tensor = whole_tensor(record)) values.applied.push_back(std::move(*tensor));
+    }
     const bool gradient = record.phase == Phase::reduced_gradients;
     if (!gradient && record.phase != Phase::term_sums) continue;
     if (!kept_whole(record)) {
@@ -274,16 +329,17 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, co
                                    run_dir, step.step, name_of(record.phase), record.name));
     }
     (gradient ? values.gradients : values.term_sums)
-        .push_back({record.name, record.shape, values_of(record, run_dir),
-                    record.dtype == DType::float64 ? std::numeric_limits<double>::epsilon()
-                                                   : std::numeric_limits<float>::epsilon()});
+        .push_back({record.name, record.shape, whole_values(record, run_dir), epsilon_of(record.dtype)});
   }
   if (values.gradients.empty()) {
     throw TraceError(fmt::format("{}: step {} holds no reduced gradients; this is no trace of a forced run",
                                  run_dir, step.step));
   }
   values.epsilon = values.working_epsilon = values.gradients.front().epsilon;
-  values.local = local_gradients(step);
+  add_of_other_stages(step, values);
+  values.local_ranks = ranks_reduced_together(step);
+  values.local = local_gradients(step, values.local_ranks);
+  values.reduced_by_sum = step.declared && step.declared->gradient_reduction == "sum";
   for (const StepRecords& rank : step.ranks) values.losses.push_back(rank_loss(rank));
   double sum = 0;
   std::size_t losses = 0;

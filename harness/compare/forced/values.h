@@ -9,6 +9,7 @@
 
 #include "harness/config/run_config.h"
 #include "harness/evidence/align.h"
+#include "harness/evidence/training_facts.h"
 
 namespace lockstep {
 
@@ -24,7 +25,7 @@ struct NamedTensor {
 /// Null if there is none of that name.
 const NamedTensor* find_tensor(const std::vector<NamedTensor>& tensors, const std::string& name);
 
-/// The values of a record that kept them all, in float32 or float64; else nothing.
+/// The values of a record that kept them all, in a floating-point type; else nothing.
 std::optional<NamedTensor> whole_tensor(const Record& record);
 
 /// What one rank recorded of its loss; NaN and empty where it recorded nothing.
@@ -57,14 +58,19 @@ struct ForcedValues {
   double epsilon = std::numeric_limits<float>::epsilon();  ///< of the gradients' type
   /// Of the type in which their terms were computed, which may be coarser: see working_epsilon.
   double working_epsilon = std::numeric_limits<float>::epsilon();
-  /// By rank, if every rank kept its local gradients whole and each once; else empty.
+  /// By rank, of the ranks that hold the same parameters as rank 0, if every one of these kept its local gradients
+  /// whole and each once; else empty.
   std::vector<std::vector<NamedTensor>> local;
+  std::vector<int> local_ranks;     ///< which ranks those are
+  bool other_stages = false;        ///< some gradients are of parameters that rank 0 does not hold
+  bool reduced_by_sum = false;      ///< gradients of ranks are added up: each rank's loss is its share of the whole
+  std::vector<NamedTensor> applied; ///< gradients that the optimizer took, if recorded
   std::vector<NamedTensor> parameters;  ///< rank 0's after the update, if kept whole; buffers too
   std::vector<RankLoss> losses;         ///< by rank
 };
 
-/// The mean over ranks of the local gradients, added rank by rank, in the order of rank 0's tensors; a rank
-/// without a tensor adds 0.
+/// The mean over ranks of the local gradients (their sum where that is the reduction), added rank by rank, in the order
+/// of rank 0's tensors; a rank without a tensor adds 0.
 std::vector<NamedTensor> mean_of_local(const ForcedValues& values);
 
 /// What a free run kept before a step: parameters, moments, buffers by name, and the number of updates so
@@ -74,11 +80,13 @@ struct Snapshot {
   std::optional<double> updates;
 };
 Snapshot snapshot_of(const StepRecords& rank0);
+/// What a free run began the step with: its snapshot, or else the parameters and the optimizer's state that it ended
+/// the step before with. Nothing if it kept neither whole.
+std::optional<Snapshot> state_before(const StepOfRun& step, const std::optional<StepOfRun>& before);
 
-/// What one rounding may change, relative, where a run of that config (null: unknown) computes scores and
-/// gradients: 2^-8 in bfloat16, which rounds what was summed in float32; else `recorded`, the epsilon of the
-/// type in which they are kept.
-double working_epsilon(const RunConfig* config, double recorded);
+/// What one rounding may change, relative, where a run computes scores and gradients: 2^-8 in bfloat16, which rounds
+/// what was summed in float32; else `recorded`, the epsilon of the type in which they are kept.
+double working_epsilon(const TrainingFacts& facts, double recorded);
 
 /// Throws TraceError if the reduced gradients were not kept whole.
 ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, const ScoreSpec& scores);

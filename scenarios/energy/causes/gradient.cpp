@@ -129,6 +129,7 @@ std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
                   energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local->text()));
 }
 
+// Those in closed forms first: they need nothing but roles.
 constexpr Rule kRules[] = {gather_without_gradient,
                            gather_own_slice,
                            gather_own_slice_times_world,
@@ -141,9 +142,11 @@ constexpr Rule kRules[] = {gather_without_gradient,
                            gather_backward_sliced,
                            candidates_not_detached,
                            dropout_not_replayed};
+constexpr std::size_t kInClosedForm = 9;
 
 }  // namespace
 
 std::span<const Rule> energy_gradient_rules() { return kRules; }
+std::span<const Rule> energy_role_rules() { return std::span(kRules).first(kInClosedForm); }
 
 }  // namespace lockstep::causes

@@ -33,10 +33,33 @@ std::span<const Rule> rules_of(Phase phase) {
   }
 }
 
+/// Of any model that scores rows against candidates.
+constexpr std::array<std::pair<std::string_view, Role>, 6> kDeclaredRoles = {{
+    {"row encoder", EnergyRole::context},
+    {"candidate encoder", EnergyRole::action},
+    {"score head", EnergyRole::head},
+    {"temperature", EnergyRole::temperature},
+    {"candidate head", EnergyRole::action_head},
+    {"other", EnergyRole::other},
+}};
+
+std::optional<Role> role_named(std::string_view name) {
+  const auto at = std::ranges::find(kDeclaredRoles, name, &std::pair<std::string_view, Role>::first);
+  return at == kDeclaredRoles.end() ? std::nullopt : std::optional(at->second);
+}
+
+std::span<const Rule> rules_of_roles(Phase phase) {
+  return phase == Phase::local_gradients ? energy_role_rules() : std::span<const Rule>();
+}
+
 }  // namespace
 
 const TrainerRules& energy_cause_rules() {
-  static constexpr TrainerRules kRules{.role_of = role_of, .rules = rules_of, .pages = energy_pages};
+  static constexpr TrainerRules kRules{.role_of = role_of,
+                                       .rules = rules_of,
+                                       .role_named = role_named,
+                                       .rules_of_roles = rules_of_roles,
+                                       .pages = energy_pages};
   return kRules;
 }
 

@@ -16,6 +16,7 @@ struct EnergyRole {
 std::span<const Rule> energy_value_rules();     ///< wrong energies
 std::span<const Rule> energy_loss_rules();      ///< a wrong loss of right energies
 std::span<const Rule> energy_gradient_rules();  ///< wrong local gradients of a right loss
+std::span<const Rule> energy_role_rules();      ///< those of energy_gradient_rules that rest on roles alone
 std::span<const CausePage> energy_pages();
 
 /// All of these.

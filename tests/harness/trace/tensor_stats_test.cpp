@@ -105,7 +105,8 @@ TEST(TensorStats, HasTheSameBitsOnEveryInstructionSet) {
   if (!detail::has_avx2()) GTEST_SKIP() << "this processor has no AVX2";
   std::vector<float> values = random_floats(20011, 4);
   for (int round = 0; round < 2; ++round) {
-    for (DType dtype : {DType::float32, DType::float64, DType::int64, DType::bfloat16, DType::boolean}) {
+    for (DType dtype : {DType::float32, DType::float64, DType::int64, DType::bfloat16, DType::boolean, DType::float16,
+                        DType::int32}) {
       const std::vector<int64_t> shape = {7, static_cast<int64_t>(20011 * 4 / 7 / size_of(dtype))};
       const std::vector<int64_t> positions = {3, 11, 19, 2, 0, 40, 41};
       for (bool by_rows : {false, true}) {
@@ -151,10 +152,11 @@ TEST(TensorStats, SeesOrderPositionShapeAndType) {
   const uint64_t c = tensor_stats({values.data(), DType::float32, wide, {}}).hash;
   EXPECT_EQ((std::set<uint64_t>{a, b, c}).size(), 3u);
   std::set<uint64_t> of_zero;
-  for (DType dtype : {DType::float32, DType::float64, DType::int64, DType::bfloat16, DType::boolean}) {
+  for (DType dtype : {DType::float32, DType::float64, DType::int64, DType::bfloat16, DType::boolean, DType::float16,
+                        DType::int32}) {
     of_zero.insert(tensor_stats({zeros.data(), dtype, one, {}}).hash);
   }
-  EXPECT_EQ(of_zero.size(), 5u);
+  EXPECT_EQ(of_zero.size(), 7u);
   EXPECT_NE(tensor_stats({zeros.data(), DType::float32, one, {}}).hash,
             tensor_stats({zeros.data(), DType::float32, two, {}}).hash);
 }

@@ -289,5 +289,56 @@ TEST(TraceWriter, EightRanksOfSixHundredStepsFitInFiveMegabytes) {
   EXPECT_GE(bytes, 2'000'000u) << "less than the hashes alone: the test does not write what it says";
 }
 
+TEST(TraceWriter, WritesALargeStepInPartsThatReadAsOne) {
+  TempFolder folder;
+  const auto write = [&](const std::string& path, std::size_t part_bytes) {
+    TraceWriter writer(path, header_of(0, 1, TraceLevel::full), real_files(), part_bytes);
+    for (const int64_t step : {0, 1, 2}) {
+      writer.begin_step(step);
+      writer.samples(std::vector<int64_t>{step, 7});
+      for (const char* name : {"a", "b", "c"}) writer.tensor(Phase::local_gradients, name, view(), Sharing::own);
+      for (const char* name : {"a", "b", "c"}) writer.tensor(Phase::reduced_gradients, name, view(), Sharing::replicated);
+      writer.end_step();
+    }
+    writer.finish();
+  };
+  write(folder / "whole", kMostPartBytes);
+  write(folder / "parts", 40);
+  EXPECT_GT(std::filesystem::file_size(folder / "parts"), std::filesystem::file_size(folder / "whole"));
+  const Trace whole = read_trace(folder / "whole"), parts = read_trace(folder / "parts");
+  EXPECT_TRUE(parts.finished);
+  ASSERT_EQ(parts.steps.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(parts.steps[i].step, whole.steps[i].step);
+    ASSERT_EQ(parts.steps[i].records.size(), whole.steps[i].records.size());
+    for (std::size_t k = 0; k < whole.steps[i].records.size(); ++k) {
+      const Record &a = whole.steps[i].records[k], &b = parts.steps[i].records[k];
+      EXPECT_TRUE(a.phase == b.phase && a.name == b.name && a.stats == b.stats && a.payload == b.payload && a.ids == b.ids);
+    }
+  }
+  TraceReader norms(folder / "parts"), of_whole(folder / "whole");
+  while (const auto expected = of_whole.next_gradient_norms()) {
+    const auto found = norms.next_gradient_norms();
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->ids, expected->ids);
+    EXPECT_EQ(found->local_squared, expected->local_squared);
+    EXPECT_EQ(found->reduced_squared, expected->reduced_squared);
+    EXPECT_TRUE(found->has_local && found->has_reduced);
+  }
+}
+
+TEST(TraceWriter, LeavesThePartsOfAStepThatThrew) {
+  TempFolder folder;
+  {
+    TraceWriter writer(folder / "t", header_of(0, 1, TraceLevel::full), real_files(), 40);
+    writer.begin_step(5);
+    for (const char* name : {"a", "b", "c"}) writer.tensor(Phase::local_gradients, name, view(), Sharing::own);
+  }
+  const Trace trace = read_trace(folder / "t");
+  EXPECT_FALSE(trace.finished);
+  ASSERT_TRUE(trace.partial);
+  EXPECT_EQ(trace.partial->records.size(), 3u);
+}
+
 }  // namespace
 }  // namespace lockstep

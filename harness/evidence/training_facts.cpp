@@ -1,0 +1,74 @@
+#include "harness/evidence/training_facts.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+TrainingFacts of_config(const RunConfig& config) {
+  TrainingFacts facts;
+  facts.update = UpdateFacts{config.optimizer, config.momentum, config.weight_decay, adam_numbers(config), {}};
+  facts.clip_norm = config.clip_norm;
+  facts.accumulation = config.accumulation;
+  facts.rows_per_rank = config.layout.rows_per_rank;
+  facts.global_batch = config.layout.global_batch();
+  facts.other_rates = {config.lr, 1.0, config.lr * config.lr_scale};
+  if (config.precision == Precision::bfloat16) facts.working_epsilon = 0x1p-8;
+  return facts;
+}
+
+std::optional<OptimizerKind> kind_of(std::string_view name) {
+  if (name == "sgd") return OptimizerKind::sgd;
+  if (name == "adam") return OptimizerKind::adam;
+  if (name == "adamw") return OptimizerKind::adamw;
+  return std::nullopt;
+}
+
+TrainingFacts of_declared(const Declared& declared, int world_size) {
+  TrainingFacts facts;
+  const auto kind = declared.optimizer ? kind_of(declared.optimizer->name) : std::nullopt;
+  if (kind) {
+    const DeclaredOptimizer& it = *declared.optimizer;
+    facts.update =
+        UpdateFacts{*kind, it.momentum, it.weight_decay, {it.beta1, it.beta2, it.eps}, declared.parameters};
+  }
+  facts.clip_norm = declared.clip_norm;
+  facts.accumulation = declared.accumulation;
+  facts.global_batch = declared.global_batch;
+  const int64_t ranks = declared.replicas.empty() ? world_size : static_cast<int64_t>(declared.replicas[0].size());
+  if (declared.global_batch > 0 && declared.global_batch % ranks == 0) {
+    facts.rows_per_rank = declared.global_batch / ranks;
+  }
+  if (declared.base_rate > 0) facts.other_rates = {declared.base_rate};
+  facts.other_rates.push_back(1.0);
+  // Half the distance of 1 from the next number.
+  if (declared.precision == "bfloat16") facts.working_epsilon = 0x1p-8;
+  if (declared.precision == "float16") facts.working_epsilon = 0x1p-11;
+  return facts;
+}
+
+}  // namespace
+
+double UpdateFacts::decay_of(std::string_view parameter) const {
+  const DeclaredParameters* entry = entry_of(parameters, parameter);
+  return entry ? entry->weight_decay.value_or(weight_decay) : weight_decay;
+}
+
+double UpdateFacts::rate_factor_of(std::string_view parameter) const {
+  const DeclaredParameters* entry = entry_of(parameters, parameter);
+  return entry ? entry->rate_factor : 1;
+}
+
+bool UpdateFacts::decays() const {
+  return weight_decay > 0 || std::ranges::any_of(parameters, [](const DeclaredParameters& each) {
+           return each.weight_decay.value_or(0) > 0;
+         });
+}
+
+TrainingFacts training_facts(const RunConfig* config, const RunReader& run) {
+  if (config) return of_config(*config);
+  const Declared* declared = run.header().declared.get();
+  return declared ? of_declared(*declared, run.world_size()) : TrainingFacts{};
+}
+
+}  // namespace lockstep

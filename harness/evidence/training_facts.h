@@ -1,0 +1,41 @@
+#pragma once
+// What is known of how a run trains: from its config where it is one of ours, else from what its traces' header declares.
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "harness/config/learning_rate.h"
+#include "harness/config/run_config.h"
+#include "harness/evidence/align.h"
+#include "harness/trace/declared.h"
+
+namespace lockstep {
+
+/// The optimizer's numbers. Weight decay and rate may be other ones for some parameters.
+struct UpdateFacts {
+  OptimizerKind optimizer = OptimizerKind::sgd;
+  double momentum = 0, weight_decay = 0;
+  AdamNumbers adam = {};
+  std::vector<DeclaredParameters> parameters;
+
+  double decay_of(std::string_view parameter) const;
+  double rate_factor_of(std::string_view parameter) const;
+  /// Has any parameter a weight decay?
+  bool decays() const;
+};
+
+/// What is not known is empty, or 0.
+struct TrainingFacts {
+  std::optional<UpdateFacts> update;
+  double clip_norm = 0;  ///< 0: no clipping, or not known
+  int64_t accumulation = 1;
+  int64_t rows_per_rank = 0, global_batch = 0;
+  std::vector<double> other_rates;  ///< that a step may take by mistake: before schedule and rules, and 1
+  double working_epsilon = 0;       ///< of the precision in which gradients are computed
+};
+
+/// `config`: the run's own, null if it is not known.
+TrainingFacts training_facts(const RunConfig* config, const RunReader& run);
+
+}  // namespace lockstep
