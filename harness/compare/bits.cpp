@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -51,20 +53,6 @@ bool same_value(const Record& a, const Record& b) {
     default:
       return same_form(a, b) && a.stats.hash == b.stats.hash;
   }
-}
-
-/// As same_value, but for signs of zeros. Of a collective its hashes tell nothing then, nor those of what rank 0 keeps
-/// for all ranks.
-bool same_number(const Record& a, const Record& b) {
-  if (same_value(a, b)) return true;
-  if (a.phase == Phase::collective) {
-    CollectiveRecord x = a.collective, y = b.collective;
-    x.hash_in = x.hash_out = y.hash_in = y.hash_out = 0;
-    return x == y;
-  }
-  if (a.is_scalar || !same_form(a, b)) return false;
-  const bool spoken_for = a.replicated && !a.has_stats && a.payload.empty() && b.payload.empty();
-  return spoken_for || equal_as_numbers(a, b);
 }
 
 bool is_observation(Phase phase) {
@@ -119,7 +107,7 @@ double relative_of(const Record& a, const Record& b, const RecordList& phase_a) 
   return difference == 0 ? 0 : difference / std::sqrt(squares);
 }
 
-std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordList& b, int rank, Equal what) {
+std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordList& b, int rank) {
   RankDifference found;
   found.rank = rank;
   const std::size_t common = std::min(a.size(), b.size());
@@ -128,7 +116,7 @@ std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordLi
     found.a = a[i];
     found.b = b[i];
     if (same_subject(*a[i], *b[i])) {
-      if (what == Equal::numbers ? same_number(*a[i], *b[i]) : same_value(*a[i], *b[i])) continue;
+      if (same_value(*a[i], *b[i])) continue;
       found.kind = kind_of(*a[i], *b[i]);
       found.relative = relative_of(*a[i], *b[i], a);
       return found;
@@ -155,10 +143,11 @@ bool all_equal(const StepRecords& a, const StepRecords& b) {
   return true;
 }
 
-std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank, Equal what) {
+std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank,
+                                            bool exact_only) {
   if (all_equal(a, b)) return std::nullopt;
   for (const Phase phase : phases_in_order()) {
-    if (what == Equal::exact_phases && !is_exact(phase)) continue;
+    if (exact_only && !is_exact(phase)) continue;
     RecordList list_a = of_phase(a, phase), list_b = of_phase(b, phase);
     if (is_observation(phase) || phase == Phase::energies) {
       const RecordList whole_a = list_a, whole_b = list_b;
@@ -168,7 +157,7 @@ std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepReco
       std::erase_if(list_a, only_in(whole_b));
       std::erase_if(list_b, only_in(whole_a));
     }
-    std::optional<RankDifference> found = first_in_lists(list_a, list_b, rank, what);
+    std::optional<RankDifference> found = first_in_lists(list_a, list_b, rank);
     if (found) return found;
   }
   return std::nullopt;
@@ -283,12 +272,12 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
 
 }  // namespace
 
-std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, Equal what) {
+std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, bool exact_phases_only) {
   const std::size_t world_size = a.ranks.size();
   std::vector<RankDifference> found;
   for (std::size_t rank = 0; rank < world_size; ++rank) {
     std::optional<RankDifference> one =
-        first_of_rank(a.ranks[rank], b.ranks[rank], static_cast<int>(rank), what);
+        first_of_rank(a.ranks[rank], b.ranks[rank], static_cast<int>(rank), exact_phases_only);
     if (one) found.push_back(std::move(*one));
   }
   if (found.empty()) return std::nullopt;
@@ -296,7 +285,7 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
       std::min_element(found.begin(), found.end(), [](const RankDifference& x, const RankDifference& y) {
         return place_of(x.phase) < place_of(y.phase);  // of equal phases the first stays: the lowest rank
       });
-  if (!is_exact(first->phase) && what == Equal::bits) {
+  if (!is_exact(first->phase)) {
     if (const auto collective = faulty_collective(a, b, *first)) {
       return worded(*collective, a.step, false, static_cast<int>(world_size));
     }
@@ -308,6 +297,41 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
         return each.phase == first->phase && name(each) == name(*first) && each.kind == first->kind;
       });
   return worded(*first, a.step, on_all, static_cast<int>(world_size));
+}
+
+double largest_relative_difference(const StepOfRun& a, const StepOfRun& b) {
+  double largest = 0;
+  for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
+    for (const Phase phase : phases_in_order()) {
+      const RecordList of_a = of_phase(a.ranks[rank], phase), of_b = of_phase(b.ranks[rank], phase);
+      for (std::size_t i = 0; i < std::min(of_a.size(), of_b.size()); ++i) {
+        if (!same_subject(*of_a[i], *of_b[i]) || same_value(*of_a[i], *of_b[i])) continue;
+        const double relative = relative_of(*of_a[i], *of_b[i], of_a);
+        if (!std::isnan(relative)) largest = std::max(largest, relative);
+      }
+    }
+  }
+  return largest;
+}
+
+bool differ_in_zeros_alone(const StepOfRun& a, const StepOfRun& b) {
+  std::set<std::pair<Phase, std::string>> signs;  // what differs in signs of zeros
+  for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
+    const std::vector<Record>&of_a = a.ranks[rank].records, &of_b = b.ranks[rank].records;
+    if (of_a.size() != of_b.size()) return false;
+    for (std::size_t i = 0; i < of_a.size(); ++i) {
+      const Record &x = of_a[i], &y = of_b[i];
+      if (!same_subject(x, y)) return false;
+      if (same_value(x, y)) continue;
+      // Its hashes follow what goes in and comes out; alone they are no matter of signs.
+      if (x.phase == Phase::collective) continue;
+      // Of what is alike on all ranks rank 0 may keep the values alone; its own then speak for the others' hashes.
+      const bool spoken_for = rank > 0 && x.replicated && x.payload.empty() && signs.contains({x.phase, x.name});
+      if (is_exact(x.phase) || !(spoken_for || equal_as_numbers(x, y))) return false;
+      signs.emplace(x.phase, x.name);
+    }
+  }
+  return !signs.empty();
 }
 
 namespace {

@@ -9,18 +9,19 @@
 
 namespace lockstep {
 
-/// What of two steps must be equal.
-enum class Equal {
-  bits,          ///< everything
-  numbers,       ///< values that both kept whole as numbers (signs of zeros do not count), and hashes of the others
-  exact_phases,  ///< bits of sample ids, random streams and control values alone
-};
-
 /// The first difference in bits of two runs of one layout at one step, by phase, rank and order in the step.
 /// A collective whose inputs agree on all ranks but whose result differs comes before what was computed from
 /// it. A record that only observes (snapshots, evaluations, term sums) is no difference if one run lacks it.
 std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b,
-                                           Equal what = Equal::bits);
+                                           bool exact_phases_only = false);
+
+/// The largest difference of a tensor's norm at that step, relative to its whole phase on that rank, as far as statistics
+/// tell; infinite where something has another form.
+double largest_relative_difference(const StepOfRun& a, const StepOfRun& b);
+
+/// Do two steps of one layout differ in nothing but signs of zeros, as the values tell that both kept? True only if they
+/// differ in these.
+bool differ_in_zeros_alone(const StepOfRun& a, const StepOfRun& b);
 
 /// Replicas of one run that no longer agree at this step: where, and in words; nothing if all do. The rank is
 /// one that differs from most others; of two ranks it is the second.

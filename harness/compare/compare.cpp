@@ -93,15 +93,15 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
     remember_samples(samples_a, pairs.step_a());
     remember_samples(samples_b, pairs.step_b());
     std::optional<Difference> difference = first_difference(pairs.step_a(), pairs.step_b());
-    if (difference && difference->divergence.kind == "bits") {
-      const std::optional<Difference> as_numbers = first_difference(pairs.step_a(), pairs.step_b(), Equal::numbers);
-      if (!as_numbers && !zeros) zeros = std::move(difference);
-      difference = as_numbers;
+    if (difference && differ_in_zeros_alone(pairs.step_a(), pairs.step_b())) {
+      if (!zeros) zeros = difference;
+      difference.reset();
     }
     if (difference) {
       result.first_divergence = difference->divergence;
       tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
-      if (difference->divergence.kind == "bits" && difference->relative <= rounding_bound(0)) {
+      if (difference->divergence.kind == "bits" &&
+          largest_relative_difference(pairs.step_a(), pairs.step_b()) <= rounding_bound(0)) {
         result.first_divergence->sentence +=
             " By its size the difference may be rounding alone, as another order of a sum makes it.";
       }

@@ -5,18 +5,6 @@
 namespace lockstep {
 namespace {
 
-TrainingFacts of_config(const RunConfig& config) {
-  TrainingFacts facts;
-  facts.update = UpdateFacts{config.optimizer, config.momentum, config.weight_decay, adam_numbers(config), {}};
-  facts.clip_norm = config.clip_norm;
-  facts.accumulation = config.accumulation;
-  facts.rows_per_rank = config.layout.rows_per_rank;
-  facts.global_batch = config.layout.global_batch();
-  facts.other_rates = {config.lr, 1.0, config.lr * config.lr_scale};
-  if (config.precision == Precision::bfloat16) facts.working_epsilon = 0x1p-8;
-  return facts;
-}
-
 std::optional<OptimizerKind> kind_of(std::string_view name) {
   if (name == "sgd") return OptimizerKind::sgd;
   if (name == "adam") return OptimizerKind::adam;
@@ -65,8 +53,21 @@ bool UpdateFacts::decays() const {
          });
 }
 
+TrainingFacts training_facts(const RunConfig& config) {
+  TrainingFacts facts;
+  facts.update = UpdateFacts{config.optimizer, config.momentum, config.weight_decay, adam_numbers(config), {}};
+  facts.clip_norm = config.clip_norm;
+  facts.accumulation = config.accumulation;
+  facts.rows_per_rank = config.layout.rows_per_rank;
+  facts.global_batch = config.layout.global_batch();
+  facts.other_rates = {config.lr, 1.0, config.lr * config.lr_scale};
+  // Half the distance of 1 from the next number: eight significant bits.
+  if (config.precision == Precision::bfloat16) facts.working_epsilon = 0x1p-8;
+  return facts;
+}
+
 TrainingFacts training_facts(const RunConfig* config, const RunReader& run) {
-  if (config) return of_config(*config);
+  if (config) return training_facts(*config);
   const Declared* declared = run.header().declared.get();
   return declared ? of_declared(*declared, run.world_size()) : TrainingFacts{};
 }

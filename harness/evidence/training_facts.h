@@ -35,6 +35,8 @@ struct TrainingFacts {
   double working_epsilon = 0;       ///< of the precision in which gradients are computed
 };
 
+/// Those of a run of ours.
+TrainingFacts training_facts(const RunConfig& config);
 /// `config`: the run's own, null if it is not known.
 TrainingFacts training_facts(const RunConfig* config, const RunReader& run);
 

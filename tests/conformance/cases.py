@@ -221,6 +221,10 @@ def clean():
     yield Case("mlp with a warmup", MLP.but(warmup=4), MLP.but(warmup=4, world=4), repeats=True, verdict="within_envelope")
     yield Case("mlp in another order of sums", MLP.but(world=4), MLP.but(world=4, backwards=True), verdict="divergent",
                says="rounding alone")  # fmt: skip
+    masked = MLP.but(model=Mlp(masked=True), world=2)
+    turned = Fault(local=every(lambda g, *m: g["mask.weight"].neg_()))
+    yield Case("mlp with zeros of the other sign", masked, masked.but(fault=turned), verdict="within_envelope")
+    yield Case("mlp with zeros of the other sign, two layouts", masked, masked.but(world=4, fault=turned))
     yield Case("conv with shared statistics", CONV, CONV.but(**four), repeats=True, verdict="within_envelope")
     yield Case("conv with shared statistics, free", CONV, CONV.but(**four))
     yield Case("conv twice", CONV.but(**four), CONV.but(**four), verdict="identical")
@@ -304,6 +308,10 @@ def locals_():
                ["mean-of-means"], True)  # fmt: skip
     yield Case("tokens: mean of means, free", TOKENS, TOKENS.but(world=4, fault=Fault(step=0, mean=local_mean)), 0,
                ["mean-of-means"])  # fmt: skip
+    buffer = Fault(once=True, buffers=lambda b, s: [{**x, "bn.running_var": x["bn.running_var"] * 1.01} for x in b])
+    yield Case("conv: a buffer 1 % too large", CONV, CONV.but(world=4, fault=buffer), 3, [], True, "buffer/bn.running_var")
+    drift = Fault(once=True, buffers=lambda b, s: b[:-1] + [{**b[-1], "bn.running_mean": b[-1]["bn.running_mean"] + 0.1}])
+    yield Case("conv: a buffer on one rank", CONV, CONV.but(world=4, fault=drift), 3, ["buffers-not-synchronised"], True)
     yield Case("conv: statistics of each rank's rows", CONV, CONV.but(world=4, model=Conv(sync=False)), 0, [], True)
     yield Case("mlp: a loss 1 % too large, free", MLP,
                MLP.but(world=4, fault=Fault(local=every(scaled(1.01)))), verdict="inconclusive")  # fmt: skip

@@ -99,11 +99,12 @@ class Mlp:
 
     name = "mlp"
 
-    def __init__(self, noise=False):
-        self.noise = noise
+    def __init__(self, masked=False):
+        self.masked = masked  # one parameter never has a gradient but 0
 
     def parameters(self, seed):
-        return {
+        mask = {"mask.weight": torch.ones(3)} if self.masked else {}
+        return mask | {
             "body.0.weight": normal((6, 6), 0.5, seed, 1), "body.0.bias": normal((6,), 0.2, seed, 2),
             "body.1.weight": normal((6, 6), 0.5, seed, 3), "body.1.bias": normal((6,), 0.2, seed, 4),
             "action_head.weight": normal((4, 6), 0.5, seed, 5), "action_head.scale": torch.ones(1),
@@ -191,6 +192,10 @@ class Settings:
 
     def but(self, **changes):
         return Settings(**{**{k: v for k, v in self.__dict__.items()}, **changes})
+
+    def in_words(self):
+        """Everything but the model and the fault."""
+        return repr(sorted((k, str(v)) for k, v in vars(self).items() if k not in ("model", "fault")))
 
     def name_of_model(self):
         return self.model.name + str(vars(self.model))
@@ -335,6 +340,7 @@ class Run:
                 group["lr"] = used
             o.step()
         self.updates += 1
+        self.buffers = s.fault("buffers", step, self.buffers, s)
         self.params = s.fault("after", step, self.params, before, self, s)
         for r in range(s.world):
             w[r].begin(step)

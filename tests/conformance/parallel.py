@@ -24,6 +24,10 @@ class Parallel:
         keys = ("kind", "replicas", "batch", "steps", "seed", "fault", "order", "declared", "samples")
         return Parallel(**{**{k: getattr(self, k) for k in keys}, **changes})
 
+    def in_words(self):
+        """Everything but the model and the fault."""
+        return repr(sorted((k, str(v)) for k, v in vars(self).items() if k not in ("model", "fault")))
+
     def name_of_model(self):
         return self.kind
 

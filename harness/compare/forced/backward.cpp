@@ -273,20 +273,40 @@ std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
               "norm " + exact_number(size(cell.applied)));
 }
 
+namespace {
+
+/// What rounding may make of a buffer. Where it is a mean of scores it follows their size; else its own, or that of
+/// values around 1, which the means that normalisation keeps are made of.
+double buffer_band(const ForcedContext& context, const NamedTensor& expected) {
+  const ForcedEvidence& evidence = context.evidence;
+  const bool of_scores = context.scores.buffers_are_means && evidence.reference.scores;
+  const double others = of_scores ? largest_score(*evidence.reference.scores)
+                                  : std::sqrt(static_cast<double>(expected.values.size()));
+  const double size = std::max(others, norm(expected.values));
+  if (size == 0) return std::numeric_limits<double>::infinity();
+  if (context.band.exact > 0) return context.band.exact * size;
+  double repeated = 0;
+  for (const ForcedValues& repeat : context.repeats) {
+    const NamedTensor* again = of_scores ? nullptr : find_tensor(repeat.parameters, expected.name);
+    if (again && again->values.size() == expected.values.size()) {
+      repeated = std::max(repeated, distance(expected.values, again->values));
+    }
+  }
+  const double rounding = std::max(rounding_bound(0, evidence.reference.epsilon),
+                                   context.band.floor * evidence.reference.working_epsilon);
+  return std::max(rounding * size, context.band.factor * repeated);
+}
+
+}  // namespace
+
 std::optional<Difference> judge_buffers(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
-  if (!context.scores.buffers_are_means || !evidence.reference.scores) return std::nullopt;
-  const double of_scores = largest_score(*evidence.reference.scores);
+  if (context.scores.buffers_are_means && !evidence.reference.scores) return std::nullopt;
   for (const NamedTensor& expected : evidence.reference.parameters) {
     if (!expected.name.starts_with("buffer/")) continue;
     const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
-    if (!actual || actual->values.size() != expected.values.size()) continue;
-    const double gap = distance(expected.values, actual->values);
-    const double size = std::max(of_scores, norm(expected.values));
-    const double rounding = std::max(rounding_bound(0, evidence.reference.epsilon),
-                                     context.band.floor * evidence.reference.working_epsilon);
-    const double band = (context.band.exact > 0 ? context.band.exact : rounding) * size;
-    if (size == 0 || gap <= band) continue;
+    if (!actual || actual->values.size() != expected.values.size() || expected.values.empty()) continue;
+    if (distance(expected.values, actual->values) <= buffer_band(context, expected)) continue;
     return made(context, Phase::parameters, -1, expected.name, "band", exact_number(expected.values[0]),
                 exact_number(actual->values[0]));
   }

@@ -41,7 +41,7 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
   const bool same_layout = reference.ranks.size() == cell.ranks.size();
   if (exact_phases) {
     found.difference =
-        same_layout ? first_difference(reference, cell, Equal::exact_phases) : first_exact_difference(reference, cell);
+        same_layout ? first_difference(reference, cell, true) : first_exact_difference(reference, cell);
   }
   const int world_size = static_cast<int>(cell.ranks.size());
   if (const auto ledger = audit_ledger(cell, before, &reference)) {

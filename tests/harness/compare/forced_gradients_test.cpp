@@ -93,7 +93,7 @@ TEST(JudgeGradients, TheFloorKnowsInWhichPrecisionTermsWereComputed) {
   RunConfig config;
   const auto used = [&config](double difference) {
     ForcedValues reference = five(0, 0);
-    reference.working_epsilon = working_epsilon(&config, reference.epsilon);
+    reference.working_epsilon = working_epsilon(training_facts(config), reference.epsilon);
     const ForcedValues same = five(0, 0);  // bits that four repeats do not move
     const ForcedValues cell = five(0, difference);
     return judge_gradients(reference, cell, {same, same, same, same}, {}).tensors.at(4).use.used();
@@ -102,7 +102,7 @@ TEST(JudgeGradients, TheFloorKnowsInWhichPrecisionTermsWereComputed) {
   config.precision = Precision::bfloat16;
   EXPECT_LT(used(0.01), 1);
   EXPECT_GT(used(0.03), 1);
-  EXPECT_EQ(working_epsilon(nullptr, 1e-7), 1e-7) << "nothing is known without a config";
+  EXPECT_EQ(working_epsilon(TrainingFacts{}, 1e-7), 1e-7) << "nothing is known without a config";
 }
 
 TEST(JudgeGradients, ASingleElementScaledByAThousandthIsFound) {
