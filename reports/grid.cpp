@@ -144,6 +144,36 @@ std::string interval_name(const Results& results) {
   return level ? level_words(*level) + " interval" : "interval";
 }
 
+namespace {
+
+/// Fewest and most pairs of the cells that intervals are shown of; 0, 0: none.
+std::pair<int, int> pairs_of(const Results& results) {
+  int least = 0, most = 0;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.outcome || cell.anchor) continue;
+    least = most == 0 ? cell.outcome->n : std::min(least, cell.outcome->n);
+    most = std::max(most, cell.outcome->n);
+  }
+  return {least, most};
+}
+
+}  // namespace
+
+std::string pairs_words(const Results& results) {
+  const auto [least, most] = pairs_of(results);
+  if (most == 0) return "";
+  return least == most ? counted(most, "paired seed") : fmt::format("{} to {} paired seeds", least, most);
+}
+
+std::string own_terms(const Results& results, const CellResult& cell) {
+  if (!cell.outcome || cell.anchor || cell.outcome->n < 2) return "";
+  const auto [least, most] = pairs_of(results);
+  std::string text = least == most ? "" : fmt::format("n {}", cell.outcome->n);
+  if (!common_level(results))
+    text += (text.empty() ? "" : ", ") + level_words(cell.outcome->primary.interval.level);
+  return text;
+}
+
 std::string setting_words(const std::string& key, const std::string& value) {
   if (key == "negatives") return name_words(value) + " negatives";
   return clean_line(key) + " " + name_words(value);

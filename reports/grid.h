@@ -40,6 +40,13 @@ std::optional<double> common_level(const Results& results);
 /// "95 % interval"; "interval" where cells have levels of their own, as looks have.
 std::string interval_name(const Results& results);
 
+/// "10 paired seeds", "5 to 20 paired seeds": of the cells with an outcome; empty without any.
+std::string pairs_words(const Results& results);
+
+/// What tells a cell's interval apart where cells have pairs or levels of their own: "n 15, 98.8 %"; empty where
+/// the heading says both.
+std::string own_terms(const Results& results, const CellResult& cell);
+
 /// "global negatives" of negatives and global, "lr_rule sqrt" of other keys.
 std::string setting_words(const std::string& key, const std::string& value);
 

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kLongest = 2000;
 
-/// "≠ −0.094 ± 0.020 !": the mark at the end says that it is not what was expected.
-std::string place_words(const CellResult* cell, int decimals) {
+/// "≠ −0.094 ± 0.020 ✗": the mark at the end says that it is not what was expected.
+std::string place_words(const Results& results, const CellResult* cell, int decimals, bool with_terms) {
   if (!cell) return "—";
   if (cell->anchor) return "reference";
   const VerdictStyle& style = style_of(cell->verdict);
@@ -25,24 +25,31 @@ std::string place_words(const CellResult* cell, int decimals) {
     text += style.words;
   else
     text += difference_and_half(cell->outcome->primary, decimals);
+  if (const std::string terms = own_terms(results, *cell); with_terms && !terms.empty() && !cell->failure)
+    text += " (" + terms + ")";
   return text + (is_as_expected(*cell) ? "" : " ✗");
 }
 
 std::string caption(const Results& results, const AnswerGrid& grid) {
+  const bool alike = common_level(results).has_value();
   return fmt::format(
-      "{}, difference to {} ± half of the {}; margin ± {:g}; = equivalent, ≠ divergent, ? undecided",
-      metric_words(results.primary.metric), held_against(results, grid), interval_name(results),
+      "{}, difference to {} ± half of the {}, {}; margin ± {:g}; = equivalent, ≠ divergent, ? undecided",
+      metric_words(results.primary.metric), held_against(results, grid),
+      alike ? interval_name(results) : "interval at each cell's own level", pairs_words(results),
       results.primary.margin);
 }
 
-std::string table_of(const AnswerGrid& grid, int decimals, int width) {
+/// Empty if it is wider than that.
+std::string table_of(const Results& results, const AnswerGrid& grid, int width, bool with_terms) {
+  const int decimals = decimals_for(results.primary.margin);
   std::vector<std::vector<std::string>> lines;
   lines.push_back({clean_line(grid.row_axis)});
   for (const std::string& column : grid.columns)
     lines.front().push_back(setting_words(grid.column_axis, column));
   for (std::size_t row = 0; row < grid.rows.size(); ++row) {
     lines.push_back({name_words(grid.rows[row])});
-    for (const CellResult* cell : grid.cells[row]) lines.back().push_back(place_words(cell, decimals));
+    for (const CellResult* cell : grid.cells[row])
+      lines.back().push_back(place_words(results, cell, decimals, with_terms));
   }
   std::vector<int> widths(lines.front().size(), 0);
   for (const auto& line : lines) {
@@ -67,7 +74,9 @@ std::string grid_text(const Results& results, int width) {
   if (!grid || !headline) return "";
   std::string out;
   for (const std::string& sentence : headline->sentences) out += wrapped(sentence, width);
-  const std::string table = table_of(*grid, decimals_for(results.primary.margin), width);
+  std::string table = table_of(results, *grid, width, true);
+  // The heading then says that cells differ in n and level, and the other reports in what.
+  if (table.empty()) table = table_of(results, *grid, width, false);
   if (!table.empty()) out += table + wrapped(caption(results, *grid), width);
   return ascii_minus(out);
 }
@@ -91,7 +100,7 @@ std::string grid_markdown(const Results& results) {
   for (std::size_t row = 0; row < grid->rows.size(); ++row) {
     out += "| " + md(grid->rows[row]) + " |";
     for (const CellResult* cell : grid->cells[row])
-      out += " " + md(place_words(cell, decimals_for(results.primary.margin))) + " |";
+      out += " " + md(place_words(results, cell, decimals_for(results.primary.margin), true)) + " |";
     out += "\n";
   }
   return out + "\n" + md(caption(results, *grid)) + ".\n\n";

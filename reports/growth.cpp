@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "harness/config/layout_name.h"
+#include "harness/results/rate_scaling.h"
 #include "harness/stats/growth_words.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -25,8 +26,20 @@ std::string exponent_words(double exponent) {
 }
 
 struct RuleRow {
-  std::string rule, exponent, difference, interval, standing;
+  std::string rule, exponent, difference, interval, n, standing;
 };
+
+/// The level that the intervals of all judged rules have; below 0 where they differ, or none is judged.
+double common_level_of(const Growth& growth) {
+  double level = -1;
+  for (const Growth::Rule& rule : growth.rules) {
+    if (std::isnan(rule.difference.mean)) continue;
+    const double own = rule.difference.interval.level;
+    if (level >= 0 && std::abs(own - level) > 1e-9) return -1;
+    level = own;
+  }
+  return level;
+}
 
 std::vector<RuleRow> rows_of(const Growth& growth, int decimals) {
   std::vector<RuleRow> rows;
@@ -35,7 +48,8 @@ std::vector<RuleRow> rows_of(const Growth& growth, int decimals) {
     const bool judged = !std::isnan(d.mean);
     rows.push_back({clean_line(rule.rule), exponent_words(rule.exponent),
                     judged ? signed_number(d.mean, decimals) : "—",
-                    judged && std::isfinite(d.interval.low) ? interval_words(d.interval, decimals) : "—",
+                    rule_interval_words(growth, rule, decimals),
+                    rule.n > 0 ? std::to_string(rule.n) : "—",
                     standing_words(growth, rule)});
   }
   return rows;
@@ -77,15 +91,31 @@ std::string standing_words(const Growth& growth, const Growth::Rule& rule) {
   return spared ? "not shown to be worse" : "worse";
 }
 
+std::string rule_interval_name(const Growth& growth) {
+  const double level = common_level_of(growth);
+  return level < 0 ? "interval" : level_words(level) + " interval";
+}
+
+std::string rule_interval_words(const Growth& growth, const Growth::Rule& rule, int decimals) {
+  const Interval& interval = rule.difference.interval;
+  if (std::isnan(rule.difference.mean) || !std::isfinite(interval.low)) return "—";
+  const std::string level = common_level_of(growth) < 0 ? ", " + level_words(interval.level) : "";
+  return interval_words(interval, decimals) + level;
+}
+
 std::string growth_text(const Growth& growth, int decimals, int width) {
   const std::vector<RuleRow> rows = rows_of(growth, decimals);
   const int rule = widest(rows, &RuleRow::rule), difference = widest(rows, &RuleRow::difference),
             interval = widest(rows, &RuleRow::interval);
-  std::string out = line("rules of the learning rate, " + layouts_words(growth), width);
+  std::string out =
+      line(fmt::format("rules of the learning rate, {}: difference, its {}, n", layouts_words(growth),
+                       rule_interval_name(growth)),
+           width);
   for (const RuleRow& row : rows) {
     out += line(
-        fmt::format("  {}  exponent {}  {}  {}  {}", pad_right(row.rule, rule), pad_right(row.exponent, 4),
-                    pad_right(row.difference, difference), pad_right(row.interval, interval), row.standing),
+        fmt::format("  {}  exponent {}  {}  {}  n {}  {}", pad_right(row.rule, rule),
+                    pad_right(row.exponent, 4), pad_right(row.difference, difference),
+                    pad_right(row.interval, interval), row.n, row.standing),
         width);
   }
   return out;
@@ -116,14 +146,16 @@ std::string noise_scale_text(const Results& results, int width) {
 }
 
 std::string growth_markdown(const Results& results) {
+  if (!varies_batch_or_rate_rule(results)) return "";
   const int decimals = decimals_for(results.primary.margin);
   std::string out;
   for (const Growth& growth : results.growth) {
     out += fmt::format("\n### Rules of the learning rate, {}\n\n", md(layouts_words(growth)));
-    out += "| rule | exponent | difference | interval | |\n|---|--:|--:|---|---|\n";
+    out += fmt::format("| rule | exponent | difference | {} | n | |\n|---|--:|--:|---|--:|---|\n",
+                       rule_interval_name(growth));
     for (const RuleRow& row : rows_of(growth, decimals)) {
-      out += fmt::format("| {} | {} | {} | {} | {} |\n", md(row.rule), row.exponent, row.difference,
-                         md(row.interval), row.standing);
+      out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", md(row.rule), row.exponent, row.difference,
+                         md(row.interval), row.n, row.standing);
     }
     out += "\n" + escape_markdown(short_line(growth.sentence, 1000)) + "\n";
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "harness/base/word_list.h"
+#include "harness/results/rate_scaling.h"
 #include "reports/grid.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -136,9 +137,12 @@ std::string growth_words(const Growth& g, int decimals) {
   };
   const Growth::Rule* best = named(g.best);
   if (!best) return "";
-  text = fmt::format("From {} to {} rows, at equally many samples, {} fits best: {} against {}", g.from_batch,
-                     g.to_batch, clean_line(best->rule), difference_and_half(best->difference, decimals),
-                     name_words(g.reference));
+  const std::string pairs = best->n > 0 ? ", " + counted(best->n, "paired seed") : "";
+  text = fmt::format("From {} to {} rows, at equally many samples, {} fits best: {} against {} (± half of the {} "
+                     "interval{})",
+                     g.from_batch, g.to_batch, clean_line(best->rule),
+                     difference_and_half(best->difference, decimals), name_words(g.reference),
+                     level_words(best->difference.interval.level), pairs);
   std::vector<std::string> others;
   for (const std::string& name : g.not_worse) {
     const Growth::Rule* rule = named(name);
@@ -151,22 +155,13 @@ std::string growth_words(const Growth& g, int decimals) {
   if (std::isfinite(g.measured_exponent)) {
     text += fmt::format(" Exponent measured {:.2f}", g.measured_exponent);
     if (std::isfinite(g.measured_interval.low) && std::isfinite(g.measured_interval.high))
-      text += fmt::format(" [{:.2f}, {:.2f}]", g.measured_interval.low, g.measured_interval.high);
+      text += fmt::format(" ({} interval {:.2f} to {:.2f})", level_words(g.measured_interval.level),
+                          g.measured_interval.low, g.measured_interval.high);
     if (std::isfinite(g.predicted_exponent))
       text += fmt::format(", predicted from the gradient noise {}", predicted_words(g));
     text += ".";
   }
   return text;
-}
-
-std::string seed_counts(const Results& results) {
-  int least = 0, most = 0;
-  for (const CellResult& cell : results.cells) {
-    if (!cell.outcome || !is_judged(cell)) continue;
-    least = least == 0 ? cell.outcome->n : std::min(least, cell.outcome->n);
-    most = std::max(most, cell.outcome->n);
-  }
-  return least == most ? counted(most, "paired seed") : fmt::format("{} to {} paired seeds", least, most);
 }
 
 Answer sure_answer(const Results& results, const AnswerGrid& grid) {
@@ -181,8 +176,9 @@ Answer sure_answer(const Results& results, const AnswerGrid& grid) {
     least = std::min(least, cell.outcome->power);
   }
   std::string text =
-      fmt::format("Margin ± {:g} of {}, declared before anything ran; {}; α {:g}.", results.primary.margin,
-                  metric_words(results.primary.metric), seed_counts(results), results.primary.alpha);
+      fmt::format("Margin ± {:g} of {}, {}; {}; α {:g}.", results.primary.margin,
+                  metric_words(results.primary.metric), declaration_words(results), pairs_words(results),
+                  results.primary.alpha);
   if (any) {
     text += fmt::format(
         " If there were no difference, a cell that did not diverge would be found equivalent with a "
@@ -199,8 +195,7 @@ Answer controls_answer(const Results& results, int decimals) {
   std::vector<std::string> caught, missed;
   for (const CellResult& cell : results.cells) {
     if (!cell.power_control) continue;
-    const std::string figure =
-        cell.outcome ? " (" + signed_number(cell.outcome->primary.mean, decimals) + ")" : "";
+    const std::string figure = cell.outcome ? " (" + figures_words(*cell.outcome, decimals) + ")" : "";
     (is_missed_control(cell) ? missed : caught).push_back(name_words(cell.scenario) + figure);
   }
   if (!missed.empty())
@@ -229,7 +224,7 @@ std::optional<Headline> headline_of(const Results& results) {
   }
   if (!failed.empty()) headline.answers.push_back({"What did not finish, or cannot be judged?", join_words(failed) + ".", "fail"});
   for (const Growth& growth : results.growth) {
-    if (growth.from_batch == growth.to_batch) continue;
+    if (growth.from_batch == growth.to_batch || !varies_batch_or_rate_rule(results)) continue;
     if (const std::string text = growth_words(growth, decimals); !text.empty())
       headline.answers.push_back({"Which rule fits when the batch grows?", text, "ctl"});
   }

@@ -71,8 +71,9 @@ void write_facts(Markup& out, const Results& results) {
     fact(out, "power controls", fmt::format("{} of {} divergent", s.power_controls_caught, s.power_controls));
   }
   if (by_outcome) {
-    fact(out, "declared margin",
-         fmt::format("± {:g} of {}", results.primary.margin, metric_words(results.primary.metric)));
+    fact(out, "margin",
+         fmt::format("± {:g} of {}, {}", results.primary.margin, metric_words(results.primary.metric),
+                     declaration_words(results)));
     fact(out, "α", fmt::format("{:g}", results.primary.alpha));
   }
   fact(out, by_outcome ? "paired seeds" : "seeds",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/plan/question.h"
 #include "reports/markup.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -146,6 +147,8 @@ std::string junit_report(const Results& results) {
   property(out, "steps", std::to_string(results.steps));
   property(out, "seeds", seeds_words(results.seeds));
   property(out, "alpha", exact(results.primary.alpha));
+  if (question_named(results.question).by_outcome)
+    property(out, "margin.declared", declaration_words(results));
   property(out, "status", status_of(results).word);
   property(out, "can_tell", results.summary.can_tell ? "true" : "false");
   property(out, "exit_code", std::to_string(results.summary.exit_code));

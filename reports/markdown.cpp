@@ -56,18 +56,26 @@ std::string fenced(const std::string& text) {
   return fence + "text\n" + text + "\n" + fence + "\n";
 }
 
-std::string row(const CellResult& cell, int decimals) {
+/// The interval, and its own level where cells differ in it.
+std::string interval_of(const Results& results, const CellResult& cell, int decimals) {
+  const Interval& interval = cell.outcome->primary.interval;
+  if (cell.outcome->n < 2) return "one seed: none";
+  const std::string level = common_level(results) ? "" : ", " + level_words(interval.level);
+  return interval_words(interval, decimals) + level;
+}
+
+std::string row(const Results& results, const CellResult& cell, int decimals) {
   const VerdictStyle& style = style_of(cell.verdict);
-  std::string difference = "—", interval = "—";
+  std::string difference = "—", interval = "—", n = "—";
   if (cell.outcome) {
     difference = signed_number(cell.outcome->primary.mean, decimals);
-    interval =
-        cell.outcome->n < 2 ? "one seed: none" : interval_words(cell.outcome->primary.interval, decimals);
+    interval = interval_of(results, cell, decimals);
+    n = std::to_string(cell.outcome->n);
   }
-  return fmt::format("| {} | {} {} | {} | {} | {} | {} | {} |\n",
+  return fmt::format("| {} | {} {} | {} | {} | {} | {} | {} | {} |\n",
                      cell_text(cell.scenario, kLongestName) + (cell.power_control ? " (power control)" : ""),
                      style.symbol, is_as_expected(cell) ? style.words : fmt::format("**{}**", style.words),
-                     is_as_expected(cell) ? "✓" : "✗", difference, interval,
+                     is_as_expected(cell) ? "✓" : "✗", difference, interval, n,
                      cell_text(mechanism_words(cell), kLongestNote),
                      cell_text(note_words(cell), kLongestNote));
 }
@@ -78,9 +86,12 @@ std::string noise_table(const Results& results, int decimals) {
   for (const CellResult& cell : results.cells) {
     if (!cell.noise || !cell.outcome) continue;
     const MetricDifference& d = cell.outcome->primary;
-    if (out.empty()) out = "\n| A/A pair, not judged | difference | interval |\n|---|--:|--:|\n";
-    out += fmt::format("| {} | {} | {} |\n", cell_text(cell.scenario, kLongestName),
-                       signed_number(d.mean, decimals), interval_words(d.interval, decimals));
+    if (out.empty()) {
+      out = fmt::format("\n| A/A pair, not judged | difference | {} | n |\n|---|--:|--:|--:|\n",
+                        interval_name(results));
+    }
+    out += fmt::format("| {} | {} | {} | {} |\n", cell_text(cell.scenario, kLongestName),
+                       signed_number(d.mean, decimals), interval_of(results, cell, decimals), cell.outcome->n);
   }
   return out;
 }
@@ -114,6 +125,8 @@ std::string markdown_summary(const Results& results) {
   if (!results.summary.sentence.empty() && grid.empty())
     out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
   out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
+  if (const std::string changed = changed_words(results); !changed.empty())
+    out.add(cell_text(changed, kLongestNote) + "\n\n");
   out.add(grid);
   out.add(markdown_answers(results));
   std::size_t rows = 0;
@@ -122,15 +135,16 @@ std::string markdown_summary(const Results& results) {
   if (results.calibration) out.add(calibration_markdown(*results.calibration));
   // The table of losses speaks for the cases that are certified; the others follow one by one.
   if (!results.cells.empty() && !by_trial && !results.certificate) {
-    const double level = 1 - results.primary.alpha;
     out.add(
-        fmt::format("| cell | verdict | expected | difference | {} interval | mechanism | note |\n"
-                    "|---|---|:-:|--:|--:|---|---|\n",
-                    level_words(level)));
+        fmt::format("| cell | verdict | expected | difference | {} | n | mechanism | note |\n"
+                    "|---|---|:-:|--:|--:|--:|---|---|\n",
+                    interval_name(results)));
     while (rows < results.cells.size() &&
-           (!is_judged(results.cells[rows]) || out.add(row(results.cells[rows], decimals))))
+           (!is_judged(results.cells[rows]) || out.add(row(results, results.cells[rows], decimals))))
       ++rows;
     out.add(noise_table(results, decimals));
+    if (const std::string more = more_seeds_words(results); !more.empty())
+      out.add("\n" + cell_text(more, kLongestNote) + "\n");
   }
   if (const std::string grown = growth_markdown(results); !grown.empty()) out.add(grown);
   if (results.timing) out.add("\n" + timing_markdown(*results.timing));

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/base/counted.h"
+
 namespace lockstep {
 namespace {
 
@@ -45,9 +47,12 @@ std::string interval_words(const Interval& interval, int decimals) {
   return "[" + signed_number(interval.low, decimals) + ", " + signed_number(interval.high, decimals) + "]";
 }
 
-std::string level_words(double level) {
-  // Six digits, so that a level of 1 - 2 * 0.05 does not show its rounding.
-  return fmt::format("{:.6g} %", 100 * level);
+std::string figures_words(const Outcome& outcome, int decimals) {
+  const MetricDifference& d = outcome.primary;
+  const std::string mean = signed_number(d.mean, decimals);
+  if (outcome.n < 2) return mean + ", one seed: no interval";
+  return fmt::format("{}, {} interval {}, {}", mean, level_words(d.interval.level),
+                     interval_words(d.interval, decimals), counted(outcome.n, "paired seed"));
 }
 
 std::string band_share(double band_used) {

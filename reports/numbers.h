@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/results/interval_words.h"
 #include "harness/results/results.h"
 
 namespace lockstep {
@@ -21,8 +22,8 @@ std::string compact_number(double value);
 /// "[−0.114, −0.074]".
 std::string interval_words(const Interval& interval, int decimals);
 
-/// "95 %" of 0.95, "99.9 %" of 0.999.
-std::string level_words(double level);
+/// "−0.347, 95 % interval [−0.360, −0.334], 10 paired seeds": the primary difference of an outcome.
+std::string figures_words(const Outcome& outcome, int decimals);
 
 /// How much of the floating-point band was used: "none of the band" (0), "19 % of the band", "8.6e+04 × the
 /// band".

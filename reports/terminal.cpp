@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/results/rate_scaling.h"
 #include "reports/answers.h"
 #include "reports/calibration.h"
 #include "reports/detection.h"
@@ -35,14 +36,24 @@ struct Paint {
   }
 };
 
-/// "+0.000 ± 0.006": the mean and half of its interval.
-std::string difference_words(const CellResult& cell, int decimals) {
+/// "+0.000 ± 0.006": the mean and half of its interval, and its own n and level where cells differ in them.
+std::string difference_words(const Results& results, const CellResult& cell, int decimals) {
   if (!cell.outcome) return "";
   const MetricDifference& d = cell.outcome->primary;
   std::string text = ascii_minus(signed_number(d.mean, decimals));
   const double half = (d.interval.high - d.interval.low) / 2;
   if (std::isfinite(half)) text += fmt::format(" ± {:.{}f}", half, decimals);
-  return text;
+  const std::string terms = own_terms(results, cell);
+  return terms.empty() ? text : text + " (" + terms + ")";
+}
+
+/// What stands behind ±, of rows that show it.
+std::string legend(const Results& results, int columns) {
+  const auto shows = [](const CellResult& cell) {
+    return !cell.anchor && cell.outcome && std::isfinite(cell.outcome->primary.interval.high);
+  };
+  if (std::ranges::none_of(results.cells, shows)) return "";
+  return shorten(fmt::format("  ± half of the {}, {}", interval_name(results), pairs_words(results)), columns) + "\n";
 }
 
 struct Row {
@@ -62,7 +73,7 @@ std::vector<Row> rows_of(const Results& results) {
       if ((results.certificate || (grid && grid->holds(cell))) && is_as_expected(cell)) continue;
       const VerdictStyle& style = style_of(cell.verdict);
       rows.push_back({(controls ? "control " : "") + name_words(cell.scenario),
-                      std::string(style.symbol) + " " + style.words, difference_words(cell, decimals),
+                      std::string(style.symbol) + " " + style.words, difference_words(results, cell, decimals),
                       note_words(cell), style.css, is_as_expected(cell)});
     }
   }
@@ -91,7 +102,7 @@ std::string noise_lines(const Results& results, int columns) {
     if (!cell.noise || !cell.outcome) continue;
     if (out.empty()) out = shorten("A/A pairs: what noise alone does, not judged", columns) + "\n";
     out += shorten(fmt::format("  {}  {}", pad_right(shorten(name_words(cell.scenario), name), name),
-                               difference_words(cell, decimals)),
+                               difference_words(results, cell, decimals)),
                    columns) +
            "\n";
   }
@@ -106,6 +117,7 @@ std::string terminal_table(const Results& results, bool colour, int width) {
   const Status status = status_of(results);
   std::string out =
       paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
+  if (const std::string changed = changed_words(results); !changed.empty()) out += wrapped(changed, columns);
   if (results.detection) {
     out += detection_text(*results.detection) + "\n" +
            wrapped(detection_caption(*results.detection), std::min(columns, 118));
@@ -128,12 +140,18 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     out += head + paint(end.empty() ? row.verdict : shown, row.css) +
            (row.is_expected ? end : paint(end, "bold")) + "\n";
   }
-  out += noise_lines(results, columns);
-  for (const Growth& growth : results.growth) {
-    out += growth_text(growth, decimals_for(results.primary.margin), columns) +
-           wrapped(clean_line(growth.sentence), columns);
+  const std::string noise = noise_lines(results, columns);
+  out += noise;
+  if (difference > 0 || !noise.empty()) out += legend(results, columns);
+  if (const std::string more = more_seeds_words(results); difference > 0 && !more.empty())
+    out += shorten("  " + more, columns) + "\n";
+  if (varies_batch_or_rate_rule(results)) {
+    for (const Growth& growth : results.growth) {
+      out += growth_text(growth, decimals_for(results.primary.margin), columns) +
+             wrapped(clean_line(growth.sentence), columns);
+    }
+    out += noise_scale_text(results, columns);
   }
-  out += noise_scale_text(results, columns);
   if (results.timing) {
     out +=
         timing_table(*results.timing) + wrapped(clean_line(results.timing->sentence), std::min(columns, 118));

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
+#include "harness/base/counted.h"
 #include "harness/config/layout_name.h"
 #include "reports/text.h"
 
@@ -21,17 +23,46 @@ std::string figure(double value, int decimals, const char* unit = "") {
   return std::isfinite(value) ? fmt::format("{:.{}f}{}", value, decimals, unit) : "n/a";
 }
 
-Line line_of(const TimingRow& row) {
+/// "2.10 (1.98 to 2.25)": a figure and what the runs allow; the figure alone of one run.
+std::string ranged(const TimingRow& row, double value, const Interval& range, double times, int decimals,
+                   const char* unit = "") {
+  const std::string text = figure(times * value, decimals, unit);
+  // The unit of its group has none, nor has what every run gives alike.
+  if (row.runs < 2 || !std::isfinite(range.low) || !std::isfinite(range.high) || range.low == range.high) return text;
+  return text +
+         fmt::format(" ({} to {})", figure(times * range.low, decimals), figure(times * range.high, decimals));
+}
+
+/// How many runs each layout's figures are of; nothing where layouts have other numbers of runs.
+std::optional<int> common_runs(const Timing& timing) {
+  std::optional<int> runs;
+  for (const TimingRow& row : timing.rows) {
+    if (row.runs == 0) continue;  // It has no figures.
+    if (runs && *runs != row.runs) return std::nullopt;
+    runs = row.runs;
+  }
+  return runs;
+}
+
+/// How the figures are to be read.
+std::string caption(const Timing& timing) {
+  const std::optional<int> runs = common_runs(timing);
+  return fmt::format("median of {}{}", runs ? counted(*runs, "run") : "as many runs as stand behind the layout",
+                     runs == 1 ? "" : " (smallest to largest over them: a range, no confidence interval)");
+}
+
+Line line_of(const Timing& timing, const TimingRow& row) {
+  const std::string runs = common_runs(timing) || row.runs == 0 ? "" : fmt::format(", {}", counted(row.runs, "run"));
   std::string step = figure(row.step_seconds * 1e3, 2);
   if (row.runs > 1) {
     step += fmt::format(" ({} to {})", figure(row.interval.low * 1e3, 2), figure(row.interval.high * 1e3, 2));
   }
-  return {layout_name(row.layout) + (row.crowded ? " *" : ""),
+  return {layout_name(row.layout) + runs + (row.crowded ? " *" : ""),
           step,
           figure(row.rows_per_second, 0),
-          figure(row.speed_up, 2),
+          ranged(row, row.speed_up, row.speed_up_range, 1, 2),
           figure(row.efficiency * 100, 0, " %"),
-          figure(row.communication_share * 100, 0, " %"),
+          ranged(row, row.communication_share, row.share_range, 100, 0, " %"),
           figure(row.bytes / 1e3, 1),
           row.activation_bytes > 0 ? figure(row.activation_bytes / 1e3, 1) : "n/a",
           figure(row.weight_bytes / 1e3, 1)};
@@ -40,7 +71,7 @@ Line line_of(const TimingRow& row) {
 std::vector<Line> lines_of(const Timing& timing, const std::string& group) {
   std::vector<Line> lines{kHead};
   for (const TimingRow& row : timing.rows) {
-    if (row.group == group) lines.push_back(line_of(row));
+    if (row.group == group) lines.push_back(line_of(timing, row));
   }
   return lines;
 }
@@ -66,6 +97,7 @@ std::string timing_table(const Timing& timing) {
   for (const std::string& group : timing_groups(timing)) {
     out += "  " + group + "\n" + aligned_columns(lines_of(timing, group), "   ");
   }
+  if (!timing.rows.empty()) out += "    " + caption(timing) + "\n";
   if (any_crowded(timing)) out += std::string("    ") + kStar + "\n";
   return out;
 }
@@ -73,7 +105,7 @@ std::string timing_table(const Timing& timing) {
 std::string timing_markdown(const Timing& timing) {
   std::string out = "## Speed\n\n" + timing.sentence + "\n\n";
   for (const std::string& group : timing_groups(timing)) {
-    out += "At " + group + ", per step:\n\n";
+    out += "At " + group + ", per step, " + caption(timing) + ":\n\n";
     bool head = true;
     for (const Line& line : lines_of(timing, group)) {
       out += "|";

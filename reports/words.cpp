@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "harness/base/word_list.h"
 #include "harness/plan/question.h"
 #include "harness/results/metric_names.h"
 #include "harness/stats/stats.h"
@@ -95,21 +96,31 @@ std::string with_cause(std::string text, const Cause& cause) {
 
 namespace {
 
-/// seeds_in_words for a column of 50: "to decide: 34 seeds if 0, 121 if half the margin".
+/// seeds_in_words for a column of 60: "to decide with 0.8: 34 seeds if 0, 121 if half the margin".
 std::string needed_words(const Outcome& o) {
   const auto count = [](int seeds) {
     return seeds >= kMostSeeds ? std::string("10,000 or more") : std::to_string(seeds);
   };
   if (o.n < 2) return "one seed shows no spread: 2 at least";
   if (o.seeds_needed > o.n) {
-    return fmt::format("to decide: {} seeds if 0, {} if half the margin", count(o.seeds_needed),
-                       count(o.seeds_needed_half));
+    return fmt::format("to decide with {:g}: {} seeds if 0, {} if half the margin", kWantedPower,
+                       count(o.seeds_needed), count(o.seeds_needed_half));
   }
   if (o.seeds_needed_half <= o.n) return "may lie near the margin or beyond it";
-  return fmt::format("may lie near the margin; {} seeds if half of it", count(o.seeds_needed_half));
+  return fmt::format("may lie near the margin; {} seeds with {:g} if half of it", count(o.seeds_needed_half),
+                     kWantedPower);
 }
 
 }  // namespace
+
+std::string more_seeds_words(const Results& results) {
+  const auto counts = [](const CellResult& cell) {
+    return !cell.noise && !cell.anchor && !cell.failure && cell.outcome && cell.outcome->n >= 2 &&
+           cell.verdict == VerdictKind::inconclusive && cell.outcome->seeds_needed_half > cell.outcome->n;
+  };
+  if (std::ranges::none_of(results.cells, counts)) return "";
+  return "Seeds to decide are counted for one test: to add seeds to these and test again, take seeds: auto.";
+}
 
 std::string note_words(const CellResult& cell) {
   std::string text;
@@ -175,6 +186,30 @@ Certified certified_of(const Results& results) {
 std::string certification_words(const Results& results) {
   const Certified certified = certified_of(results);
   return certified.how.empty() ? certified.what : certified.how + ": " + certified.what;
+}
+
+std::string declaration_words(const Results& results) {
+  const Declaration none, &d = results.declaration ? *results.declaration : none;
+  const int unknown = d.runs - d.before - d.changed;
+  const auto part = [&d](int runs) { return fmt::format("{} of {} runs", runs, d.runs); };
+  if (d.changed > 0) {
+    std::vector<std::string> changes;
+    for (const DeclaredChange& change : d.changes)
+      changes.push_back(fmt::format("{} was {}", clean_line(change.what), clean_line(change.was)));
+    return fmt::format("changed after {} ({} when they were planned){}",
+                       d.changed == d.runs ? "the runs" : part(d.changed), join_words(changes),
+                       unknown > 0 ? fmt::format("; of {} it is not known", part(unknown)) : "");
+  }
+  if (d.before == 0) return "declared at a time that is not known";
+  if (unknown == 0) return "declared before anything ran";
+  return fmt::format("declared before {}; of the others it is not known", part(d.before));
+}
+
+std::string changed_words(const Results& results) {
+  const bool judged = question_named(results.question).by_outcome;
+  if (!judged || !results.declaration || results.declaration->changed == 0) return "";
+  return fmt::format("Margin ± {:g} of {}, {}.", results.primary.margin, metric_words(results.primary.metric),
+                     declaration_words(results));
 }
 
 std::string question_words(const Results& results) {

@@ -82,6 +82,17 @@ std::string certification_words(const Results& results);
 /// "outcome: accuracy_24, margin ± 0.03, 10 paired seeds"; "mechanism: are the same numbers computed?".
 std::string question_words(const Results& results);
 
+/// "declared before anything ran", "changed after the runs (margin was 0.03 when they were planned)", "declared at a
+/// time that is not known": what the record of the runs says of the margin, and of what else defines the judgement.
+std::string declaration_words(const Results& results);
+
+/// "Margin ± 0.05 of 24-way accuracy, changed after the runs (…)."; empty where nothing was, or none is judged by.
+std::string changed_words(const Results& results);
+
+/// Where undecided cells name the seeds that would decide: that these are for one test, and what adds seeds to
+/// those that have run; empty elsewhere.
+std::string more_seeds_words(const Results& results);
+
 /// Display name of a backend: "Gloo", "NCCL".
 std::string backend_words(std::string_view backend);
 

@@ -9,6 +9,7 @@
 #include "harness/base/json_number.h"
 #include "harness/cli/compare_json.h"
 #include "harness/cli/compare_mlperf.h"
+#include "harness/results/interval_words.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +35,7 @@ std::string comparison_text(const MlperfComparison& c) {
   if (j.message.empty()) {
     text = fmt::format("RCP test undecided: {}\n", c.submission);
   } else {
-    text = fmt::format("{}, RCP test {}: {}\n", j.message, name_of(j.verdict), c.submission);
+    text = fmt::format("{}, {} {}: {}\n", j.message, j.check, name_of(j.verdict), c.submission);
   }
   if (j.point) text += point_text(c);
   if (j.pruned > 0)
@@ -47,8 +48,8 @@ std::string comparison_text(const MlperfComparison& c) {
   text += fmt::format("  two-sided   {}: {}\n", name_of(c.own.verdict), c.own.sentence);
   if (c.own.outcome && c.own.difference) {
     const UnpairedDifference& d = *c.own.difference;
-    text += fmt::format("  to converge {:+.6g} {} ({:+.6g} to {:+.6g}, unpaired)\n", d.mean, unit_of(c.rules),
-                        d.interval.low, d.interval.high);
+    text += fmt::format("  to converge {:+.6g} {} ({} interval {:+.6g} to {:+.6g}, unpaired)\n", d.mean,
+                        unit_of(c.rules), level_words(d.interval.level), d.interval.low, d.interval.high);
   }
   for (const QuestionDifference& difference : c.differences)
     text += "  across questions: " + difference_text(difference) + "\n";
@@ -86,6 +87,7 @@ json to_json(const MlperfComparison& c) {
           {"benchmark", c.rules.benchmark},
           {"unit", unit_of(c.rules)},
           {"verdict", name_of(j.verdict)},
+          {"check", j.check},
           {"message", j.message},
           {"sentence", j.sentence},
           {"point", j.point ? point_json(*j.point) : json(nullptr)},

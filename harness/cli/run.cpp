@@ -12,6 +12,7 @@
 #include "harness/cli/commands.h"
 #include "harness/questions/judge.h"
 #include "harness/results/document.h"
+#include "harness/session/declaration.h"
 #include "harness/session/judged.h"
 #include "harness/session/looks.h"
 #include "harness/session/out_folder.h"
@@ -102,6 +103,7 @@ Judgement judgement(const Prepared& prepared, const LaunchReport& launched, cons
     return {*std::move(standing), {}};
   }
   Judgement made{judge_matrix(prepared.plan, judge_options(prepared, launched, options)), {}};
+  made.results.declaration = declaration_of(prepared.plan, prepared.out_dir);
   made.problems = folder.write_replays(prepared.plan, made.results);
   const std::vector<std::string> unwritten = folder.write_reports(made.results);
   made.problems.insert(made.problems.end(), unwritten.begin(), unwritten.end());
@@ -166,7 +168,9 @@ int run_command(const RunOptions& options, const Console& console, double comman
   }
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
   if (options.fresh) {
-    folder.remove_runs(plan_of_all_looks(prepared));
+    const Plan all = plan_of_all_looks(prepared);
+    note_undeclared(all, prepared.out_dir);
+    folder.remove_runs(all);
     forget_looks(prepared.out_dir);
     prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
   }

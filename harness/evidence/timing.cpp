@@ -83,7 +83,9 @@ TimingRow row_of(const TimedLayout& timed, const std::string& group, int cores) 
   row.interval = {kNaN, kNaN, 1.0};
   if (!seconds.empty()) row.interval = {std::ranges::min(seconds), std::ranges::max(seconds), 1.0};
   row.rows_per_second = timed.layout.global_batch() / row.step_seconds;
-  row.communication_share = median(over_runs(&TimedRun::share));
+  const std::vector<double> shares = over_runs(&TimedRun::share);
+  row.communication_share = median(shares);
+  if (!shares.empty()) row.share_range = {std::ranges::min(shares), std::ranges::max(shares), 1.0};
   row.bytes = median(over_runs(&TimedRun::bytes));
   row.activation_bytes = median(over_runs(&TimedRun::activation_bytes));
   row.weight_bytes = median(over_runs(&TimedRun::weight_bytes));
@@ -103,6 +105,12 @@ void hold_against_one_rank(std::vector<TimingRow>& rows) {
     });
     row.speed_up = one == rows.end() ? kNaN : row.rows_per_second / one->rows_per_second;
     row.efficiency = row.speed_up / row.layout.world_size;
+    if (one == rows.end()) continue;
+    // The slowest run against the fastest of one rank, and the other way round; one rank itself is the unit.
+    const double batches = static_cast<double>(row.layout.global_batch()) / one->layout.global_batch();
+    row.speed_up_range = {batches * one->interval.low / row.interval.high,
+                          batches * one->interval.high / row.interval.low, 1.0};
+    if (&*one == &row) row.speed_up_range = {1, 1, 1};
   }
 }
 
@@ -145,8 +153,8 @@ std::string scatter_in_words(const std::vector<TimingRow>& rows) {
       layout_name(widest->layout), most);
 }
 
-/// "At an equal global batch 8x3 makes 0.12 times the rows a second of one rank, 55 % of a step being
-/// communication."
+/// "At an equal global batch 8x3 processes 0.12 times (0.11 to 0.13 over 3 runs) the rows a second of one rank;
+/// 55 % of a step (50 to 58 %) is communication."
 std::string widest_in_words(const std::vector<TimingRow>& rows, const std::string& group) {
   const TimingRow* widest = nullptr;
   for (const TimingRow& row : rows) {
@@ -154,10 +162,13 @@ std::string widest_in_words(const std::vector<TimingRow>& rows, const std::strin
     if (widest == nullptr || row.layout.world_size > widest->layout.world_size) widest = &row;
   }
   if (widest == nullptr) return "";
+  const std::string runs = counted(widest->runs, "run");
   return fmt::format(
-      " At {} {} processes {:.2f} times the rows a second of one rank; {:.0f} % of a step is communication.",
+      " At {} {} processes {:.2f} times ({:.2f} to {:.2f} over {}) the rows a second of one rank; {:.0f} % of a step "
+      "({:.0f} to {:.0f} %) is communication.",
       group == kEqualBatch ? "an equal global batch" : "equal rows a rank", layout_name(widest->layout),
-      widest->speed_up, 100 * widest->communication_share);
+      widest->speed_up, widest->speed_up_range.low, widest->speed_up_range.high, runs,
+      100 * widest->communication_share, 100 * widest->share_range.low, 100 * widest->share_range.high);
 }
 
 std::string sentence_of(const Timing& timing, const std::vector<TimedLayout>& timed) {

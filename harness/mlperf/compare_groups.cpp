@@ -8,6 +8,7 @@
 
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/results/interval_words.h"
 
 namespace lockstep {
 namespace {
@@ -68,8 +69,10 @@ void judge_unpaired(const std::vector<double>& reference, const std::vector<doub
     return;
   }
   const UnpairedDifference& d = *own.difference;
-  const std::string size = fmt::format("{} to converge differ by {:+.6g} ({:+.6g} to {:+.6g})", unit, d.mean,
-                                       d.interval.low, d.interval.high);
+  const std::string size =
+      fmt::format("{} to converge differ by {:+.6g} ({} interval {:+.6g} to {:+.6g}, {} runs against {})", unit,
+                  d.mean, level_words(d.interval.level), d.interval.low, d.interval.high, submission.size(),
+                  reference.size());
   if (!given.margin) {
     own.sentence =
         size + "; no margin in that unit is declared (--margin), so equivalence cannot be judged.";
@@ -77,6 +80,11 @@ void judge_unpaired(const std::vector<double>& reference, const std::vector<doub
   }
   own.verdict = decide_unpaired(d, *given.margin);
   own.sentence = fmt::format("{} against a margin of {}.", size, *given.margin);
+  if (own.verdict == VerdictKind::equivalent) {
+    own.sentence.insert(own.sentence.size() - 1,
+                        fmt::format("; the {} interval, which decides it, is {:+.6g} to {:+.6g}",
+                                    level_words(d.equivalence.level), d.equivalence.low, d.equivalence.high));
+  }
 }
 
 OwnVerdict own_verdict(const std::vector<RunGroup>& reference, const RunGroup& submission,
@@ -112,6 +120,25 @@ void check_benchmarks(const std::vector<RunGroup>& reference, const RunGroup& su
   }
 }
 
+/// What was made of names and points that can be read in more than one way.
+std::vector<std::string> notes_on(const std::vector<RunGroup>& reference, const RunGroup& submission) {
+  std::vector<std::string> notes;
+  const auto note = [&notes](const std::string& text) {
+    if (!text.empty()) notes.push_back(text);
+  };
+  note(unknown_benchmark_words(submission.benchmark));
+  const auto renamed = std::ranges::find_if(reference, [](const RunGroup& group) { return !group.note.empty(); });
+  if (renamed != reference.end()) note(renamed->note);
+  const auto at_batch = std::ranges::count(reference, submission.batch, &RunGroup::batch);
+  if (at_batch > 1) {
+    const auto first = std::ranges::find(reference, submission.batch, &RunGroup::batch);
+    note(fmt::format(
+        "the reference has {} points at batch {}; as in MLPerf's checker the first of the file, {}, counts",
+        at_batch, submission.batch, first->name));
+  }
+  return notes;
+}
+
 }  // namespace
 
 MlperfComparison compare_groups(const std::vector<RunGroup>& reference, const RunGroup& submission,
@@ -136,11 +163,7 @@ MlperfComparison compare_groups(const std::vector<RunGroup>& reference, const Ru
   const Submission theirs{submission.name, submission.batch, values_of(submission, rules)};
   comparison.judgement = judge_mlperf(std::move(points), theirs, rules);
   comparison.own = own_verdict(reference, submission, comparison.judgement, rules, given);
-  const auto runs = static_cast<int>(theirs.to_converge.size());
-  if (runs != rules.runs) {
-    comparison.notes.push_back(
-        fmt::format("a submission of {} has {} runs, this one {}", rules.benchmark, rules.runs, runs));
-  }
+  comparison.notes = notes_on(reference, submission);
   return comparison;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "harness/base/counted.h"
@@ -14,42 +15,11 @@ namespace {
 
 constexpr double kTolerance = 0.0001;  ///< of their bisection, in whatever unit the runs are counted
 
-struct KnownBenchmark {
-  std::string_view name;
-  int runs;
-  bool samples;  ///< their reader takes samples_count from the evaluations of these
-};
-
-/// submission_runs["training"] and ["hpc"] of rcp_checker.py, and the benchmarks whose samples it reads.
-constexpr KnownBenchmark kKnown[] = {
-    {"bert", 10, false},
-    {"dlrm_dcnv2", 10, false},
-    {"gpt3", 3, false},
-    {"maskrcnn", 5, false},
-    {"resnet", 5, false},
-    {"ssd", 5, false},
-    {"retinanet", 5, false},
-    {"unet3d", 40, false},
-    {"rnnt", 10, false},
-    {"stable_diffusion", 10, true},
-    {"gnn", 10, false},
-    {"rgat", 10, false},
-    {"llama2_70b_lora", 10, true},
-    {"flux1", 10, true},
-    {"llama31_405b", 3, true},
-    {"llama31_8b", 10, true},
-    {"gpt_oss_20b", 10, true},
-    {"deepseekv3_671b", 3, true},
-    {"qwen35_397b_grpo", 3, true},
-    {"cosmoflow", 10, false},
-    {"deepcam", 5, false},
-    {"oc20", 5, false},
-    {"openfold", 10, false},
-};
-
 bool by_batch(const ReferencePoint& x, const ReferencePoint& y) { return x.batch < y.batch; }
 
+/// numpy.interp between two points: at the upper one, and where both lie at x, the upper one's value.
 double interpolate(double x, double x0, double x1, double y0, double y1) {
+  if (x >= x1) return y1;
   return y0 + (y1 - y0) / (x1 - x0) * (x - x0);
 }
 
@@ -111,6 +81,16 @@ std::string too_few(const std::vector<ReferencePoint>& points, const Submission&
   return "";
 }
 
+/// What their package checker says of a submission that has not the runs that the rules require. Empty: it has
+/// them, or none are required.
+std::string wrong_number(const Submission& submission, const MlperfRules& rules) {
+  const auto runs = static_cast<int>(submission.to_converge.size());
+  if (!rules.required || runs == rules.runs || (rules.more_runs && runs > rules.runs)) return "";
+  return fmt::format("A submission of {} has {}{}, {} has {}; any {} number is refused, whatever the runs show.",
+                     rules.benchmark, rules.more_runs ? "at least " : "", counted(rules.runs, "run"),
+                     submission.name, runs, rules.more_runs ? "smaller" : "other");
+}
+
 std::string never_converged_text(const std::vector<ReferencePoint>& points) {
   for (const ReferencePoint& point : points) {
     const auto failed = std::ranges::count_if(point.to_converge, [](double v) { return !std::isfinite(v); });
@@ -160,18 +140,6 @@ void choose_point(const std::vector<ReferencePoint>& points, int64_t batch, cons
 }
 
 }  // namespace
-
-std::optional<MlperfRules> mlperf_rules(std::string_view benchmark) {
-  const auto found = std::ranges::find(kKnown, benchmark, &KnownBenchmark::name);
-  if (found == std::end(kKnown)) return std::nullopt;
-  MlperfRules rules;
-  rules.benchmark = found->name;
-  rules.runs = found->runs;
-  rules.samples = found->samples;
-  if (benchmark == "unet3d") rules.rejected = 4;
-  if (benchmark == "llama31_405b") rules.slack = 46080;
-  return rules;
-}
 
 double olympic_mean(std::span<const double> values, int rejected) {
   std::vector<double> sorted(values.begin(), values.end());
@@ -233,6 +201,7 @@ ReferencePoint interpolate_points(int64_t batch, const ReferencePoint& low, cons
 std::vector<ReferencePoint> prune_points(std::vector<ReferencePoint> points, const MlperfRules& rules) {
   std::ranges::stable_sort(points, by_batch);
   if (points.empty()) return points;
+  const std::vector<ReferencePoint> all = points;
   const int64_t fastest = std::ranges::min_element(points, {}, &ReferencePoint::mean)->batch;
   std::erase_if(points, [&](const ReferencePoint& point) { return point.batch < fastest; });
   // As they do it: one pass, and no second look at a point below one that was removed. What is left need not
@@ -245,7 +214,12 @@ std::vector<ReferencePoint> prune_points(std::vector<ReferencePoint> points, con
       ++i;
     }
   }
-  return points;
+  // They look up what is left by batch size, so that a point comes back with another one of its batch.
+  std::vector<ReferencePoint> left;
+  std::ranges::copy_if(all, std::back_inserter(left), [&](const ReferencePoint& point) {
+    return std::ranges::find(points, point.batch, &ReferencePoint::batch) != points.end();
+  });
+  return left;
 }
 
 MlperfJudgement judge_mlperf(std::vector<ReferencePoint> points, const Submission& submission,
@@ -255,6 +229,13 @@ MlperfJudgement judge_mlperf(std::vector<ReferencePoint> points, const Submissio
   judgement.failed_runs = static_cast<int>(
       std::ranges::count_if(submission.to_converge, [](double v) { return !std::isfinite(v); }));
   judgement.mean = olympic_mean(submission.to_converge, rules.rejected);
+  judgement.sentence = wrong_number(submission, rules);
+  if (!judgement.sentence.empty()) {
+    judgement.verdict = MlperfVerdict::failed;
+    judgement.check = "package check";
+    judgement.message = "Incorrect number of files";
+    return judgement;
+  }
   judgement.sentence = too_few(points, submission, rules);
   if (judgement.sentence.empty()) judgement.sentence = never_converged_text(points);
   if (!judgement.sentence.empty()) return judgement;

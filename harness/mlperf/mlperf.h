@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/mlperf/benchmarks.h"
 #include "harness/results/results.h"
 
 namespace lockstep {
@@ -17,20 +18,6 @@ namespace lockstep {
 /// The figure of a run that never reached its target. Their log readers write 1e9; here no number is
 /// invented.
 inline constexpr double kNeverConverged = std::numeric_limits<double>::infinity();
-
-/// What their rules say of a benchmark.
-struct MlperfRules {
-  std::string benchmark;
-  int runs = 0;          ///< of a submission; a reference must have twice as many
-  int rejected = 1;      ///< from each end, by olympic scoring; and the most runs that may fail to converge
-  double slack = 0;      ///< how much sooner than the least mean is still allowed: one interval of evaluation
-  double alpha = 0.05;   ///< of the one-sided test
-  bool prune = true;     ///< points that converge slower than the line between their neighbours are left out
-  bool samples = false;  ///< runs are counted in samples_count, not in epoch_num
-};
-
-/// The rules of a benchmark that MLPerf knows, as in their tables for rules 5.0.0 and later.
-std::optional<MlperfRules> mlperf_rules(std::string_view benchmark);
 
 /// Reference runs at one global batch size.
 struct ReferencePoint {
@@ -59,8 +46,9 @@ void measure_point(ReferencePoint& point, const MlperfRules& rules);
 ReferencePoint interpolate_points(int64_t batch, const ReferencePoint& low, const ReferencePoint& high,
                                   const MlperfRules& rules);
 
-/// Measured points by batch size without those that their pruning removes: batches below that of the fastest
-/// point, and points that converge slower than the line between their neighbours.
+/// Measured points by batch size, those of one batch in the order given, without the batches that their pruning
+/// removes: those below the fastest point's, and points that converge slower than the line between their
+/// neighbours. Of several points at one batch all stay if one does.
 std::vector<ReferencePoint> prune_points(std::vector<ReferencePoint> points, const MlperfRules& rules);
 
 struct Submission {
@@ -73,6 +61,7 @@ enum class MlperfVerdict { passed, failed, undecided };
 
 struct MlperfJudgement {
   MlperfVerdict verdict = MlperfVerdict::undecided;
+  std::string check = "RCP test";       ///< of theirs that decided it; the number of runs is their "package check"
   std::string message;                  ///< in their words: "RCP found", "RCP Interpolation", ...
   std::optional<ReferencePoint> point;  ///< what the submission was held against
   int points = 0, pruned = 0;           ///< reference points used, and left out by pruning
@@ -82,7 +71,9 @@ struct MlperfJudgement {
   std::string sentence;      ///< what that means, in ours
 };
 
-/// `points` need no order. Undecided where olympic scoring leaves too few runs; says how many it takes.
+/// `points` need no order; of several at the submission's batch the first is held against, as they do. Failed
+/// where the rules require another number of runs. Undecided where olympic scoring leaves too few runs; says how
+/// many it takes.
 MlperfJudgement judge_mlperf(std::vector<ReferencePoint> points, const Submission& submission,
                              const MlperfRules& rules);
 

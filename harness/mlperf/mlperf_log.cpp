@@ -260,13 +260,14 @@ bool counts_samples(const MllogRun& run) {
 
 double convergence_of(const MllogRun& run, bool samples) {
   if (!run.success) return kNeverConverged;
-  if (run.benchmark == "stable_diffusion") return convergence_of_two_metrics(run);
+  if (canonical_benchmark(run.benchmark) == "stable_diffusion") return convergence_of_two_metrics(run);
   return count_of(run, run.evaluations.back(), samples);
 }
 
 std::vector<ReferenceRecord> parse_reference_points(const std::string& text, const std::string& file_name) {
   JsonProblem problem;
-  const json document = parse_json(text, &problem);
+  // In the file's order: of two points at one batch the first counts.
+  const ordered_json document = parse_ordered_json(text, &problem);
   if (!problem.message.empty()) {
     throw ConfigError(
         std::vector<ConfigProblem>{{file_name, problem.line, problem.column,
@@ -275,7 +276,7 @@ std::vector<ReferenceRecord> parse_reference_points(const std::string& text, con
   if (!document.is_object() || document.empty())
     throw ConfigError(file_name + ": holds no reference points: an object of records is expected");
   std::vector<ReferenceRecord> records;
-  for (const auto& [name, record] : document.items()) records.push_back(record_of(name, record, file_name));
+  for (const auto& [name, record] : document.items()) records.push_back(record_of(name, json(record), file_name));
   return records;
 }
 

@@ -48,7 +48,7 @@ struct ReferenceRecord {
   std::vector<std::pair<std::string, std::string>> hyperparameters;  ///< values as JSON
 };
 
-/// Throws ConfigError naming file and record.
+/// In the file's order. Throws ConfigError naming file and record.
 std::vector<ReferenceRecord> parse_reference_points(const std::string& text, const std::string& file_name);
 std::string reference_points_json(const std::vector<ReferenceRecord>& records);
 

@@ -27,10 +27,25 @@ std::vector<std::string> result_files(const std::string& folder) {
   return files;
 }
 
+/// Points of another name than the rules', and in steps where the rules count samples, are made like the others.
+RunGroup group_of_point(const ReferenceRecord& record) {
+  RunGroup group{record.name, canonical_benchmark(record.benchmark), record.batch, record.epochs, record.samples,
+                 {}, ""};
+  if (group.benchmark == record.benchmark) return group;
+  group.note = fmt::format("{} calls the benchmark {} by the name {}", record.name, group.benchmark, record.benchmark);
+  if (points_count_steps(record.benchmark) && group.samples.empty()) {
+    group.samples = std::move(group.epochs);
+    group.epochs.clear();
+    for (double& steps : group.samples) steps *= static_cast<double>(record.batch);
+    group.note += " and counts steps, as rules 3.1.0 did; taken as steps times batch size";
+  }
+  return group;
+}
+
 std::vector<RunGroup> groups_of_points(const std::string& path) {
   std::vector<RunGroup> groups;
   for (const ReferenceRecord& record : parse_reference_points(read_whole(path), path))
-    groups.push_back({record.name, record.benchmark, record.batch, record.epochs, record.samples, {}});
+    groups.push_back(group_of_point(record));
   return groups;
 }
 
@@ -50,7 +65,7 @@ std::vector<MllogRun> read_logs(const std::vector<std::string>& files) {
 }
 
 RunGroup group_of_logs(const std::string& place, const std::vector<MllogRun>& logs) {
-  RunGroup group{place, logs.front().benchmark, logs.front().batch, {}, {}, {}};
+  RunGroup group{place, canonical_benchmark(logs.front().benchmark), logs.front().batch, {}, {}, {}, ""};
   const auto rules = mlperf_rules(group.benchmark);
   const bool all_samples = std::ranges::all_of(logs, counts_samples);
   const bool all_epochs = std::ranges::all_of(logs, [](const MllogRun& log) {
@@ -81,7 +96,7 @@ std::vector<RunGroup> read_mlperf_files(const std::string& path) {
   std::string benchmark;
   for (MllogRun& log : read_logs(files)) {
     if (benchmark.empty()) benchmark = log.benchmark;
-    if (log.benchmark != benchmark) {
+    if (canonical_benchmark(log.benchmark) != canonical_benchmark(benchmark)) {
       throw ConfigError(fmt::format("{}: is of the benchmark {}, other logs beside it of {}", log.file,
                                     log.benchmark, benchmark));
     }

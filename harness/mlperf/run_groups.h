@@ -11,10 +11,12 @@ namespace lockstep {
 
 /// Runs of one batch size: of logs, of a reference point, or of a cell.
 struct RunGroup {
-  std::string name, benchmark;
+  std::string name;
+  std::string benchmark;  ///< by its name in MLPerf's rules, whatever the file calls it
   int64_t batch = 0;
   std::vector<double> epochs, samples;  ///< empty: not counted so
   std::optional<Arm> arm;
+  std::string note;  ///< what was made of another name of the benchmark; empty: nothing
 };
 
 /// Groups of runs from MLPerf's files: a result log, a folder of result_*.txt, an rcps_*.json. Throws

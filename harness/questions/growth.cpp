@@ -320,6 +320,7 @@ Growth judge_group(const std::vector<Arm>& arms, const Primary& primary) {
     Growth::Rule rule{arm.cell->name, arm.rule, arm.exponent, arm.result->verdict, {}};
     if (!arm.difference.empty()) {
       rule.difference = arm.result->outcome->primary;
+      rule.n = arm.result->outcome->n;
       judged.push_back(&arm);
     } else {
       rule.difference.metric = primary.metric;

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/results/interval_words.h"
 #include "harness/results/metric_names.h"
+#include "harness/results/rate_scaling.h"
 #include "harness/stats/outcome.h"
 #include "harness/stats/sequential.h"
 
@@ -20,10 +22,13 @@ std::string equivalent_in_words(const CellList& cells) {
   // Of several cells the ends that lie furthest out: the largest mean would promise more than is shown.
   Interval shown = first.equivalence;
   int fewest_pairs = first.n, most_pairs = first.n;
+  double lowest = first.equivalence.level, highest = lowest;
   for (const CellResult* cell : cells) {
     const Outcome& outcome = *cell->outcome;
     shown.low = std::min(shown.low, outcome.equivalence.low);
     shown.high = std::max(shown.high, outcome.equivalence.high);
+    lowest = std::min(lowest, outcome.equivalence.level);
+    highest = std::max(highest, outcome.equivalence.level);
     fewest_pairs = std::min(fewest_pairs, outcome.n);
     most_pairs = std::max(most_pairs, outcome.n);
   }
@@ -31,12 +36,16 @@ std::string equivalent_in_words(const CellList& cells) {
                     high = format_signed_difference(shown.high, first.margin),
                     pairs = pairs_in_words(fewest_pairs, most_pairs);
   if (cells.size() == 1) {
-    return fmt::format("{} trains the same as {}: {} differs by {} ({} to {}), margin {}, {}.",
-                       names_of(cells), references_of(cells), metric,
-                       format_signed_difference(first.primary.mean, first.margin), low, high, first.margin, pairs);
+    return fmt::format("{} trains the same as {}: {} differs by {} ({}), margin {}, {}.", names_of(cells),
+                       references_of(cells), metric, format_signed_difference(first.primary.mean, first.margin),
+                       interval_in_words(first.equivalence, first.margin), first.margin, pairs);
   }
-  return fmt::format("{} train the same as {}: {} differs by no more than {} to {} (each cell's interval), margin {}, {}.",
-                     names_of(cells), references_of(cells), metric, low, high, first.margin, pairs);
+  // Looks end at levels of their own.
+  const std::string level = lowest == highest ? level_words(lowest)
+                                              : fmt::format("{} to {}", level_words(lowest), level_words(highest));
+  return fmt::format("{} train the same as {}: {} differs by no more than {} to {} (each cell's {} interval), margin "
+                     "{}, {}.",
+                     names_of(cells), references_of(cells), metric, low, high, level, first.margin, pairs);
 }
 
 /// Is it shown that the cell is not the same, though within the margin?
@@ -47,9 +56,8 @@ bool is_shifted(const CellResult& cell) {
 
 std::string shifted_in_words(const CellResult& cell) {
   const Outcome& outcome = *cell.outcome;
-  return fmt::format("{} is within the margin of {}, though not the same: {}, margin {}, {}.", cell.scenario,
-                     cell.reference, difference_in_words(outcome, metric_label(outcome.metric)), outcome.margin,
-                     pairs_in_words(outcome.n, outcome.n));
+  return fmt::format("{} is within the margin of {}, though not the same: {}, margin {}.", cell.scenario,
+                     cell.reference, difference_in_words(outcome, metric_label(outcome.metric)), outcome.margin);
 }
 
 /// ", because a row has 2 negatives instead of 23, those of its own rank alone": the evidence of the cause
@@ -99,6 +107,7 @@ std::vector<std::string> outcome_sentences(const Results& results, const SortedC
     all.pop_back();
   }
   add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
+  if (!varies_batch_or_rate_rule(results)) return all;
   for (const Growth& growth : results.growth) all.push_back(growth.sentence);
   return all;
 }

@@ -25,6 +25,12 @@ bool is_caught(const CellResult& control) {
   return !control.failure && control.outcome && control.outcome->verdict == VerdictKind::divergent;
 }
 
+/// In the digits of the effect rather than of a margin that is too wide for it.
+std::string effect_in_words(Outcome outcome) {
+  outcome.margin = std::abs(outcome.primary.mean) / 20.0;
+  return figures_in_words(outcome);
+}
+
 /// What is said of a margin that the power controls refuse; nothing if none does.
 std::vector<std::string> margin_sentences(const Results& results) {
   const CellResult* weakest = nullptr;
@@ -42,8 +48,7 @@ std::vector<std::string> margin_sentences(const Results& results) {
   return {
       fmt::format("The margin of {} is refused: it exceeds half of the effect of the power control {}, which "
                   "changes {} by {}.",
-                  outcome.margin, weakest->scenario, outcome.metric,
-                  format_signed_difference(outcome.primary.mean, half / 10.0)),
+                  outcome.margin, weakest->scenario, outcome.metric, effect_in_words(outcome)),
       fmt::format("Declare a margin of at most {:.2g} under primary.", std::floor(half / unit) * unit)};
 }
 
@@ -57,12 +62,11 @@ std::string failure_in_words(const CellResult& cell) {
   return fmt::format("{} failed: {}{}{}.", cell.scenario, place, f.message.empty() ? "" : ": ", f.message);
 }
 
-/// "came out equivalent (+0.000)", or why there is no outcome.
+/// "came out equivalent (+0.000, 95 % interval -0.004 to +0.005, 10 paired seeds)", or why there is no outcome.
 std::string missed_in_words(const CellResult& control) {
   if (control.failure || !control.outcome) return "failed";
   const Outcome& o = *control.outcome;
-  return fmt::format("came out {} ({})", name_of(o.verdict),
-                     format_signed_difference(o.primary.mean, o.margin));
+  return fmt::format("came out {} ({})", name_of(o.verdict), figures_in_words(o));
 }
 
 std::vector<std::string> control_sentences(const Results& results) {

@@ -1,6 +1,7 @@
 #pragma once
 // Everything that is known after a matrix has run: what results.json holds and what reports are made from.
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -102,6 +103,14 @@ struct TargetReach {
   /// Pairs by who was first, by samples seen where the batches differ; tied: both at once, or neither.
   int sooner = 0, later = 0, tied = 0;
   double p = 1;  ///< two-sided sign test of sooner against later
+  /// Of the medians, between two order statistics, with the level that these have; infinite where a run never
+  /// got there. Level 0: not taken.
+  Interval cell_interval{0, 0, 0}, reference_interval{0, 0, 0};
+  /// Samples of a pair's cell over those of its reference: the median over the pairs of which one at least got
+  /// there, 0 or infinite where one alone did; NaN: no such pair, or not taken.
+  double ratio = std::numeric_limits<double>::quiet_NaN();
+  int ratio_n = 0;                    ///< those pairs
+  Interval ratio_interval{0, 0, 0};  ///< as of the medians
 };
 
 /// One look of a sequential comparison.
@@ -213,6 +222,7 @@ struct Growth {
     double exponent = 0;  ///< of the batch's growth, in the learning rate; NaN where it does not grow
     VerdictKind verdict = VerdictKind::inconclusive;
     MetricDifference difference;
+    int n = 0;  ///< pairs; 0: none were judged, or not known
   };
   std::string reference;
   int from_batch = 0, to_batch = 0;
@@ -248,6 +258,10 @@ struct TimingRow {
   double bytes = 0;                ///< that a rank receives from others in a step; NaN if not counted
   double activation_bytes = 0, weight_bytes = 0;  ///< a rank
   bool crowded = false;                           ///< more ranks than cores
+  /// From the smallest to the largest that the runs allow: of speed_up, the slowest run against the fastest of
+  /// one rank and the other way round. NaN: not taken.
+  Interval speed_up_range{std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN(), 1};
+  Interval share_range{std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN(), 1};
 };
 
 struct Timing {
@@ -394,6 +408,22 @@ struct Calibration {
   double worst_equivalent = 0, equivalent_allowed = 0;
 };
 
+/// Something that defines the judgement and was declared otherwise when runs were first planned.
+struct DeclaredChange {
+  std::string what;     ///< "margin", "metric", "alpha", "test", "question", "target"
+  std::string was, is;  ///< in words
+  int runs = 0;         ///< that were planned under `was`
+};
+
+/// Of the runs that outcomes are judged from: was what defines the judgement declared before they ran? Runs that
+/// are neither `before` nor `changed` have no record.
+struct Declaration {
+  int runs = 0;
+  int before = 0;   ///< first planned under what is declared now
+  int changed = 0;  ///< first planned under something else
+  std::vector<DeclaredChange> changes;
+};
+
 struct Summary {
   int cells = 0, as_expected = 0, failed = 0, undecided = 0, power_controls = 0, power_controls_caught = 0;
   int runs = 0, runs_reused = 0;
@@ -423,6 +453,7 @@ struct Results {
   std::optional<Calibration> calibration;  ///< for `question: calibration` alone
   std::vector<Growth> growth;
   std::optional<Timing> timing;
+  std::optional<Declaration> declaration;  ///< none: of a version that kept no record
   Summary summary;
 };
 

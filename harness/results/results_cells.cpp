@@ -210,7 +210,14 @@ Object<TargetReach> describe() {
            KEY(sooner, "Pairs in which the cell was first."),
            KEY(later),
            KEY(tied, "Both at once, or neither."),
-           KEY(p, exact())}};
+           KEY(p, exact()),
+           KEY(cell_interval, added(usual<Interval>()),
+               "Of the median, between two order statistics; level 0: not taken."),
+           KEY(reference_interval, added(usual<Interval>())),
+           KEY(ratio, added(number()),
+               "Samples of the cell over its reference's, median over pairs of which one at least got there."),
+           KEY(ratio_n, added(whole<int>(0)), "Those pairs."),
+           KEY(ratio_interval, added(usual<Interval>()))}};
 }
 
 template <>

@@ -17,7 +17,8 @@ Object<Growth::Rule> describe() {
       with_part({KEY(cell),
                  KEY(rule),
                  KEY(exponent, exact()),
-                 KEY(verdict)},
+                 KEY(verdict),
+                 KEY(n, added(whole<int>(0)), "Pairs; 0: none, or not known.")},
                 &S::difference)};
 }
 
@@ -49,6 +50,11 @@ Object<TimingRow> describe() {
            {"largest_seconds", &S::interval, &Interval::high, exact()},
            KEY(rows_per_second, exact()), KEY(speed_up, exact()), KEY(efficiency, exact()),
            KEY(communication_share, exact()),
+           {"smallest_speed_up", &S::speed_up_range, &Interval::low, added(exact()),
+            "The slowest run against the fastest of one rank."},
+           {"largest_speed_up", &S::speed_up_range, &Interval::high, added(exact())},
+           {"smallest_share", &S::share_range, &Interval::low, added(exact()), "Of communication."},
+           {"largest_share", &S::share_range, &Interval::high, added(exact())},
            {"received_bytes", &S::bytes, exact()},
            KEY(activation_bytes, exact()), KEY(weight_bytes, exact()),
            KEY(crowded, "More ranks than cores.")},
@@ -183,6 +189,24 @@ Object<Calibration> describe() {
 }
 
 template <>
+Object<DeclaredChange> describe() {
+  using S = DeclaredChange;
+  return {"declared_change", "Something that was declared otherwise when runs were first planned.",
+          {KEY(what, "margin, metric, alpha, test, question or target"), KEY(was), KEY(is),
+           KEY(runs, at_least(1), "That were planned so.")}};
+}
+
+template <>
+Object<Declaration> describe() {
+  using S = Declaration;
+  return {"declaration",
+          "Of the runs that outcomes are judged from: was what defines the judgement declared before they ran? "
+          "Runs that are neither `before` nor `changed` have no record.",
+          {KEY(runs, at_least(0)), KEY(before, at_least(0), "First planned under what is declared now."),
+           KEY(changed, at_least(0), "First planned under something else."), KEY(changes)}};
+}
+
+template <>
 Object<Summary> describe() {
   using S = Summary;
   return {"summary", "",
@@ -213,6 +237,7 @@ Object<Results> describe() {
            {"verdicts", &S::cells},
            KEY(references), KEY(certificate), KEY(claims), KEY(provenance), KEY(rerun),
            KEY(growth, if_any(usual<std::vector<Growth>>())), KEY(timing, if_any(usual<Timing>())),
+           KEY(declaration, if_any(usual<Declaration>())),
            KEY(detection, if_any(usual<Detection>())), KEY(calibration, if_any(usual<Calibration>()))}};
 }
 

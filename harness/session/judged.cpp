@@ -37,7 +37,9 @@ std::string key_of(const Prepared& prepared, const MatrixSelection& selection) {
   json parts = {identity.build, identity.libtorch, identity.isa, identity.data, command_text(selection),
                 prepared.config_text,
                 // The runs know nothing of the program that judges them.
-                hash_of_file("/proc/self/exe")};
+                hash_of_file("/proc/self/exe"),
+                // When margin and metric were declared stands in every report.
+                text_in(prepared.out_dir + "/declared.json")};
   // `done` holds the checksums of all that the judge reads of a run, and the plan has held the files against
   // them.
   for (const PlannedRun& run : prepared.plan.runs) {

@@ -14,6 +14,7 @@
 #include "harness/evidence/align.h"
 #include "harness/launch/run_folder.h"
 #include "harness/plan/looks.h"
+#include "harness/session/declaration.h"
 #include "harness/session/progress.h"
 #include "harness/session/texts.h"
 #include "harness/stats/sequential.h"
@@ -105,7 +106,10 @@ bool has_work(const Plan& plan, const std::set<std::string>& failed) {
 
 LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps) {
   const SeedsAuto auto_seeds = prepared.plan.matrix.seeds_auto;
-  if (!auto_seeds.on) return steps.launch(prepared);
+  if (!auto_seeds.on) {
+    note_declared(prepared.plan, prepared.out_dir, steps.say, *steps.files);
+    return steps.launch(prepared);
+  }
   const std::vector<int> sizes = look_sizes(auto_seeds);
   LookHistory history = read_history(prepared, steps.say);
   LaunchReport all;
@@ -123,7 +127,10 @@ LaunchReport launch_looks(Prepared& prepared, const LookSteps& steps) {
     write_history(prepared, history, *steps.files);
     // The first look always launches, to report what there is; a later look whose runs have all finished need
     // not.
-    if (look == 0 || has_work(current.plan, {})) add(all, steps.launch(current));
+    if (look == 0 || has_work(current.plan, {})) {
+      note_declared(prepared.plan, prepared.out_dir, steps.say, *steps.files);
+      add(all, steps.launch(current));
+    }
     history.seconds += steps.clock() - started;
     write_history(prepared, history, *steps.files);
     if (all.interrupted || look + 1 == sizes.size()) break;

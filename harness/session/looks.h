@@ -21,10 +21,10 @@ struct LookSteps {
   Files* files = &real_files();
 };
 
-/// Launches what is planned. Of a matrix with `seeds: auto` then looks, gives the cells that are undecided
-/// the seeds of their next look, and launches again, until none is undecided, all looks are taken, or the
-/// budget is spent; `prepared` is then the plan of the last look. The report is that of all launches. Runs
-/// that failed are not tried again at a later look.
+/// Launches what is planned, once OUT/declared.json says what is declared of it. Of a matrix with `seeds: auto`
+/// then looks, gives the cells that are undecided the seeds of their next look, and launches again, until none
+/// is undecided, all looks are taken, or the budget is spent; `prepared` is then the plan of the last look. The
+/// report is that of all launches. Runs that failed are not tried again at a later look.
 ///
 /// OUT/looks.json keeps the seconds that the looks took, and how many were begun, so that another call takes
 /// the same looks from the runs that are finished and ends where the first did. Throws MachineError.

@@ -45,7 +45,7 @@ bool is_rank_result(std::string_view name) {
 }  // namespace
 
 bool is_written_by_a_matrix(std::string_view name) {
-  constexpr std::string_view kOthers[] = {"matrix.json", "judged.json", "looks.json",
+  constexpr std::string_view kOthers[] = {"matrix.json", "judged.json", "looks.json", "declared.json",
                                           "run.json",    "done",        "replay.yaml"};
   const bool is_report = std::ranges::any_of(
       report_formats(), [name](const ReportFormat& format) { return file_name_of(format) == name; });

@@ -211,12 +211,26 @@ std::optional<CurveDifference> difference_of(const PairedCurves& curves, double 
   return difference;
 }
 
-TargetReach reach_of(const PairedCurves& curves, double target, bool higher_is_better) {
+namespace {
+
+/// Samples until point `own` over those until point `other`; `never` is past the last point. As many samples
+/// have been seen at one point in both arms, so the reference's steps stand for them.
+double sample_ratio(const std::vector<int64_t>& steps, std::size_t own, std::size_t other) {
+  const std::size_t never = steps.size();
+  if (own == other) return 1;
+  if (own == never) return kInfinity;
+  if (other == never) return 0;
+  return steps[other] == 0 ? kInfinity : static_cast<double>(steps[own]) / static_cast<double>(steps[other]);
+}
+
+}  // namespace
+
+TargetReach reach_of(const PairedCurves& curves, double target, bool higher_is_better, double alpha) {
   TargetReach reach;
   reach.target = target;
   reach.n = static_cast<int>(curves.cell.size());
   const std::size_t never = curves.cell_steps.size();
-  std::vector<double> own_steps, other_steps;
+  std::vector<double> own_steps, other_steps, ratios;
   for (std::size_t i = 0; i < curves.cell.size(); ++i) {
     const std::size_t own = first_at(curves.cell[i], target, higher_is_better);
     const std::size_t other = first_at(curves.reference[i], target, higher_is_better);
@@ -225,9 +239,17 @@ TargetReach reach_of(const PairedCurves& curves, double target, bool higher_is_b
     own_steps.push_back(own < never ? static_cast<double>(curves.cell_steps[own]) : kInfinity);
     other_steps.push_back(other < never ? static_cast<double>(curves.reference_steps[other]) : kInfinity);
     ++(own < other ? reach.sooner : own > other ? reach.later : reach.tied);
+    if (own < never || other < never) ratios.push_back(sample_ratio(curves.reference_steps, own, other));
   }
   reach.cell_median = median_with_infinities(own_steps);
   reach.reference_median = median_with_infinities(other_steps);
+  reach.cell_interval = median_interval(own_steps, 1 - alpha);
+  reach.reference_interval = median_interval(other_steps, 1 - alpha);
+  reach.ratio_n = static_cast<int>(ratios.size());
+  if (!ratios.empty()) {
+    reach.ratio = median_with_infinities(ratios);
+    reach.ratio_interval = median_interval(ratios, 1 - alpha);
+  }
   const int decided = reach.sooner + reach.later;
   if (decided > 0) {
     const boost::math::binomial_distribution<> coin(decided, 0.5);
@@ -254,7 +276,8 @@ void judge_curves(const PairedRuns& runs, const Primary& primary, Outcome& outco
     auto difference = difference_of(*curves, judged ? primary.margin : 0, primary.alpha);
     if (difference) outcome.curves.push_back(std::move(*difference));
     const auto higher = higher_is_better(metric);
-    if (judged && primary.target != 0 && higher) outcome.target = reach_of(*curves, primary.target, *higher);
+    if (judged && primary.target != 0 && higher)
+      outcome.target = reach_of(*curves, primary.target, *higher, primary.alpha);
   }
 }
 

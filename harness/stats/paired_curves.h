@@ -45,8 +45,10 @@ void align_areas(const PairedRuns& runs, MetricsBySeed& cell_metrics, MetricsByS
 /// CurveDifference.
 std::optional<CurveDifference> difference_of(const PairedCurves& curves, double margin, double alpha);
 
-/// Which runs reached the target, when, and which of each pair was first. The metric must have a direction.
-TargetReach reach_of(const PairedCurves& curves, double target, bool higher_is_better);
+/// Which runs reached the target, when, and which of each pair was first. The metric must have a direction. The
+/// intervals of the medians lie between two order statistics (median_interval), at 1 - alpha or as near as the
+/// runs allow.
+TargetReach reach_of(const PairedCurves& curves, double target, bool higher_is_better, double alpha = 0.05);
 
 /// Fills the outcome's curves (of the primary metric and of the one that is always shown) and its steps to primary.target, and notes
 /// curves that are not finite.

@@ -47,7 +47,8 @@ void write_certificate(Markup& out, const Page& page) {
           "that holds all rows. Allowed is {:g} of max(|g_ref|, |sum of |row contributions||), in each "
           "parameter group; the row shows the case and group that use most of it. Energies are those that "
           "the busiest rank computes in a step, received is what a rank gets from the loss's collectives, "
-          "time is relative to the same cases with local negatives.",
+          "time is relative to the same cases with local negatives, in the median over the cases, of a few steps "
+          "each: an order, no measurement.",
           steps, certificate.exact));
   const TextTable table = certificate_table(page.results, true);
   open_table(out, "certificate", table.heads);

@@ -102,7 +102,15 @@ void write_key(Markup& out, const Timing& timing) {
   out.close();
 }
 
-void write_share(Markup& out, double share) {
+/// Below a figure: what its runs allow at least and at most.
+void write_range(Markup& out, const Interval& range, double times, int decimals) {
+  if (!std::isfinite(range.low) || !std::isfinite(range.high) || range.low == range.high) return;
+  out.element("span", {{"class", "sub"}},
+              fmt::format("{} to {}", figure(times * range.low, decimals), figure(times * range.high, decimals)));
+}
+
+void write_share(Markup& out, const TimingRow& row) {
+  const double share = row.communication_share;
   out.open("td", {{"class", "share"}});
   if (!std::isfinite(share)) {
     out.text("—").close();
@@ -112,27 +120,34 @@ void write_share(Markup& out, double share) {
   out.empty("rect", {{"width", "100%"}, {"height", "100%"}, {"class", "bar-of"}});
   out.empty("rect",
             {{"width", percent(100 * std::clamp(share, 0.0, 1.0))}, {"height", "100%"}, {"class", "bar-in"}});
-  out.close().text(fmt::format("{:.0f} %", 100 * share)).close();
+  out.close().text(fmt::format("{:.0f} %", 100 * share));
+  write_range(out, row.share_range, 100, 0);
+  out.close();
 }
 
 void write_rows(Markup& out, const Timing& timing, const std::string& group) {
   open_table(out, "costs",
-             {"layout", numbers("ms a step"), numbers("fastest, slowest run"), numbers("rows a second"),
-              numbers("speed-up"), numbers("efficiency"),
+             {"layout", numbers("runs"), numbers("ms a step"), numbers("fastest, slowest run"),
+              numbers("rows a second"), numbers("speed-up"), numbers("efficiency"),
               "communication", numbers("received a step"), numbers("activations"), numbers("weights")});
   for (const TimingRow& row : timing.rows) {
     if (row.group != group) continue;
     out.open("tr").open("th", {{"scope", "row"}}).text(layout_name(row.layout));
     if (row.crowded) out.element("span", {{"class", "sub"}}, "crowded");
     out.close();
+    out.element("td", {{"class", "n"}}, std::to_string(row.runs));
     out.element("td", {{"class", "n"}}, compact_number(1000 * row.step_seconds));
     out.element("td", {{"class", "n"}},
                 fmt::format("{}, {}", compact_number(1000 * row.interval.low),
                             compact_number(1000 * row.interval.high)));
     out.element("td", {{"class", "n"}}, figure(row.rows_per_second, 0));
-    out.element("td", {{"class", "n"}}, figure(row.speed_up, 2));
-    out.element("td", {{"class", "n"}}, figure(100 * row.efficiency, 0, " %"));
-    write_share(out, row.communication_share);
+    const int ranks = std::max(1, row.layout.world_size);
+    out.open("td", {{"class", "n"}}).text(figure(row.speed_up, 2));
+    write_range(out, row.speed_up_range, 1, 2);
+    out.close().open("td", {{"class", "n"}}).text(figure(100 * row.efficiency, 0, " %"));
+    write_range(out, row.speed_up_range, 100.0 / ranks, 0);
+    out.close();
+    write_share(out, row);
     for (const double bytes : {row.bytes, row.activation_bytes, row.weight_bytes})
       out.element("td", {{"class", "n"}}, size_words(bytes));
     out.close();
@@ -147,8 +162,9 @@ void write_costs(Markup& out, const Page& page) {
   const Timing& timing = *page.results.timing;
   std::string why =
       "Real ranks, each run alone on the machine: rows a second against one rank of the same group, median "
-      "over runs. Communication is the share of a step in which the rank that waits most does nothing else. "
-      "Memory is a rank's.";
+      "over runs. Below speed-up, efficiency and communication stands what the fastest and slowest runs allow, "
+      "a range and no confidence interval. Communication is the share of a step in which the rank that waits "
+      "most does nothing else. Memory is a rank's.";
   if (!timing.sentence.empty()) why += " " + clean_line(timing.sentence);
   open_section(out, "costs", "What does it cost?", why);
   write_key(out, timing);

@@ -131,7 +131,8 @@ std::vector<Tick> margin_ticks(const CurveDifference& curve, double reach) {
   return ticks;
 }
 
-void write_panel(Markup& out, const Drawn& d, double reach) {
+/// `terms`: n and level of its own, if it has them.
+void write_panel(Markup& out, const Drawn& d, double reach, const std::string& terms) {
   const CurveDifference& curve = *d.curve;
   const std::string css = row_css(*d.cell, d.cell->verdict);
   Chart chart{260, 150, 44, 10, 6, 34, {}, {}};
@@ -142,6 +143,7 @@ void write_panel(Markup& out, const Drawn& d, double reach) {
       .element("a", {{"href", "#" + d.anchor}}, name_words(d.cell->scenario));
   if (const std::string words = marks_words(curve); !words.empty())
     out.element("span", {{"class", "sub"}}, words);
+  if (!terms.empty()) out.element("span", {{"class", "sub"}}, terms);
   if (const std::string note = clean_line(curve.note); !note.empty()) out.element("span", {{"class", "sub"}}, note);
   out.close();
   open_chart(out, chart, name_words(d.cell->scenario) + ": paired difference by step", marks_words(curve));
@@ -177,10 +179,11 @@ void write_differences(Markup& out, const Page& page) {
           out, "differences", "When do they part?",
           fmt::format(
               "Mean of the paired differences by step, cell minus reference, in a band that holds at all "
-              "steps at once at {}; green is the margin. A ring below the axis marks the first step at which "
+              "steps at once, {}; green is the margin. A ring below the axis marks the first step at which "
               "the band is not wholly inside the margin, a dot the first at which it lies wholly beyond. A "
               "batch that grew is shown at its own steps, at equally many samples.",
-              level_words(1 - page.results.primary.alpha)));
+              common_level(page.results) ? "at " + level_words(*common_level(page.results))
+                                         : "at the level of the cell's intervals"));
     }
     const bool folded = opened;
     opened = true;
@@ -190,7 +193,7 @@ void write_differences(Markup& out, const Page& page) {
       out.element("h3", {}, metric_words(metric));
     out.open("div", {{"class", "small"}});
     const double reach = reach_of(all);
-    for (const Drawn& d : all) write_panel(out, d, reach);
+    for (const Drawn& d : all) write_panel(out, d, reach, own_terms(page.results, *d.cell));
     out.close();
     if (folded) out.close();
   }

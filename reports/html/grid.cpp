@@ -60,7 +60,8 @@ void write_place(Markup& out, const Page& page, const CellResult* cell, int deci
     out.open("td", {{"class", "none"}}).element("b", {}, "reference");
     if (cell->outcome && std::isfinite(cell->outcome->primary.reference_mean)) {
       out.element("span", {{"class", "sub"}},
-                  fmt::format("{:.{}f}", cell->outcome->primary.reference_mean, decimals));
+                  fmt::format("{:.{}f}, mean of {}", cell->outcome->primary.reference_mean, decimals,
+                              counted(cell->outcome->n, "seed")));
     }
     out.close();
     return;
@@ -73,6 +74,8 @@ void write_place(Markup& out, const Page& page, const CellResult* cell, int deci
   if (cell->outcome && !cell->failure) {
     const MetricDifference& d = cell->outcome->primary;
     out.element("span", {{"class", "figure"}}, difference_and_half(d, decimals));
+    if (const std::string terms = own_terms(page.results, *cell); !terms.empty())
+      out.element("span", {{"class", "sub"}}, terms);
     draw_bar(out, *cell, cell->outcome->margin);
   } else {
     out.element("span", {{"class", "figure"}}, cell->failure ? "did not finish" : "no outcome");
@@ -106,13 +109,13 @@ void write_grid(Markup& out, const Page& page) {
       grid->row_axis == "layout" ? "Which layouts train the same as " + against + "?"
                                  : "Which cells train the same as " + against + "?",
       fmt::format(
-          "Difference of {} after {}, mean of paired seeds ± half of the {}. The bar shows that "
+          "Difference of {} after {}, mean of {} ± half of the {}. The bar shows that "
           "interval against the margin of ± {:g}, the band in the middle; the drawing ends at {:g} margins. "
           "Each cell is "
           "held "
           "against its own reference: same seeds, same samples.",
-          metric_words(results.primary.metric), counted(results.steps, "step"), interval_name(results),
-          results.primary.margin, kReach));
+          metric_words(results.primary.metric), counted(results.steps, "step"), pairs_words(results),
+          interval_name(results), results.primary.margin, kReach));
   out.open("div", {{"class", "scroll"}}).open("table", {{"class", "answer"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, clean_line(grid->row_axis));
   for (const std::string& column : grid->columns)

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <map>
 
+#include "harness/results/rate_scaling.h"
 #include "reports/grid.h"
+#include "reports/growth.h"
 #include "reports/html/parts.h"
 #include "reports/numbers.h"
 #include "reports/plots/chart.h"
@@ -145,8 +147,9 @@ std::string rules_plot(const Results& results, const Growth& g) {
 
 void write_rule_table(Markup& out, const Page& page, const Growth& g) {
   const int decimals = decimals_for(page.results.primary.margin);
-  open_table(out, "plain", {"rule", numbers("exponent"), numbers("difference"), numbers("interval"),
-                            "verdict", "against the best"});
+  open_table(out, "plain",
+             {"rule", numbers("exponent"), numbers("difference"), numbers(rule_interval_name(g)),
+              numbers("n"), "verdict", "against the best"});
   for (const Growth::Rule& rule : g.rules) {
     const bool best = rule.rule == g.best;
     const auto is_this = [&rule](const std::string& name) { return name == rule.cell || name == rule.rule; };
@@ -154,7 +157,8 @@ void write_rule_table(Markup& out, const Page& page, const Growth& g) {
     out.open("tr").element("th", {{"scope", "row"}}, clean_line(rule.rule));
     out.element("td", {{"class", "n"}}, exponent_words(rule.exponent));
     out.element("td", {{"class", "n"}}, signed_number(rule.difference.mean, decimals));
-    out.element("td", {{"class", "n"}}, interval_words(rule.difference.interval, decimals));
+    out.element("td", {{"class", "n"}}, rule_interval_words(g, rule, decimals));
+    out.element("td", {{"class", "n"}}, rule.n > 0 ? std::to_string(rule.n) : "—");
     const VerdictStyle& style = style_of(rule.verdict);
     out.open("td")
         .element("b", {{"class", std::string("t-") + style.css}},
@@ -199,16 +203,16 @@ std::string growth_caption(const Growth& g) {
 }  // namespace
 
 void write_growth(Markup& out, const Page& page) {
+  if (!varies_batch_or_rate_rule(page.results)) return;
   bool opened = false;
   for (const Growth& g : page.results.growth) {
     if (g.rules.empty()) continue;
     if (!opened) {
       open_section(
           out, "growth", "Which rule fits when the batch grows?",
-          fmt::format("Difference of {} to the small batch at equally many samples, with {} intervals over "
-                      "paired seeds; green is the margin.",
-                      metric_words(page.results.primary.metric),
-                      level_words(1 - page.results.primary.alpha)));
+          fmt::format("Difference of {} to the small batch at equally many samples, with its {} over paired "
+                      "seeds; green is the margin.",
+                      metric_words(page.results.primary.metric), rule_interval_name(g)));
     }
     opened = true;
     out.element(

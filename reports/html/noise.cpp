@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/results/rate_scaling.h"
 #include "reports/grid.h"
 #include "reports/html/parts.h"
 #include "reports/numbers.h"
@@ -139,7 +140,8 @@ std::string family_plot(const Family& family, std::pair<double, double> range, d
 void write_table(Markup& out, const std::vector<Family>& families) {
   out.open("details").element("summary", {}, "Noise scales in numbers");
   open_table(out, "plain",
-             {"cell", numbers("rows of a rank, of all"), numbers("noise scale, rows"), numbers("interval"),
+             {"cell", numbers("rows of a rank, of all"), numbers("noise scale, rows"),
+              numbers(level_words(families.front().cells.front()->noise_scale->interval.level) + " interval"),
               numbers("|G|²"), numbers("S"), numbers("steps"),
               "caveat"});
   for (const Family& family : families) {
@@ -164,7 +166,7 @@ void write_table(Markup& out, const std::vector<Family>& families) {
 
 void write_noise_scale(Markup& out, const Page& page) {
   const std::vector<Family> families = families_of(page.results);
-  if (families.empty()) return;
+  if (families.empty() || !varies_batch_or_rate_rule(page.results)) return;
   open_section(
       out, "noise-scale", "How noisy are the gradients?",
       "Gradient noise scale in rows (McCandlish et al. 2018), from the ranks' own gradients against the "

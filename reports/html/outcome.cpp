@@ -82,7 +82,8 @@ void write_metrics(Markup& out, const Page& page) {
     write_notes(out, outcome);
     open_table(out, "metrics",
                {"metric", numbers(shorten(name_words(cell.reference), 24)), numbers("cell"),
-                numbers("difference"), numbers(level_words(outcome.primary.interval.level) + " interval"),
+                numbers("difference"),
+                numbers(fmt::format("{} interval, n {}", level_words(outcome.primary.interval.level), outcome.n)),
                 "reading"});
     write_metric_row(out, outcome.primary, outcome.primary, true, outcome.n);
     for (const MetricDifference& other : outcome.others)

@@ -123,7 +123,8 @@ void write_estimates(Markup& out, const Page& page, const std::vector<std::size_
       out.element("td", {{"class", "n"}, {"data-label", "value"}}, signed_number(e.value, decimals));
       out.element("td", {{"class", "n"}, {"data-label", "interval"}}, interval_words(e.interval, decimals));
       out.element("td", {{"data-label", "by"}},
-                  fmt::format("{}, {:.3g} %", clean_line(e.method), 100 * e.interval.level))
+                  fmt::format("{}, {:.3g} %, n {}", clean_line(e.method), 100 * e.interval.level,
+                              cell.outcome->n))
           .close();
     }
   }
@@ -141,7 +142,8 @@ void write_power(Markup& out, const Page& page) {
       "The probability to be found equivalent with these seeds if the true difference were 0, or half the "
       "margin; never computed from the difference that was measured, and with the upper bound of the "
       "standard "
-      "deviation (level 0.8). Green is 0.8 and above. Seeds needed are those with which it reaches 0.8.");
+      "deviation (level 0.8). Green is 0.8 and above. Seeds needed are those with which it reaches 0.8, counted "
+      "for one test: to add seeds to these and test again, take seeds: auto.");
   write_power_rows(out, page, cells);
   write_p_values(out, page, cells);
   write_estimates(out, page, cells);

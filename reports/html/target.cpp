@@ -20,15 +20,27 @@ std::string steps_words(double steps) {
   return std::isfinite(steps) ? fmt::format("{:.0f}", steps) : "not reached";
 }
 
-/// Samples of the cell's median run over those of its reference's; infinite where only the reference got
-/// there, not a number where neither did.
+/// Samples of the cell over those of its reference, median over pairs; of results that have it not, of the
+/// median runs. Infinite where only the reference got there, not a number where neither did.
 double times_of(const Results& results, const CellResult& cell) {
   const TargetReach& t = *cell.outcome->target;
+  if (t.ratio_n > 0) return t.ratio;
   const ReferenceResult* reference = reference_of(results, cell);
   const double rows = std::max(1, global_batch_of(cell.layout)),
                other = reference ? std::max(1, global_batch_of(reference->layout)) : rows;
   if (!std::isfinite(t.reference_median) || t.reference_median <= 0) return NAN;
   return t.cell_median * rows / (t.reference_median * other);
+}
+
+/// "97.9 %: 200 to 250"; empty where there is none.
+std::string bounds_words(const Interval& interval, std::string (*words)(double)) {
+  if (interval.level <= 0) return "";
+  return fmt::format("{:.3g} %: {} to {}", 100 * interval.level, words(interval.low), words(interval.high));
+}
+
+std::string times_words(double times) {
+  if (std::isnan(times)) return "—";
+  return std::isfinite(times) ? fmt::format("{:.2f}", times) : "not reached";
 }
 
 Scale axis_of(const Results& results, const std::vector<std::size_t>& cells) {
@@ -72,15 +84,16 @@ void write_targets(Markup& out, const Page& page) {
   open_section(
       out, "target", "How soon do they get there?",
       fmt::format(
-          "Samples until {} reached {:g}, of the median run, over those of the reference: right of the "
-          "line is later. A run that never got there has no value, and none is made up: an arrowhead "
-          "stands where half of the runs did not. Sooner and later count pairs of one seed; p is of the "
-          "sign test.",
+          "Samples until {} reached {:g}, over those of the reference, median over pairs of one seed: right of "
+          "the line is later. A run that never got there has no value, and none is made up: an arrowhead "
+          "stands where half of the runs did not; a pair in which neither did has no ratio. Below each median "
+          "stands its interval between two order statistics, with the level that it has. Sooner and later count "
+          "pairs; p is of the sign test.",
           metric_words(results.primary.metric), results.cells[cells.front()].outcome->target->target));
   const Scale axis = axis_of(results, cells);
   open_table(out, "rows power",
              {"cell", "samples, over the reference's", numbers("times"), numbers("steps"),
-              numbers("reference"), numbers("reached"),
+              numbers("reference"), numbers("reached, of n"),
               numbers("sooner, later, neither"), numbers("p")});
   for (const std::size_t i : cells) {
     const CellResult& cell = results.cells[i];
@@ -91,13 +104,15 @@ void write_targets(Markup& out, const Page& page) {
     out.open("td", {{"class", "plot"}});
     draw_times(out, cell, times, axis);
     out.close();
-    const auto figure = [&out](std::string_view label, const std::string& text) {
-      out.element("td", {{"class", "n"}, {"data-label", std::string(label)}}, text);
+    const auto figure = [&out](std::string_view label, const std::string& text, const std::string& below = "") {
+      out.open("td", {{"class", "n"}, {"data-label", std::string(label)}}).text(text);
+      if (!below.empty()) out.element("span", {{"class", "sub"}}, below);
+      out.close();
     };
-    figure("times", std::isfinite(times) ? fmt::format("{:.2f}", times) : "—");
-    figure("steps", steps_words(t.cell_median));
-    figure("reference", steps_words(t.reference_median));
-    figure("reached", fmt::format("{}, {} of {}", t.cell_reached, t.reference_reached, t.n));
+    figure("times", times_words(times), bounds_words(t.ratio_interval, times_words));
+    figure("steps", steps_words(t.cell_median), bounds_words(t.cell_interval, steps_words));
+    figure("reference", steps_words(t.reference_median), bounds_words(t.reference_interval, steps_words));
+    figure("reached, of n", fmt::format("{}, {} of {}", t.cell_reached, t.reference_reached, t.n));
     figure("sooner, later, neither", fmt::format("{}, {}, {}", t.sooner, t.later, t.tied));
     figure("p", probability_words(t.p));
     out.close();

@@ -145,8 +145,11 @@ void write_row(Markup& out, const Forest& forest, const CellResult& cell, const 
     out.open("td", {{"class", "n"}}).element("b", {}, signed_number(d.mean, forest.decimals));
     if (off) out.element("span", {{"class", "sub"}}, "off scale");
     out.close();
-    out.element("td", {{"class", "n ci-text"}},
-                cell.outcome->n < 2 ? "one seed: none" : interval_words(d.interval, forest.decimals));
+    out.open("td", {{"class", "n ci-text"}});
+    out.text(cell.outcome->n < 2 ? "one seed: none" : interval_words(d.interval, forest.decimals));
+    if (const std::string terms = own_terms(forest.results, cell); !terms.empty())
+      out.element("span", {{"class", "sub"}}, terms);
+    out.close();
   } else {
     out.element("td", {{"class", "n"}}, "—").element("td", {{"class", "n ci-text"}}, "—");
   }
@@ -226,7 +229,7 @@ void write_seed_table(Markup& out, const Forest& forest) {
 
 /// What the rows that follow have in common, where the plot has rows of several kinds.
 std::string group_of(const Results& results, const CellResult& cell) {
-  if (cell.noise) return "What noise alone does. The margin was declared, not derived from it.";
+  if (cell.noise) return "What noise alone does. lockstep derives no margin from it.";
   if (cell.power_control)
     return "Power controls: had they not come out divergent, nothing above would mean anything.";
   if (is_of_grown_batch(results, cell)) {
@@ -254,7 +257,9 @@ std::string forest_plot(const Results& results) {
   out.element("th", {{"scope", "col"}}, "cell")
       .element("th", {{"scope", "col"}}, "difference, cell − reference");
   out.element("th", {{"scope", "col"}, {"class", "n"}}, "mean");
-  out.element("th", {{"scope", "col"}, {"class", "n"}}, interval_name(results));
+  const std::string pairs = pairs_words(results);
+  out.element("th", {{"scope", "col"}, {"class", "n"}},
+              interval_name(results) + (pairs.empty() ? "" : ", " + pairs));
   out.element("th", {{"scope", "col"}}, "verdict").close().close();
   out.open("tbody");
   const bool groups = has_groups(results);

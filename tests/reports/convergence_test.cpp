@@ -11,6 +11,7 @@
 #include "reports/grid.h"
 #include "reports/headline.h"
 #include "reports/html.h"
+#include "reports/junit.h"
 #include "reports/markdown.h"
 #include "reports/plots/svg.h"
 #include "reports/terminal.h"
@@ -21,6 +22,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -142,6 +144,94 @@ TEST(Headline, ClaimsAllAtOnceOnlyWhereAllAreEquivalent) {
   EXPECT_THAT(text_of(r, "How sure is that?"), Not(HasSubstr("needs no correction"))) << "a cell that failed";
 }
 
+std::string sure_of(const Declaration& declaration) {
+  Results r = convergence_results();
+  r.declaration = declaration;
+  return text_of(r, "How sure is that?");
+}
+
+TEST(Headline, SaysWhenTheMarginWasDeclaredByTheRecordAlone) {
+  EXPECT_THAT(sure_of({35, 35, 0, {}}), HasSubstr("24-way accuracy, declared before anything ran; "));
+  const std::string changed = sure_of({35, 0, 35, {{"margin", "0.03", "0.05", 35}}});
+  EXPECT_THAT(changed, HasSubstr(", changed after the runs (margin was 0.03 when they were planned); "));
+  EXPECT_THAT(changed, Not(HasSubstr("before anything ran")));
+  EXPECT_THAT(sure_of({70, 35, 35, {{"margin", "0.03", "0.05", 35}, {"metric", "accuracy_256", "accuracy_24", 35}}}),
+              HasSubstr("changed after 35 of 70 runs (margin was 0.03 and metric was accuracy_256 when they were "
+                        "planned)"));
+  EXPECT_THAT(sure_of({70, 0, 35, {{"margin", "0.03", "0.05", 35}}}), HasSubstr("; of 35 of 70 runs it is not known"));
+  EXPECT_THAT(sure_of({70, 60, 0, {}}), HasSubstr("declared before 60 of 70 runs; of the others it is not known"));
+  Results unknown = convergence_results();
+  unknown.declaration.reset();
+  EXPECT_THAT(text_of(unknown, "How sure is that?"), HasSubstr("declared at a time that is not known"));
+}
+
+TEST(Declaration, StandsInEveryReportOnceItWasChanged) {
+  Results r = outcome_results();
+  r.declaration = Declaration{35, 0, 35, {{"margin", "0.02", "0.03", 35}}};
+  const std::string words = "changed after the runs (margin was 0.02 when they were planned)";
+  for (const std::string& text : {terminal_table(r, false, 0), html_report(r), junit_report(r)})
+    EXPECT_THAT(text, HasSubstr(words));
+  EXPECT_THAT(markdown_summary(r), HasSubstr("changed after the runs (margin was 0.02 when they were planned)"));
+}
+
+/// Cells that ended at looks of their own have n and level of their own: neither stands for the others.
+TEST(Intervals, AreLabelledWhereCellsHaveTheirOwn) {
+  Results r = convergence_results();
+  for (CellResult& cell : r.cells) {
+    if (cell.scenario != "8x3 local") continue;
+    cell.outcome->n = 15;
+    cell.outcome->primary.interval.level = 0.988;
+  }
+  EXPECT_THAT(markdown_summary(r), HasSubstr("≠ −0.094 ± 0.020 (n 15, 98.8 %)"));
+  EXPECT_THAT(terminal_table(r, false, 0),
+              AllOf(HasSubstr("half of the interval at each"), HasSubstr("10 to 15 paired seeds"),
+                    HasSubstr("control 8x3 local against 1x24 global    ≠ divergent     -0.094 ± 0.020 (n 10, 95 %)")));
+  EXPECT_THAT(html_report(r), HasSubstr("<span class=\"sub\">n 15, 98.8 %</span>"));
+  EXPECT_THAT(html_report(convergence_results()), Not(HasSubstr("n 10, 95 %")));
+}
+
+TEST(Headline, GivesFiguresTheirIntervalAndN) {
+  const Results r = convergence_results();
+  EXPECT_THAT(text_of(r, "Can the matrix tell?"),
+              HasSubstr("8x3 global lr_scale=0.125 (−0.347, 95 % interval [−0.365, −0.329], 10 paired seeds)"));
+  EXPECT_THAT(text_of(r, "Which rule fits when the batch grows?"),
+              AllOf(HasSubstr("(± half of the 95 % interval, 10 paired seeds)"),
+                    HasSubstr("Exponent measured 0.58 (95 % interval 0.44 to 0.81)")));
+}
+
+TEST(ConvergencePage, SaysOfAStepAloneThatItIsAlone) {
+  Results r = convergence_results();
+  std::erase_if(r.cells, [](const CellResult& cell) { return cell.scenario != "8x3 global"; });
+  CurveDifference& curve = r.cells[0].outcome->curves[0];
+  curve.first_leaves = curve.first_beyond = -1;
+  for (std::size_t i = 0; i < curve.steps.size(); ++i) {
+    const bool there = curve.steps[i] == 50;
+    curve.low[i] = there ? -0.2 : -0.01;
+    curve.high[i] = there ? -0.1 : 0.01;
+    if (there) curve.first_leaves = curve.first_beyond = 50;
+  }
+  EXPECT_THAT(html_report(r), AllOf(HasSubstr("wholly beyond at step 50 alone"), Not(HasSubstr("from step 50"))));
+  for (std::size_t i = 0; i < curve.steps.size(); ++i) {
+    if (curve.steps[i] > 50) curve.low[i] = -0.2, curve.high[i] = -0.1;
+  }
+  EXPECT_THAT(html_report(r), AllOf(HasSubstr("wholly beyond from step 50"), Not(HasSubstr("at step 50 alone"))));
+}
+
+TEST(ConvergencePage, GivesTargetsAndTimingsTheirBounds) {
+  const std::string page = html_report(convergence_results());
+  EXPECT_THAT(page, HasSubstr("97.9 %: 200 to 250"));
+  EXPECT_THAT(page, HasSubstr("97.9 %: 275 to not reached"));
+  EXPECT_THAT(page, HasSubstr("0.67 to 0.79")) << "speed-up of 8x3";
+  Results old = convergence_results();
+  for (CellResult& cell : old.cells) {
+    if (!cell.outcome) continue;
+    TargetReach& t = *cell.outcome->target;
+    t.cell_interval.level = t.reference_interval.level = t.ratio_interval.level = 0;
+    t.ratio_n = 0;
+  }
+  EXPECT_THAT(html_report(old), Not(HasSubstr("97.9 %: "))) << "results of a version that took none";
+}
+
 TEST(ConvergencePage, HasASectionOnlyForWhatThereIsToShow) {
   const char* ids[] = {"grid",  "differences", "growth", "noise-scale",
                        "costs", "target",      "looks",  "calibration"};
@@ -172,7 +262,7 @@ TEST(ConvergencePage, AnswersBeforeItExplains) {
 
 TEST(ConvergencePage, ShowsPairsOfNoiseWithoutAVerdict) {
   const std::string plot = forest_plot(convergence_results());
-  EXPECT_THAT(plot, HasSubstr("The margin was declared, not derived from it."));
+  EXPECT_THAT(plot, HasSubstr("lockstep derives no margin from it."));
   EXPECT_THAT(plot, HasSubstr("A/A pair: shown, not judged"));
   EXPECT_GT(plot.find("perturb=row_order"), plot.find("8x3 global lr_scale=0.125"));
   EXPECT_THAT(forest_plot(outcome_results()), Not(HasSubstr("A/A")));
@@ -256,6 +346,7 @@ TEST(ConvergenceTerminal, KeepsARowForCellsOfTheGridThatAreNotAsExpected) {
 TEST(ConvergenceMarkdown, AnswersInAListAndKeepsPairsOfNoiseApart) {
   const std::string text = markdown_summary(convergence_results());
   EXPECT_THAT(text, HasSubstr("- **With global negatives: every layout trains the same as 1x24.**"));
+  EXPECT_THAT(text, HasSubstr("| A/A pair, not judged | difference | 95 % interval | n |"));
   EXPECT_THAT(text, HasSubstr("| 8x3 | = +0.000 ± 0.006 | ≠ −0.094 ± 0.020 | ? −0.034 ± 0.017 |"));
   EXPECT_GT(text.find("A/A pair, not judged"), text.find("| cell | verdict"));
   EXPECT_THAT(markdown_summary(outcome_results()), Not(HasSubstr("A/A")));

@@ -13,6 +13,7 @@
 #include "reports/markdown.h"
 #include "reports/terminal.h"
 #include "tests/support/convergence_fixture.h"
+#include "tests/support/judged_fixture.h"
 #include "tests/support/results_fixture.h"
 
 namespace lockstep {
@@ -85,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Fixture{"claims", claims_results}, Fixture{"hostile", hostile_results},
                     Fixture{"detection", detection_results}, Fixture{"empty", empty_results},
                     Fixture{"convergence", convergence_results}, Fixture{"sequential", sequential_results},
-                    Fixture{"calibration", calibrated_results}),
+                    Fixture{"calibration", calibrated_results}, Fixture{"judged", judged_results}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

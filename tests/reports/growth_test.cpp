@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/results/rate_scaling.h"
+#include "reports/html.h"
 #include "reports/markdown.h"
 #include "reports/terminal.h"
 #include "tests/support/results_fixture.h"
@@ -17,11 +19,21 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+Rows config_with(const std::string& key, const std::string& value, Rows rows) {
+  for (auto& [name, text] : rows) {
+    if (name == key) text = value;
+  }
+  return rows;
+}
+
 Growth::Rule rule(const std::string& name, double exponent, double mean) {
   Growth::Rule rule{"8x3 local lr_rule=" + name, name, exponent, VerdictKind::inconclusive, {}};
   rule.difference.metric = "accuracy_24";
   rule.difference.mean = mean;
   rule.difference.interval = {mean - 0.01, mean + 0.01, 0.95};
+  rule.n = std::isnan(mean) ? 0 : 10;
   return rule;
 }
 
@@ -54,15 +66,15 @@ Results grown() {
 TEST(GrowthReport, ShowsEachRuleAndWhereItStands) {
   const std::string text = terminal_table(grown(), false, 118);
   EXPECT_THAT(
-      text, AllOf(HasSubstr("rules of the learning rate, 1x3 to 8x3\n"),
-                  HasSubstr("  none       exponent 0.00  −0.100  [−0.110, −0.090]  worse\n"),
-                  HasSubstr("  sqrt       exponent 0.50  +0.000  [−0.010, +0.010]  best\n"),
-                  HasSubstr("  linear     exponent 1.00  −0.060  [−0.070, −0.050]  not shown to be worse\n"),
-                  HasSubstr("  adam_sqrt  exponent 0.50  —       —                 not judged\n"),
+      text, AllOf(HasSubstr("rules of the learning rate, 1x3 to 8x3: difference, its 95 % interval, n\n"),
+                  HasSubstr("  none       exponent 0.00  −0.100  [−0.110, −0.090]  n 10  worse\n"),
+                  HasSubstr("  sqrt       exponent 0.50  +0.000  [−0.010, +0.010]  n 10  best\n"),
+                  HasSubstr("  linear     exponent 1.00  −0.060  [−0.070, −0.050]  n 10  not shown to be worse\n"),
+                  HasSubstr("  adam_sqrt  exponent 0.50  —       —                 n —  not judged\n"),
                   HasSubstr("From 1x3 to 8x3 (3 to 24 rows) sqrt fits best by 24-way accuracy.\n")));
   EXPECT_THAT(text,
               AllOf(HasSubstr("gradient noise scale\n"),
-                    HasSubstr("35 rows (28 to infinite), over 400 steps; Holds for ranks of 3 rows | alone."),
+                    HasSubstr("35 rows (95 % interval 28 to infinite), over 400 steps; Holds for ranks of 3 rows"),
                     HasSubstr("over 400 steps; as above\n")));
 }
 
@@ -72,9 +84,64 @@ TEST(GrowthReport, IsATableInMarkdown) {
       text,
       AllOf(
           HasSubstr("### Rules of the learning rate, 1x3 to 8x3"),
-          HasSubstr("| sqrt | 0.50 | +0.000 | \\[−0.010, +0.010\\] | best |"),
-          HasSubstr("| adam\\_sqrt | 0.50 | — | — | not judged |"), HasSubstr("### Gradient noise scale"),
-          HasSubstr("| 35 rows (28 to infinite), over 400 steps | Holds for ranks of 3 rows \\| alone. |")));
+          HasSubstr("| sqrt | 0.50 | +0.000 | \\[−0.010, +0.010\\] | 10 | best |"),
+          HasSubstr("| adam\\_sqrt | 0.50 | — | — | — | not judged |"), HasSubstr("### Gradient noise scale"),
+          HasSubstr("| 35 rows (95 % interval 28 to infinite), over 400 steps | Holds for ranks of 3 rows \\| alone. |")));
+}
+
+/// At 24 rows against 24, without a rule of the rate: what a noise scale or a rule would say answers nothing.
+Results at_equal_batch() {
+  Results results = grown();
+  const auto ruled = [](const CellResult& cell) { return cell.scenario.find("lr_rule") != std::string::npos; };
+  std::erase_if(results.cells, ruled);
+  Growth& growth = results.growth[0];
+  growth.reference = "1x24 global";
+  growth.from = {1, 24};
+  growth.from_batch = 24;
+  growth.rules = {rule("none", std::nan(""), -0.1)};
+  growth.best = "none";
+  return results;
+}
+
+TEST(GrowthReport, IsLeftOutWhereNeitherBatchNorRuleVaries) {
+  const Results equal = at_equal_batch();
+  ASSERT_FALSE(varies_batch_or_rate_rule(equal));
+  for (const std::string& text : {terminal_table(equal, false, 118), markdown_summary(equal), html_report(equal)}) {
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("oise scale")), Not(HasSubstr("ules of the learning rate")),
+                            Not(HasSubstr("id=\"growth\"")), Not(HasSubstr("id=\"noise-scale\"")),
+                            Not(HasSubstr("fits best"))));
+  }
+  Results grows = equal;
+  grows.growth[0].from_batch = 3;
+  Results ruled = equal;
+  ruled.cells[0].config = config_with("lr_rule", "sqrt", ruled.cells[0].config);
+  for (const Results& varied : {grows, ruled}) {
+    EXPECT_THAT(terminal_table(varied, false, 118), HasSubstr("rules of the learning rate"));
+    EXPECT_THAT(markdown_summary(varied), HasSubstr("### Gradient noise scale"));
+    EXPECT_THAT(html_report(varied), AllOf(HasSubstr("id=\"growth\""), HasSubstr("id=\"noise-scale\"")));
+  }
+}
+
+TEST(RateScaling, IsVariedByTheBatchOrByARuleOfSeveralRanks) {
+  Results results;
+  const auto add = [&results](Layout layout, const std::string& rule) -> CellResult& {
+    CellResult& cell = results.cells.emplace_back();
+    cell.layout = layout;
+    cell.config = {{"lr_rule", rule}};
+    cell.reference = "reference";
+    return cell;
+  };
+  results.references = {{"reference", {}, {{"lr_rule", "linear"}}, {}, Layout{1, 24}}};
+  add({8, 3}, "none");
+  EXPECT_FALSE(varies_batch_or_rate_rule(results)) << "linear changes nothing in one process";
+  add({8, 3}, "sqrt").power_control = true;
+  add({8, 6}, "sqrt").noise = true;
+  EXPECT_FALSE(varies_batch_or_rate_rule(results)) << "neither controls nor A/A pairs ask";
+  Results ruled = results, grown = results;
+  ruled.cells[0].config[0].second = "linear";
+  EXPECT_TRUE(varies_batch_or_rate_rule(ruled)) << "eight times the rate of the reference";
+  grown.cells[0].layout = Layout{8, 6};
+  EXPECT_TRUE(varies_batch_or_rate_rule(grown));
 }
 
 TEST(GrowthReport, IsSilentWhereNothingGrew) {

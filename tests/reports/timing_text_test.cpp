@@ -25,6 +25,8 @@ Timing timed() {
   TimingRow eight{
       "equal global batch", {8, 3}, 3, 0.032, {0.031, 0.034, 1}, 750, 0.125, 0.015625, 0.61, 170e3};
   eight.crowded = true;
+  eight.speed_up_range = {0.118, 0.135, 1};
+  eight.share_range = {0.58, 0.63, 1};
   TimingRow lost{"equal rows a rank", {4, 3}, 0, NAN, {NAN, NAN, 1}, NAN, NAN, NAN, NAN, NAN, NAN, NAN, true};
   timing.rows = {one, eight, lost};
   return timing;
@@ -35,8 +37,14 @@ TEST(TimingText, HasALineALayoutUnderItsGroup) {
   EXPECT_THAT(text, HasSubstr("equal global batch\n"));
   EXPECT_THAT(text, HasSubstr("1x24"));
   EXPECT_THAT(text, HasSubstr("32.00 (31.00 to 34.00)"));
-  EXPECT_THAT(text, HasSubstr("0.12"));
-  EXPECT_THAT(text, HasSubstr("61 %"));
+  EXPECT_THAT(text, HasSubstr("0.12 (0.12 to 0.14)"));
+  EXPECT_THAT(text, HasSubstr("61 % (58 to 63)"));
+  EXPECT_THAT(text, HasSubstr("median of 3 runs (smallest to largest over them: a range, no confidence "));
+  EXPECT_THAT(text, Not(HasSubstr("(1.00 to"))) << "the unit of its group";
+  Timing uneven = timed();
+  uneven.rows[1].runs = 2;
+  EXPECT_THAT(timing_table(uneven), HasSubstr("8x3, 2 runs *"));
+  EXPECT_THAT(timing_table(uneven), HasSubstr("median of as many runs as stand behind the layout"));
   EXPECT_THAT(text, HasSubstr("8x3 *"));
   EXPECT_THAT(text, HasSubstr("* more ranks than cores"));
   EXPECT_THAT(text, HasSubstr("n/a")) << "a layout whose runs all failed";

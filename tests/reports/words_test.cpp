@@ -93,7 +93,7 @@ TEST(NoteWords, SayWhatMatters) {
   near.verdict = VerdictKind::inconclusive;
   near.outcome->seeds_needed = 6;
   near.outcome->seeds_needed_half = 44;
-  EXPECT_EQ(note_words(near).find("may lie near the margin; 44 seeds if half of it"), 0u) << note_words(near);
+  EXPECT_EQ(note_words(near).find("may lie near the margin; 44 seeds with 0.8 if half of it"), 0u) << note_words(near);
   EXPECT_EQ(note_words(missed_control_results().cells[1]).find("a power control must be divergent"), 0u);
 }
 

@@ -226,7 +226,8 @@ CellResult local_cell() {
   c.config = config("8x3", "local", "none", "1", "keyed");
   c.outcome = outcome(
       VerdictKind::divergent, -0.094, 0.028, -0.12, -0.21,
-      "24-way accuracy is 0.094 lower (-0.114 to -0.074), although its training loss / log N and its raw "
+      "24-way accuracy 0.094 lower (95 % interval 0.074 to 0.114, 10 paired seeds), although its training loss / "
+      "log N and its raw "
       "cross-entropy read better.");
   c.mechanism = parted(86000, 0.43,
                        {0, "energies", -1, "energy_BN", "shape", "24 candidates a row", "3 candidates a row",
@@ -265,13 +266,15 @@ Results outcome_results() {
   CellResult same = cell("8x3 global", VerdictKind::equivalent, {VerdictKind::equivalent});
   same.config = config("8x3", "global", "none", "1", "keyed");
   same.outcome = outcome(VerdictKind::equivalent, 0.0004, 0.008, -0.0004, 0.003,
-                         "24-way accuracy differs by +0.000 (-0.004 to +0.005), inside the margin of 0.03.");
+                         "24-way accuracy differs by +0.000 (90 % interval -0.004 to +0.005), inside the margin of 0.03 (10 "
+                         "paired seeds).");
   same.mechanism = within(0.19);
   same.curves = curves(0.64, 0.30, 600);
   CellResult stream = cell("8x3 global rank_seed=same", VerdictKind::equivalent, {});
   stream.config = config("8x3", "global", "none", "1", "same");
   stream.outcome = outcome(VerdictKind::equivalent, -0.002, 0.013, 0.001, 0.01,
-                           "24-way accuracy differs by -0.002, inside the margin.");
+                           "24-way accuracy differs by -0.002 (90 % interval -0.010 to +0.006), inside the margin of 0.03 (10 "
+                           "paired seeds).");
   stream.mechanism = parted(3100, 0.98,
                             {0, "random", 1, "dropout.head", "value", "key (0, dropout, 0, 1)",
                              "key (0, dropout, 0, 0)", "step 0, random: ranks 1 to 7 draw rank 0's numbers"});
@@ -280,7 +283,8 @@ Results outcome_results() {
   root.config = config("8x3", "global", "sqrt", "1", "keyed");
   root.outcome = outcome(
       VerdictKind::inconclusive, 0.034, 0.036, -0.06, -0.09,
-      "24-way accuracy is +0.034 (+0.008 to +0.060): neither inside the margin nor wholly beyond it.");
+      "24-way accuracy differs by +0.034 (95 % interval +0.008 to +0.060) against a margin of 0.03 (10 paired "
+      "seeds).");
   root.mechanism =
       parted(0.21, 1, {0, "control", -1, "learning_rate", "value", "0.001", "0.0028284271247461903", ""});
   root.curves = curves(0.68, 0.24, 600);
@@ -288,20 +292,20 @@ Results outcome_results() {
       cell("8x3 global lr_scale=0.125", VerdictKind::divergent, {VerdictKind::divergent}, true);
   control.config = config("8x3", "global", "none", "0.125", "keyed");
   control.outcome =
-      outcome(VerdictKind::divergent, -0.347, 0.025, 0.31, 0.82, "24-way accuracy is 0.347 lower.");
+      outcome(VerdictKind::divergent, -0.347, 0.025, 0.31, 0.82,
+              "24-way accuracy 0.347 lower (95 % interval 0.329 to 0.365, 10 paired seeds).");
   control.mechanism = parted(0.2, 1, {0, "control", -1, "learning_rate", "value", "0.001", "0.000125", ""});
   control.curves = curves(0.24, 0.78, 600);
   r.cells = {same, local_cell(), stream, root, failed_cell(), control};
   r.summary = summarize(
       r, 74, 3,
-      "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.000 (-0.004 to +0.005), "
-      "margin 0.03, 10 paired "
-      "seeds; 8x3 local does not: 24-way accuracy 0.094 lower (0.074 to 0.114), because a row has 2 "
-      "negatives "
-      "instead of 23, those of its own rank alone, although its training loss / log N and its "
-      "raw cross-entropy read better. 8x3 global lr_rule=linear failed: rank 3 died at step 41 in all_gather "
-      "loss.actions: killed "
-      "by signal 9. The power control 8x3 global lr_scale=0.125 came out divergent (-0.347), as it must.");
+      "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.000 (90 % interval -0.004 to "
+      "+0.005), margin 0.03, 10 paired seeds; 8x3 local does not: 24-way accuracy 0.094 lower (95 % interval "
+      "0.074 to 0.114, 10 paired seeds), because a row has 2 negatives instead of 23, those of its own rank "
+      "alone, although its training loss / log N and its raw cross-entropy read better. 8x3 global "
+      "lr_rule=linear failed: rank 3 died at step 41 in all_gather loss.actions: killed by signal 9. The power "
+      "control 8x3 global lr_scale=0.125 came out divergent, as it must: 24-way accuracy 0.347 lower (95 % "
+      "interval 0.329 to 0.365, 10 paired seeds).");
   r.summary.runs_reused = 8;
   return with_facts(std::move(r));
 }

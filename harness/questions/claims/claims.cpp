@@ -11,6 +11,7 @@
 
 #include "harness/evidence/align.h"
 #include "harness/questions/claims/claim_audits.h"
+#include "harness/results/interval_words.h"
 #include "harness/results/metric_names.h"
 #include "harness/stats/stats.h"
 #include "harness/config/trainer_spec.h"
@@ -58,7 +59,8 @@ std::optional<double> metric_of(const RunEvidence& run, const std::string& name)
 std::string figure(double value) { return fmt::format("{:.4g}", value); }
 
 std::string interval_text(const Interval& interval) {
-  return fmt::format("{} to {}", figure(interval.low), figure(interval.high));
+  return fmt::format("{} interval {} to {}", level_words(interval.level), figure(interval.low),
+                     figure(interval.high));
 }
 
 class ClaimJudge {

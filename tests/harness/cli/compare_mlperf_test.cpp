@@ -206,6 +206,71 @@ TEST_F(CompareMlperf, RefusesAnotherBenchmarkAndAnotherQuestion) {
   EXPECT_THAT(refusal(options("a:1x24 global", "b:2x12 global")), HasSubstr("data.stride is 4 against 2"));
 }
 
+std::string log_of(const std::string& benchmark, int batch, int64_t samples) {
+  const auto line = [](const std::string& key, const std::string& value, const std::string& metadata) {
+    return R"(:::MLLOG {"key": ")" + key + R"(", "value": )" + value + R"(, "metadata": )" + metadata + "}\n";
+  };
+  const auto evaluated = [&](const std::string& metric, const std::string& value) {
+    return line("eval_accuracy", value,
+                R"({"metric": ")" + metric + R"(", "samples_count": )" + std::to_string(samples) +
+                    R"(, "epoch_num": )" + std::to_string(samples) + "}");
+  };
+  return line("submission_benchmark", "\"" + benchmark + "\"", "{}") +
+         line("global_batch_size", std::to_string(batch), "{}") + evaluated("FID", "80") + evaluated("CLIP", "0.2") +
+         line("run_stop", "null", R"({"status": "success"})");
+}
+
+/// Writes `runs` logs that all converge after that many samples.
+void write_logs(const std::string& folder, const std::string& benchmark, int batch, int runs, int64_t samples) {
+  std::filesystem::create_directories(folder);
+  for (int i = 0; i < runs; ++i)
+    write_text(folder + "/result_" + std::to_string(i) + ".txt", log_of(benchmark, batch, samples));
+}
+
+// Points of rules 3.1.0 call stable_diffusion sd and count steps, at 512 rows each; logs count samples. Held
+// against each other as they are, any submission is half a thousand times slower than the reference, and passes.
+TEST_F(CompareMlperf, TakesPointsOfSdForThoseOfStableDiffusion) {
+  write_text(folder_ / "rcps_stable_diffusion.json",
+             R"({"sd_ref_512": {"Benchmark": "sd", "BS": 512, "Epochs to converge": )"
+             "[5000, 5000, 5000, 5000, 5000, 5000, 5000, 5000, 5000, 5000, 5000, 5000, 5000, 6000]}}");
+  write_logs(folder_ / "fast", "stable_diffusion", 512, 10, 1000 * 512);
+  const auto [code, out] = call(options("rcps_stable_diffusion.json", "fast"));
+  EXPECT_EQ(code, 1) << out;
+  EXPECT_THAT(out, AllOf(HasSubstr("RCP found, RCP test FAILED"), HasSubstr("512000 against 2.56e+06 samples"),
+                         HasSubstr("calls the benchmark stable_diffusion by the name sd and counts steps")));
+  write_logs(folder_ / "same", "sd", 512, 10, 5000 * 512);
+  EXPECT_EQ(call(options("rcps_stable_diffusion.json", "same")).first, 0) << "a log may say sd too";
+}
+
+TEST_F(CompareMlperf, FailsASubmissionOfTooFewRuns) {
+  write_text(folder_ / "rcps_dlrmv4.json", R"({"r": {"Benchmark": "dlrmv4", "BS": 64, "Epochs to converge": )"
+                                           "[900, 1000, 1100, 1000, 900, 1000]}}");
+  write_logs(folder_ / "whole", "dlrmv4", 64, 10, 1000);
+  EXPECT_EQ(call(options("rcps_dlrmv4.json", "whole")).first, 0);
+  for (const int runs : {1, 5, 9}) {
+    const std::string folder = "few" + std::to_string(runs);
+    write_logs(folder_ / folder, "dlrmv4", 64, runs, 1000);
+    const auto [code, out] = call(options("rcps_dlrmv4.json", folder));
+    EXPECT_EQ(code, 1) << out;
+    EXPECT_THAT(out, AllOf(HasSubstr("Incorrect number of files, package check FAILED: "),
+                           HasSubstr("A submission of dlrmv4 has 10 runs, ")));
+  }
+}
+
+TEST_F(CompareMlperf, SaysWhichPointOfARepeatedBatchCountsAndWhatItDoesNotKnow) {
+  const auto record = [](const std::string& name, const std::string& runs) {
+    return "\"" + name + R"(": {"Benchmark": "resnext", "BS": 64, "Epochs to converge": [)" + runs + "]}";
+  };
+  write_text(folder_ / "rcps_twice.json",
+             "{" + record("z", "1900, 2000, 2100, 2000") + ", " + record("a", "900, 1000, 1100, 1000") + "}");
+  write_logs(folder_ / "runs", "resnext", 64, 4, 1000);
+  const auto [code, out] = call(options("rcps_twice.json", "runs"));
+  EXPECT_EQ(code, 1) << out;
+  EXPECT_THAT(out, AllOf(HasSubstr("as in MLPerf's checker the first of the file, z, counts"),
+                         HasSubstr("reference has 2 points at batch 64"),
+                         HasSubstr("MLPerf's checker knows no benchmark resnext (did you mean resnet?)")));
+}
+
 TEST_F(CompareMlperf, IsUndecidedForSingleRuns) {
   write("a", kReference);
   const auto [code, out] = call(options("a/runs/1x24-global-s0", "a/runs/2x12-global-s0"));

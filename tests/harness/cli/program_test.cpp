@@ -214,6 +214,42 @@ TEST_F(LockstepProgram, GoesOnWhereItWasKilled) {
   for (const std::string& id : finished) EXPECT_THAT(ids_after(resumed.err, "started"), Not(Contains(id)));
 }
 
+TEST_F(LockstepProgram, SaysThatTheMarginWasChangedAfterTheRuns) {
+  std::string text = kMatrix;
+  for (const auto& [from, to] : {std::pair("mechanism", "outcome"), std::pair("[2x3, 3x2]", "[2x3], lr_scale: [1, 0.125]")})
+    text.replace(text.find(from), std::string(from).size(), to);
+  write_text(folder_ / "tiny.yaml", text + "power_controls: [{lr_scale: 0.125}]\n");
+  run({"run", "tiny.yaml"});
+  const std::string before = "declared before anything ran",
+                    after = "changed after the runs (margin was 0.03 when they were planned)";
+  const auto page = [this] { return read_text(folder_ / "out/tiny/report.html"); };
+  EXPECT_THAT(page(), HasSubstr(before));
+  const ProgramEnd changed = run({"run", "tiny.yaml", "--set", "primary.margin=0.5"});
+  EXPECT_THAT(changed.err, HasSubstr(" 0 to do, 3 reused"));
+  EXPECT_THAT(changed.out, HasSubstr(after));
+  EXPECT_THAT(page(), testing::AllOf(HasSubstr(after), Not(HasSubstr(before))));
+  EXPECT_THAT(run({"report", "out/tiny", "--format", "html"}).out, HasSubstr(after)) << "from results.json alone";
+  // The same runs done anew have the same bits: whoever chose the margin has seen them.
+  EXPECT_THAT(run({"run", "tiny.yaml", "--set", "primary.margin=0.5", "--fresh"}).out, HasSubstr(after));
+  run({"run", "tiny.yaml"});
+  EXPECT_THAT(page(), HasSubstr(before)) << "what was declared first is declared again";
+  // Runs of a version that kept no record.
+  std::filesystem::remove(folder_ / "out/tiny/declared.json");
+  run({"run", "tiny.yaml"});
+  EXPECT_THAT(page(), testing::AllOf(HasSubstr("declared at a time that is not known"), Not(HasSubstr(before))));
+}
+
+TEST_F(LockstepProgram, RemembersWhatWasDeclaredThoughItIsKilled) {
+  const auto program = start({"run", "tiny.yaml", "--jobs", "1"}, "2:wait");
+  ASSERT_TRUE(program->wait_for("started   3x2"));
+  program->send(SIGKILL);
+  program->end();
+  run({"run", "tiny.yaml", "--jobs", "1", "--set", "primary.margin=0.5"});
+  const auto declaration = nlohmann::json::parse(read_text(folder_ / "out/tiny/results.json")).at("declaration");
+  EXPECT_EQ(declaration.at("runs"), 3);
+  EXPECT_EQ(declaration.at("changed"), 3) << "the run that was cut short was planned before, too";
+}
+
 TEST_F(LockstepProgram, KeepsWhatIsFinishedWhenTheDiskIsFull) {
   // Only the run of three ranks has a rank 2.
   const ProgramEnd end = run({"run", "tiny.yaml", "--jobs", "1"}, "2:full");

@@ -94,6 +94,9 @@ TEST(TimingJudge, HoldsEachLayoutAgainstOneRankOfItsGroup) {
   EXPECT_NEAR(fast.rows_per_second, 24 / 3.1e-3, 1e-6);
   EXPECT_NEAR(fast.speed_up, 24.1 / 3.1, 1e-9);
   EXPECT_NEAR(fast.efficiency, 24.1 / 3.1 / 8, 1e-9);
+  EXPECT_NEAR(fast.speed_up_range.low, 24.0 / 3.2, 1e-9) << "the slowest run against the fastest of one rank";
+  EXPECT_NEAR(fast.speed_up_range.high, 24.2 / 3.0, 1e-9);
+  EXPECT_NEAR(fast.share_range.high, 0.3, 1e-12);
   EXPECT_NEAR(fast.communication_share, 0.3, 1e-12) << "of the rank that waits most";
   EXPECT_EQ(fast.bytes, 7000);
   EXPECT_EQ(fast.weight_bytes, 4096);
@@ -101,6 +104,8 @@ TEST(TimingJudge, HoldsEachLayoutAgainstOneRankOfItsGroup) {
   const TimingRow& wide = row_of(timing, kEqualRows, {8, 3});
   EXPECT_NEAR(wide.speed_up, 8, 1e-9) << "against 1x3: eight times the rows in the same time";
   EXPECT_EQ(row_of(timing, kEqualRows, {1, 3}).speed_up, 1);
+  EXPECT_EQ(row_of(timing, kEqualRows, {1, 3}).speed_up_range.high, 1) << "the unit itself";
+  EXPECT_THAT(timing.sentence, HasSubstr("8x3 processes 7.77 times (7.50 to 8.07 over 3 runs) the rows a second"));
   EXPECT_THAT(timing.sentence, HasSubstr("Every rank had a core of its own"));
   EXPECT_THAT(timing.sentence, Not(HasSubstr("failed")));
 }

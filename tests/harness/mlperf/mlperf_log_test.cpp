@@ -170,6 +170,17 @@ TEST(ReferencePoints, AreWrittenAndReadBack) {
   EXPECT_THAT(back[0].hyperparameters, testing::UnorderedElementsAreArray(record.hyperparameters));
 }
 
+// Of two points at one batch the first counts, so that the file's order must not be lost.
+TEST(ReferencePoints, KeepTheOrderOfTheirFile) {
+  const std::vector<ReferenceRecord> records = parse_reference_points(
+      R"({"z_24": {"Benchmark": "x", "BS": 24, "Epochs to converge": [6]},)"
+      R"( "a_24": {"Benchmark": "x", "BS": 24, "Epochs to converge": [3]}})",
+      "rcps.json");
+  ASSERT_EQ(records.size(), 2U);
+  EXPECT_EQ(records[0].name, "z_24");
+  EXPECT_EQ(records[1].name, "a_24");
+}
+
 TEST(ReferencePoints, AreRefusedWithWhatIsMissing) {
   const auto refused = [](const std::string& text) -> std::string {
     try {

@@ -10,6 +10,8 @@
 //   c._create_interp_rcp(36, c._find_rcp(24, 'full_rcps'), c._find_rcp(96, 'full_rcps'))
 //   c._eval_submission_record(c._find_rcp(24, 'full_rcps'), runs, '')
 //
+//   R.check_directory(DIR, 'training', '6.0.0', False, False, rcp_file=points)    # message and verdict as a whole
+//
 // and for their own points by R.RCP_Checker('training', '6.0.0', 'llama31_8b', False).rcp_data.
 
 #include "harness/mlperf/mlperf.h"
@@ -172,6 +174,71 @@ TEST(Mlperf, IsUndecidedWithTooFewRuns) {
       judge_mlperf({point(24, nine_and(4, kNeverConverged))}, submission(24, nine_and(4, 4)), ten_runs());
   EXPECT_EQ(never.verdict, MlperfVerdict::undecided);
   EXPECT_THAT(never.sentence, HasSubstr("1 of 10 runs of a_24 never reached the target"));
+}
+
+std::vector<double> about(double mean) {
+  std::vector<double> runs;
+  for (const double step : {0.0, 0.1, -0.1, 0.0, 0.2, -0.2, 0.0, 0.1, -0.1, 0.0}) runs.push_back(mean + step);
+  return runs;
+}
+
+std::string message_of(const std::vector<ReferencePoint>& points, const Submission& submission) {
+  const MlperfJudgement j = judge_mlperf(points, submission, ten_runs());
+  return std::string(name_of(j.verdict)) + " " + j.message;
+}
+
+// Their program finds a point by its batch size, in the file's order, among all points whose batch survives the
+// pruning: the first of two counts, though it was pruned itself.
+TEST(Mlperf, HoldsARepeatedBatchAgainstItsFirstPoint) {
+  const std::vector<double> four(10, 4.0);
+  const ReferencePoint small = point(12, about(3.0)), slow = point(24, about(6.0)), fast = point(24, about(3.5)),
+                       large = point(96, about(7.0));
+  EXPECT_EQ(message_of({small, slow, fast, large}, submission(24, four)), "FAILED RCP found");
+  EXPECT_EQ(message_of({small, fast, slow, large}, submission(24, four)), "PASSED RCP found");
+  EXPECT_EQ(message_of({slow, small, large, fast}, submission(24, four)), "FAILED RCP found")
+      << "batches are sorted, points of one batch keep their order";
+  // A batch of which no point survives is interpolated, however many points it had. Which survives turns on the
+  // order: each is held against the line to its neighbour, the other point of its batch.
+  const ReferencePoint slower = point(24, about(6.5)), large_and_fast = point(96, about(3.2));
+  EXPECT_EQ(message_of({small, slower, slow, large_and_fast}, submission(24, four)), "PASSED RCP Interpolation");
+  EXPECT_EQ(message_of({small, slow, slower, large_and_fast}, submission(24, four)), "FAILED RCP found");
+  // Three at one batch: a line between two points at the same batch is the upper one's value, and no NaN.
+  EXPECT_EQ(message_of({small, point(24, about(5.0)), fast, slow, large}, submission(24, four)),
+            "FAILED RCP found");
+}
+
+TEST(Mlperf, RefusesASubmissionWithAnotherNumberOfRuns) {
+  const auto judged = [](const std::string& benchmark, std::size_t runs) {
+    return judge_mlperf(points(), submission(24, std::vector<double>(runs, 4.3)), mlperf_rules(benchmark).value());
+  };
+  for (const std::size_t runs : {0U, 2U, 4U, 9U, 11U}) {
+    const MlperfJudgement j = judged("bert", runs);
+    EXPECT_EQ(j.verdict, MlperfVerdict::failed) << runs;
+    EXPECT_EQ(j.check + ": " + j.message, "package check: Incorrect number of files");
+    EXPECT_THAT(j.sentence, HasSubstr("A submission of bert has 10 runs, 8x3 local has " + std::to_string(runs)));
+  }
+  EXPECT_EQ(judged("bert", 10).verdict, MlperfVerdict::passed);
+  EXPECT_EQ(judged("bert", 10).check, "RCP test");
+  // Weak scaling in HPC asks for that many at least.
+  EXPECT_EQ(judged("deepcam", 6).verdict, MlperfVerdict::passed);
+  EXPECT_EQ(judged("deepcam", 4).verdict, MlperfVerdict::failed);
+}
+
+TEST(Mlperf, KnowsTheirBenchmarksByAllTheirNames) {
+  EXPECT_EQ(canonical_benchmark("sd"), "stable_diffusion");
+  EXPECT_EQ(mlperf_rules("sd")->benchmark, "stable_diffusion");
+  EXPECT_EQ(mlperf_rules("sd")->runs, 10);
+  EXPECT_EQ(mlperf_rules("dlrmv2")->benchmark, "dlrm_dcnv2");
+  EXPECT_EQ(mlperf_rules("dlrm")->runs, 5) << "another model than dlrm_dcnv2";
+  EXPECT_FALSE(mlperf_rules("dlrm")->samples);
+  EXPECT_EQ(mlperf_rules("dlrmv4")->runs, 10);
+  EXPECT_TRUE(mlperf_rules("dlrmv4")->samples);
+  EXPECT_EQ(canonical_benchmark("resnet"), "resnet");
+  for (const char* known : {"sd", "dlrm", "dlrmv4", "bert", "lockstep_energy"})
+    EXPECT_EQ(unknown_benchmark_words(known), "") << known;
+  EXPECT_THAT(unknown_benchmark_words("stable_difusion"),
+              HasSubstr("knows no benchmark stable_difusion (did you mean stable_diffusion?)"));
+  EXPECT_THAT(unknown_benchmark_words("ours"), HasSubstr("knows no benchmark ours; "));
 }
 
 TEST(Mlperf, KnowsTheirBenchmarks) {

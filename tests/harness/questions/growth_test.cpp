@@ -144,7 +144,7 @@ TEST(Growth, FindsTheRuleThatFits) {
       g.sentence,
       AllOf(HasSubstr("From 1x3 to 8x3 (3 to 24 rows) adam_sqrt fits best by 24-way accuracy; none and "
                       "linear are worse; sqrt is not shown to be worse."),
-            HasSubstr("predicted 0.59 (0.38 to 0.82) at a noise scale of 35 rows, measured 0.56 (")));
+            HasSubstr("predicted 0.59 (range 0.38 to 0.82) at a noise scale of 35 rows, measured 0.56 (95 % interval ")));
 }
 
 TEST(Growth, TheSgdExponentHasNoRange) {

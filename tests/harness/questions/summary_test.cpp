@@ -119,10 +119,11 @@ TEST(SummarySentence, SaysWhichTrainTheSameWhichNotAndByHowMuch) {
   const std::string sentence = SyntheticMatrix::usual().judge().summary.sentence;
   EXPECT_EQ(
       sentence,
-      "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.001 (-0.004 to +0.006), "
-      "margin 0.03, 10 paired seeds; 8x3 local does not: 24-way accuracy 0.094 lower (0.080 to 0.108), "
-      "although its training loss / log N and its raw cross-entropy read better. The power control 8x3 "
-      "global lr_scale=0.125 came out divergent, as it must: 24-way accuracy 0.347 lower (0.334 to 0.360).");
+      "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.001 (90 % interval -0.004 to "
+      "+0.006), margin 0.03, 10 paired seeds; 8x3 local does not: 24-way accuracy 0.094 lower (95 % interval "
+      "0.080 to 0.108, 10 paired seeds), although its training loss / log N and its raw cross-entropy read "
+      "better. The power control 8x3 global lr_scale=0.125 came out divergent, as it must: 24-way accuracy "
+      "0.347 lower (95 % interval 0.334 to 0.360, 10 paired seeds).");
 }
 
 TEST(SummarySentence, IsItsSentencesOneAfterTheOther) {
@@ -138,8 +139,8 @@ TEST(SummarySentence, SaysWhyACellDoesNotTrainTheSame) {
   mechanism.verdict = VerdictKind::divergent;
   const auto sentence = [&results] { return summarize_results(results).sentence; };
   mechanism.cause = Cause{"local-negatives", 0.98, "a row has 2 negatives instead of 23", "Gather them."};
-  EXPECT_THAT(sentence(), HasSubstr("(0.080 to 0.108), because a row has 2 negatives instead of 23, although "
-                                    "its training loss / log N"));
+  EXPECT_THAT(sentence(), HasSubstr("0.080 to 0.108, 10 paired seeds), because a row has 2 negatives instead of "
+                                    "23, although its training loss / log N"));
   mechanism.cause->code = "unexplained";
   EXPECT_THAT(sentence(), Not(HasSubstr("because")));
   mechanism.cause.reset();
@@ -154,7 +155,7 @@ TEST(SummarySentence, PromisesOfSeveralCellsNoMoreThanTheirIntervals) {
   ASSERT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
   EXPECT_THAT(results.summary.sentence,
               AllOf(HasSubstr("3x8 and 8x3 train the same as 1x24 global: 24-way accuracy differs by no more than "
-                              "-0.017 to +0.017 (each cell's interval)"),
+                              "-0.017 to +0.017 (each cell's 90 % interval)"),
                     Not(HasSubstr("at most"))));
 }
 
@@ -166,7 +167,7 @@ TEST(SummarySentence, DoesNotCallTheSameWhatIsShownToBeWorse) {
   ASSERT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
   EXPECT_THAT(results.summary.sentence,
               AllOf(HasSubstr("8x3 global is within the margin of 1x24 global, though not the same: 24-way accuracy "
-                              "0.017 lower ("),
+                              "0.017 lower (95 % interval 0.011 to 0.023, 10 paired seeds), margin 0.03."),
                     HasSubstr("8x3 local does not train the same as 1x24 global"), Not(HasSubstr("trains the same"))));
 }
 
@@ -183,15 +184,15 @@ TEST(SummarySentence, SaysOfAControlTooWhereItsMetricsDisagree) {
   EXPECT_THAT(
       matrix.judge().summary.sentence,
       HasSubstr(
-          "(0.080 to 0.108), although its training loss / log N and its raw cross-entropy read better."));
+          "0.080 to 0.108, 10 paired seeds), although its training loss / log N and its raw cross-entropy read better."));
 }
 
 TEST(SummarySentence, BeginsWithWhatItCannotTell) {
   SyntheticMatrix matrix = SyntheticMatrix::usual();
   matrix.add_cell({"missed", 0.0, 0.008, 0.0, true, {}});
   EXPECT_TRUE(matrix.judge().summary.sentence.starts_with(
-      "This matrix cannot tell: the power control missed came out equivalent (+0.000), where it must come "
-      "out divergent."))
+      "This matrix cannot tell: the power control missed came out equivalent (+0.000, 95 % interval "
+      "-0.006 to +0.006, 10 paired seeds), where it must come out divergent."))
       << matrix.judge().summary.sentence;
 }
 
@@ -211,7 +212,39 @@ TEST(SummarySentence, NamesFailuresAndUndecidedCells) {
   EXPECT_THAT(
       sentence,
       HasSubstr("8x3 dead failed: rank 3 died at step 17 in all_gather loss.actions: killed by signal 9."));
-  EXPECT_THAT(sentence, HasSubstr("8x3 global sqrt is undecided: accuracy_24 differs by +0.020 ("));
+  EXPECT_THAT(sentence, HasSubstr("8x3 global sqrt is undecided: accuracy_24 differs by +0.020 (95 % interval -0.006 "
+                                  "to +0.046) against a margin of 0.03 (10 paired seeds)"));
+  EXPECT_THAT(sentence, HasSubstr("with probability 0.8 if the true difference"));
+  EXPECT_THAT(sentence, HasSubstr("to add seeds to these and test again, take seeds: auto"));
+}
+
+TEST(SummarySentence, GivesTheMarginsRefusalItsFigures) {
+  EXPECT_THAT(with_margin(0.18, -0.347).summary.margin_text,
+              HasSubstr("which changes accuracy_24 by -0.347, 95 % interval -0.360 to -0.334, 10 paired seeds."));
+}
+
+// Looks end where they may, at levels of their own: no one level is that of all.
+TEST(SummarySentence, NamesTheLevelsOfCellsThatHaveLevelsOfTheirOwn) {
+  SyntheticMatrix matrix;
+  matrix.add_cell({"3x8", 0.0, 0.008});
+  matrix.add_cell({"8x3", 0.002, 0.008});
+  Results results = matrix.judge();
+  results.cells[1].outcome->equivalence.level = 0.973;
+  EXPECT_THAT(summarize_results(results).sentence, HasSubstr("(each cell's 90 % to 97.3 % interval)"));
+}
+
+// At an equal batch no rule is called for, and none is spoken of.
+TEST(SummarySentence, SpeaksOfRulesOfTheRateOnlyWhereTheyVary) {
+  SyntheticMatrix matrix;
+  matrix.add_cell({"8x3", 0.0, 0.008});
+  Results results = matrix.judge();
+  Growth& growth = results.growth.emplace_back();
+  growth.from_batch = growth.to_batch = 24;
+  growth.sentence = "At an equal global batch no rule is called for.";
+  growth.rules.emplace_back().rule = "none";
+  EXPECT_THAT(summarize_results(results).sentence, Not(HasSubstr("no rule is called for")));
+  growth.rules.emplace_back().rule = "linear";
+  EXPECT_THAT(summarize_results(results).sentence, HasSubstr("no rule is called for"));
 }
 
 TEST(SummarySentence, OfManyCellsIsShort) {

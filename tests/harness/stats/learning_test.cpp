@@ -68,8 +68,13 @@ TEST(AllAtOnce, IsSaidWhereEveryCellIsEquivalent) {
   EXPECT_THAT(
       matrix.judge().summary.sentence,
       HasSubstr("All 2 together are equivalent at level 0.05 too, by an intersection-union test."));
-  matrix.add_cell({"wide", 0.0, 0.3});
-  EXPECT_THAT(matrix.judge().summary.sentence, Not(HasSubstr("at once")));
+  SyntheticMatrix open = matrix, dead = matrix;
+  open.add_cell({"wide", 0.0, 0.3});
+  EXPECT_THAT(open.judge().summary.sentence, Not(HasSubstr("intersection-union")));
+  dead.add_cell({"dead", 0.0});
+  dead.results.erase(dead.path_of("dead seed 0", 0));
+  ASSERT_EQ(dead.judge().cells.back().verdict, VerdictKind::failed);
+  EXPECT_THAT(dead.judge().summary.sentence, Not(HasSubstr("intersection-union"))) << "a cell that failed";
 }
 
 TEST(OneSeed, IsUndecidedWithTheSeedsNeededAndDoesNotEndWellByItself) {

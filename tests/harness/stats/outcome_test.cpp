@@ -63,8 +63,8 @@ TEST_F(Outcomes, ASmallDifferenceIsEquivalent) {
   EXPECT_GT(o.power, 0.99);
   EXPECT_EQ(o.seeds_needed, 0);
   EXPECT_EQ(o.sentence,
-            "8x3 local learns the same: accuracy_24 differs by +0.001 (-0.004 to +0.006), inside the margin "
-            "of 0.03 (10 paired seeds).");
+            "8x3 local learns the same: accuracy_24 differs by +0.001 (90 % interval -0.004 to +0.006), inside the "
+            "margin of 0.03 (10 paired seeds).");
 }
 
 TEST_F(Outcomes, ALargeDifferenceIsDivergentAndTheSentenceSaysWhatReadsOtherwise) {
@@ -78,8 +78,8 @@ TEST_F(Outcomes, ALargeDifferenceIsDivergentAndTheSentenceSaysWhatReadsOtherwise
   EXPECT_EQ(o.verdict, VerdictKind::divergent);
   EXPECT_EQ(
       o.sentence,
-      "8x3 local learns worse: accuracy_24 0.094 lower (0.074 to 0.114), although its training loss / log N "
-      "and its raw cross-entropy read better.");
+      "8x3 local learns worse: accuracy_24 0.094 lower (95 % interval 0.074 to 0.114, 10 paired seeds), although "
+      "its training loss / log N and its raw cross-entropy read better.");
   EXPECT_EQ(o.others.size(), 5u);
   for (const MetricDifference& other : o.others)
     EXPECT_EQ(other.has_direction, other.metric != "temperature");

@@ -264,6 +264,34 @@ TEST_F(Target, HalfThatNeverGetThereHaveNoMedian) {
   EXPECT_EQ(t.reference_median, 62.5);
 }
 
+TEST_F(Target, GivesMediansAndTheirRatioIntervalsBetweenOrderStatistics) {
+  // Steps 25 to 100. Ten runs: between the second and the ninth, level 1 - 2 P(X < 2), X ~ Bin(10, 1/2).
+  reach({0, 0, 0, 1, 1, 1, 2, 2, 3, 4}, {0, 0, 1, 1, 1, 1, 1, 1, 1, 4});
+  const TargetReach t = reach_of(curves(), 0.8, true, 0.05);
+  EXPECT_EQ(t.cell_median, 50);
+  EXPECT_EQ(t.cell_interval.low, 25);
+  EXPECT_EQ(t.cell_interval.high, 100);
+  EXPECT_NEAR(t.cell_interval.level, 1 - 22.0 / 1024, 1e-12);
+  EXPECT_EQ(t.reference_interval.high, 50);
+  EXPECT_EQ(t.ratio_n, 9) << "of the last pair neither got there";
+  EXPECT_EQ(t.ratio, 1);
+  // 0.5, six times 1, 1.5, 1.5, 2 sorted without the last pair: second smallest and second largest of nine.
+  EXPECT_EQ(t.ratio_interval.low, 1);
+  EXPECT_EQ(t.ratio_interval.high, 1.5);
+  EXPECT_NEAR(t.ratio_interval.level, 1 - 20.0 / 512, 1e-12);
+}
+
+TEST_F(Target, CountsAPairOfWhichOneAloneGotThereAsFarApart) {
+  reach({0, 0, 4, 4}, {4, 4, 4, 0});
+  const TargetReach t = reach_of(curves(), 0.8, true);
+  EXPECT_EQ(t.ratio_n, 3);
+  EXPECT_EQ(t.ratio, 0) << "the cell alone got there in two of three";
+  EXPECT_TRUE(std::isinf(t.ratio_interval.high));
+  reach({4, 4, 4, 4}, {4, 4, 4, 4});
+  EXPECT_TRUE(std::isnan(reach_of(curves(), 0.8, true).ratio));
+  EXPECT_EQ(reach_of(curves(), 0.8, true).ratio_n, 0);
+}
+
 TEST_F(Target, WhoIsFirstIsJudgedByASignTest) {
   // scipy 1.17: stats.binomtest(0, 10).pvalue, stats.binomtest(3, 10).pvalue
   reach(std::vector<std::size_t>(10, 0), std::vector<std::size_t>(10, 1));
