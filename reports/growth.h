@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// "best", "not shown to be worse", "worse", "not judged".
+/// "best mean", "not shown to be worse", "shown to be worse", "not judged".
 std::string standing_words(const Growth& growth, const Growth::Rule& rule);
 
 /// The rules as rows for the terminal, at most `width` columns wide; what they come to is growth.sentence.
