@@ -86,9 +86,9 @@ std::string caveat_once(const CellResult& cell, std::string& last) {
 std::string standing_words(const Growth& growth, const Growth::Rule& rule) {
   if (std::isnan(rule.difference.mean)) return "not judged";
   if (growth.best.empty()) return "";
-  if (rule.rule == growth.best) return "best";
+  if (rule.rule == growth.best) return "best mean";
   const bool spared = std::ranges::find(growth.not_worse, rule.rule) != growth.not_worse.end();
-  return spared ? "not shown to be worse" : "worse";
+  return spared ? "not shown to be worse" : "shown to be worse";
 }
 
 std::string rule_interval_name(const Growth& growth) {

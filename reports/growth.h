@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// "best", "not shown to be worse", "worse", "not judged".
+/// "best mean", "not shown to be worse", "shown to be worse", "not judged".
 std::string standing_words(const Growth& growth, const Growth::Rule& rule);
 
 /// "95 % interval": of the rules' differences; "interval" where looks left rules at levels of their own.

@@ -7,6 +7,9 @@
 
 #include "harness/base/word_list.h"
 #include "harness/results/rate_scaling.h"
+#include "harness/stats/controls.h"
+#include "harness/stats/rounding.h"
+#include "harness/stats/skewness.h"
 #include "reports/grid.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -53,21 +56,23 @@ std::string rows_of(const AnswerGrid& grid, const std::vector<const CellResult*>
   return join_words(names);
 }
 
-/// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided".
-std::string column_words(const AnswerGrid& grid, const Column& c, const std::string& against) {
+/// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided"; where nothing shows that a difference would have been seen,
+/// "2x12 came out equivalent to 1x24".
+std::string column_words(const AnswerGrid& grid, const Column& c, const std::string& against, bool shown) {
   const std::string every = grid.row_axis == "layout" ? "layout" : "value of " + clean_line(grid.row_axis);
   const std::size_t all = c.same.size() + c.other.size() + c.open.size() + c.failed.size();
   if (all == 0) return "nothing is compared";
-  if (all > 1 && c.same.size() == all) return fmt::format("every {} trains the same as {}", every, against);
+  if (all > 1 && c.same.size() == all)
+    return fmt::format("every {} {} {}", every, shown ? "trains the same as" : "came out equivalent to", against);
   if (all > 1 && c.other.size() == all) return fmt::format("no {} trains the same as {}", every, against);
   std::vector<std::string> parts;
   if (!c.same.empty()) {
-    parts.push_back(fmt::format("{} train{} the same as {}", rows_of(grid, c.same),
-                                c.same.size() == 1 ? "s" : "", against));
+    const std::string verb = !shown ? "came out equivalent to" : c.same.size() == 1 ? "trains the same as" : "train the same as";
+    parts.push_back(fmt::format("{} {} {}", rows_of(grid, c.same), verb, against));
   }
   if (!c.other.empty()) {
     parts.push_back(fmt::format("{} {} not{}", rows_of(grid, c.other), c.other.size() == 1 ? "does" : "do",
-                                c.same.empty() ? " train the same as " + against : ""));
+                                c.same.empty() || !shown ? " train the same as " + against : ""));
   }
   if (!c.open.empty())
     parts.push_back(fmt::format("{} {} undecided", rows_of(grid, c.open), c.open.size() == 1 ? "is" : "are"));
@@ -77,12 +82,29 @@ std::string column_words(const AnswerGrid& grid, const Column& c, const std::str
   return text;
 }
 
+/// "; but neither a power control nor another cell came out divergent against 1x24 layer, so nothing shows that ..." where that is so of
+/// cells of the column.
+std::string uncontrolled_words(const std::vector<ControlledQuestion>& questions, const Column& column) {
+  std::vector<std::string> references;
+  std::size_t cells = 0;
+  for (const CellResult* cell : column.same) {
+    if (!is_uncontrolled(questions, *cell)) continue;
+    ++cells;
+    const std::string name = name_words(cell->reference);
+    if (std::find(references.begin(), references.end(), name) == references.end()) references.push_back(name);
+  }
+  return cells == 0 ? "" : "; but " + uncontrolled_in_words(join_words(references), cells);
+}
+
 std::vector<std::string> grid_sentences(const Results& results, const AnswerGrid& grid) {
   const std::string against = held_against(results, grid);
+  const std::vector<ControlledQuestion> questions = controlled_questions(results);
   std::vector<std::string> sentences;
   for (std::size_t i = 0; i < grid.columns.size(); ++i) {
-    sentences.push_back(fmt::format("With {}: {}.", setting_words(grid.column_axis, grid.columns[i]),
-                                    column_words(grid, sort_column(grid, i), against)));
+    const Column column = sort_column(grid, i);
+    const std::string uncontrolled = uncontrolled_words(questions, column);
+    sentences.push_back(fmt::format("With {}: {}{}.", setting_words(grid.column_axis, grid.columns[i]),
+                                    column_words(grid, column, against, uncontrolled.empty()), uncontrolled));
   }
   return sentences;
 }
@@ -137,19 +159,19 @@ std::string growth_words(const Growth& g, int decimals) {
   };
   const Growth::Rule* best = named(g.best);
   if (!best) return "";
-  const std::string pairs = best->n > 0 ? ", " + counted(best->n, "paired seed") : "";
-  text = fmt::format("From {} to {} rows, at equally many samples, {} fits best: {} against {} (± half of the {} "
-                     "interval{})",
-                     g.from_batch, g.to_batch, clean_line(best->rule),
+  const int n = g.n > 0 ? g.n : best->n;
+  text = fmt::format("From {} to {} rows, at equally many samples, {} has the best mean{}: {} against {} (± half of the {} "
+                     "interval)",
+                     g.from_batch, g.to_batch, clean_line(best->rule), n > 0 ? " over " + counted(n, "paired seed") : "",
                      difference_and_half(best->difference, decimals), name_words(g.reference),
-                     level_words(best->difference.interval.level), pairs);
+                     level_words(best->difference.interval.level));
   std::vector<std::string> others;
   for (const std::string& name : g.not_worse) {
     const Growth::Rule* rule = named(name);
     if (rule && rule != best) others.push_back(clean_line(rule->rule));
   }
   if (!others.empty())
-    text += fmt::format("; {} {} not shown to be worse", join_words(others),
+    text += fmt::format("; the {} {} {} not shown to be worse", others.size() == 1 ? "rule" : "rules", join_words(others),
                         others.size() == 1 ? "is" : "are");
   text += ".";
   if (std::isfinite(g.measured_exponent)) {
@@ -186,26 +208,56 @@ Answer sure_answer(const Results& results, const AnswerGrid& grid) {
         // Rounded down: it is a bound.
         fmt::format("{:.2f}", std::floor(100 * least) / 100));
   }
+  if (const std::string unseen = unseen_in_words(results.cells); !unseen.empty()) text += " " + unseen + ".";
   if (all_same) text += " That all are equivalent needs no correction for multiple tests: each had to pass "
                         "its own.";
   return {"How sure is that?", text, any && least < 0.8 ? "und" : "ctl"};
 }
 
+/// "Against 1x24 global a true difference of ...", question by question.
+std::string sight_words(const std::vector<ControlledQuestion>& questions) {
+  std::string text;
+  for (const ControlledQuestion& question : questions) {
+    if (const std::string sight = sight_in_words(question); !sight.empty()) text += " " + clean_line(sight) + ".";
+  }
+  return text;
+}
+
 Answer controls_answer(const Results& results, int decimals) {
-  std::vector<std::string> caught, missed;
+  std::vector<std::string> caught, missed, without;
   for (const CellResult& cell : results.cells) {
     if (!cell.power_control) continue;
     const std::string figure = cell.outcome ? " (" + figures_words(*cell.outcome, decimals) + ")" : "";
     (is_missed_control(cell) ? missed : caught).push_back(name_words(cell.scenario) + figure);
   }
+  const std::vector<ControlledQuestion> questions = controlled_questions(results);
+  for (const ControlledQuestion& question : questions) {
+    if (!question.is_shown() && !question.cells.empty()) without.push_back(name_words(question.reference));
+  }
+  const std::string sight = sight_words(questions);
   if (!missed.empty())
-    return {"Can the matrix tell?", "No: " + join_words(missed) + " had to be divergent.", "bad"};
-  if (caught.empty()) return {"Can the matrix tell?", "It has no power control.", "und"};
+    return {"Can the matrix tell?", "No: " + join_words(missed) + " had to be divergent." + sight, "bad"};
+  if (caught.empty()) return {"Can the matrix tell?", "Nothing shows it: it has no power control." + sight, "und"};
+  const std::string divergent = fmt::format("{} came out divergent, as {} must: {}", counted(static_cast<int>(caught.size()), "power control"),
+                                            caught.size() == 1 ? "it" : "they", join_words(caught));
+  if (without.empty()) return {"Can the matrix tell?", fmt::format("Yes: {}.{}", divergent, sight), "ok"};
   return {"Can the matrix tell?",
-          fmt::format("Yes: {} came out divergent, as {} must: {}.",
-                      counted(static_cast<int>(caught.size()), "power control"),
-                      caught.size() == 1 ? "it" : "they", join_words(caught)),
-          "ok"};
+          fmt::format("Not everywhere: {}; nothing shows it of what is held against {}, where nothing came out divergent.{}",
+                      divergent, join_words(without), sight),
+          "und"};
+}
+
+/// What the verdicts rest on less firmly than their intervals say; no text: nothing.
+Answer doubt_answer(const Results& results) {
+  std::string text;
+  for (const CellResult& cell : results.cells) {
+    if (!is_judged(cell) || cell.failure || !cell.outcome) continue;
+    if (is_skewed(*cell.outcome))
+      text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", name_words(cell.scenario), clean_line(skew_in_words(*cell.outcome)));
+    if (is_unsteady(*cell.outcome))
+      text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", name_words(cell.scenario), clean_line(rounding_in_words(*cell.outcome)));
+  }
+  return {"What may come out otherwise?", text, "und"};
 }
 
 }  // namespace
@@ -231,6 +283,7 @@ std::optional<Headline> headline_of(const Results& results) {
   if (results.timing && !results.timing->rows.empty())
     headline.answers.push_back({"What does it cost?", clean_line(results.timing->sentence), "ctl"});
   headline.answers.push_back(sure_answer(results, *grid));
+  if (Answer doubt = doubt_answer(results); !doubt.text.empty()) headline.answers.push_back(std::move(doubt));
   headline.answers.push_back(controls_answer(results, decimals));
   return headline;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/base/word_list.h"
+#include "harness/stats/controls.h"
 #include "reports/text.h"
 #include "reports/words.h"
 
@@ -42,6 +43,16 @@ std::string unexpected_cells(const Results& results) {
   if (count > 3) names += fmt::format(" and {} more", count - 3);
   return claims + fmt::format("{} of {} not as expected: {}.", count,
                               counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
+}
+
+std::string as_expected_words(const Summary& summary) {
+  std::string text = "Every verdict is an expected one";
+  if (!summary.uncontrolled.empty()) {
+    std::vector<std::string> names;
+    for (const std::string& reference : summary.uncontrolled) names.push_back(name_words(reference));
+    text += "; but " + uncontrolled_in_words(join_words(names), 2);
+  }
+  return text + ".";
 }
 
 }  // namespace
@@ -104,7 +115,7 @@ Status status_of(const Results& results) {
   const std::string unexpected = unexpected_cells(results);
   switch (summary.exit_code) {
     case 0:
-      return {"✓", "ok", "As expected", "Every verdict is an expected one."};
+      return {"✓", "ok", "As expected", as_expected_words(summary)};
     case 1:
       return {"✗", "bad", "Not as expected", unexpected};
     case 3:

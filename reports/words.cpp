@@ -9,7 +9,10 @@
 #include "harness/base/word_list.h"
 #include "harness/plan/question.h"
 #include "harness/results/metric_names.h"
-#include "harness/stats/stats.h"
+#include "harness/stats/outcome.h"
+#include "harness/stats/power.h"
+#include "harness/stats/rounding.h"
+#include "harness/stats/skewness.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 
@@ -147,6 +150,16 @@ std::string note_words(const CellResult& cell) {
     const std::string needed = needed_words(*cell.outcome);
     text = needed + (text.empty() ? "" : "; " + text);
   }
+  if (cell.outcome && cell.verdict != VerdictKind::failed) {
+    const Outcome& o = *cell.outcome;
+    std::string doubt;
+    if (is_skewed(o)) doubt = fmt::format("skewed differences (p {:.2g}): t may err", o.p_skewed);
+    if (is_unsteady(o)) {
+      doubt += fmt::format("{}rounding alone moves it by {}{}", doubt.empty() ? "" : "; ",
+                           format_difference(o.rounding->shift, o.margin), o.rounding->of_cell ? "" : " or more");
+    }
+    if (!doubt.empty()) text = doubt + (text.empty() ? "" : "; " + text);
+  }
   std::string expectation;
   if (is_missed_control(cell)) {
     expectation = "a power control must be divergent: this matrix cannot tell";
@@ -233,8 +246,9 @@ std::string question_words(const Results& results) {
   if (!asked.by_outcome) {
     return fmt::format("{}: {}, {}, {}", asked.name, asked.help, counted(results.steps, "step"), seeds);
   }
-  return fmt::format("{}: {}, {}, {}", asked.name, clean_line(results.primary.metric), margin,
-                     counted(static_cast<int64_t>(results.seeds.size()), "paired seed"));
+  return fmt::format("{}: {}, {}, {}{}", asked.name, clean_line(results.primary.metric), margin,
+                     counted(static_cast<int64_t>(results.seeds.size()), "paired seed"),
+                     results.primary.test == OutcomeTest::sign ? ", sign test of the median" : "");
 }
 
 std::string backend_words(std::string_view backend) {

@@ -81,6 +81,7 @@ std::vector<QuestionDifference> question_differences(const Arm& a, const Arm& b,
   if (!given.margin)
     note(differences, "primary.margin", number(a.primary->margin), number(b.primary->margin));
   if (!given.alpha) note(differences, "primary.alpha", number(a.primary->alpha), number(b.primary->alpha));
+  note(differences, "primary.test", name_of(a.primary->test), name_of(b.primary->test));
   if (given.timed && !given.target)
     note(differences, "primary.target", number(a.primary->target), number(b.primary->target));
   return differences;

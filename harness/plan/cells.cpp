@@ -222,18 +222,38 @@ class Expansion {
     }
   }
 
-  // The first cell's reference against itself with one thing changed that ought not to matter.
+  // The first cell's reference against itself with one thing changed that ought not to matter; and so each cell that noise_of
+  // names, whose runs may be less steady than the reference's.
   void add_noise() {
     if (cells_.empty()) return;
+    const std::size_t count = cells_.size();
+    const auto names = [&](const Rule& rule, const Cell& cell) { return !cell.anchor && rule.matches(cell.config); };
+    add_noise_pairs(RunConfig(cells_.front().reference), std::string(cells_.front().reference_name), {});
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto named = [&](const Rule& rule) { return names(rule, cells_[i]); };
+      if (!std::any_of(source_.noise_of.begin(), source_.noise_of.end(), named)) continue;
+      add_noise_pairs(RunConfig(cells_[i].config), std::string(cells_[i].name), std::vector(cells_[i].seeds));
+    }
+    for (const Rule& rule : source_.noise_of) {
+      const auto own = [&](const Cell& cell) { return !cell.noise && names(rule, cell); };
+      if (source_.matrix.noise.empty()) {
+        problems_.add(rule.place, "noise_of says which cells get A/A pairs, and noise in what these differ: it is missing");
+      } else if (std::none_of(cells_.begin(), cells_.end(), own)) {
+        report_no_match(rule, "rule of A/A pairs");
+      }
+    }
+  }
+
+  void add_noise_pairs(const RunConfig& config, const std::string& name, const std::vector<int64_t>& seeds) {
     static const RunField* const perturb = find_core_field("perturb");
-    const Cell first = cells_.front();
     for (const Perturbation kind : source_.matrix.noise) {
       Cell noise;
-      noise.config = noise.reference = first.reference;
+      noise.config = noise.reference = config;
       noise.config.perturb = kind;
-      noise.reference_name = first.reference_name;
-      noise.name = "A/A " + first.reference_name + setting_text(*perturb, noise.config);
+      noise.reference_name = name;
+      noise.name = "A/A " + name + setting_text(*perturb, noise.config);
       noise.settings.emplace_back("perturb", text_of(perturb->of(noise.config)));
+      noise.seeds = seeds;
       noise.noise = true;
       cells_.push_back(std::move(noise));
     }

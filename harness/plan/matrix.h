@@ -20,11 +20,16 @@ std::vector<std::any> question_sections();
 
 enum class VerdictKind { identical, within_envelope, equivalent, divergent, inconclusive, failed };
 
+/// What decides an outcome: Student's t on the mean of the paired differences, which takes them for normal, or the sign test on their
+/// median, which takes nothing for granted but that pairs are independent.
+enum class OutcomeTest { t, sign };
+
 struct Primary {
   std::string metric;    ///< empty: the one that the trainer shows first
   double margin = 0.03;  ///< in units of the metric, > 0
   double alpha = 0.05;   ///< in (0, 0.5)
   double target = 0;     ///< value of the metric that runs are timed to, in steps; 0: none
+  OutcomeTest test = OutcomeTest::t;
 };
 
 /// `seeds: auto`: seeds 0, 1, 2, ... are added to the cells that are undecided, look by look.
@@ -83,7 +88,7 @@ struct Matrix {
   std::vector<int64_t> forced_steps;  ///< clipped to < steps; empty: no forced comparison
   std::vector<int64_t> seeds;         ///< of `seeds: auto`: all that any cell has so far
   SeedsAuto seeds_auto;
-  std::vector<Perturbation> noise;  ///< A/A pairs of the first cell's reference
+  std::vector<Perturbation> noise;  ///< A/A pairs of the first cell's reference, and of the cells that noise_of names
   TimingConfig timing;
   std::string replay;  ///< a kept step's trace that stands in for training; empty: train
   /// A cell may have another global batch than its reference; their lengths then give both as many samples.
@@ -129,5 +134,13 @@ std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell);
 const char* name_of(VerdictKind kind);
 /// All verdicts' words, in the order of their enumerators.
 std::span<const std::string_view> verdict_names();
+
+/// "t", "sign".
+const char* name_of(OutcomeTest test);
+std::span<const std::string_view> outcome_test_names();
+
+/// References, by name, of the cells of an outcome that are held against no power control: nothing will show that those comparisons
+/// could see a difference. Cells whose references train towards the same share their controls.
+std::vector<std::string> references_without_control(const Matrix& matrix);
 
 }  // namespace lockstep

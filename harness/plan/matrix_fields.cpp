@@ -14,6 +14,8 @@ WordList words_of(RanksPolicy) {
   return kWords;
 }
 
+WordList words_of(OutcomeTest) { return outcome_test_names(); }
+
 namespace {
 
 using namespace ranges;
@@ -51,6 +53,8 @@ const MatrixField kMatrixFields[] = {
     MATRIX(primary.target, kMetricUnits, "units of the metric",
            "the value to reach, timed in steps; 0: none"),
     MATRIX(primary.alpha, Range{1e-9, 0.5, false, true}, "", "level of each of the two one-sided tests"),
+    MATRIX(primary.test, kAny, "",
+           "what decides: t, on the mean of normal differences; sign, on the median of differences of any shape"),
     MATRIX(band.repeats, Range{4, 64}, "runs",
            "permuted repeats of the reference that measure the rounding band"),
     MATRIX(band.factor, Range{8, 1e12}, "", "the band is this times the largest difference over repeats"),

@@ -11,6 +11,7 @@
 namespace lockstep {
 
 WordList words_of(RanksPolicy);
+WordList words_of(OutcomeTest);
 
 /// These, then those that questions have of their own.
 std::span<const MatrixField> matrix_fields();

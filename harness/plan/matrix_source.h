@@ -35,6 +35,7 @@ struct MatrixSource {
   bool reference_given = false;  ///< in the file or by --set
   std::vector<Rule> exclude;
   std::vector<Rule> power_controls;
+  std::vector<Rule> noise_of;  ///< cells that get A/A pairs of their own
   std::vector<ExpectRule> expect;
   std::set<std::string, std::less<>> set_keys;       ///< given by --set
   std::map<std::string, Place, std::less<>> places;  ///< where each key was last given a value

@@ -9,6 +9,7 @@
 
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/base/word_list.h"
 #include "harness/config/canonical.h"
 #include "harness/plan/looks.h"
 #include "harness/plan/plan.h"
@@ -136,6 +137,21 @@ std::string most_text(const Plan& plan, int cores) {
       plan.matrix.seeds.size(), seeds.most, runs * more, duration(core_seconds * more / cores), budget);
 }
 
+// What will show nothing is said before hours are spent on it.
+std::string control_text(const Matrix& matrix) {
+  if (!asked_by(matrix).by_outcome) return "";
+  constexpr std::size_t kMostNamed = 5;
+  std::vector<std::string> names = references_without_control(matrix);
+  if (names.empty()) return "";
+  const std::size_t more = names.size() > kMostNamed ? names.size() - kMostNamed : 0;
+  names.resize(names.size() - more);
+  if (more > 0) names.push_back(fmt::format("{} more", more));
+  return fmt::format(
+      "no power control is held against {}: nothing will show that comparisons with {} could see a difference; a cell "
+      "under power_controls would\n",
+      join_words(names), names.size() == 1 ? "it" : "them");
+}
+
 }  // namespace
 
 double estimate_total_s(const Plan& plan, int jobs) {
@@ -186,7 +202,7 @@ std::string plan_text(const Plan& plan, int jobs) {
                      counted(cores, "core"));
   if (various) out += fmt::format(", about {:.1f} GB of traces", estimate_trace_bytes(plan) / 1e9);
   out += "\n";
-  return out + most_text(plan, cores);
+  return out + control_text(plan.matrix) + most_text(plan, cores);
 }
 
 std::string plan_json(const Plan& plan, int jobs) {
@@ -225,6 +241,8 @@ std::string plan_json(const Plan& plan, int jobs) {
            {"question", plan.matrix.question},
            {"seeds", plan.matrix.seeds},
            {"cells", cells},
+           {"without_power_control",
+            asked_by(plan.matrix).by_outcome ? references_without_control(plan.matrix) : std::vector<std::string>{}},
            {"runs", runs},
            {"reused", reused},
            {"jobs", cores},

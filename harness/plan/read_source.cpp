@@ -18,9 +18,9 @@ namespace lockstep {
 namespace {
 
 // Besides those that a question has of its own.
-constexpr std::array<std::string_view, 9> kSections{"seeds",   "reference",      "axes",   "exclude",
-                                                    "include", "power_controls", "expect", "noise",
-                                                    "timing.layouts"};
+constexpr std::array<std::string_view, 10> kSections{"seeds",   "reference",      "axes",     "exclude",
+                                                     "include", "power_controls", "expect",   "noise",
+                                                     "noise_of", "timing.layouts"};
 constexpr std::array<std::string_view, 4> kGroups{"primary", "band", "timing", "seeds_auto"};
 constexpr std::array<int64_t, 10> kForcedSteps{0, 1, 2, 5, 10, 20, 50, 100, 200, 500};
 
@@ -246,8 +246,8 @@ class SourceReader {
         watch([&] { read_timed_layouts(entry); });
       } else if (const QuestionKey* own = find_question_key(entry.key)) {
         watch([&] { own->read(entry, source_, problems_); }, own->decides_cells);
-      } else if (entry.key == "exclude" || entry.key == "power_controls") {
-        read_rules(entry, entry.key == "exclude" ? source_.exclude : source_.power_controls);
+      } else if (std::vector<Rule>* const rules = rules_of(entry.key)) {
+        read_rules(entry, *rules);
       } else if (entry.key == "include") {
         read_include(entry);
       } else if (entry.key == "expect") {
@@ -286,6 +286,12 @@ class SourceReader {
       }
     }
     return values;
+  }
+
+  std::vector<Rule>* rules_of(std::string_view key) {
+    if (key == "exclude") return &source_.exclude;
+    if (key == "power_controls") return &source_.power_controls;
+    return key == "noise_of" ? &source_.noise_of : nullptr;
   }
 
   void read_noise(const Entry& entry) {

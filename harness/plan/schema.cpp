@@ -137,6 +137,7 @@ Json sections() {
   out["power_controls"] = list_schema(rule, "cells that learn so differently that they must come out divergent");
   Json perturbation{{"$ref", "#/definitions/perturb"}};
   out["noise"] = list_schema(std::move(perturbation), "A/A pairs of the first reference: what they differ in");
+  out["noise_of"] = list_schema(rule, "cells that get A/A pairs, too: each against itself, as the key noise says");
   out["expect"] =
       list_schema(std::move(expectation), "expected verdicts; the first rule that matches a cell holds");
   return out;

@@ -4,18 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 
 #include "harness/config/canonical.h"
 #include "harness/config/stream_keys.h"
 #include "harness/config/trainer_spec.h"
+#include "harness/stats/best_of.h"
 #include "harness/stats/growth_words.h"
-#include "harness/stats/outcome.h"
-#include "harness/stats/stats.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +30,7 @@ struct Arm {
   std::string rule;
   double exponent = kNaN;
   bool plain = false;                    ///< a rule of the rate alone: none, sqrt or linear
-  std::map<int64_t, double> difference;  ///< by seed; empty without an outcome
+  DifferenceBySeed difference;           ///< empty without an outcome
 };
 
 /// What the rule multiplies the rate by with that many ranks.
@@ -153,41 +150,14 @@ const Arm* best_arm(const std::vector<const Arm*>& judged) {
   });
 }
 
-/// P(T > t) of the mean of `values` being above 0; 1 if one value shows no spread.
-double p_above(const std::vector<double>& values) {
-  if (values.size() < 2) return 1;
-  const PairedSummary s = summarize_differences(values);
-  if (s.sd == 0) return s.mean > 0 ? 0 : 1;
-  const double t = s.mean * std::sqrt(static_cast<double>(s.n)) / s.sd;
-  return boost::math::cdf(boost::math::complement(boost::math::students_t(s.n - 1), t));
-}
-
-/// Rules that are not shown to be worse than the best. One-sided paired tests, Holm's adjustment: the
-/// smallest p is held against alpha / m, the next against alpha / (m - 1), up to the first that does not
-/// pass.
-std::vector<std::string> rules_not_worse(const std::vector<const Arm*>& judged, const Arm& best,
-                                         double alpha) {
-  const int sense = sense_of(best);
-  std::vector<std::pair<double, const Arm*>> tests;
-  for (const Arm* arm : judged) {
-    if (arm == &best) continue;
-    std::vector<double> lost;
-    for (const auto& [seed, value] : arm->difference) {
-      const auto other = best.difference.find(seed);
-      if (other != best.difference.end()) lost.push_back(sense * (other->second - value));
-    }
-    tests.emplace_back(p_above(lost), arm);
-  }
-  std::vector<std::pair<double, const Arm*>> sorted = tests;
-  std::ranges::stable_sort(sorted, {}, &std::pair<double, const Arm*>::first);
-  std::set<const Arm*> worse;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    if (sorted[i].first > alpha / static_cast<double>(sorted.size() - i)) break;
-    worse.insert(sorted[i].second);
-  }
+/// Rules that no other rule is shown to be better than, but for the best itself.
+std::vector<std::string> rules_not_worse(const std::vector<const Arm*>& judged, const Arm& best, const Matrix& matrix) {
+  std::vector<const DifferenceBySeed*> differences;
+  for (const Arm* arm : judged) differences.push_back(&arm->difference);
+  const std::vector<bool> worse = shown_worse(differences, {sense_of(best), matrix.primary, matrix.seeds_auto});
   std::vector<std::string> names;
-  for (const auto& [p, arm] : tests) {
-    if (!worse.contains(arm)) names.push_back(arm->rule);
+  for (std::size_t i = 0; i < judged.size(); ++i) {
+    if (judged[i] != &best && !worse[i]) names.push_back(judged[i]->rule);
   }
   return names;
 }
@@ -307,7 +277,8 @@ void predict_exponent(const std::vector<Arm>& arms, Growth& growth) {
                                noise->interval.level};
 }
 
-Growth judge_group(const std::vector<Arm>& arms, const Primary& primary) {
+Growth judge_group(const std::vector<Arm>& arms, const Matrix& matrix) {
+  const Primary& primary = matrix.primary;
   const Cell& first = *arms.front().cell;
   Growth growth;
   growth.reference = first.reference_name;
@@ -335,8 +306,9 @@ Growth judge_group(const std::vector<Arm>& arms, const Primary& primary) {
   if (!judged.empty() && sense_of(*judged.front()) != 0) {
     const Arm* best = best_arm(judged);
     growth.best = best->rule;
-    growth.not_worse = rules_not_worse(judged, *best, primary.alpha);
+    growth.not_worse = rules_not_worse(judged, *best, matrix);
   }
+  if (!judged.empty()) growth.n = static_cast<int>(common_seeds(judged).size());
   growth.sentence = growth_sentence(growth, unmeasured);
   return growth;
 }
@@ -377,7 +349,7 @@ std::vector<Growth> judge_growth(const Matrix& matrix, const std::vector<CellRes
     const bool scaled =
         std::ranges::any_of(arms, [](const Arm& arm) { return arm.cell->config.lr_rule != LrRule::none; });
     const bool judged = std::ranges::any_of(arms, [](const Arm& arm) { return !arm.difference.empty(); });
-    if ((grows || scaled) && judged) all.push_back(judge_group(arms, matrix.primary));
+    if ((grows || scaled) && judged) all.push_back(judge_group(arms, matrix));
   }
   return all;
 }

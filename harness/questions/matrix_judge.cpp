@@ -20,8 +20,10 @@
 #include "harness/questions/question_judge.h"
 #include "harness/questions/summary.h"
 #include "harness/results/config_table.h"
+#include "harness/stats/controls.h"
 #include "harness/stats/outcome.h"
 #include "harness/stats/paired_curves.h"
+#include "harness/stats/rounding.h"
 #include "harness/stats/sequential.h"
 #include "harness/stats/stats.h"
 
@@ -425,6 +427,7 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   parallel_for(matrix.cells.size(), options.jobs,
                [&](std::size_t i) { results.cells[i] = judge.judge_cell(matrix.cells[i]); });
   adjust_for_family(results.cells);
+  note_rounding(results.cells);
   results.growth = judge_growth(matrix, results.cells);
   if (!options.outcomes_only) {
     results.provenance = gather_provenance(plan, options.out_dir);
@@ -436,8 +439,12 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   std::set<std::string> seen;
   for (const Cell& cell : matrix.cells) {
     if (!lists || options.outcomes_only) break;
+    // An A/A pair of a cell is held against that cell, which stands in the results already.
+    const auto is_cell = [&](const Cell& other) { return other.name == cell.reference_name; };
+    if (cell.noise && std::ranges::any_of(matrix.cells, is_cell)) continue;
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));
   }
+  note_controls(results);
   results.summary = summarize_results(results);
   results.summary.runs = static_cast<int>(plan.runs.size());
   results.summary.runs_reused = static_cast<int>(std::ranges::count_if(plan.runs, &PlannedRun::reused));

@@ -10,13 +10,17 @@
 #include "harness/results/interval_words.h"
 #include "harness/results/metric_names.h"
 #include "harness/results/rate_scaling.h"
+#include "harness/stats/controls.h"
 #include "harness/stats/outcome.h"
+#include "harness/stats/rounding.h"
 #include "harness/stats/sequential.h"
+#include "harness/stats/skewness.h"
 
 namespace lockstep {
 namespace {
 
-std::string equivalent_in_words(const CellList& cells) {
+/// Where nothing shows that their comparisons could see a difference, that is said instead of "the same".
+std::string equivalent_in_words(const CellList& cells, bool controlled) {
   const Outcome& first = *cells.front()->outcome;
   const std::string metric = metric_label(first.metric);
   // Of several cells the ends that lie furthest out: the largest mean would promise more than is shown.
@@ -35,17 +39,19 @@ std::string equivalent_in_words(const CellList& cells) {
   const std::string low = format_signed_difference(shown.low, first.margin),
                     high = format_signed_difference(shown.high, first.margin),
                     pairs = pairs_in_words(fewest_pairs, most_pairs);
-  if (cells.size() == 1) {
-    return fmt::format("{} trains the same as {}: {} differs by {} ({}), margin {}, {}.", names_of(cells),
-                       references_of(cells), metric, format_signed_difference(first.primary.mean, first.margin),
-                       interval_in_words(first.equivalence, first.margin), first.margin, pairs);
-  }
+  const bool alone = cells.size() == 1;
+  const std::string verb = !controlled ? "came out equivalent to" : alone ? "trains the same as" : "train the same as";
   // Looks end at levels of their own.
   const std::string level = lowest == highest ? level_words(lowest)
                                               : fmt::format("{} to {}", level_words(lowest), level_words(highest));
-  return fmt::format("{} train the same as {}: {} differs by no more than {} to {} (each cell's {} interval), margin "
-                     "{}, {}.",
-                     names_of(cells), references_of(cells), metric, low, high, level, first.margin, pairs);
+  const std::string differs =
+      alone ? fmt::format("differs by {} ({}){}", format_signed_difference(first.primary.mean, first.margin),
+                          interval_in_words(first.equivalence, first.margin), middle_in_words(first))
+            : fmt::format("differs by no more than {} to {}{} (each cell's {} interval)", low, high, middle_in_words(first),
+                          level);
+  return fmt::format("{} {} {}: {} {}, margin {}, {}{}{}.", names_of(cells), verb, references_of(cells), metric, differs,
+                     first.margin, pairs, alone ? beyond_in_words(first) : "",
+                     controlled ? "" : "; but " + uncontrolled_in_words(references_of(cells), cells.size()));
 }
 
 /// Is it shown that the cell is not the same, though within the margin?
@@ -76,6 +82,25 @@ std::string divergent_in_words(const CellResult& cell, bool reference_is_named) 
                      family_in_words(outcome));
 }
 
+/// What a verdict does not rest on as firmly as its interval says.
+std::vector<std::string> caveats(const Results& results) {
+  CellList skewed, unsteady;
+  for (const CellResult& cell : results.cells) {
+    if (cell.noise || cell.anchor || cell.failure || !cell.outcome) continue;
+    // Undecided cells say it themselves.
+    if (!cell.power_control && cell.verdict == VerdictKind::inconclusive) continue;
+    if (is_skewed(*cell.outcome)) skewed.push_back(&cell);
+    if (is_unsteady(*cell.outcome)) unsteady.push_back(&cell);
+  }
+  std::vector<std::string> all = each_of(skewed, "have skewed differences", [](const CellResult& cell) {
+    return fmt::format("Of {} {}.", cell.scenario, skew_in_words(*cell.outcome));
+  });
+  add(all, each_of(unsteady, "may come out otherwise on another machine", [](const CellResult& cell) {
+        return fmt::format("Of {} {}.", cell.scenario, rounding_in_words(*cell.outcome));
+      }));
+  return all;
+}
+
 /// Each cell has its own test, and all must pass: the chance that a matrix with one cell beyond its margin
 /// gets this sentence is that of the one cell's test (Berger 1982), so that no level is divided.
 std::string all_at_once(const SortedCells& sorted) {
@@ -92,21 +117,26 @@ std::string all_at_once(const SortedCells& sorted) {
 
 std::vector<std::string> outcome_sentences(const Results& results, const SortedCells& sorted) {
   std::vector<std::string> all;
-  CellList same, shifted;
-  for (const CellResult* cell : sorted.equivalent) (is_shifted(*cell) ? shifted : same).push_back(cell);
-  if (!same.empty()) all.push_back(equivalent_in_words(same));
+  const std::vector<ControlledQuestion> questions = controlled_questions(results);
+  CellList same, unseen, shifted;
+  for (const CellResult* cell : sorted.equivalent) {
+    (is_shifted(*cell) ? shifted : is_uncontrolled(questions, *cell) ? unseen : same).push_back(cell);
+  }
+  if (!same.empty()) all.push_back(equivalent_in_words(same, true));
+  if (!unseen.empty()) all.push_back(equivalent_in_words(unseen, false));
   add(all, each_of(shifted, "are within the margin, though not the same", shifted_in_words));
   if (const std::string at_once = all_at_once(sorted); !at_once.empty()) all.push_back(at_once);
   const bool said = !same.empty() && references_of(same) == references_of(sorted.divergent);
   add(all, each_of(sorted.divergent, "do not train the same",
                    [&](const CellResult& cell) { return divergent_in_words(cell, said); }));
   // Reports show the first sentence large: one answer of each kind is the whole answer.
-  if (said && shifted.empty() && sorted.divergent.size() == 1) {
+  if (said && unseen.empty() && shifted.empty() && sorted.divergent.size() == 1) {
     all.front().back() = ';';
     all.front() += " " + all.back();
     all.pop_back();
   }
   add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
+  add(all, caveats(results));
   if (!varies_batch_or_rate_rule(results)) return all;
   for (const Growth& growth : results.growth) all.push_back(growth.sentence);
   return all;

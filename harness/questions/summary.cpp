@@ -7,22 +7,22 @@
 #include <array>
 #include <cmath>
 
+#include "harness/base/counted.h"
 #include "harness/evidence/run_evidence.h"
+#include "harness/plan/question.h"
 #include "harness/questions/judge.h"
 #include "harness/questions/question_judge.h"
 #include "harness/questions/sentences.h"
 #include "harness/results/metric_names.h"
+#include "harness/stats/controls.h"
 #include "harness/stats/outcome.h"
+#include "harness/stats/skewness.h"
 
 namespace lockstep {
 namespace {
 
 bool shows_effect(const Outcome& outcome) {
   return outcome.n >= 2 && (outcome.primary.interval.low > 0 || outcome.primary.interval.high < 0);
-}
-
-bool is_caught(const CellResult& control) {
-  return !control.failure && control.outcome && control.outcome->verdict == VerdictKind::divergent;
 }
 
 /// In the digits of the effect rather than of a margin that is too wide for it.
@@ -90,6 +90,24 @@ std::vector<std::string> control_sentences(const Results& results) {
   return sentences;
 }
 
+/// What the matrix could see, question by question: a control shows that it can see so much as itself, and no less; and what it could not.
+std::vector<std::string> sight_sentences(const Results& results) {
+  std::vector<std::string> sentences;
+  int64_t more = 0;
+  for (const ControlledQuestion& question : controlled_questions(results)) {
+    const std::string sentence = sight_in_words(question);
+    if (sentence.empty()) continue;
+    if (sentences.size() < kMostNamed)
+      sentences.push_back(sentence);
+    else
+      ++more;
+  }
+  if (more > 0)
+    sentences.push_back(fmt::format("What could be seen against {} stands in the table of power", counted(more, "further reference")));
+  if (std::string unseen = unseen_in_words(results.cells); !unseen.empty()) sentences.push_back(std::move(unseen));
+  return sentences;
+}
+
 /// "Not compared in 8x3 local: 1x24 global, seed 6: cross_entropy_24 is nan."
 std::vector<std::string> left_out_sentences(const Results& results) {
   CellList noted;
@@ -127,6 +145,7 @@ std::vector<std::string> sentences_of(const Results& results, bool can_tell,
   add(all, question.sentences(results, sorted));
   add(all, each_of(planted, "failed", failure_in_words));
   if (can_tell) add(all, controls);
+  if (question_named(results.question).by_outcome) add(all, sight_sentences(results));
   add(all, left_out_sentences(results));
   for (std::string& sentence : all) {
     if (!sentence.ends_with('.')) sentence += '.';
@@ -193,6 +212,7 @@ Summary summarize_results(const Results& results) {
   const std::vector<std::string> margin = margin_sentences(results);
   summary.margin_refused = !margin.empty();
   summary.margin_text = fmt::format("{}", fmt::join(margin, " "));
+  summary.uncontrolled = uncontrolled_references(results);
   summary.exit_code = exit_code(results, summary.margin_refused);
   summary.sentences = sentences_of(results, summary.can_tell, margin);
   summary.sentence = fmt::format("{}", fmt::join(summary.sentences, " "));

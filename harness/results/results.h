@@ -70,7 +70,7 @@ struct Mechanism {
 struct MetricDifference {
   std::string metric;
   double reference_mean = 0, cell_mean = 0;
-  double mean = 0, sd = 0;  ///< of the paired differences
+  double mean = 0, sd = 0;  ///< of the paired differences; of an outcome's primary metric the middle that was tested
   Interval interval;        ///< 1 - alpha, two-sided; from -infinity to +infinity if n < 2
   bool higher_is_better = true;
   bool has_direction = true;  ///< false: neither way is better, higher_is_better says nothing
@@ -131,11 +131,23 @@ struct Sequential {
   LooksEnd ended = LooksEnd::decided;
 };
 
+/// What rounding alone does to a cell's outcome, by A/A pairs: one seed trained twice, in another order of rows or from weights that
+/// differ in their last place.
+struct RoundingShift {
+  std::string pairs;     ///< names of the A/A pairs
+  int n = 0;             ///< seeds of each
+  double sd = 0;         ///< of their paired differences
+  double shift = 0;      ///< by which the cell's difference may come out otherwise on another machine, at level 1 - alpha
+  bool of_cell = false;  ///< A/A pairs of the cell itself are among them; else its own runs may be less steady
+};
+
 struct Outcome {
   VerdictKind verdict = VerdictKind::inconclusive;
   std::string metric;
   double margin = 0, alpha = 0.05;
   int n = 0;
+  /// What decided. Under the sign test the middle of `primary` is the median of the paired differences, with the interval of that.
+  OutcomeTest test = OutcomeTest::t;
   MetricDifference primary;
   Interval equivalence;  ///< 1 - 2 alpha: inside +- margin means equivalent; infinite if n < 2
   double sd_upper = 0;   ///< upper bound of the differences' true sd at level 0.8; infinite if n < 2
@@ -145,6 +157,11 @@ struct Outcome {
   /// Seeds with which those powers reach 0.8. 0: decided already; 2: one seed shows no spread; 10,000: that
   /// many or more.
   int seeds_needed = 0, seeds_needed_half = 0;
+  /// Smallest true difference that n seeds call divergent with probability 0.8, at sd_upper; infinite: none. 0: not known.
+  double detectable = 0;
+  double skewness = 0;  ///< of the paired differences
+  double p_skewed = 1;  ///< of so much skewness among normal differences
+  std::optional<RoundingShift> rounding;  ///< none: no A/A pair shows it
   double p_equivalent = 1;  ///< the larger of the two one-sided tests'
   double p_different = 1;   ///< two-sided, of a difference of 0
   double p_holm = 1;        ///< p_different, adjusted over the cells of the matrix
@@ -227,8 +244,9 @@ struct Growth {
   std::string reference;
   int from_batch = 0, to_batch = 0;
   std::vector<Rule> rules;
+  int n = 0;                           ///< seeds that all judged rules share; 0: not known
   std::string best;                    ///< rule with the best mean of the primary metric
-  std::vector<std::string> not_worse;  ///< other rules that are not shown to be worse than the best
+  std::vector<std::string> not_worse;  ///< other rules that no rule is shown to be better than
   double predicted_exponent = 0;       ///< NaN where there is no noise scale
   double measured_exponent = 0;  ///< where a parabola through the rules has its best; NaN if it has none
   Interval measured_interval;    ///< over resampled seeds, of the best exponent from none to linear
@@ -396,6 +414,17 @@ struct PowerPoint {
   double theory = 0;
 };
 
+/// What a test does with differences of another shape than normal whose middle lies exactly at the margin.
+struct ShapeRate {
+  std::string shape;           ///< "log-normal", "one seed in 20 collapses"
+  OutcomeTest test = OutcomeTest::t;
+  std::string at_margin;       ///< "mean" or "median": which middle lies there
+  bool promised = false;       ///< the test promises to keep alpha there
+  double equivalent = 0;       ///< largest share that was called equivalent over all numbers of pairs
+  double looks = 0;            ///< the same of a sequential comparison
+  double unwarned = 0;         ///< largest share that was called so without a warning of skewness
+};
+
 /// Do the tests keep their promises: error rates and coverage with a difference planted.
 struct Calibration {
   std::vector<DetectionRate> rates;
@@ -406,6 +435,7 @@ struct Calibration {
   /// Of comparisons whose true difference is the margin: the largest share that was called equivalent, and
   /// the share that may be.
   double worst_equivalent = 0, equivalent_allowed = 0;
+  std::vector<ShapeRate> shapes;
 };
 
 /// Something that defines the judgement and was declared otherwise when runs were first planned.
@@ -431,6 +461,9 @@ struct Summary {
   bool can_tell = true;         ///< false: a power control was not divergent
   bool margin_refused = false;  ///< the margin exceeds half of the effect that a power control shows
   std::string margin_text;      ///< why, with the figures
+  /// References of cells that were called equivalent though neither a power control nor another cell of theirs came out divergent:
+  /// nothing shows that such a comparison could see a difference.
+  std::vector<std::string> uncontrolled;
   std::string sentence;         ///< the report's first line: all sentences
   std::vector<std::string> sentences;  ///< what is said one by one, the most important first
 };

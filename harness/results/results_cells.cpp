@@ -240,6 +240,19 @@ Object<Sequential> describe() {
 }
 
 template <>
+Object<RoundingShift> describe() {
+  using S = RoundingShift;
+  return {"rounding_shift",
+          "What rounding alone does to an outcome, by A/A pairs: one seed trained twice with another rounding.",
+          {KEY(pairs, "Names of the A/A pairs."),
+           KEY(n, at_least(2), "Seeds of each."),
+           KEY(sd, exact(), "Of their paired differences."),
+           KEY(shift, exact(),
+               "By which the difference may come out otherwise on another machine, at level 1 - alpha."),
+           KEY(of_cell, "false: of the reference alone; the cell's own runs may be less steady")}};
+}
+
+template <>
 Object<Outcome> describe() {
   using S = Outcome;
   return {"outcome", "Does it learn the same? Its numbers stand under statistics.",
@@ -260,7 +273,14 @@ Object<Outcome> describe_statistics() {
            KEY(seeds_needed_half, at_least(0), "The same of a true difference of half the margin."),
            KEY(p_equivalent, exact()), KEY(p_different, exact()), KEY(p_holm, exact()), KEY(estimates),
            KEY(curves), KEY(target),
-           KEY(notes, "What could not be compared, and why.")}};
+           KEY(notes, "What could not be compared, and why."),
+           KEY(test, added(usual<OutcomeTest>()),
+               "What decided: t, on the mean; sign, on the median, which then stands as the primary metric's mean."),
+           KEY(detectable, added(exact()),
+               "Smallest true difference that so many seeds call divergent with probability 0.8, at sd_upper; 0: not known."),
+           KEY(skewness, added(exact())),
+           KEY(p_skewed, added(exact()), "Of so much skewness among normal differences."),
+           KEY(rounding, if_any(usual<RoundingShift>()))}};
 }
 
 const Object<Outcome>& statistics_of_an_outcome() {

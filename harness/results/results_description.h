@@ -26,6 +26,10 @@ struct Usual<VerdictKind> {
   static Codec<VerdictKind> codec() { return words<VerdictKind>(verdict_names(), "verdict", "verdict"); }
 };
 template <>
+struct Usual<OutcomeTest> {
+  static Codec<OutcomeTest> codec() { return words<OutcomeTest>(outcome_test_names(), "test"); }
+};
+template <>
 struct Usual<ClaimState> {
   static Codec<ClaimState> codec() {
     return words<ClaimState>(claim_state_names(), "state of a claim", "claim_state");

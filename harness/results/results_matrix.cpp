@@ -30,9 +30,10 @@ Object<Growth> describe() {
           "the rate in the batch, predicted and measured.",
           {KEY(reference), KEY(from), KEY(to), KEY(from_batch), KEY(to_batch), KEY(rules),
            KEY(best, "Empty: none was judged."),
-           KEY(not_worse, "Other rules that are not shown to be worse (paired, Holm)."),
+           KEY(not_worse, "Other rules that no rule is shown to be better than (all pairs, paired by seed, Holm)."),
            KEY(noise_batch, exact()), KEY(predicted_exponent, exact()), KEY(predicted_interval),
-           KEY(measured_exponent, exact()), KEY(measured_interval), KEY(caveat), KEY(sentence)}};
+           KEY(measured_exponent, exact()), KEY(measured_interval), KEY(caveat), KEY(sentence),
+           KEY(n, added(whole<int>(0)), "Seeds that all judged rules share; 0: not known.")}};
 }
 
 template <>
@@ -174,6 +175,20 @@ Object<PowerPoint> describe() {
 }
 
 template <>
+Object<ShapeRate> describe() {
+  using S = ShapeRate;
+  return {"shape_rate",
+          "Largest share called equivalent of comparisons whose differences have another shape than normal and whose middle "
+          "lies at the margin.",
+          {KEY(shape), KEY(test),
+           KEY(at_margin, one_of({"mean", "median"}), "Which middle lies at the margin."),
+           KEY(promised, "The test promises to keep alpha there."),
+           KEY(equivalent, finite(), "Over all numbers of pairs."),
+           KEY(looks, finite(), "Of a sequential comparison."),
+           KEY(unwarned, finite(), "Called so without a warning of skewness.")}};
+}
+
+template <>
 Object<Calibration> describe() {
   using S = Calibration;
   return {"calibration",
@@ -185,7 +200,9 @@ Object<Calibration> describe() {
            KEY(pool_mean, exact()), KEY(pool_sd, exact()), KEY(rates), KEY(power),
            KEY(worst_equivalent, added(number()),
                "Largest share called equivalent of comparisons whose true difference is the margin."),
-           KEY(equivalent_allowed, added(number()), "The share that is allowed.")}};
+           KEY(equivalent_allowed, added(number()), "The share that is allowed."),
+           KEY(shapes, added(usual<std::vector<ShapeRate>>()),
+               "What the tests do with differences of other shapes than normal.")}};
 }
 
 template <>
@@ -218,14 +235,18 @@ Object<Summary> describe() {
            KEY(failed, at_least(0)), KEY(undecided, at_least(0)), KEY(power_controls, at_least(0)),
            KEY(power_controls_caught, at_least(0)), KEY(runs, at_least(0)), KEY(runs_reused, at_least(0)),
            KEY(sentences, added(usual<std::vector<std::string>>()),
-               "What `sentence` says, one by one, the most important first.")}};
+               "What `sentence` says, one by one, the most important first."),
+           KEY(uncontrolled, added(usual<std::vector<std::string>>()),
+               "References of cells that were called equivalent though neither a power control nor another cell of theirs came out "
+               "divergent.")}};
 }
 
 template <>
 Object<Primary> describe() {
   using S = Primary;
   return {"", "",
-          {KEY(metric), KEY(margin, exact()), KEY(target, exact()), KEY(alpha, exact())}};
+          {KEY(metric), KEY(margin, exact()), KEY(target, exact()), KEY(alpha, exact()),
+           KEY(test, added(usual<OutcomeTest>()), "What decides: t, or the sign test.")}};
 }
 
 template <>

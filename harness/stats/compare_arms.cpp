@@ -2,11 +2,20 @@
 
 #include <fmt/format.h>
 
+#include "harness/stats/power.h"
+
 namespace lockstep {
 namespace {
 
 std::string failure_text(const Failure& failure) {
   return fmt::format("{}: {}", failure.kind, failure.message.empty() ? failure.run : failure.message);
+}
+
+/// What a control would show stands in the matrix, if anywhere; what these pairs could have seen is known.
+std::string without_control(const Outcome& outcome) {
+  return fmt::format("; no power control stands beside it, but by its spread a true difference of {} or more comes out divergent with "
+                     "probability {:g} or more.",
+                     format_difference(outcome.detectable, outcome.margin), kWantedPower);
 }
 
 }  // namespace
@@ -36,7 +45,10 @@ OutcomeComparison compare_arms(const ArmPair& pair, const Primary& primary) {
     return comparison;
   }
   comparison.verdict = comparison.outcome->verdict;
-  comparison.sentence = comparison.outcome->sentence;
+  std::string& sentence = comparison.outcome->sentence;
+  if (comparison.verdict == VerdictKind::equivalent && sentence.ends_with('.'))
+    sentence.replace(sentence.size() - 1, 1, without_control(*comparison.outcome));
+  comparison.sentence = sentence;
   return comparison;
 }
 

@@ -12,6 +12,7 @@
 #include "harness/results/interval_words.h"
 #include "harness/results/metric_names.h"
 #include "harness/stats/outcome.h"
+#include "harness/stats/sequential.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +56,11 @@ std::string at_equal_batch(const Growth& growth) {
       changes.empty() ? "" : ": " + join_words(changes));
 }
 
+/// One of the rules is called "none", which must not be read as a word of the sentence.
+std::string rules_in_words(const std::vector<std::string>& rules) {
+  return fmt::format("the {} {} {}", rules.size() == 1 ? "rule" : "rules", join_words(rules), rules.size() == 1 ? "is" : "are");
+}
+
 std::string which_fits(const Growth& growth) {
   if (growth.best.empty()) return "no rule of the learning rate could be judged";
   std::vector<std::string> worse;
@@ -66,12 +72,12 @@ std::string which_fits(const Growth& growth) {
       worse.push_back(rule.rule);
   }
   if (growth.not_worse.empty() && worse.empty()) return growth.best + " is the only rule that was judged";
-  std::string text = fmt::format("{} fits best by {}", growth.best, metric);
+  std::string text = fmt::format("{} has the best mean {}", growth.best, metric);
+  if (growth.n > 0) text += " over " + pairs_in_words(growth.n, growth.n);
   if (!worse.empty())
-    text += fmt::format("; {} {} worse", join_words(worse), worse.size() == 1 ? "is" : "are");
+    text += fmt::format("; {} shown to be worse", rules_in_words(worse));
   if (!growth.not_worse.empty())
-    text += fmt::format("; {} {} not shown to be worse", join_words(growth.not_worse),
-                        growth.not_worse.size() == 1 ? "is" : "are");
+    text += fmt::format("; {} not shown to be worse", rules_in_words(growth.not_worse));
   return text;
 }
 

@@ -11,7 +11,10 @@
 #include "harness/base/counted.h"
 #include "harness/results/interval_words.h"
 #include "harness/results/metric_names.h"
+#include "harness/stats/decision.h"
 #include "harness/stats/estimates.h"
+#include "harness/stats/power.h"
+#include "harness/stats/skewness.h"
 #include "harness/stats/stats.h"
 
 namespace lockstep {
@@ -98,14 +101,16 @@ std::optional<PairedMetric> pair_metric(const OutcomeInputs& inputs, const std::
   return paired;
 }
 
-/// Bound of the sd, power and seeds needed: what a design can show, whatever difference was measured.
+/// Bound of the sd, power, seeds needed and what could be seen: what a design can show, whatever difference was measured.
 void plan_design(const PairedSummary& summary, Outcome& outcome) {
   outcome.sd_upper = sd_upper_bound(summary);
+  outcome.detectable = std::numeric_limits<double>::infinity();
   if (outcome.n < 2) {
     outcome.seeds_needed = outcome.seeds_needed_half = 2;
     return;
   }
-  const PowerQuestion equal{outcome.n, outcome.sd_upper, outcome.margin, outcome.alpha, 0.0};
+  const PowerQuestion equal{outcome.n, outcome.sd_upper, outcome.margin, outcome.alpha, 0.0, outcome.test};
+  outcome.detectable = detectable_difference(equal);
   PowerQuestion half = equal;
   half.true_difference = outcome.margin / 2.0;
   outcome.power = equivalence_power(equal);
@@ -128,9 +133,9 @@ std::string size_in_words(const Outcome& o) {
   const bool lower = d.mean < 0;
   const double low = lower ? -d.interval.high : d.interval.low;
   const double high = lower ? -d.interval.low : d.interval.high;
-  return fmt::format("{} {} ({} interval {} to {}, {})", format_difference(std::abs(d.mean), o.margin),
+  return fmt::format("{} {} ({} interval {} to {}, {}){}", format_difference(std::abs(d.mean), o.margin),
                      lower ? "lower" : "higher", level_words(d.interval.level), format_difference(low, o.margin),
-                     format_difference(high, o.margin), counted(o.n, "paired seed"));
+                     format_difference(high, o.margin), counted(o.n, "paired seed"), middle_in_words(o));
 }
 
 /// ", although its training loss reads better": other metrics that speak against the primary one, or nothing.
@@ -168,22 +173,24 @@ std::string sentence_of(const OutcomeInputs& inputs, const Outcome& o) {
         "needed, more if they scatter.",
         inputs.cell, o.metric, mean);
   }
+  const std::string shape = is_skewed(o) ? "; " + skew_in_words(o) : "";
   switch (o.verdict) {
     case VerdictKind::equivalent:
-      return fmt::format("{} learns the same: {} differs by {} ({}), inside the margin of {} ({}).", inputs.cell,
-                         o.metric, mean, interval_in_words(o.equivalence, o.margin), o.margin, pairs);
+      return fmt::format("{} learns the same: {} differs by {} ({}){}, inside the margin of {} ({}{}){}.", inputs.cell,
+                         o.metric, mean, interval_in_words(o.equivalence, o.margin), middle_in_words(o), o.margin, pairs,
+                         beyond_in_words(o), shape);
     case VerdictKind::divergent: {
       const int sense = sense_of(o.primary);
-      return fmt::format("{} learns {}: {}.", inputs.cell,
+      return fmt::format("{} learns {}: {}{}.", inputs.cell,
                          sense < 0   ? "worse"
                          : sense > 0 ? "better"
                                      : "differently",
-                         difference_in_words(o, o.metric));
+                         difference_in_words(o, o.metric), shape);
     }
     default:
-      return fmt::format("{} is undecided: {} differs by {} ({}) against a margin of {} ({}){}; {}.", inputs.cell,
-                         o.metric, mean, interval_in_words(o.primary.interval, o.margin), o.margin, pairs,
-                         disagreement(o), seeds_in_words(o));
+      return fmt::format("{} is undecided: {} differs by {} ({}){} against a margin of {} ({}){}; {}{}.", inputs.cell,
+                         o.metric, mean, interval_in_words(o.primary.interval, o.margin), middle_in_words(o), o.margin,
+                         pairs, disagreement(o), seeds_in_words(o), shape);
   }
 }
 
@@ -216,6 +223,15 @@ std::string figures_in_words(const Outcome& o) {
   if (o.n < 2) return mean + ", one seed, which has no interval";
   return fmt::format("{}, {}, {}", mean, interval_in_words(o.primary.interval, o.margin),
                      counted(o.n, "paired seed"));
+}
+
+std::string middle_in_words(const Outcome& o) { return o.test == OutcomeTest::sign ? " in the median" : ""; }
+
+std::string beyond_in_words(const Outcome& o) {
+  if (o.test != OutcomeTest::sign) return "";
+  const auto beyond = std::ranges::count_if(o.differences, [&](double d) { return std::abs(d) >= o.margin; });
+  if (beyond == 0) return "";
+  return fmt::format(", of which {} {} beyond it", beyond, beyond == 1 ? "lies" : "lie");
 }
 
 std::string seeds_in_words(const Outcome& o) {
@@ -285,20 +301,22 @@ Outcome judge_outcome(const OutcomeInputs& inputs) {
   outcome.metric = primary.metric;
   outcome.margin = primary.margin;
   outcome.alpha = primary.alpha;
+  outcome.test = primary.test;
   outcome.n = paired->summary.n;
   outcome.primary = paired->difference;
   outcome.differences = paired->differences;
   for (const auto& [seed, metrics] : inputs.cell_metrics) outcome.seeds.push_back(seed);
-  outcome.verdict = decide_outcome(paired->summary, primary);
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const double level = 1.0 - 2.0 * primary.alpha;
-  outcome.equivalence =
-      student_interval(paired->summary, level).value_or(Interval{-kInfinity, kInfinity, level});
+  const Decision decision = decide_fully(paired->differences, primary);
+  outcome.verdict = decision.verdict;
+  outcome.primary.mean = decision.middle;
+  outcome.primary.interval = decision.interval;
+  outcome.equivalence = decision.equivalence;
   plan_design(paired->summary, outcome);
-  const PValues p = p_values_of(paired->summary, primary.margin);
-  outcome.p_equivalent = p.equivalent;
-  outcome.p_different = outcome.p_holm = p.different;
+  outcome.p_equivalent = decision.p.equivalent;
+  outcome.p_different = outcome.p_holm = decision.p.different;
   outcome.estimates = estimate_middle(paired->differences, primary.alpha);
+  outcome.skewness = skewness_of(paired->differences);
+  outcome.p_skewed = skewness_p(paired->differences);
 
   std::set<std::string> names;
   for (const auto& [seed, metrics] : inputs.cell_metrics) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -45,10 +44,6 @@ bool all_finite(const std::vector<std::vector<double>>& values) {
   return std::ranges::all_of(values, [](const std::vector<double>& of_seed) {
     return std::ranges::all_of(of_seed, [](double value) { return std::isfinite(value); });
   });
-}
-
-double student_quantile(double probability, std::size_t n) {
-  return boost::math::quantile(boost::math::students_t(static_cast<double>(n) - 1.0), probability);
 }
 
 /// Deviations of each seed's difference from their mean at the points that have any spread: [seed][point].
@@ -195,8 +190,9 @@ std::optional<CurveDifference> difference_of(const PairedCurves& curves, double 
   double c = 0;
   if (spread.points > 0) {
     const double bonferroni = alpha / (2.0 * static_cast<double>(spread.points));
-    c = std::clamp(largest_t_quantile(spread, alpha), student_quantile(1.0 - alpha / 2.0, n),
-                   student_quantile(1.0 - bonferroni, n));
+    const int seeds = static_cast<int>(n);
+    c = std::clamp(largest_t_quantile(spread, alpha), student_quantile(1.0 - alpha / 2.0, seeds),
+                   student_quantile(1.0 - bonferroni, seeds));
   }
   for (std::size_t k = 0; k < points; ++k) {
     const double low = difference.mean[k] - c * standard_errors[k];

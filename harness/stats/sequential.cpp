@@ -60,7 +60,7 @@ std::vector<Look> take_looks(std::span<const double> differences, const std::vec
     Primary at_look = primary;
     at_look.alpha = each.nominal;
     Look look{each.n, each.information, each.spent, each.nominal, VerdictKind::inconclusive};
-    look.verdict = rule(summarize_differences(differences.first(n)), at_look);
+    look.verdict = rule(differences.first(n), at_look);
     taken.push_back(look);
     if (look.verdict != VerdictKind::inconclusive) break;
   }
@@ -68,7 +68,7 @@ std::vector<Look> take_looks(std::span<const double> differences, const std::vec
 }
 
 Outcome judge_sequentially(const OutcomeInputs& inputs, const SeedsAuto& seeds) {
-  const std::vector<SpendingLook> planned = spending_looks(seeds, inputs.primary.alpha);
+  const std::vector<SpendingLook> planned = spending_looks(seeds, inputs.primary.alpha, inputs.primary.test);
   Sequential sequential;
   sequential.most = seeds.most;
   sequential.looks = take_looks(differences_of(inputs), planned, inputs.primary);

@@ -4,19 +4,19 @@
 #include <functional>
 #include <span>
 
+#include "harness/stats/decision.h"
 #include "harness/stats/outcome.h"
 #include "harness/stats/spending.h"
-#include "harness/stats/stats.h"
 
 namespace lockstep {
 
-/// decide_outcome, or a wrong rule in the tests of the calibration.
-using DecisionRule = std::function<VerdictKind(const PairedSummary&, const Primary&)>;
+/// decide, or a wrong rule in the tests of the calibration.
+using DecisionRule = std::function<VerdictKind(std::span<const double> differences, const Primary&)>;
 
 /// Looks at the differences, in the order in which pairs were added, until one of the looks decides or no
 /// pairs are left. Each look asks the rule at its nominal level.
 std::vector<Look> take_looks(std::span<const double> differences, const std::vector<SpendingLook>& looks,
-                             const Primary& primary, const DecisionRule& rule = decide_outcome);
+                             const Primary& primary, const DecisionRule& rule = decide);
 
 /// judge_outcome of the pairs of the look that decides, or of all: intervals, power and the seeds that would
 /// decide are at that look's nominal level, which the sentence says. Throws OutcomeError.

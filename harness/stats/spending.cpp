@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "harness/plan/looks.h"
+#include "harness/stats/sign_test.h"
 
 namespace lockstep {
 namespace {
@@ -112,21 +113,49 @@ std::vector<double> advance(const Mass& from, int n, int m) {
   return above;
 }
 
-/// Of one one-sided test.
+/// What the looks may spend, without their levels.
+std::vector<SpendingLook> planned_looks(const SeedsAuto& seeds, double alpha) {
+  std::vector<SpendingLook> looks;
+  for (const int n : look_sizes(seeds)) {
+    const double information = static_cast<double>(n) / seeds.most;
+    const double spent = n == seeds.most ? alpha : alpha * std::log1p((std::numbers::e - 1) * information);
+    looks.push_back({n, information, spent, 0});
+  }
+  return looks;
+}
+
+/// Of one one-sided sign test. walk[k]: P(k of n differences on one side, nothing rejected before).
+std::vector<SpendingLook> one_sided_sign_looks(const SeedsAuto& seeds, double alpha) {
+  std::vector<SpendingLook> looks = planned_looks(seeds, alpha);
+  std::vector<double> walk{1.0};
+  double spent = 0;
+  for (SpendingLook& look : looks) {
+    while (static_cast<int>(walk.size()) <= look.n) {
+      walk.push_back(0);
+      for (std::size_t k = walk.size() - 1; k > 0; --k) walk[k] = (walk[k] + walk[k - 1]) / 2;
+      walk[0] /= 2;
+    }
+    int count = look.n + 1;
+    while (count > 0 && spent + walk[static_cast<std::size_t>(count) - 1] <= look.spent) {
+      spent += walk[static_cast<std::size_t>(--count)];
+      walk[static_cast<std::size_t>(count)] = 0;
+    }
+    look.nominal = count <= look.n ? sign_tail(look.n, count) : sign_tail(look.n, look.n) / 2;
+  }
+  return looks;
+}
+
+/// Of one one-sided t test.
 std::vector<SpendingLook> one_sided_looks(const SeedsAuto& seeds, double alpha) {
   std::vector<SpendingLook> looks;
   Mass left;
   double spent = 0;
-  for (const int n : look_sizes(seeds)) {
-    SpendingLook look;
-    look.n = n;
-    look.information = static_cast<double>(n) / seeds.most;
-    look.spent = n == seeds.most ? alpha : alpha * std::log1p((std::numbers::e - 1) * look.information);
+  for (SpendingLook look : planned_looks(seeds, alpha)) {
     std::vector<double> above;
     if (looks.empty()) {
       for (int j = 0; j <= kCells; ++j) above.push_back(upper_tail(edge(j)));
     } else {
-      above = advance(left, looks.back().n, n - looks.back().n);
+      above = advance(left, looks.back().n, look.n - looks.back().n);
     }
     look.nominal = cut(above, look.spent - spent, left);
     spent = look.spent;
@@ -137,14 +166,15 @@ std::vector<SpendingLook> one_sided_looks(const SeedsAuto& seeds, double alpha) 
 
 }  // namespace
 
-std::vector<SpendingLook> spending_looks(const SeedsAuto& seeds, double alpha) {
+std::vector<SpendingLook> spending_looks(const SeedsAuto& seeds, double alpha, OutcomeTest test) {
   static std::mutex mutex;
-  static std::map<std::tuple<int, int, int, double>, std::vector<SpendingLook>> known;
+  static std::map<std::tuple<int, int, int, double, OutcomeTest>, std::vector<SpendingLook>> known;
   const std::lock_guard lock(mutex);
-  auto& looks = known[{seeds.first, seeds.step, seeds.most, alpha}];
+  auto& looks = known[{seeds.first, seeds.step, seeds.most, alpha, test}];
   if (looks.empty()) {
-    const std::vector<SpendingLook> halves = one_sided_looks(seeds, alpha / 2);
-    looks = one_sided_looks(seeds, alpha);
+    const auto one_sided = test == OutcomeTest::sign ? &one_sided_sign_looks : &one_sided_looks;
+    const std::vector<SpendingLook> halves = one_sided(seeds, alpha / 2);
+    looks = one_sided(seeds, alpha);
     for (std::size_t i = 0; i < looks.size(); ++i)
       looks[i].nominal = std::min(looks[i].nominal, 2 * halves[i].nominal);
   }

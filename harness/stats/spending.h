@@ -24,6 +24,10 @@ struct SpendingLook {
 /// squares) is independent of the sum of squares, so from look to look it is a Markov chain in one number,
 /// whatever their standard deviation. One level serves all tests of a look: it is the smaller of those for
 /// alpha (equivalence, each side) and for alpha / 2 (divergence, each side), the latter doubled.
-std::vector<SpendingLook> spending_looks(const SeedsAuto& seeds, double alpha);
+///
+/// Of the sign test the recursion runs over the number of differences on one side, a binomial walk: it is exact, and spends less than
+/// it may where one difference more or less spends too much. A look at which even all differences on one side would spend too much has
+/// a level below their tail.
+std::vector<SpendingLook> spending_looks(const SeedsAuto& seeds, double alpha, OutcomeTest test = OutcomeTest::t);
 
 }  // namespace lockstep

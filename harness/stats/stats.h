@@ -1,6 +1,5 @@
 #pragma once
-// The arithmetic of paired comparisons: intervals, the equivalence decision, its power, and how many seeds it
-// takes.
+// The arithmetic of paired comparisons by Student's t: intervals, the equivalence decision, p values.
 
 #include <optional>
 #include <span>
@@ -20,6 +19,9 @@ struct PairedSummary {
 /// Throws std::invalid_argument if there is no value or one is not finite, naming its position.
 PairedSummary summarize_differences(std::span<const double> differences);
 
+/// Quantile of Student's t of n values, so with n - 1 degrees of freedom.
+double student_quantile(double probability, int n);
+
 /// Two-sided Student-t interval of the mean at `level` in (0, 1). Nothing for n < 2; for sd 0 the mean
 /// itself, without a t.
 std::optional<Interval> student_interval(const PairedSummary& summary, double level);
@@ -28,33 +30,6 @@ std::optional<Interval> student_interval(const PairedSummary& summary, double le
 /// alpha), `divergent` if the (1 - alpha) interval lies strictly beyond the margin on one side, else
 /// `inconclusive`.
 VerdictKind decide_outcome(const PairedSummary& summary, const Primary& primary);
-
-/// A design whose chance of a decision is asked for: n pairs whose differences are normal with this mean and
-/// sd.
-struct PowerQuestion {
-  int n = 2;
-  double sd = 0;
-  double margin = 0;
-  double alpha = 0.05;
-  double true_difference = 0;
-};
-
-/// Probability that decide_outcome says `equivalent`. Exact for normal differences: the mean and the standard
-/// deviation s of a sample are independent, so P = integral over the distribution of s of Phi((m - d - t s /
-/// sqrt(n)) sqrt(n) / sd) - Phi((-m - d + t s / sqrt(n)) sqrt(n) / sd), taken where t s / sqrt(n) < m.
-/// (Owen's Q writes the same integral; Diletti, Hauschke and Steinijans 1991.) 0 for n < 2.
-double equivalence_power(const PowerQuestion& question);
-
-/// Probability that decide_outcome says `divergent`, by the same integral.
-double divergence_power(const PowerQuestion& question);
-
-inline constexpr int kMostSeeds = 10'000;
-inline constexpr double kWantedPower = 0.8;
-
-/// Smallest n (question.n is ignored) with which the decision that the true difference calls for -
-/// `equivalent` inside the margin, `divergent` beyond it - is reached with probability kWantedPower;
-/// kMostSeeds if that many do not suffice.
-int seeds_needed(const PowerQuestion& question);
 
 /// Level of the upper bound of a standard deviation with which power is asked for: a design that is planned
 /// with the sd as measured has less than its power in more than half of all cases (Browne 1995).

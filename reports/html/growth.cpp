@@ -169,7 +169,7 @@ void write_rule_table(Markup& out, const Page& page, const Growth& g) {
                 !judged     ? "not judged"
                 : best      ? "best mean"
                 : not_worse ? "not shown to be worse"
-                            : "worse")
+                            : "shown to be worse")
         .close();
   }
   close_table(out);

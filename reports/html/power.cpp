@@ -59,7 +59,7 @@ void write_power_rows(Markup& out, const Page& page, const std::vector<std::size
   open_table(out, "rows power",
              {"cell", "● no difference, ○ half the margin", numbers("n"), numbers("sd"),
               numbers("upper bound"), numbers("power, 0"),
-              numbers("½ margin"), numbers("seeds, 0"), numbers("½ margin")});
+              numbers("½ margin"), numbers("seeds, 0"), numbers("½ margin"), numbers("could see")});
   for (const std::size_t i : cells) {
     const CellResult& cell = page.results.cells[i];
     const Outcome& o = *cell.outcome;
@@ -78,6 +78,7 @@ void write_power_rows(Markup& out, const Page& page, const std::vector<std::size
     figure("½ margin", probability_words(o.power_half));
     figure("seeds, 0", seeds_needed_words(o.seeds_needed));
     figure("½ margin", seeds_needed_words(o.seeds_needed_half));
+    figure("could see", o.detectable > 0 ? spread(o.detectable, o.margin) : "not known");
     out.close();
   }
   close_table(out);
@@ -143,7 +144,8 @@ void write_power(Markup& out, const Page& page) {
       "margin; never computed from the difference that was measured, and with the upper bound of the "
       "standard "
       "deviation (level 0.8). Green is 0.8 and above. Seeds needed are those with which it reaches 0.8, counted "
-      "for one test: to add seeds to these and test again, take seeds: auto.");
+      "for one test: to add seeds to these and test again, take seeds: auto. Could see: the smallest true "
+      "difference that so many seeds call divergent with probability 0.8.");
   write_power_rows(out, page, cells);
   write_p_values(out, page, cells);
   write_estimates(out, page, cells);

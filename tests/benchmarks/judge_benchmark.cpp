@@ -4,7 +4,7 @@
 
 #include "harness/questions/matrix_judge.h"
 #include "harness/results/document.h"
-#include "harness/stats/stats.h"
+#include "harness/stats/power.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace {

@@ -49,7 +49,7 @@ Results grown() {
                   rule("adam_sqrt", 0.5, std::nan(""))};
   growth.best = "sqrt";
   growth.not_worse = {"linear"};
-  growth.sentence = "From 1x3 to 8x3 (3 to 24 rows) sqrt fits best by 24-way accuracy.";
+  growth.sentence = "From 1x3 to 8x3 (3 to 24 rows) sqrt has the best mean 24-way accuracy.";
   results.growth = {growth};
   NoiseScale scale;
   scale.batch = 35.4;
@@ -67,11 +67,11 @@ TEST(GrowthReport, ShowsEachRuleAndWhereItStands) {
   const std::string text = terminal_table(grown(), false, 118);
   EXPECT_THAT(
       text, AllOf(HasSubstr("rules of the learning rate, 1x3 to 8x3: difference, its 95 % interval, n\n"),
-                  HasSubstr("  none       exponent 0.00  −0.100  [−0.110, −0.090]  n 10  worse\n"),
-                  HasSubstr("  sqrt       exponent 0.50  +0.000  [−0.010, +0.010]  n 10  best\n"),
+                  HasSubstr("  none       exponent 0.00  −0.100  [−0.110, −0.090]  n 10  shown to be worse\n"),
+                  HasSubstr("  sqrt       exponent 0.50  +0.000  [−0.010, +0.010]  n 10  best mean\n"),
                   HasSubstr("  linear     exponent 1.00  −0.060  [−0.070, −0.050]  n 10  not shown to be worse\n"),
                   HasSubstr("  adam_sqrt  exponent 0.50  —       —                 n —  not judged\n"),
-                  HasSubstr("From 1x3 to 8x3 (3 to 24 rows) sqrt fits best by 24-way accuracy.\n")));
+                  HasSubstr("From 1x3 to 8x3 (3 to 24 rows) sqrt has the best mean 24-way accuracy.\n")));
   EXPECT_THAT(text,
               AllOf(HasSubstr("gradient noise scale\n"),
                     HasSubstr("35 rows (95 % interval 28 to infinite), over 400 steps; Holds for ranks of 3 rows"),
@@ -84,7 +84,7 @@ TEST(GrowthReport, IsATableInMarkdown) {
       text,
       AllOf(
           HasSubstr("### Rules of the learning rate, 1x3 to 8x3"),
-          HasSubstr("| sqrt | 0.50 | +0.000 | \\[−0.010, +0.010\\] | 10 | best |"),
+          HasSubstr("| sqrt | 0.50 | +0.000 | \\[−0.010, +0.010\\] | 10 | best mean |"),
           HasSubstr("| adam\\_sqrt | 0.50 | — | — | — | not judged |"), HasSubstr("### Gradient noise scale"),
           HasSubstr("| 35 rows (95 % interval 28 to infinite), over 400 steps | Holds for ranks of 3 rows \\| alone. |")));
 }
@@ -109,7 +109,7 @@ TEST(GrowthReport, IsLeftOutWhereNeitherBatchNorRuleVaries) {
   for (const std::string& text : {terminal_table(equal, false, 118), markdown_summary(equal), html_report(equal)}) {
     EXPECT_THAT(text, AllOf(Not(HasSubstr("oise scale")), Not(HasSubstr("ules of the learning rate")),
                             Not(HasSubstr("id=\"growth\"")), Not(HasSubstr("id=\"noise-scale\"")),
-                            Not(HasSubstr("fits best"))));
+                            Not(HasSubstr("has the best mean"))));
   }
   Results grows = equal;
   grows.growth[0].from_batch = 3;

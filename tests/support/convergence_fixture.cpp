@@ -66,6 +66,10 @@ Outcome learnt(const Learnt& l) {
   const double inner = kT95 * l.sd / kRoot;
   o.equivalence = {l.mean - inner, l.mean + inner, 0.9};
   o.sd_upper = 1.35 * l.sd;
+  // Near enough to what the power curve gives for ten pairs: the interval's half width and a quantile of 0.8 more.
+  o.detectable = kMargin + (kT975 + 0.88) * o.sd_upper / kRoot;
+  o.skewness = 0.3;
+  o.p_skewed = 0.61;
   // Roughly what a power curve does: near 1 where the upper bound is small against the margin.
   const double ratio = kMargin / std::max(o.sd_upper, 1e-9);
   o.power = std::min(0.999, ratio * ratio * ratio / (0.9 + ratio * ratio * ratio));
@@ -197,13 +201,14 @@ void add_product(Results& r) {
                       {"3x8", {0.534, -0.001, 0.009}, {0.534, -0.031, 0.02}, {0.548, -0.008, 0.012}},
                       {"4x6", {0.534, 0.002, 0.008}, {0.534, -0.055, 0.022}, {0.548, -0.019, 0.016}},
                       {"8x3", {0.534, 0.0004, 0.009}, {0.534, -0.094, 0.028}, {0.548, -0.034, 0.024}},
-                      {"24x1", {0.534, 0.003, 0.01}, {0.534, -0.492, 0.014}, {0.548, -0.061, 0.024}}};
+                      {"24x1", {0.534, 0.003, 0.01}, {0.534, -0.492, 0.014}, {0.548, -0.041, 0.024}}};
   for (const Row& row : rows) {
     for (const std::string negatives : {"global", "local", "layer"}) {
       const Learnt& l = negatives == "global" ? row.global : negatives == "local" ? row.local : row.layer;
       const Place place{row.layout, negatives};
       CellResult c = made(std::string(row.layout) + " " + negatives, place, l);
       c.anchor = place.layout == "1x24";
+      if (c.scenario == "8x3 local") c.outcome->skewness = -1.9, c.outcome->p_skewed = 0.0031;
       if (c.anchor) c.mechanism->verdict = VerdictKind::identical, c.mechanism->forced.clear();
       if (negatives == "global") c.expected = {VerdictKind::equivalent};
       if (!c.anchor && negatives != "global") {
@@ -226,7 +231,10 @@ void add_growth(Results& r) {
   g.from = {1, 3}, g.to = {8, 3};
   g.from_batch = 3, g.to_batch = 24;
   g.noise_batch = 39;
-  g.sentence = "From 1x3 to 8x3 (3 to 24 rows) adam_sqrt fits best by 24-way accuracy; none is worse.";
+  g.n = kSeedCount;
+  g.sentence =
+      "From 1x3 to 8x3 (3 to 24 rows) adam_sqrt has the best mean 24-way accuracy over 10 paired seeds; the rule none is shown to be "
+      "worse; the rules linear and sqrt are not shown to be worse.";
   const struct {
     const char* rule;
     double exponent;
@@ -245,6 +253,8 @@ void add_growth(Results& r) {
          {0, "batch", -1, "samples", "shape", "3 rows", "24 rows",
           "step 0: 24 rows where the reference has 3"},
          {});
+    if (std::string(rule.rule) == "linear")
+      c.outcome->rounding = {"A/A " + c.scenario + " perturb=epsilon", kSeedCount, 0.034, 0.034, true};
     g.rules.push_back({c.scenario, rule.rule, rule.exponent, c.verdict, c.outcome->primary, c.outcome->n});
     r.cells.push_back(std::move(c));
   }
@@ -348,9 +358,9 @@ Results convergence_results() {
   r.declaration = Declaration{352, 352, 0, {}};
   r.summary =
       summarize(r, 352, 0,
-                "2x12 global, 3x8 global, 4x6 global and 8 more train the same as their references: 24-way "
-                "accuracy differs by no more than -0.028 to +0.010 (each cell's 90 % interval), margin 0.03, 10 paired "
-                "seeds.");
+                "2x12 global, 3x8 global, 4x6 global and 2 more train the same as 1x24 global: 24-way accuracy differs by "
+                "no more than -0.006 to +0.009 (each cell's 90 % interval), margin 0.03, 10 paired seeds.");
+  r.summary.uncontrolled = {"1x24 layer"};
   return with_facts(std::move(r));
 }
 
@@ -420,6 +430,17 @@ Results calibrated_results() {
       }
     }
   }
+  const std::string collapse = "one seed in 20 collapses";
+  c.shapes = {{"log-normal", OutcomeTest::t, "mean", false, 0.2313, 0.3021, 0.1904},
+              {"log-normal", OutcomeTest::sign, "mean", false, 0.4467, 0.6012, 0},
+              {"log-normal", OutcomeTest::sign, "median", true, 0.0421, 0.0389, 0},
+              {collapse, OutcomeTest::t, "mean", false, 0.7703, 0.7811, 0.7703},
+              {collapse, OutcomeTest::sign, "mean", false, 0.9981, 0.9992, 0},
+              {collapse, OutcomeTest::sign, "median", true, 0.0398, 0.0402, 0}};
+  c.rates.push_back(rate("10 pairs, log-normal, mean at the margin: equivalent by t", 4102, 20000, {0.1996, 0.2108, 0.95}, -1,
+                         false, true));
+  c.rates.push_back(rate("10 pairs, log-normal, median at the margin: equivalent by sign", 214, 20000, {0.0093, 0.0122, 0.95},
+                         0.05, true, true));
   c.passed = false;
   r.calibration = c;
   CellResult pool = cell("1x24 global", VerdictKind::equivalent, {});
@@ -427,7 +448,13 @@ Results calibrated_results() {
   r.cells = {pool};
   r.summary = summarize(
       r, 100, 1,
-      "One of 6 rates lies wholly on the bad side: false divergent is 0.060, at most 0.05 is allowed.");
+      "The tests do not keep their promises: false divergent, true difference +margin, n 10, sd 0.5 margins: 1204 of 20000, where at "
+      "most 5 % are allowed. The sign test promises the same of any shape whose median is the margin: there at most 4.2 % are called "
+      "equivalent. Neither test promises anything of the mean of other shapes: with the mean at the margin t called equivalent up to "
+      "23 % (30 % with looks; 19 % without a warning of skewness) where differences are log-normal, the sign test called equivalent up "
+      "to 45 % (60 % with looks) where differences are log-normal, t called equivalent up to 77 % (78 % with looks; 77 % without a "
+      "warning of skewness) where one seed in 20 collapses, the sign test called equivalent up to 100 % (100 % with looks) where "
+      "one seed in 20 collapses.");
   return with_facts(std::move(r));
 }
 

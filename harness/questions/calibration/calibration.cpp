@@ -7,10 +7,13 @@
 #include <cmath>
 #include <numeric>
 
-#include "harness/base/normal.h"
 #include "harness/base/parallel.h"
-#include "harness/config/stream_keys.h"
+#include "harness/questions/calibration/draws.h"
+#include "harness/questions/calibration/shapes.h"
+#include "harness/stats/power.h"
 #include "harness/stats/rate.h"
+#include "harness/stats/skewness.h"
+#include "harness/stats/stats.h"
 
 namespace lockstep {
 namespace {
@@ -23,37 +26,6 @@ constexpr std::array kSequentialSds{0.5, 2.0};
 constexpr std::array kInside{0.0, 0.5};  ///< true differences at which power is taken, in margins
 /// The chance that a rule which keeps every promise exactly is refused all the same.
 constexpr double kUnlucky = 0.01;
-
-enum Purpose : uint64_t { fixed_design = 1, sequential_design, pool_draws };
-
-/// Numbers by key and index: none depends on how many others were drawn.
-class KeyedDraws {
- public:
-  KeyedDraws(int64_t seed, Purpose purpose, uint64_t which)
-      : key_(mix_key(mix_key(static_cast<uint64_t>(seed) ^ mix_key(purpose)) ^ which)) {}
-  uint64_t bits() { return mix_key(key_ ^ mix_key(next_++)); }
-  /// In (0, 1].
-  double uniform() { return (static_cast<double>(bits() >> 11) + 1) * 0x1p-53; }
-  /// Standard normal, by Box and Muller.
-  double normal() {
-    if (has_spare_) {
-      has_spare_ = false;
-      return spare_;
-    }
-    const double radius = 1 - uniform(), angle = uniform();
-    // The sine of an angle is the cosine of a quarter turn less.
-    spare_ = standard_normal(radius, angle < 0.25 ? angle + 0.75 : angle - 0.25);
-    has_spare_ = true;
-    return standard_normal(radius, angle);
-  }
-  /// In [0, end).
-  std::size_t below(std::size_t end) { return static_cast<std::size_t>(bits() % end); }
-
- private:
-  uint64_t key_, next_ = 0;
-  double spare_ = 0;
-  bool has_spare_ = false;
-};
 
 /// What came of one design's draws.
 struct Tally {
@@ -77,13 +49,17 @@ struct Truth {
 
 class Calibrator {
  public:
-  Calibrator(const CalibrationInputs& inputs, const DecisionRule& rule) : in_(inputs), rule_(rule) {}
+  Calibrator(const CalibrationInputs& inputs, const DecisionRule& rule)
+      : in_(inputs), rule_(rule), by_t_(inputs.primary), shapes_(shape_trials({kPairs.begin(), kPairs.end()})) {
+    by_t_.test = OutcomeTest::t;
+  }
 
   Calibration run() {
     std::vector<std::function<void()>> work;
     fixed_.resize(kPairs.size());
     for (std::size_t i = 0; i < kPairs.size(); ++i) work.emplace_back([this, i] { try_fixed(i); });
     work.emplace_back([this] { try_sequentially(); });
+    for (ShapeTrial& trial : shapes_) work.emplace_back([this, &trial] { run_trial(in_, rule_, trial); });
     if (has_pool()) work.emplace_back([this] { try_pool(); });
     parallel_for(work.size(), in_.jobs, [&](std::size_t i) { work[i](); });
     report();
@@ -118,15 +94,14 @@ class Calibrator {
     std::vector<Tally>& tallies = fixed_[which];
     tallies.resize(truths.size());
     const int n = kPairs[which];
-    KeyedDraws draws(in_.config.draw_seed, fixed_design, static_cast<uint64_t>(n));
-    std::vector<double> sample(static_cast<std::size_t>(n));
+    CalibrationDraws draws(in_.config.draw_seed, DrawPurpose::fixed_design, static_cast<uint64_t>(n));
+    std::vector<double> standard(static_cast<std::size_t>(n)), sample(standard.size());
     for (int64_t i = 0; i < in_.config.draws; ++i) {
-      for (double& value : sample) value = draws.normal();
-      const PairedSummary standard = summarize_differences(sample);
+      for (double& value : standard) value = draws.normal();
       for (std::size_t t = 0; t < truths.size(); ++t) {
         const double scale = truths[t].sd * margin(), truth = truths[t].difference * margin();
-        const PairedSummary summary{n, truth + scale * standard.mean, scale * standard.sd};
-        tallies[t].count(rule_(summary, in_.primary), covers(summary, in_.primary.alpha, truth));
+        for (std::size_t j = 0; j < sample.size(); ++j) sample[j] = truth + scale * standard[j];
+        tallies[t].count(rule_(sample, by_t_), covers(summarize_differences(sample), by_t_.alpha, truth));
       }
     }
   }
@@ -135,7 +110,7 @@ class Calibrator {
     const std::vector<Truth> truths = sequential_truths();
     sequential_.resize(truths.size());
     const std::vector<SpendingLook> looks = spending_looks(in_.looks, in_.primary.alpha);
-    KeyedDraws draws(in_.config.draw_seed, sequential_design, 0);
+    CalibrationDraws draws(in_.config.draw_seed, DrawPurpose::sequential_design, 0);
     std::vector<double> standard(static_cast<std::size_t>(in_.looks.most)), sample(standard.size());
     for (int64_t i = 0; i < in_.config.draws; ++i) {
       for (double& value : standard) value = draws.normal();
@@ -144,7 +119,7 @@ class Calibrator {
         for (std::size_t j = 0; j < sample.size(); ++j) {
           sample[j] = truth + truths[t].sd * margin() * standard[j];
         }
-        const std::vector<Look> taken = take_looks(sample, looks, in_.primary, rule_);
+        const std::vector<Look> taken = take_looks(sample, looks, by_t_, rule_);
         const auto last =
             summarize_differences(std::span(sample).first(static_cast<std::size_t>(taken.back().n)));
         sequential_[t].count(taken.back().verdict, covers(last, taken.back().alpha_here, truth));
@@ -156,9 +131,9 @@ class Calibrator {
   /// pairs' differences are uncorrelated: the margin added, the true difference is the margin.
   void try_pool() {
     const auto pairs = static_cast<std::size_t>(in_.config.pairs);
-    KeyedDraws draws(in_.config.draw_seed, pool_draws, 0);
+    CalibrationDraws draws(in_.config.draw_seed, DrawPurpose::pool, 0);
     std::vector<std::size_t> order(in_.pool.size());
-    std::vector<double> differences(pairs);
+    std::vector<double> differences(pairs), shifted(pairs);
     for (int64_t i = 0; i < in_.config.comparisons; ++i) {
       std::iota(order.begin(), order.end(), std::size_t{0});
       for (std::size_t j = 0; j < 2 * pairs; ++j)
@@ -166,12 +141,10 @@ class Calibrator {
       for (std::size_t j = 0; j < pairs; ++j) {
         differences[j] = in_.pool[order[2 * j]] - in_.pool[order[2 * j + 1]];
       }
-      PairedSummary summary = summarize_differences(differences);
-      const double mean = summary.mean;
       for (std::size_t side = 0; side < pool_.size(); ++side) {
         const double truth = side == 0 ? margin() : -margin();
-        summary.mean = mean + truth;
-        pool_[side].count(rule_(summary, in_.primary), covers(summary, in_.primary.alpha, truth));
+        for (std::size_t j = 0; j < pairs; ++j) shifted[j] = differences[j] + truth;
+        pool_[side].count(rule_(shifted, in_.primary), covers(summarize_differences(shifted), in_.primary.alpha, truth));
       }
     }
   }
@@ -203,11 +176,14 @@ class Calibrator {
   void report() {
     // All intervals that are judged share the chance of a false refusal.
     const std::size_t fixed = kPairs.size() * (4 * kErrorSds.size() + 1 + kPowerSds.size() * kInside.size());
-    const std::size_t judged = fixed + 6 * kSequentialSds.size() + (has_pool() ? 3 : 0);
+    std::size_t of_shapes = 0;
+    for (const ShapeTrial& trial : shapes_) of_shapes += rates_judged_of(trial);
+    const std::size_t judged = fixed + 6 * kSequentialSds.size() + (has_pool() ? 3 : 0) + of_shapes;
     level_ = 1 - kUnlucky / static_cast<double>(judged);
     report_fixed();
     report_sequential();
     if (has_pool()) report_pool();
+    for (const ShapeTrial& trial : shapes_) report_shape(trial);
     const auto enough = [](const DetectionRate& rate) { return rate.enough; };
     const auto fits = [](const PowerPoint& point) {
       return point.interval.low <= point.theory && point.theory <= point.interval.high;
@@ -264,6 +240,45 @@ class Calibrator {
     }
   }
 
+  /// Equivalent and divergent where the test promises something; of fixed normal pairs also how often they are warned of.
+  static std::size_t rates_judged_of(const ShapeTrial& trial) { return !trial.promised() ? 0 : warns_of(trial) ? 3 : 2; }
+  static bool warns_of(const ShapeTrial& trial) { return trial.shape == ShapeTrial::Shape::normal && trial.pairs > 0; }
+
+  void report_shape(const ShapeTrial& trial) {
+    const std::string design = trial.design(in_.looks), test = name_of(trial.test);
+    if (trial.promised()) {
+      at_most(rate(fmt::format("{}: equivalent by {}", design, test), trial.equivalent, trial.of));
+      at_most(rate(fmt::format("{}: divergent by {}", design, test), trial.divergent, trial.of));
+    } else {
+      out_.rates.push_back(rate(fmt::format("{}: equivalent by {}", design, test), trial.equivalent, trial.of));
+    }
+    if (warns_of(trial)) {
+      at_most(rate(fmt::format("{}: warned of skewness", design), trial.warned, trial.of));
+      out_.rates.back().asked = kSkewLevel;
+      out_.rates.back().enough = out_.rates.back().interval.low <= kSkewLevel;
+    }
+    if (trial.test == OutcomeTest::t) {
+      out_.rates.push_back(
+          rate(fmt::format("{}: equivalent by t, without a warning", design), trial.unwarned, trial.of));
+    }
+    note_shape(trial);
+  }
+
+  /// What the report's first sentence says of a shape: the worst over all numbers of pairs.
+  void note_shape(const ShapeTrial& trial) {
+    if (trial.shape == ShapeTrial::Shape::normal) return;
+    const std::string at = trial.median_at_margin ? "median" : "mean";
+    auto found = std::find_if(out_.shapes.begin(), out_.shapes.end(), [&](const ShapeRate& rate) {
+      return rate.shape == trial.shape_words() && rate.test == trial.test && rate.at_margin == at;
+    });
+    if (found == out_.shapes.end())
+      found = out_.shapes.insert(found, {trial.shape_words(), trial.test, at, trial.promised(), 0, 0, 0});
+    const auto share = [&](int64_t hits) { return static_cast<double>(hits) / static_cast<double>(std::max<int64_t>(trial.of, 1)); };
+    double& worst = trial.pairs > 0 ? found->equivalent : found->looks;
+    worst = std::max(worst, share(trial.equivalent));
+    if (trial.test == OutcomeTest::t) found->unwarned = std::max(found->unwarned, share(trial.unwarned));
+  }
+
   void report_pool() {
     const PairedSummary pool = summarize_differences(in_.pool);
     out_.pool_runs = pool.n;
@@ -278,6 +293,8 @@ class Calibrator {
 
   const CalibrationInputs& in_;
   const DecisionRule& rule_;
+  Primary by_t_;
+  std::vector<ShapeTrial> shapes_;
   std::vector<std::vector<Tally>> fixed_;  ///< by kPairs, fixed_truths()
   std::vector<Tally> sequential_;          ///< by sequential_truths()
   std::array<Tally, 2> pool_;              ///< at the margin, at minus the margin
@@ -310,6 +327,43 @@ std::optional<Calibration> calibrate_runs(const Matrix& matrix, const std::vecto
   return calibrate({matrix.primary, matrix.seeds_auto, section_of<CalibrationConfig>(matrix), std::move(pool), jobs});
 }
 
+namespace {
+
+std::string percent(double share) { return fmt::format("{:.{}f} %", 100 * share, share < 0.0995 ? 1 : 0); }
+
+/// What the tests do where differences are not normal, promised or not; empty in results that do not tell.
+std::string shapes_in_words(const Calibration& calibration) {
+  double kept = 0;
+  bool has_promise = false;
+  std::string broken;
+  for (const ShapeRate& rate : calibration.shapes) {
+    if (rate.promised) {
+      has_promise = true;
+      kept = std::max({kept, rate.equivalent, rate.looks});
+    } else {
+      broken += fmt::format("{} {} called equivalent up to {} ({} with looks{}) where {}", broken.empty() ? "" : ",",
+                            rate.test == OutcomeTest::t ? "t" : "the sign test", percent(rate.equivalent),
+                            percent(rate.looks),
+                            rate.test == OutcomeTest::t ? fmt::format("; {} without a warning of skewness", percent(rate.unwarned))
+                                                        : "",
+                            rate.shape == "log-normal" ? "differences are log-normal" : rate.shape);
+    }
+  }
+  std::string text;
+  if (has_promise) {
+    text += fmt::format(
+        " The sign test promises the same of any shape whose median is the margin: there at most {} are called equivalent.",
+        percent(kept));
+  }
+  if (!broken.empty()) {
+    text += fmt::format(
+        " Neither test promises anything of the mean of other shapes: with the mean at the margin{}.", broken);
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string calibration_sentence(const Calibration& calibration) {
   std::string text;
   for (const DetectionRate& rate : calibration.rates) {
@@ -323,16 +377,16 @@ std::string calibration_sentence(const Calibration& calibration) {
         "{}power with {} pairs, sd {:g} and difference {:g} margins: {:.4f}, where theory says {:.4f}",
         text.empty() ? "" : "; ", point.n, point.sd, point.true_difference, point.measured, point.theory);
   }
-  if (!text.empty()) return "The tests do not keep their promises: " + text + ".";
+  if (!text.empty()) return "The tests do not keep their promises: " + text + "." + shapes_in_words(calibration);
   text = fmt::format(
-      "The tests keep their promises: with the true difference at the margin at most {:.2f} % are called "
-      "equivalent, where {:g} % may be",
+      "The tests keep their promises where they make them: of normal differences whose true mean is the margin at most {:.2f} % are "
+      "called equivalent, where {:g} % may be (no rate's interval lies above)",
       100 * calibration.worst_equivalent, 100 * calibration.equivalent_allowed);
   if (calibration.pool_runs > 0) {
     text += fmt::format("; {} real runs scatter with a standard deviation of {:.3g} around {:.3g}",
                         calibration.pool_runs, calibration.pool_sd, calibration.pool_mean);
   }
-  return text + ".";
+  return text + "." + shapes_in_words(calibration);
 }
 
 }  // namespace lockstep

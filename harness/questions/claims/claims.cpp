@@ -13,6 +13,7 @@
 #include "harness/questions/claims/claim_audits.h"
 #include "harness/results/interval_words.h"
 #include "harness/results/metric_names.h"
+#include "harness/stats/decision.h"
 #include "harness/stats/stats.h"
 #include "harness/config/trainer_spec.h"
 
@@ -156,7 +157,7 @@ class ClaimJudge {
 
   /// By seed: `combine` of the value of the condition's cell and that of the other.
   template <typename F>
-  PairedSummary paired(const Condition& condition, const std::string& metric, ConditionResult& result,
+  std::vector<double> paired(const Condition& condition, const std::string& metric, ConditionResult& result,
                        F combine) const {
     const std::string other = other_of(condition);
     const ArmEvidence& a = arm(condition.cell, result);
@@ -166,7 +167,7 @@ class ClaimJudge {
       values.push_back(combine(measured(a, seed, condition.cell, metric), measured(b, seed, other, metric)));
     }
     if (values.empty()) throw Undecided(condition.cell + " has no seed");
-    return summarize_differences(values);
+    return values;
   }
 
   static Interval interval_of(const PairedSummary& summary, double level) {
@@ -183,14 +184,15 @@ class ClaimJudge {
     result.text = fmt::format("{} against {}: {} {}", condition.cell, other_of(condition),
                               metric_label(metric), fmt::join(condition.is, " or "));
     if (margin > 0) result.text += fmt::format(" (margin {})", figure(margin));
-    const PairedSummary summary = paired(condition, metric, result, [](double a, double b) { return a - b; });
-    result.value = summary.mean;
-    result.interval = interval_of(summary, 1 - primary.alpha);
-    result.figures = fmt::format("{}{} ({}), {} paired seeds", summary.mean < 0 ? "" : "+",
-                                 figure(summary.mean), interval_text(result.interval), summary.n);
-    const Primary test{metric, margin, primary.alpha};
+    const std::vector<double> values = paired(condition, metric, result, [](double a, double b) { return a - b; });
+    const Decision decision = decide_fully(values, {metric, margin, primary.alpha, 0, primary.test});
+    result.value = decision.middle;
+    result.interval = decision.interval;
+    result.figures = fmt::format("{}{} ({}){}, {} paired seeds", decision.middle < 0 ? "" : "+", figure(decision.middle),
+                                 interval_text(result.interval),
+                                 primary.test == OutcomeTest::sign ? " in the median" : "", values.size());
     const Interval& wide = result.interval;
-    const bool equivalent = margin > 0 && decide_outcome(summary, test) == VerdictKind::equivalent;
+    const bool equivalent = margin > 0 && decision.verdict == VerdictKind::equivalent;
     const bool above = wide.low > margin, below = wide.high < -margin;
     const std::optional<bool> up_is_better = higher_is_better(metric);
     bool all_false = true;
@@ -248,10 +250,10 @@ class ClaimJudge {
     const std::string other = other_of(condition);
     result.text = fmt::format("{} of {} over {}: {}", metric_label(condition.metric), condition.cell, other,
                               within_text(condition));
-    const PairedSummary logs = paired(condition, condition.metric, result, [&](double a, double b) {
+    const PairedSummary logs = summarize_differences(paired(condition, condition.metric, result, [&](double a, double b) {
       if (!(a > 0 && b > 0)) throw Undecided(condition.metric + " is not positive: it has no ratio");
       return std::log(a / b);
-    });
+    }));
     const Interval interval = interval_of(logs, 1 - evidence_.primary.alpha);
     result.value = std::exp(logs.mean);
     result.interval = {std::exp(interval.low), std::exp(interval.high), interval.level};

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "harness/config/canonical.h"
+#include "harness/plan/plan.h"
 #include "harness/plan/read_matrix.h"
 #include "scenarios/energy/config.h"
 #include "tests/harness/plan/matrix_helpers.h"
@@ -118,6 +119,49 @@ TEST(Cells, OfNoiseAreTheFirstReferenceButForWhatTheyName) {
   EXPECT_EQ(matrix.cells[2].config.perturb, Perturbation::row_order);
   EXPECT_THAT(problems_of(head + "noise: [none]\n"),
               ElementsAre(HasSubstr("an A/A pair differs in something")));
+}
+
+TEST(Cells, ThatNoiseOfNamesGetPairsOfTheirOwn) {
+  const std::string head =
+      "name: m\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n"
+      "include: [{lr_scale: 8, seeds: [0, 1, 2]}, {lr_scale: 0.125}]\nseeds: 0..3\npower_controls: [{lr_scale: 0.125}]\n";
+  const Matrix matrix = parse(head + "noise: [epsilon]\nnoise_of: [{lr_scale: 8}]\n");
+  ASSERT_THAT(names_of(matrix), ElementsAre("8x3", "8x3 lr_scale=8", "8x3 lr_scale=0.125", "A/A 1x24 perturb=epsilon",
+                                            "A/A 8x3 lr_scale=8 perturb=epsilon"));
+  const Cell& pair = matrix.cells[4];
+  EXPECT_TRUE(pair.noise);
+  EXPECT_EQ(pair.reference_name, "8x3 lr_scale=8");
+  EXPECT_EQ(pair.reference.lr_scale, 8);
+  EXPECT_EQ(pair.reference.perturb, Perturbation::none);
+  EXPECT_EQ(pair.config.layout, (Layout{8, 3}));
+  EXPECT_EQ(pair.config.perturb, Perturbation::epsilon);
+  EXPECT_THAT(pair.seeds, ElementsAre(0, 1, 2));
+  // The cell's own runs are the pair's references: each is planned once.
+  const Plan plan = make_plan(matrix, "", {});
+  const auto trained = [&](double scale, Perturbation perturb) {
+    return std::ranges::count_if(plan.runs, [&](const PlannedRun& run) {
+      return (run.role == RunRole::cell || run.role == RunRole::reference) && run.config.lr_scale == scale &&
+             run.config.perturb == perturb;
+    });
+  };
+  EXPECT_EQ(trained(8, Perturbation::none), 3);
+  EXPECT_EQ(trained(8, Perturbation::epsilon), 3);
+  EXPECT_THAT(problems_of(head + "noise: [epsilon]\nnoise_of: [{lr_scale: 3}]\n"),
+              ElementsAre(HasSubstr("this rule of A/A pairs matches no cell")));
+  EXPECT_THAT(problems_of(head + "noise_of: [{lr_scale: 8}]\n"),
+              ElementsAre(HasSubstr("noise_of says which cells get A/A pairs, and noise in what these differ: it is missing")));
+}
+
+TEST(Cells, WhoseReferenceHasNoControlAreNamed) {
+  const std::string head =
+      "name: m\nreference: {same_as: cell, layout: 1x24, lr_scale: 1}\nseeds: 0..3\nquestion: outcome\n"
+      "axes: {layout: [8x3], negatives: [global, layer]}\npower_controls: [{lr_scale: 0.125}]\n";
+  const std::string global = "{negatives: global, lr_scale: 0.125}", layer = "{negatives: layer, lr_scale: 0.125}";
+  EXPECT_THAT(references_without_control(parse(head + "include: [" + global + "]\n")), ElementsAre("1x24 layer"));
+  EXPECT_THAT(references_without_control(parse(head + "include: [" + global + ", " + layer + "]\n")), IsEmpty());
+  // What decides nothing of learning makes no other question.
+  EXPECT_THAT(references_without_control(parse(head + "include: [" + global + ", " + layer + ", {bucket_cap_bytes: 4096}]\n")),
+              IsEmpty());
 }
 
 TEST(Cells, ExcludedByValueOrListAreLeftOut) {

@@ -295,6 +295,14 @@ TEST(MatrixChecks, HoldAnOutcomeToItsNeeds) {
       ElementsAre(HasSubstr("identical is not a verdict of the question of outcome")));
 }
 
+TEST(MatrixChecks, TheTestOfAnOutcomeIsTOrSign) {
+  const std::string outcome = kHead +
+                              "axes: {lr_scale: [1, 0.125]}\nlayout: 8x3\nquestion: outcome\nseeds: 0..9\n"
+                              "power_controls: [{lr_scale: 0.125}]\n";
+  EXPECT_THAT(problems_of(outcome + "primary: {test: sign}\n"), IsEmpty());
+  EXPECT_THAT(problems_of(outcome + "primary: {test: sgin}\n"), ElementsAre(HasSubstr("sign")));
+}
+
 TEST(MatrixChecks, KeepOutcomesOutOfMechanism) {
   EXPECT_THAT(
       problems_of(kGood + "expect: [{verdict: equivalent}]\n"),

@@ -17,6 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 Plan plan_of(const std::string& text, const Overrides& overrides = {}) {
   return make_plan(parse(text, overrides), "", {});
@@ -235,6 +236,19 @@ TEST(PlanText, SaysWhatWouldRunAndForHowLong) {
   EXPECT_THAT(text, HasSubstr("18 runs: 18 to run, 0 reused; about "));
   EXPECT_THAT(text, HasSubstr("on 2 cores"));
   EXPECT_THAT(text, HasSubstr("has not run here"));
+}
+
+TEST(PlanText, SaysWhichReferencesHaveNoPowerControl) {
+  EXPECT_THAT(plan_text(plan_of(kOutcome), 2), Not(HasSubstr("no power control")));
+  const std::string text =
+      "name: x\nsteps: 100\nquestion: outcome\nseeds: 3..5\nreference: {same_as: cell, layout: 1x24, lr_scale: 1}\n"
+      "axes: {layout: [8x3], negatives: [global, local, layer]}\ninclude: [{lr_scale: 0.125}]\n"
+      "power_controls: [{lr_scale: 0.125}]\n";
+  EXPECT_THAT(plan_text(plan_of(text), 2),
+              HasSubstr("no power control is held against 1x24 local and 1x24 layer: nothing will show that comparisons with them "
+                        "could see a difference; a cell under power_controls would\n"));
+  const nlohmann::json json = nlohmann::json::parse(plan_json(plan_of(text), 2));
+  EXPECT_EQ(json["without_power_control"], nlohmann::json({"1x24 local", "1x24 layer"}));
 }
 
 TEST(PlanJson, HoldsEveryRunWithItsConfig) {

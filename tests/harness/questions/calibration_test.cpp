@@ -12,6 +12,7 @@
 #include "harness/questions/summary.h"
 #include "harness/results/document.h"
 #include "harness/results/results.h"
+#include "harness/stats/stats.h"
 #include "tests/support/json_schema.h"
 
 namespace lockstep {
@@ -32,7 +33,9 @@ CalibrationInputs inputs(int64_t draws = 4000) {
 }
 
 /// The decision by z where it must be by t: few pairs are trusted too much.
-VerdictKind by_normal(const PairedSummary& summary, const Primary& primary) {
+VerdictKind by_normal(std::span<const double> differences, const Primary& primary) {
+  if (primary.test == OutcomeTest::sign) return decide(differences, primary);
+  const PairedSummary summary = summarize_differences(differences);
   const auto bound = [](double tail) {
     return boost::math::quantile(boost::math::complement(boost::math::normal(), tail));
   };
@@ -44,15 +47,24 @@ VerdictKind by_normal(const PairedSummary& summary, const Primary& primary) {
   return VerdictKind::inconclusive;
 }
 
-VerdictKind at_twice_alpha(const PairedSummary& summary, Primary primary) {
+VerdictKind at_twice_alpha(std::span<const double> differences, Primary primary) {
   primary.alpha *= 2;
-  return decide_outcome(summary, primary);
+  return decide(differences, primary);
+}
+
+/// A sign test that is content with seven pairs in ten.
+VerdictKind by_rough_sign(std::span<const double> differences, const Primary& primary) {
+  if (primary.test == OutcomeTest::t) return decide(differences, primary);
+  const auto inside = std::ranges::count_if(differences, [&](double d) { return d < primary.margin; });
+  const auto above = std::ranges::count_if(differences, [&](double d) { return d > -primary.margin; });
+  const double wanted = 0.7 * static_cast<double>(differences.size());
+  return inside >= wanted && above >= wanted ? VerdictKind::equivalent : VerdictKind::inconclusive;
 }
 
 /// Whoever looks often at the full level.
-VerdictKind without_spending(const PairedSummary& summary, Primary primary) {
+VerdictKind without_spending(std::span<const double> differences, Primary primary) {
   primary.alpha = 0.05;
-  return decide_outcome(summary, primary);
+  return decide(differences, primary);
 }
 
 bool falls_short(const Calibration& calibration, const std::string& what) {
@@ -89,6 +101,51 @@ TEST(Calibration, LooksThatSpendNoAlphaAreCaught) {
   EXPECT_FALSE(calibration.passed);
   EXPECT_TRUE(falls_short(calibration, "looks at 5 to 20 pairs"));
   EXPECT_FALSE(falls_short(calibration, "20 pairs, sd 0.3")) << "with one look there is nothing to spend";
+}
+
+const ShapeRate& shape_of(const Calibration& calibration, const std::string& shape, OutcomeTest test, const std::string& at) {
+  const auto found = std::ranges::find_if(calibration.shapes, [&](const ShapeRate& rate) {
+    return rate.shape == shape && rate.test == test && rate.at_margin == at;
+  });
+  EXPECT_NE(found, calibration.shapes.end()) << shape;
+  return *found;
+}
+
+TEST(Calibration, ASignTestThatAsksTooLittleIsCaughtOnEveryShape) {
+  const Calibration calibration = calibrate(inputs(), by_rough_sign);
+  EXPECT_FALSE(calibration.passed);
+  EXPECT_TRUE(falls_short(calibration, "10 pairs, normal: equivalent by sign"));
+  EXPECT_TRUE(falls_short(calibration, "10 pairs, log-normal, median at the margin: equivalent by sign"));
+  EXPECT_TRUE(falls_short(calibration, "10 pairs, one seed in 20 collapses, median at the margin: equivalent by sign"));
+  EXPECT_FALSE(falls_short(calibration, "equivalent by t"));
+}
+
+TEST(Calibration, SaysWhatBothTestsDoWithSkewedAndCollapsingDraws) {
+  const Calibration calibration = calibrate(inputs());
+  ASSERT_EQ(calibration.shapes.size(), 6u);
+  const std::string collapse = "one seed in 20 collapses";
+  const ShapeRate &skewed = shape_of(calibration, "log-normal", OutcomeTest::t, "mean"),
+                  &collapsing = shape_of(calibration, collapse, OutcomeTest::t, "mean");
+  EXPECT_NEAR(skewed.equivalent, 0.2, 0.05);
+  EXPECT_GT(skewed.looks, 0.15);
+  // Five pairs without a collapse among them have a chance of 0.95^5.
+  EXPECT_NEAR(collapsing.equivalent, std::pow(0.95, 5), 0.03);
+  EXPECT_GT(collapsing.unwarned, 0.7) << "a collapse that is not among the pairs leaves no mark";
+  for (const std::string& shape : {std::string("log-normal"), collapse}) {
+    const ShapeRate& kept = shape_of(calibration, shape, OutcomeTest::sign, "median");
+    EXPECT_TRUE(kept.promised);
+    EXPECT_LT(kept.equivalent, 0.06) << shape;
+    EXPECT_LT(kept.looks, 0.06) << shape;
+    const ShapeRate& lost = shape_of(calibration, shape, OutcomeTest::sign, "mean");
+    EXPECT_FALSE(lost.promised) << "the median lies inside where the mean lies at the margin";
+    EXPECT_GT(lost.equivalent, 0.15) << shape;
+  }
+  EXPECT_THAT(calibration_sentence(calibration),
+              testing::AllOf(HasSubstr("The tests keep their promises where they make them: of normal differences"),
+                             HasSubstr("The sign test promises the same of any shape whose median is the margin"),
+                             HasSubstr("Neither test promises anything of the mean of other shapes: with the mean at the margin t "
+                                       "called equivalent up to "),
+                             HasSubstr("where one seed in 20 collapses")));
 }
 
 TEST(Calibration, GivesTheSameBitsEveryTime) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "harness/results/metric_names.h"
+#include "harness/stats/power.h"
 #include "harness/stats/stats.h"
 #include "tests/support/synthetic_matrix.h"
 

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/stats/power.h"
+
 namespace lockstep {
 namespace {
 

@@ -1,0 +1,136 @@
+#include "harness/stats/controls.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "harness/config/learning_keys.h"
+#include "harness/results/metric_names.h"
+#include "harness/stats/outcome.h"
+#include "harness/stats/power.h"
+#include "harness/stats/sequential.h"
+
+namespace lockstep {
+namespace {
+
+/// A control that lies further beyond the margin than so many margins says little of differences near it.
+constexpr double kFarMargins = 3;
+/// A margin that is this share of what is learnt, or more, is worth a word.
+constexpr double kLargeShare = 0.1;
+
+/// What the cell's reference trains towards, as text; its name where its settings are not known.
+std::string question_of(const Results& results, const CellResult& cell) {
+  const auto found = std::ranges::find(results.references, cell.reference, &ReferenceResult::name);
+  if (found == results.references.end() || found->config.empty()) return cell.reference;
+  return learning_text(found->config);
+}
+
+bool has_pairs(const CellResult* cell) { return !cell->failure && cell->outcome && cell->outcome->n >= 2; }
+
+/// "; the margin is 21 % of what 1x24 layer learns beyond guessing", where guessing is known and that is much.
+std::string share_in_words(const ControlledQuestion& question, const Outcome& outcome) {
+  const MetricName name = metric_name(outcome.metric);
+  if (name.spec == nullptr || name.area || !name.spec->chance) return "";
+  const double learnt = std::abs(outcome.primary.reference_mean - *name.spec->chance);
+  if (!(outcome.margin >= kLargeShare * learnt)) return "";
+  if (outcome.margin >= learnt) return fmt::format("; the margin is no less than all that {} learns beyond guessing", question.reference);
+  return fmt::format("; the margin is {:.0f} % of what {} learns beyond guessing", 100 * outcome.margin / learnt,
+                     question.reference);
+}
+
+/// "; its power control 8x3 lr_scale=0.125 lies 12 margins away and says little of smaller differences".
+std::string distance_in_words(const ControlledQuestion& question) {
+  const auto margins = [](const CellResult* cell) {
+    return std::abs(cell->outcome->primary.mean) / cell->outcome->margin;
+  };
+  std::vector<const CellResult*> shown = question.caught;
+  shown.insert(shown.end(), question.divergent.begin(), question.divergent.end());
+  if (shown.empty()) return "";
+  const CellResult* nearest = *std::ranges::min_element(shown, {}, margins);
+  if (margins(nearest) <= kFarMargins) return "";
+  return fmt::format("; {} {} lies {:.0f} margins away and says little of smaller differences",
+                     shown.size() > 1           ? "the nearest that came out divergent,"
+                     : nearest->power_control ? "its power control"
+                                              : "the one that came out divergent,",
+                     shown.size() > 1 || !nearest->power_control ? nearest->scenario + "," : nearest->scenario,
+                     margins(nearest));
+}
+
+}  // namespace
+
+bool is_caught(const CellResult& control) {
+  return !control.failure && control.outcome && control.outcome->verdict == VerdictKind::divergent;
+}
+
+std::vector<ControlledQuestion> controlled_questions(const Results& results) {
+  std::vector<ControlledQuestion> questions;
+  std::map<std::string, std::size_t> index;
+  for (const CellResult& cell : results.cells) {
+    if (cell.noise || cell.anchor) continue;
+    const auto [at, is_new] = index.emplace(question_of(results, cell), questions.size());
+    if (is_new) questions.push_back({cell.reference, {}, {}, {}, {}});
+    ControlledQuestion& question = questions[at->second];
+    (!cell.power_control ? question.cells : is_caught(cell) ? question.caught : question.missed).push_back(&cell);
+    if (!cell.power_control && is_caught(cell)) question.divergent.push_back(&cell);
+  }
+  return questions;
+}
+
+bool is_uncontrolled(const std::vector<ControlledQuestion>& questions, const CellResult& cell) {
+  if (cell.verdict != VerdictKind::equivalent || cell.failure) return false;
+  return std::ranges::any_of(questions, [&](const ControlledQuestion& question) {
+    return !question.is_shown() && std::ranges::find(question.cells, &cell) != question.cells.end();
+  });
+}
+
+std::vector<std::string> uncontrolled_references(const Results& results) {
+  const std::vector<ControlledQuestion> questions = controlled_questions(results);
+  std::vector<std::string> references;
+  for (const CellResult& cell : results.cells) {
+    if (is_uncontrolled(questions, cell) && std::ranges::find(references, cell.reference) == references.end())
+      references.push_back(cell.reference);
+  }
+  return references;
+}
+
+std::string uncontrolled_in_words(const std::string& references, std::size_t cells) {
+  return fmt::format("neither a power control nor another cell came out divergent against {}, so nothing shows that {} could see a difference",
+                     references, cells == 1 ? "this comparison" : "these comparisons");
+}
+
+void note_controls(Results& results) {
+  const std::vector<ControlledQuestion> questions = controlled_questions(results);
+  for (CellResult& cell : results.cells) {
+    if (!is_uncontrolled(questions, cell) || !cell.outcome) continue;
+    std::string& sentence = cell.outcome->sentence;
+    if (sentence.ends_with('.')) sentence.pop_back();
+    sentence += "; " + uncontrolled_in_words(cell.reference, 1) + ".";
+  }
+}
+
+std::string sight_in_words(const ControlledQuestion& question) {
+  const Outcome* blindest = nullptr;
+  int fewest = 0, most = 0;
+  for (const CellResult* cell : question.cells) {
+    if (!has_pairs(cell) || cell->outcome->detectable <= 0) continue;
+    const Outcome& outcome = *cell->outcome;
+    if (blindest == nullptr || outcome.detectable > blindest->detectable) blindest = &outcome;
+    fewest = fewest == 0 ? outcome.n : std::min(fewest, outcome.n);
+    most = std::max(most, outcome.n);
+  }
+  if (blindest == nullptr) return "";
+  if (!std::isfinite(blindest->detectable)) {
+    return fmt::format("Against {} no difference, however large, is sure to come out divergent: {} are too few for the {} test",
+                       question.reference, pairs_in_words(fewest, most), name_of(blindest->test));
+  }
+  return fmt::format(
+             "Against {} a true difference in {} of {} or more comes out divergent with probability {:g} or more ({}, at the "
+             "upper bound of their spread)",
+             question.reference, metric_label(blindest->metric), format_difference(blindest->detectable, blindest->margin),
+             kWantedPower, pairs_in_words(fewest, most)) +
+         share_in_words(question, *blindest) + distance_in_words(question);
+}
+
+}  // namespace lockstep

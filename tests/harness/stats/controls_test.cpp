@@ -1,0 +1,138 @@
+// Each question needs a power control of its own: another column's shows nothing of it.
+
+#include "harness/stats/controls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/questions/summary.h"
+#include "harness/results/document.h"
+#include "tests/support/synthetic_matrix.h"
+
+namespace lockstep {
+namespace {
+
+using support::SyntheticMatrix;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// The usual matrix, whose second question is held against `reference` with `rows` of its own.
+Results with_second_question(const std::string& reference, std::vector<std::pair<std::string, std::string>> rows) {
+  SyntheticMatrix matrix = SyntheticMatrix::usual();
+  matrix.add_cell({"8x3 layer", 0.001, 0.008});
+  Results results = matrix.judge();
+  results.cells.back().reference = reference;
+  ReferenceResult second = results.references.front();
+  second.name = reference;
+  for (auto& [key, value] : second.config) {
+    for (const auto& [changed, to] : rows) {
+      if (key == changed) value = to;
+    }
+  }
+  results.references.push_back(second);
+  note_controls(results);
+  results.summary = summarize_results(results);
+  return results;
+}
+
+TEST(Controls, AnotherObjectiveIsNotCoveredByAControlOfTheFirst) {
+  const Results results = with_second_question("1x24 layer", {{"negatives", "layer"}});
+  EXPECT_EQ(results.cells.back().verdict, VerdictKind::equivalent);
+  EXPECT_THAT(results.summary.uncontrolled, ElementsAre("1x24 layer"));
+  EXPECT_TRUE(results.summary.can_tell) << "no control was missed";
+  const std::string said =
+      "neither a power control nor another cell came out divergent against 1x24 layer, so nothing shows that this comparison could see a difference.";
+  EXPECT_THAT(results.cells.back().outcome->sentence, HasSubstr("; " + said));
+  EXPECT_THAT(results.summary.sentence,
+              AllOf(HasSubstr("8x3 layer came out equivalent to 1x24 layer: 24-way accuracy differs by +0.001 (-0.004 to +0.006), "
+                              "margin 0.03, 10 paired seeds; but " +
+                              said),
+                    Not(HasSubstr("8x3 layer trains the same")), HasSubstr("8x3 global trains the same as 1x24 global")));
+  // What was read again says the same.
+  EXPECT_EQ(results_from_json(results_to_json(results), "results.json").summary.uncontrolled, results.summary.uncontrolled);
+}
+
+TEST(Controls, AnotherLossOrOptimizerIsAnotherQuestion) {
+  for (const char* key : {"loss", "optimizer", "model.width", "data.source", "lr"})
+    EXPECT_THAT(with_second_question("1x24 other", {{key, "other"}}).summary.uncontrolled, ElementsAre("1x24 other")) << key;
+}
+
+TEST(Controls, WhatDecidesNothingOfLearningIsTheSameQuestion) {
+  const Results results = with_second_question(
+      "1x24 traced", {{"trace", "full"}, {"seed", "7"}, {"bucket_cap_bytes", "4096"}, {"eval_every", "7"}, {"timeout_s", "9"}});
+  EXPECT_THAT(results.summary.uncontrolled, IsEmpty());
+  EXPECT_THAT(results.summary.sentence, Not(HasSubstr("came out equivalent to")));
+}
+
+TEST(Controls, OfItsOwnQuestionOneControlIsEnough) {
+  Results results = with_second_question("1x24 layer", {{"negatives", "layer"}});
+  CellResult control = results.cells[2];
+  control.scenario = "8x3 layer lr_scale=0.125";
+  control.reference = "1x24 layer";
+  results.cells.push_back(control);
+  EXPECT_THAT(uncontrolled_references(results), IsEmpty());
+  EXPECT_THAT(summarize_results(results).sentence, HasSubstr("8x3 global and 8x3 layer train the same as 1x24 global and 1x24 layer"));
+  // A control that was missed shows nothing either.
+  results.cells.back().outcome->verdict = results.cells.back().verdict = VerdictKind::equivalent;
+  EXPECT_THAT(uncontrolled_references(results), ElementsAre("1x24 layer"));
+}
+
+TEST(Controls, AMatrixWithoutControlsSaysSoOfAllCells) {
+  SyntheticMatrix matrix;
+  matrix.add_cell({"3x8", 0.001, 0.008});
+  matrix.add_cell({"8x3", -0.001, 0.008});
+  const std::string sentence = matrix.judge().summary.sentence;
+  EXPECT_THAT(sentence, HasSubstr("3x8 and 8x3 came out equivalent to 1x24 global: "));
+  EXPECT_THAT(sentence, HasSubstr("so nothing shows that these comparisons could see a difference."));
+}
+
+TEST(Controls, AnotherCellThatCameOutDivergentShowsAsMuch) {
+  Results results = with_second_question("1x24 layer", {{"negatives", "layer"}});
+  CellResult divergent = results.cells[1];
+  divergent.scenario = "24x1 layer";
+  divergent.reference = "1x24 layer";
+  results.cells.push_back(divergent);
+  EXPECT_THAT(uncontrolled_references(results), IsEmpty());
+}
+
+TEST(Controls, ADifferenceThatWasSeenNeedsNoControl) {
+  SyntheticMatrix matrix;
+  matrix.add_cell({"8x3 local", -0.094, 0.02});
+  const Results results = matrix.judge();
+  EXPECT_THAT(results.summary.uncontrolled, IsEmpty());
+  EXPECT_THAT(results.summary.sentence, HasSubstr("8x3 local does not train the same as 1x24 global"));
+}
+
+TEST(Controls, SaysHowSmallADifferenceCouldBeSeenAndHowFarTheControlLies) {
+  const Results results = SyntheticMatrix::usual().judge();
+  const double seen = results.cells[1].outcome->detectable;
+  ASSERT_GT(seen, results.cells[0].outcome->detectable) << "the cell that scatters more counts";
+  EXPECT_NEAR(seen, 0.056, 0.0005);
+  EXPECT_THAT(results.summary.sentences.at(2),
+              AllOf(HasSubstr("Against 1x24 global a true difference in 24-way accuracy of 0.0"),
+                    HasSubstr(" or more comes out divergent with probability 0.8 or more (10 paired seeds, at the upper bound of "
+                              "their spread); the nearest that came out divergent, 8x3 local, lies 3 margins away and says little of "
+                              "smaller differences.")));
+  // With the control alone.
+  SyntheticMatrix far;
+  far.add_cell({"8x3 global", 0.001, 0.008});
+  far.add_cell({"8x3 global lr_scale=0.125", -0.347, 0.018, 0.2, true});
+  EXPECT_THAT(far.judge().summary.sentences.at(2),
+              HasSubstr("; its power control 8x3 global lr_scale=0.125 lies 12 margins away and says little of smaller differences."));
+}
+
+TEST(Controls, SaysWhereTheMarginIsMuchOfWhatIsLearnt) {
+  Results results = SyntheticMatrix::usual().judge();
+  const auto sight = [&] { return sight_in_words(controlled_questions(results).front()); };
+  EXPECT_THAT(sight(), Not(HasSubstr("beyond guessing")));
+  for (CellResult& cell : results.cells) cell.outcome->primary.reference_mean = 1.0 / 24 + 0.15;
+  EXPECT_THAT(sight(), HasSubstr("; the margin is 20 % of what 1x24 global learns beyond guessing"));
+  for (CellResult& cell : results.cells) cell.outcome->primary.reference_mean = 1.0 / 24;
+  EXPECT_THAT(sight(), HasSubstr("; the margin is no less than all that 1x24 global learns beyond guessing"));
+}
+
+}  // namespace
+}  // namespace lockstep
