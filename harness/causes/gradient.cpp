@@ -72,6 +72,32 @@ std::optional<Cause> non_finite(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
+/// The same from statistics, wherever a run stopped being numbers: which rank's gradients did alone.
+std::optional<Cause> non_finite_on_a_rank(const CauseInputs& inputs) {
+  if (!inputs.cell || !inputs.reference || inputs.difference.divergence.kind != "value") return std::nullopt;
+  const auto first_of = [](const StepRecords& rank) -> const Record* {
+    const auto found = std::ranges::find_if(rank.records, [](const Record& record) {
+      return record.phase == Phase::local_gradients && record.has_stats && record.stats.nonfinite > 0;
+    });
+    return found == rank.records.end() ? nullptr : &*found;
+  };
+  for (const StepRecords& rank : inputs.reference->ranks) {
+    if (first_of(rank)) return std::nullopt;
+  }
+  std::vector<std::size_t> ranks;
+  const Record* first = nullptr;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    const Record* own = first_of(inputs.cell->ranks[rank]);
+    if (!own) continue;
+    if (!first) first = own;
+    ranks.push_back(rank);
+  }
+  if (ranks.empty()) return std::nullopt;
+  return made("non-finite", 0.9,
+              fmt::format("{} of {} is not finite on rank {}", counted(static_cast<int64_t>(first->stats.nonfinite), "value"),
+                          first->name, fmt::join(ranks, ", ")));
+}
+
 std::optional<Cause> bit_flip(const CauseInputs& inputs) {
   const auto local = local_of(inputs);
   if (!local) return std::nullopt;
@@ -144,34 +170,42 @@ std::optional<Cause> rank_without_gradient(const CauseInputs& inputs) {
               fmt::format("rank {} has rows, and every local gradient of it is 0", zero.front()));
 }
 
+/// Is every gradient the reference's plus `old`?
+bool adds(const StepGradients& local, const std::vector<NamedTensor>& old) {
+  bool any = false;
+  for (const TensorUse& use : local.evidence->local.tensors) {
+    const NamedTensor* reference = find_tensor(local.evidence->reference.gradients, use.name);
+    const NamedTensor *mean = find_tensor(local.mean, use.name), *before = find_tensor(old, use.name);
+    if (!reference || !mean || !before || before->values.size() != mean->values.size()) return false;
+    double rest = 0;
+    for (std::size_t i = 0; i < mean->values.size(); ++i) {
+      rest = std::hypot(rest, mean->values[i] - reference->values[i] - before->values[i]);
+    }
+    if (rest > 3 * use.use.band) return false;
+    any = any || norm(before->values) > 16 * use.use.band;
+  }
+  return any;
+}
+
 std::optional<Cause> accumulated_before(const CauseInputs& inputs) {
   const auto local = local_of(inputs);
   if (!local || !local->evidence->cell_before) return std::nullopt;
-  const std::vector<NamedTensor> before = mean_of_local(*local->evidence->cell_before);
-  bool any = false;
-  for (const TensorUse& use : local->evidence->local.tensors) {
-    const NamedTensor* reference = find_tensor(local->evidence->reference.gradients, use.name);
-    const NamedTensor *mean = find_tensor(local->mean, use.name), *old = find_tensor(before, use.name);
-    if (!reference || !mean || !old || old->values.size() != mean->values.size()) return std::nullopt;
-    double rest = 0;
-    for (std::size_t i = 0; i < mean->values.size(); ++i) {
-      rest = std::hypot(rest, mean->values[i] - reference->values[i] - old->values[i]);
-    }
-    if (rest > 3 * use.use.band) return std::nullopt;
-    any = any || norm(old->values) > 16 * use.use.band;
+  // What stands in a gradient after a step: the rank's own, the reduced one, or what clipping made of it.
+  const ForcedValues& before = *local->evidence->cell_before;
+  if (!adds(*local, mean_of_local(before)) && !adds(*local, before.gradients) && !adds(*local, before.applied)) {
+    return std::nullopt;
   }
-  if (!any) return std::nullopt;
-  return made("gradients-not-zeroed", kExact,
-              fmt::format("every gradient is the reference's plus that of step {}",
-                          local->evidence->cell_before->step));
+  return made("gradients-not-zeroed", kExact, fmt::format("every gradient is the reference's plus that of step {}", before.step));
 }
 
 constexpr Rule kRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
                            accumulation_not_scaled, non_finite, bit_flip,
                            stale_local, rank_without_gradient, accumulated_before};
+constexpr Rule kFiniteRules[] = {non_finite_on_a_rank};
 
 }  // namespace
 
+std::span<const Rule> finite_rules() { return kFiniteRules; }
 std::span<const Rule> gradient_rules() { return kRules; }
 
 }  // namespace lockstep::causes

@@ -65,15 +65,30 @@ std::optional<Cause> mean_of_weighted_means(const CauseInputs& inputs) {
                           fewest, most, whole, losses_text(inputs)));
 }
 
+/// What a row of the batch counts in the loss of all ranks: recorded, or else told from the reference's loss and rows.
+double weight_of_a_row(const CauseInputs& inputs) {
+  const std::vector<RankLoss>& reference = inputs.forced->reference.losses;
+  const double recorded = reference.front().row_weight / static_cast<double>(reference.size());
+  if (std::isfinite(recorded)) return recorded;
+  double sum = 0;
+  for (const RankLoss& rank : reference) {
+    for (const double row : rank.row_losses) sum += row;
+  }
+  return inputs.forced->reference.loss.value_or(std::nan("")) / sum;
+}
+
 std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
   const std::vector<RankRows> ranks = rows_that_agree(inputs);
-  if (ranks.empty() || !inputs.cell_config || rows_may_not_count(inputs) || mean_of_means(inputs) ||
+  // Of a trainer that is not ours nobody knows whether rows may not count; one that leaves them out by design does so in
+  // the reference, too.
+  const bool known = inputs.cell_config || !inputs.trainer;
+  if (ranks.empty() || !known || rows_may_not_count(inputs) || mean_of_means(inputs) ||
       mean_of_weighted_means(inputs)) {
     return std::nullopt;
   }
-  const std::vector<RankLoss>& reference = inputs.forced->reference.losses;
   const auto world = static_cast<double>(ranks.size());
-  const double weight = reference.front().row_weight * world / static_cast<double>(reference.size());
+  const double weight = weight_of_a_row(inputs) * world;
+  if (!std::isfinite(weight)) return std::nullopt;
   std::size_t without = 0, rows = 0, wrong_rank = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const double loss = ranks[r].rank->loss;
@@ -116,7 +131,34 @@ std::optional<Cause> loss_over_world(const CauseInputs& inputs) {
   return scaled_loss(inputs, "loss-over-world", 1.0 / world_size_of(inputs));
 }
 
-constexpr Rule kRules[] = {mean_of_means, mean_of_weighted_means, rows_left_out, loss_times_world, loss_over_world};
+std::optional<Cause> accumulation_not_scaled(const CauseInputs& inputs) {
+  const auto micro_steps = static_cast<double>(inputs.cell_facts.accumulation);
+  if (micro_steps < 2 || !loss_is(inputs, micro_steps)) return std::nullopt;
+  if (!gradients_of(inputs)->signatures().all_fit(micro_steps)) return std::nullopt;
+  return made("accumulation-not-scaled", kExact,
+              fmt::format("loss and every gradient are {} times the reference's, as many as micro-steps", micro_steps));
+}
+
+/// Runs that declare two precisions, and losses no further apart than the coarser one rounds.
+std::optional<Cause> precision_differs(const CauseInputs& inputs) {
+  const double expected = inputs.reference_facts.working_epsilon, actual = inputs.cell_facts.working_epsilon;
+  if (inputs.cell_config || expected == actual || inputs.difference.phase != Phase::loss || !inputs.forced) {
+    return std::nullopt;
+  }
+  const auto &reference = inputs.forced->reference.loss, &cell = inputs.forced->cell.loss;
+  if (!reference || !cell) return std::nullopt;
+  // Roundings of some ten operations.
+  constexpr double kMostUnits = 64;
+  const double units = std::abs(*cell - *reference) / (std::max(expected, actual) * std::max(1.0, std::abs(*reference)));
+  if (!(units <= kMostUnits)) return std::nullopt;
+  return made("precision-differs", kFits,
+              fmt::format("the runs' headers declare precisions that round by {:.2g} and {:.2g}, and losses lie {:.2g} units of the "
+                          "coarser one apart",
+                          expected, actual, units));
+}
+
+constexpr Rule kRules[] = {mean_of_means,    mean_of_weighted_means,  rows_left_out,    loss_times_world,
+                           loss_over_world,  accumulation_not_scaled, precision_differs};
 
 }  // namespace
 

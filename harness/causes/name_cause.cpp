@@ -139,6 +139,7 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   if (const auto rules = is_ours ? own.rules : own.rules_of_roles) ask(rules(phase));
   ask(causes::rules_for(phase));
   if (inputs.difference.divergence.kind == "replica") ask(causes::replica_rules());
+  if (!is_exact(phase)) ask(causes::finite_rules());
   Cause cause = causes::weighed(std::move(answers), inputs);
   if (const CausePage* page = find_cause_page(cause.code)) cause.remedy = page->remedy;
   return cause;

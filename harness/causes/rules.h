@@ -24,6 +24,7 @@ std::span<const Rule> control_rules();
 std::span<const Rule> score_rules();
 std::span<const Rule> loss_rules();
 std::span<const Rule> gradient_rules();  ///< before the reduction
+std::span<const Rule> finite_rules();    ///< of values that are no numbers, in any phase
 std::span<const Rule> reduction_rules();
 std::span<const Rule> norm_rules();  ///< of the gradient norm
 std::span<const Rule> clip_rules();  ///< of what the optimizer took

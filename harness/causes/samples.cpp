@@ -48,6 +48,7 @@ struct Samples {
   ByRank now, expected, before, next;  ///< by rank; empty if not known
   Ids missing, extra, batch;           ///< of the global batch; `batch` is the reference's
   std::vector<std::size_t> differing;  ///< ranks
+  bool right_at_next = false;          ///< at the next step they hold what they should
 };
 
 std::optional<Samples> samples_of(const CauseInputs& inputs) {
@@ -65,6 +66,10 @@ std::optional<Samples> samples_of(const CauseInputs& inputs) {
   }
   if (const ByRank* before = at(inputs.cell_samples, step - 1)) samples.before = *before;
   if (const ByRank* next = at(inputs.reference_samples, step + 1)) samples.next = dealt(*next, now->size());
+  if (const ByRank* next = at(inputs.cell_samples, step + 1); next && samples.next.size() == next->size()) {
+    samples.right_at_next = std::ranges::all_of(
+        samples.differing, [&](std::size_t rank) { return (*next)[rank] == samples.next[rank]; });
+  }
   samples.batch = sorted(*reference);
   const Ids actual = sorted(*now);
   std::set_difference(samples.batch.begin(), samples.batch.end(), actual.begin(), actual.end(),
@@ -97,7 +102,9 @@ std::optional<std::pair<std::size_t, int64_t>> dropped_by(const Samples& samples
     if (actual == shortened) return std::pair{rank, expected[k]};
     if (samples.next.empty() || samples.next[rank].empty()) continue;
     shortened.push_back(samples.next[rank].front());
-    if (actual == shortened) return std::pair{rank, expected[k]};
+    // Of the last one of the list another sample stands in its place; who left it out goes on one place earlier.
+    const bool replaced = k + 1 == expected.size() && samples.right_at_next;
+    if (actual == shortened && !replaced) return std::pair{rank, expected[k]};
   }
   return std::nullopt;
 }

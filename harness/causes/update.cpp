@@ -159,22 +159,28 @@ std::optional<Cause> rate_not_applied(const CauseInputs& inputs) {
 }
 
 std::optional<Cause> parameter_not_updated(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update) return std::nullopt;
-  std::vector<std::string> kept;
-  std::size_t judged = 0;
-  for (const UpdateUse& use : update->judged({})) {
-    ++judged;
-    if (use.used <= 1) continue;
-    const NamedTensor *before = find_tensor(update->state->tensors, use.name),
-                      *after = find_tensor(update->cell->parameters, use.name);
-    if (!before || !after || before->values != after->values) return std::nullopt;
-    kept.push_back(use.name);
+  if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.kind != "update") return std::nullopt;
+  if (!inputs.forced || !inputs.forced->state) return std::nullopt;
+  const ForcedValues& cell = inputs.forced->cell;
+  std::vector<std::string> kept, wrong;
+  if (const auto update = update_of(inputs)) {
+    for (const UpdateUse& use : update->judged({})) {
+      if (use.used > 1) wrong.push_back(use.name);
+    }
   }
-  if (kept.empty() || kept.size() == judged) return std::nullopt;
+  std::size_t moved = 0;
+  for (const NamedTensor& gradient : cell.gradients) {
+    const NamedTensor *before = find_tensor(inputs.forced->state->tensors, gradient.name),
+                      *after = find_tensor(cell.parameters, gradient.name);
+    if (!before || !after || norm(gradient.values) == 0) continue;
+    if (before->values == after->values) kept.push_back(gradient.name);
+    else ++moved;
+  }
+  const auto stands = [&](const std::string& name) { return std::ranges::find(kept, name) != kept.end(); };
+  if (kept.empty() || moved == 0 || !std::ranges::all_of(wrong, stands)) return std::nullopt;
   return made("parameter-not-updated", kExact,
               fmt::format("{} kept every bit through the update, and {} other tensors moved as they should",
-                          fmt::join(kept, ", "), judged - kept.size()));
+                          fmt::join(kept, ", "), moved));
 }
 
 std::optional<Cause> update_differs(const CauseInputs& inputs) {

@@ -103,7 +103,12 @@ double relative_of(const Record& a, const Record& b, const RecordList& phase_a) 
   if (a.stats.nonfinite != b.stats.nonfinite) return kInfinity;
   double squares = 0;
   for (const Record* each : phase_a) squares += each->has_stats ? each->stats.norm * each->stats.norm : 0;
-  const double difference = std::abs(a.stats.norm - b.stats.norm);
+  double difference = std::abs(a.stats.norm - b.stats.norm);
+  if (const auto x = values_of(a), y = values_of(b); x && y) {
+    double sum = 0;
+    for (std::size_t i = 0; i < x->size(); ++i) sum += ((*x)[i] - (*y)[i]) * ((*x)[i] - (*y)[i]);
+    if (std::isfinite(sum)) difference = std::sqrt(sum);
+  }
   return difference == 0 ? 0 : difference / std::sqrt(squares);
 }
 

@@ -46,6 +46,7 @@ struct CauseInputs {
   std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
+  TrainingFacts reference_facts;
   TrainingFacts cell_facts;  ///< from its config, or declared in its traces' header
   /// The trainer of both runs; null: it is none of ours, or the runs have two. Then only causes that hold for
   /// any trainer are named.

@@ -65,6 +65,7 @@ void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRu
 void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options) {
   inputs.reference_config = options.reference_config;
   inputs.cell_config = options.cell_config;
+  inputs.reference_facts = training_facts(options.reference_config, pairs.a());
   inputs.cell_facts = training_facts(options.cell_config, pairs.b());
   inputs.trainer = trainer_of(pairs.a(), pairs.b());
   if (!pairs.next()) return;
@@ -145,6 +146,27 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
   return {std::move(result), std::move(inputs)};
 }
 
+/// Of runs that are not ours nobody promises equal bits: another bucket, another kernel rounds otherwise. Where bits
+/// differ by no more than that, or collectives of gradients are others, values decide as between two layouts; and they
+/// tell more of what is beyond rounding. `by_bits`: what differed in bits.
+Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions& options) {
+  const Divergence bits = *by_bits.mechanism.first_divergence;
+  if (!by_bits.around) return by_bits;
+  const CauseInputs& around = *by_bits.around;
+  const double relative = largest_relative_difference(*around.reference, *around.cell);
+  const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
+  const bool may_be_rounding = bits.kind == "bits" && relative <= rounding_bound(0);
+  StepPairs pairs(options.run_a, options.run_b);
+  Comparison by_values = compare_layouts(pairs, options.reference_config, options.cell_config);
+  const std::optional<Divergence>& first = by_values.mechanism.first_divergence;
+  if (first) return first->step <= bits.step || may_be_rounding || of_buckets ? by_values : by_bits;
+  if (!may_be_rounding && !(of_buckets && relative <= rounding_bound(0))) return by_bits;
+  by_values.mechanism.sentence =
+      fmt::format("Bits first differ at step {}, {}, {}, by no more than another order of a sum makes. {}", bits.step,
+                  bits.phase, bits.where, by_values.mechanism.sentence);
+  return by_values;
+}
+
 }  // namespace
 
 Comparison compare_traces(const CompareOptions& options) {
@@ -162,7 +184,10 @@ Comparison compare_traces(const CompareOptions& options) {
     return compare_forced(inputs);
   }
   StepPairs pairs(options.run_a, options.run_b);
-  return pairs.same_layout() ? compare_same_layout(pairs, options) : compare_layouts(pairs, options.reference_config, options.cell_config);
+  if (!pairs.same_layout()) return compare_layouts(pairs, options.reference_config, options.cell_config);
+  Comparison by_bits = compare_same_layout(pairs, options);
+  const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
+  return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);
 }
 
 }  // namespace lockstep

@@ -359,6 +359,7 @@ class FreeLayouts {
     inputs.cell_before = pairs_.before_b();
     inputs.reference_config = reference_config_;
     inputs.cell_config = cell_config_;
+    inputs.reference_facts = rules_.reference_facts;
     inputs.cell_facts = rules_.cell_facts;
     inputs.trainer = trainer_;
     if (pairs_.next()) {

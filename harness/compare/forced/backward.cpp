@@ -313,6 +313,27 @@ std::optional<Difference> judge_buffers(ForcedContext& context) {
   return std::nullopt;
 }
 
+namespace {
+
+/// A parameter that kept every bit through the cell's update although it has a gradient and moved in the reference's. Its
+/// optimizer may hold no state of it, so that its update is not recomputed.
+std::optional<UpdateUse> stood_still(const ForcedContext& context) {
+  const ForcedEvidence& evidence = context.evidence;
+  const auto moved = [](const std::optional<Snapshot>& state, const ForcedValues& values, const std::string& name) {
+    const NamedTensor *before = find_tensor(state->tensors, name), *after = find_tensor(values.parameters, name);
+    if (!before || !after || before->values.size() != after->values.size()) return -1.0;
+    return distance(before->values, after->values);
+  };
+  for (const NamedTensor& gradient : evidence.cell.gradients) {
+    const double in_reference = moved(evidence.reference_state, evidence.reference, gradient.name);
+    if (!(in_reference > 0) || moved(evidence.state, evidence.cell, gradient.name) != 0) continue;
+    if (norm(gradient.values) > 0) return UpdateUse{gradient.name, std::numeric_limits<double>::infinity(), in_reference, 0};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<Difference> judge_parameters(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
   if (!evidence.state || !evidence.reference_state) return std::nullopt;
@@ -327,6 +348,7 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
   for (const UpdateUse& use : judge_update(*of_cell, evidence.cell.parameters)) {
     if (use.used > 1 && (!worst || use.used > worst->used)) worst = use;
   }
+  if (!worst) worst = stood_still(context);
   if (!worst) return std::nullopt;
   return made(context, Phase::parameters, -1, worst->name, "update",
               "a change of norm " + exact_number(worst->expected),

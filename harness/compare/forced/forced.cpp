@@ -63,6 +63,7 @@ class ForcedJudge {
   const std::optional<CauseInputs>& first() const { return first_; }
   std::vector<ForcedStep>& steps() { return steps_; }
   const TrainerSpec* trainer() const { return trainer_; }
+  const TrainingFacts& reference_facts() const { return rules_.reference_facts; }
   const TrainingFacts& cell_facts() const { return rules_.cell_facts; }
   const std::string& ends() const { return ends_; }
   bool every_bit_equal() const { return every_bit_equal_; }
@@ -175,6 +176,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   if (first) {
     first->reference_config = inputs.reference_config;
     first->cell_config = inputs.cell_config;
+    first->reference_facts = judge.reference_facts();
     first->cell_facts = judge.cell_facts();
     first->trainer = judge.trainer();
     result.verdict = VerdictKind::divergent;

@@ -101,8 +101,10 @@ std::optional<PredictedTensor> predict_update(const UpdateInputs& inputs, const 
   Arithmetic a = arithmetic_of(inputs, name, variant, before->epsilon);
   const NamedTensor* first = find_tensor(inputs.state.tensors, "first_moment/" + name);
   const NamedTensor* second = find_tensor(inputs.state.tensors, "second_moment/" + name);
+  // Before the first update they are 0, whether or not anybody recorded them.
+  const bool none_yet = inputs.state.updates == 0 && !first && !second;
   const bool fits = (!first || first->shape == before->shape) && (!second || second->shape == before->shape);
-  const bool lacks = !inputs.state.updates || !fits || (a.adaptive && (!first || !second)) ||
+  const bool lacks = !inputs.state.updates || !fits || (a.adaptive && (!first || !second) && !none_yet) ||
                      (!a.adaptive && inputs.facts.momentum != 0 && !first && *inputs.state.updates > 0);
   // Without the optimizer's state, a right update cannot be told from one that forgot the state.
   if (lacks && (a.adaptive || inputs.facts.momentum != 0)) return std::nullopt;
