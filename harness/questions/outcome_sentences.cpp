@@ -35,13 +35,16 @@ std::string equivalent_in_words(const CellList& cells, bool controlled) {
                     high = format_signed_difference(shown.high, first.margin),
                     pairs = pairs_in_words(fewest_pairs, most_pairs);
   const bool alone = cells.size() == 1;
-  const std::string verb = !controlled ? "came out equivalent to" : alone ? "trains the same as" : "train the same as";
+  const std::string verb = !controlled ? "came out equivalent to"
+                           : alone     ? "trains the same as"
+                                       : "train the same as";
   const std::string differs =
-      alone ? fmt::format("differs by {} ({} to {}){}", format_signed_difference(first.primary.mean, first.margin), low,
-                          high, middle_in_words(first))
-            : fmt::format("differs by no more than {} to {}{} (each cell's interval)", low, high, middle_in_words(first));
-  return fmt::format("{} {} {}: {} {}, margin {}, {}{}{}.", names_of(cells), verb, references_of(cells), metric, differs,
-                     first.margin, pairs, alone ? beyond_in_words(first) : "",
+      alone ? fmt::format("differs by {} ({} to {})", format_signed_difference(first.primary.mean, first.margin), low,
+                          high)
+            : fmt::format("differs by no more than {} to {}", low, high);
+  return fmt::format("{} {} {}: {} {}{}{}, margin {}, {}{}{}.", names_of(cells), verb, references_of(cells), metric,
+                     differs, middle_in_words(first), alone ? "" : " (each cell's interval)", first.margin, pairs,
+                     alone ? beyond_in_words(first) : "",
                      controlled ? "" : "; but " + uncontrolled_in_words(references_of(cells), cells.size()));
 }
 

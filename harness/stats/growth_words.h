@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-/// "From 1x3 to 8x3 (3 to 24 rows) sqrt has the best mean 24-way accuracy over 10 paired seeds; ... predicted 0.42 (0.28 to 0.56 at a
-/// noise scale of 35 rows), measured 0.40 (0.20 to 0.70)." `unmeasured` says why no exponent was measured.
+/// "From 1x3 to 8x3 (3 to 24 rows) sqrt has the best mean 24-way accuracy over 10 paired seeds; ... predicted
+/// 0.42 (0.28 to 0.56 at a noise scale of 35 rows), measured 0.40 (0.20 to 0.70)." `unmeasured` says why no
+/// exponent was measured.
 std::string growth_sentence(const Growth& growth, const std::string& unmeasured);
 
 /// "35 rows (28 to 44), over 400 steps", of the estimate alone; the caveat stands beside it.

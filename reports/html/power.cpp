@@ -142,7 +142,8 @@ void write_power(Markup& out, const Page& page) {
       "The probability to be found equivalent with these seeds if the true difference were 0, or half the "
       "margin; never computed from the difference that was measured, and with the upper bound of the "
       "standard "
-      "deviation (level 0.8). Green is 0.8 and above. Seeds needed are those with which it reaches 0.8. Could see: the smallest true "
+      "deviation (level 0.8). Green is 0.8 and above. Seeds needed are those with which it reaches 0.8. Could "
+      "see: the smallest true "
       "difference that so many seeds call divergent with probability 0.8.");
   write_power_rows(out, page, cells);
   write_p_values(out, page, cells);

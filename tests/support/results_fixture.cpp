@@ -304,9 +304,12 @@ Results outcome_results() {
       "instead of 23, those of its own rank alone, although its training loss / log N and its "
       "raw cross-entropy read better. 8x3 global lr_rule=linear failed: rank 3 died at step 41 in all_gather "
       "loss.actions: killed "
-      "by signal 9. The power control 8x3 global lr_scale=0.125 came out divergent (-0.347), as it must. Against 1x24 global a true "
-      "difference in 24-way accuracy of 0.076 or more comes out divergent with probability 0.8 or more (10 paired seeds, at the upper "
-      "bound of their spread); its power control 8x3 global lr_scale=0.125 lies 12 margins away and says little of smaller "
+      "by signal 9. The power control 8x3 global lr_scale=0.125 came out divergent (-0.347), as it must. Against "
+      "1x24 global a true "
+      "difference in 24-way accuracy of 0.076 or more comes out divergent with probability 0.8 or more (10 paired "
+      "seeds, at the upper "
+      "bound of their spread); its power control 8x3 global lr_scale=0.125 lies 12 margins away and says little "
+      "of smaller "
       "differences.");
   r.summary.runs_reused = 8;
   return with_facts(std::move(r));
@@ -330,9 +333,11 @@ Results missed_control_results() {
       r, 22, 1,
       "This matrix cannot tell: the power control 8x3 global lr_scale=0.125 came out equivalent (-0.006), "
       "where it must "
-      "come out divergent. 8x3 global came out equivalent to 1x24 global: 24-way accuracy differs by +0.000 (-0.004 to +0.005), margin "
-      "0.03, 10 paired seeds; but neither a power control nor another cell came out divergent against 1x24 global, so nothing shows that "
-      "this comparison could see a difference.");
+      "come out divergent. 8x3 global came out equivalent to 1x24 global: 24-way accuracy differs by +0.000 "
+      "(-0.004 to +0.005), margin "
+      "0.03, 10 paired seeds; but neither a power control nor another cell came out divergent against 1x24 "
+      "global, so nothing shows that "
+      "this comparison could have come out otherwise.");
   r.summary.uncontrolled = {"1x24 global"};
   return with_facts(std::move(r));
 }
