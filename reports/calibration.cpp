@@ -91,7 +91,8 @@ std::string calibration_caption(const Calibration& calibration) {
       "A true difference of known size is planted, and the tests are asked what they see. A rate falls short "
       "if its whole interval (Clopper and Pearson) lies on the wrong side of what is allowed, a power if the "
       "formula's value lies outside its interval; the intervals are so wide that correct tests fall short "
-      "anywhere with a probability of at most 1 %. Rates without a limit are shown and not judged: no test promises anything there.";
+      "anywhere with a probability of at most 1 %. Rates without a limit are shown and not judged: no test "
+      "promises anything there.";
   if (calibration.pool_runs > 0) {
     text += fmt::format(" The pool: {} real runs, mean {:.4g}, standard deviation {:.3g}.",
                         calibration.pool_runs, calibration.pool_mean, calibration.pool_sd);

@@ -56,8 +56,8 @@ std::string rows_of(const AnswerGrid& grid, const std::vector<const CellResult*>
   return join_words(names);
 }
 
-/// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided"; where nothing shows that a difference would have been seen,
-/// "2x12 came out equivalent to 1x24".
+/// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided"; where nothing shows that a difference
+/// would have been seen, "2x12 came out equivalent to 1x24".
 std::string column_words(const AnswerGrid& grid, const Column& c, const std::string& against, bool shown) {
   const std::string every = grid.row_axis == "layout" ? "layout" : "value of " + clean_line(grid.row_axis);
   const std::size_t all = c.same.size() + c.other.size() + c.open.size() + c.failed.size();
@@ -67,7 +67,9 @@ std::string column_words(const AnswerGrid& grid, const Column& c, const std::str
   if (all > 1 && c.other.size() == all) return fmt::format("no {} trains the same as {}", every, against);
   std::vector<std::string> parts;
   if (!c.same.empty()) {
-    const std::string verb = !shown ? "came out equivalent to" : c.same.size() == 1 ? "trains the same as" : "train the same as";
+    const std::string verb = !shown               ? "came out equivalent to"
+                             : c.same.size() == 1 ? "trains the same as"
+                                                  : "train the same as";
     parts.push_back(fmt::format("{} {} {}", rows_of(grid, c.same), verb, against));
   }
   if (!c.other.empty()) {
@@ -82,8 +84,8 @@ std::string column_words(const AnswerGrid& grid, const Column& c, const std::str
   return text;
 }
 
-/// "; but neither a power control nor another cell came out divergent against 1x24 layer, so nothing shows that ..." where that is so of
-/// cells of the column.
+/// "; but neither a power control nor another cell came out divergent against 1x24 layer, so nothing shows that
+/// ..." where that is so of cells of the column.
 std::string uncontrolled_words(const std::vector<ControlledQuestion>& questions, const Column& column) {
   std::vector<std::string> references;
   std::size_t cells = 0;
@@ -171,8 +173,9 @@ std::string growth_words(const Growth& g, int decimals) {
     if (rule && rule != best) others.push_back(clean_line(rule->rule));
   }
   if (!others.empty())
-    text += fmt::format("; the {} {} {} not shown to be worse", others.size() == 1 ? "rule" : "rules", join_words(others),
-                        others.size() == 1 ? "is" : "are");
+    text += fmt::format("; the {} not shown to be worse",
+                        others.size() == 1 ? "rule " + others.front() + " is"
+                                           : "rules " + join_words(others) + " are");
   text += ".";
   if (std::isfinite(g.measured_exponent)) {
     text += fmt::format(" Exponent measured {:.2f}", g.measured_exponent);
@@ -238,11 +241,13 @@ Answer controls_answer(const Results& results, int decimals) {
   if (!missed.empty())
     return {"Can the matrix tell?", "No: " + join_words(missed) + " had to be divergent." + sight, "bad"};
   if (caught.empty()) return {"Can the matrix tell?", "Nothing shows it: it has no power control." + sight, "und"};
-  const std::string divergent = fmt::format("{} came out divergent, as {} must: {}", counted(static_cast<int>(caught.size()), "power control"),
+  const std::string divergent = fmt::format("{} came out divergent, as {} must: {}",
+                                            counted(static_cast<int>(caught.size()), "power control"),
                                             caught.size() == 1 ? "it" : "they", join_words(caught));
   if (without.empty()) return {"Can the matrix tell?", fmt::format("Yes: {}.{}", divergent, sight), "ok"};
   return {"Can the matrix tell?",
-          fmt::format("Not everywhere: {}; nothing shows it of what is held against {}, where nothing came out divergent.{}",
+          fmt::format("Not everywhere: {}; nothing shows it of what is held against {}, where nothing came out "
+                      "divergent.{}",
                       divergent, join_words(without), sight),
           "und"};
 }
@@ -250,12 +255,13 @@ Answer controls_answer(const Results& results, int decimals) {
 /// What the verdicts rest on less firmly than their intervals say; no text: nothing.
 Answer doubt_answer(const Results& results) {
   std::string text;
+  const auto say = [&text](const CellResult& cell, const std::string& words) {
+    text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", name_words(cell.scenario), clean_line(words));
+  };
   for (const CellResult& cell : results.cells) {
     if (!is_judged(cell) || cell.failure || !cell.outcome) continue;
-    if (is_skewed(*cell.outcome))
-      text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", name_words(cell.scenario), clean_line(skew_in_words(*cell.outcome)));
-    if (is_unsteady(*cell.outcome))
-      text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", name_words(cell.scenario), clean_line(rounding_in_words(*cell.outcome)));
+    if (is_skewed(*cell.outcome)) say(cell, skew_in_words(*cell.outcome));
+    if (is_unsteady(*cell.outcome)) say(cell, rounding_in_words(*cell.outcome));
   }
   return {"What may come out otherwise?", text, "und"};
 }

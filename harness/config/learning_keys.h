@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// False of seed, trace, snapshots, evaluation, time limits, the way ranks are started and hold their buckets, and how rows are
-/// fetched: two runs that differ in these alone train towards the same.
+/// False of seed, trace, snapshots, evaluation, time limits, the way ranks are started and hold their buckets,
+/// and how rows are fetched: two runs that differ in these alone train towards the same.
 bool decides_learning(std::string_view key);
 
 /// The rows of such keys as one text, whatever their order: equal for runs that train towards the same.

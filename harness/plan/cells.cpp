@@ -222,8 +222,8 @@ class Expansion {
     }
   }
 
-  // The first cell's reference against itself with one thing changed that ought not to matter; and so each cell that noise_of
-  // names, whose runs may be less steady than the reference's.
+  // The first cell's reference against itself with one thing changed that ought not to matter; and so each cell
+  // that noise_of names, whose runs may be less steady than the reference's.
   void add_noise() {
     if (cells_.empty()) return;
     const std::size_t count = cells_.size();
@@ -237,7 +237,8 @@ class Expansion {
     for (const Rule& rule : source_.noise_of) {
       const auto own = [&](const Cell& cell) { return !cell.noise && names(rule, cell); };
       if (source_.matrix.noise.empty()) {
-        problems_.add(rule.place, "noise_of says which cells get A/A pairs, and noise in what these differ: it is missing");
+        problems_.add(rule.place, "noise_of says which cells get A/A pairs, and noise in what these differ: it is "
+                                  "missing");
       } else if (std::none_of(cells_.begin(), cells_.end(), own)) {
         report_no_match(rule, "rule of A/A pairs");
       }

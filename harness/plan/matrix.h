@@ -20,8 +20,8 @@ std::vector<std::any> question_sections();
 
 enum class VerdictKind { identical, within_envelope, equivalent, divergent, inconclusive, failed };
 
-/// What decides an outcome: Student's t on the mean of the paired differences, which takes them for normal, or the sign test on their
-/// median, which takes nothing for granted but that pairs are independent.
+/// What decides an outcome: Student's t on the mean of the paired differences, which takes them for normal, or
+/// the sign test on their median, which takes nothing for granted but that pairs are independent.
 enum class OutcomeTest { t, sign };
 
 struct Primary {
@@ -139,8 +139,9 @@ std::span<const std::string_view> verdict_names();
 const char* name_of(OutcomeTest test);
 std::span<const std::string_view> outcome_test_names();
 
-/// References, by name, of the cells of an outcome that are held against no power control: nothing will show that those comparisons
-/// could see a difference. Cells whose references train towards the same share their controls.
+/// References, by name, of the cells of an outcome that are held against no power control: nothing will show
+/// that those comparisons could see a difference. Cells whose references train towards the same share their
+/// controls.
 std::vector<std::string> references_without_control(const Matrix& matrix);
 
 }  // namespace lockstep

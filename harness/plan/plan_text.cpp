@@ -147,7 +147,8 @@ std::string control_text(const Matrix& matrix) {
   names.resize(names.size() - more);
   if (more > 0) names.push_back(fmt::format("{} more", more));
   return fmt::format(
-      "no power control is held against {}: nothing will show that comparisons with {} could see a difference; a cell "
+      "no power control is held against {}: nothing will show that comparisons with {} could come out divergent; "
+      "a cell "
       "under power_controls would\n",
       join_words(names), names.size() == 1 ? "it" : "them");
 }

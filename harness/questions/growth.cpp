@@ -151,7 +151,8 @@ const Arm* best_arm(const std::vector<const Arm*>& judged) {
 }
 
 /// Rules that no other rule is shown to be better than, but for the best itself.
-std::vector<std::string> rules_not_worse(const std::vector<const Arm*>& judged, const Arm& best, const Matrix& matrix) {
+std::vector<std::string> rules_not_worse(const std::vector<const Arm*>& judged, const Arm& best,
+                                         const Matrix& matrix) {
   std::vector<const DifferenceBySeed*> differences;
   for (const Arm* arm : judged) differences.push_back(&arm->difference);
   const std::vector<bool> worse = shown_worse(differences, {sense_of(best), matrix.primary, matrix.seeds_auto});

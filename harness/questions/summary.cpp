@@ -90,7 +90,8 @@ std::vector<std::string> control_sentences(const Results& results) {
   return sentences;
 }
 
-/// What the matrix could see, question by question: a control shows that it can see so much as itself, and no less; and what it could not.
+/// What the matrix could see, question by question: a control shows that it can see so much as itself, and no
+/// less; and what it could not.
 std::vector<std::string> sight_sentences(const Results& results) {
   std::vector<std::string> sentences;
   int64_t more = 0;
@@ -102,8 +103,10 @@ std::vector<std::string> sight_sentences(const Results& results) {
     else
       ++more;
   }
-  if (more > 0)
-    sentences.push_back(fmt::format("What could be seen against {} stands in the table of power", counted(more, "further reference")));
+  if (more > 0) {
+    sentences.push_back(fmt::format("What could be seen against {} stands in the table of power",
+                                    counted(more, "further reference")));
+  }
   if (std::string unseen = unseen_in_words(results.cells); !unseen.empty()) sentences.push_back(std::move(unseen));
   return sentences;
 }

@@ -131,13 +131,14 @@ struct Sequential {
   LooksEnd ended = LooksEnd::decided;
 };
 
-/// What rounding alone does to a cell's outcome, by A/A pairs: one seed trained twice, in another order of rows or from weights that
-/// differ in their last place.
+/// What rounding alone does to a cell's outcome, by A/A pairs: one seed trained twice, in another order of rows
+/// or from weights that differ in their last place.
 struct RoundingShift {
   std::string pairs;     ///< names of the A/A pairs
   int n = 0;             ///< seeds of each
   double sd = 0;         ///< of their paired differences
-  double shift = 0;      ///< by which the cell's difference may come out otherwise on another machine, at level 1 - alpha
+  /// By which the cell's difference may come out otherwise on another machine, at level 1 - alpha.
+  double shift = 0;
   bool of_cell = false;  ///< A/A pairs of the cell itself are among them; else its own runs may be less steady
 };
 
@@ -146,7 +147,8 @@ struct Outcome {
   std::string metric;
   double margin = 0, alpha = 0.05;
   int n = 0;
-  /// What decided. Under the sign test the middle of `primary` is the median of the paired differences, with the interval of that.
+  /// What decided. Under the sign test the middle of `primary` is the median of the paired differences, with the
+  /// interval of that.
   OutcomeTest test = OutcomeTest::t;
   MetricDifference primary;
   Interval equivalence;  ///< 1 - 2 alpha: inside +- margin means equivalent; infinite if n < 2
@@ -157,7 +159,8 @@ struct Outcome {
   /// Seeds with which those powers reach 0.8. 0: decided already; 2: one seed shows no spread; 10,000: that
   /// many or more.
   int seeds_needed = 0, seeds_needed_half = 0;
-  /// Smallest true difference that n seeds call divergent with probability 0.8, at sd_upper; infinite: none. 0: not known.
+  /// Smallest true difference that n seeds call divergent with probability 0.8, at sd_upper; infinite: none. 0:
+  /// not known.
   double detectable = 0;
   double skewness = 0;  ///< of the paired differences
   double p_skewed = 1;  ///< of so much skewness among normal differences
@@ -461,8 +464,8 @@ struct Summary {
   bool can_tell = true;         ///< false: a power control was not divergent
   bool margin_refused = false;  ///< the margin exceeds half of the effect that a power control shows
   std::string margin_text;      ///< why, with the figures
-  /// References of cells that were called equivalent though neither a power control nor another cell of theirs came out divergent:
-  /// nothing shows that such a comparison could see a difference.
+  /// References of cells that were called equivalent though neither a power control nor another cell of theirs
+  /// came out divergent: nothing shows that such a comparison could see a difference.
   std::vector<std::string> uncontrolled;
   std::string sentence;         ///< the report's first line: all sentences
   std::vector<std::string> sentences;  ///< what is said one by one, the most important first

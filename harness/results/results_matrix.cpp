@@ -178,7 +178,8 @@ template <>
 Object<ShapeRate> describe() {
   using S = ShapeRate;
   return {"shape_rate",
-          "Largest share called equivalent of comparisons whose differences have another shape than normal and whose middle "
+          "Largest share called equivalent of comparisons whose differences have another shape than normal and "
+          "whose middle "
           "lies at the margin.",
           {KEY(shape), KEY(test),
            KEY(at_margin, one_of({"mean", "median"}), "Which middle lies at the margin."),
@@ -237,7 +238,8 @@ Object<Summary> describe() {
            KEY(sentences, added(usual<std::vector<std::string>>()),
                "What `sentence` says, one by one, the most important first."),
            KEY(uncontrolled, added(usual<std::vector<std::string>>()),
-               "References of cells that were called equivalent though neither a power control nor another cell of theirs came out "
+               "References of cells that were called equivalent though neither a power control nor another cell "
+               "of theirs came out "
                "divergent.")}};
 }
 

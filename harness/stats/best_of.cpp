@@ -51,7 +51,8 @@ std::vector<bool> shown_worse(const std::vector<const DifferenceBySeed*>& arms, 
     const double level = how.primary.alpha / static_cast<double>(left);
     for (Hypothesis& hypothesis : family) {
       // No look has a larger level than all of them together, so that most need not be asked for.
-      if (hypothesis.rejected || hypothesis.p > level || hypothesis.p > nominal_at(hypothesis.n, level, how)) continue;
+      if (hypothesis.rejected || hypothesis.p > level) continue;
+      if (hypothesis.p > nominal_at(hypothesis.n, level, how)) continue;
       hypothesis.rejected = shown[hypothesis.worse] = true;
       --left;
     }

@@ -18,11 +18,11 @@ struct BestOf {
   SeedsAuto looks{};  ///< where on: pairs were added look by look, and each look has its nominal level
 };
 
-/// For each arm: is another one shown to be better? The chance that any arm is called worse that is as good as all others is at most
-/// alpha, whatever truly holds of the rest and however arms depend on each other: every ordered pair of arms has a one-sided paired
-/// test over the seeds that both have, and Holm's procedure (1979) goes over all of them. An arm that looks best is no reference that
-/// was fixed before: tests against it alone, adjusted for their own number, call one of four equal arms worse with a chance of 0.135
-/// at alpha 0.05.
+/// For each arm: is another one shown to be better? The chance that any arm is called worse that is as good as
+/// all others is at most alpha, whatever truly holds of the rest and however arms depend on each other: every
+/// ordered pair of arms has a one-sided paired test over the seeds that both have, and Holm's procedure (1979)
+/// goes over all of them. An arm that looks best is no reference that was fixed before: tests against it alone,
+/// adjusted for their own number, call one of four equal arms worse with a chance of 0.135 at alpha 0.05.
 std::vector<bool> shown_worse(const std::vector<const DifferenceBySeed*>& arms, const BestOf& how);
 
 }  // namespace lockstep

@@ -13,7 +13,8 @@ std::string failure_text(const Failure& failure) {
 
 /// What a control would show stands in the matrix, if anywhere; what these pairs could have seen is known.
 std::string without_control(const Outcome& outcome) {
-  return fmt::format("; no power control stands beside it, but by its spread a true difference of {} or more comes out divergent with "
+  return fmt::format("; no power control stands beside it, but by its spread a true difference of {} or more "
+                     "comes out divergent with "
                      "probability {:g} or more.",
                      format_difference(outcome.detectable, outcome.margin), kWantedPower);
 }

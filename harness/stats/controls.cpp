@@ -35,7 +35,8 @@ std::string share_in_words(const ControlledQuestion& question, const Outcome& ou
   if (name.spec == nullptr || name.area || !name.spec->chance) return "";
   const double learnt = std::abs(outcome.primary.reference_mean - *name.spec->chance);
   if (!(outcome.margin >= kLargeShare * learnt)) return "";
-  if (outcome.margin >= learnt) return fmt::format("; the margin is no less than all that {} learns beyond guessing", question.reference);
+  if (outcome.margin >= learnt) return fmt::format("; the margin is no less than all that {} learns beyond "
+                                                   "guessing", question.reference);
   return fmt::format("; the margin is {:.0f} % of what {} learns beyond guessing", 100 * outcome.margin / learnt,
                      question.reference);
 }
@@ -96,7 +97,8 @@ std::vector<std::string> uncontrolled_references(const Results& results) {
 }
 
 std::string uncontrolled_in_words(const std::string& references, std::size_t cells) {
-  return fmt::format("neither a power control nor another cell came out divergent against {}, so nothing shows that {} could see a difference",
+  return fmt::format("neither a power control nor another cell came out divergent against {}, so nothing shows "
+                     "that {} could have come out otherwise",
                      references, cells == 1 ? "this comparison" : "these comparisons");
 }
 
@@ -122,13 +124,16 @@ std::string sight_in_words(const ControlledQuestion& question) {
   }
   if (blindest == nullptr) return "";
   if (!std::isfinite(blindest->detectable)) {
-    return fmt::format("Against {} no difference, however large, is sure to come out divergent: {} are too few for the {} test",
+    return fmt::format("Against {} no difference, however large, is sure to come out divergent: {} are too few "
+                       "for the {} test",
                        question.reference, pairs_in_words(fewest, most), name_of(blindest->test));
   }
   return fmt::format(
-             "Against {} a true difference in {} of {} or more comes out divergent with probability {:g} or more ({}, at the "
+             "Against {} a true difference in {} of {} or more comes out divergent with probability {:g} or more "
+             "({}, at the "
              "upper bound of their spread)",
-             question.reference, metric_label(blindest->metric), format_difference(blindest->detectable, blindest->margin),
+             question.reference, metric_label(blindest->metric),
+             format_difference(blindest->detectable, blindest->margin),
              kWantedPower, pairs_in_words(fewest, most)) +
          share_in_words(question, *blindest) + distance_in_words(question);
 }

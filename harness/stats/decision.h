@@ -16,8 +16,9 @@ struct Decision {
   PValues p;
 };
 
-/// By primary.test. Intervals of the sign test lie between order statistics: their level is the exact one, no less than was asked; they
-/// are infinite where so few pairs have no such interval. Throws std::invalid_argument as summarize_differences does.
+/// By primary.test. Intervals of the sign test lie between order statistics: their level is the exact one, no
+/// less than was asked; they are infinite where so few pairs have no such interval. Throws std::invalid_argument
+/// as summarize_differences does.
 Decision decide_fully(std::span<const double> differences, const Primary& primary);
 
 /// The verdict alone.

@@ -58,7 +58,8 @@ std::string at_equal_batch(const Growth& growth) {
 
 /// One of the rules is called "none", which must not be read as a word of the sentence.
 std::string rules_in_words(const std::vector<std::string>& rules) {
-  return fmt::format("the {} {} {}", rules.size() == 1 ? "rule" : "rules", join_words(rules), rules.size() == 1 ? "is" : "are");
+  return rules.size() == 1 ? fmt::format("the rule {} is", rules.front())
+                           : fmt::format("the rules {} are", join_words(rules));
 }
 
 std::string which_fits(const Growth& growth) {

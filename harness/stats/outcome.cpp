@@ -101,7 +101,8 @@ std::optional<PairedMetric> pair_metric(const OutcomeInputs& inputs, const std::
   return paired;
 }
 
-/// Bound of the sd, power, seeds needed and what could be seen: what a design can show, whatever difference was measured.
+/// Bound of the sd, power, seeds needed and what could be seen: what a design can show, whatever difference was
+/// measured.
 void plan_design(const PairedSummary& summary, Outcome& outcome) {
   outcome.sd_upper = sd_upper_bound(summary);
   outcome.detectable = std::numeric_limits<double>::infinity();

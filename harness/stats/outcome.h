@@ -45,8 +45,8 @@ std::string difference_in_words(const Outcome& outcome, const std::string& metri
 /// " in the median" where the sign test decided; nothing where the mean did.
 std::string middle_in_words(const Outcome& outcome);
 
-/// ", of which 2 lie beyond it": pairs at or beyond the margin, which say nothing against a median inside it. Empty where there are
-/// none, and of t.
+/// ", of which 2 lie beyond it": pairs at or beyond the margin, which say nothing against a median inside it.
+/// Empty where there are none, and of t.
 std::string beyond_in_words(const Outcome& outcome);
 
 /// Of an undecided outcome with n >= 2: "28 seeds would decide this if the true difference is 0, 61 if it is

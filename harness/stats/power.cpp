@@ -79,7 +79,9 @@ double divergence_by_sign(const PowerQuestion& q) {
   const int count = sign_count(q.n, q.alpha / 2);
   if (count > q.n) return 0;
   const auto [above, below] = beyond_margin(q);
-  const auto reached = [&](double p) { return boost::math::cdf(boost::math::complement(Binomial(q.n, p), count - 1)); };
+  const auto reached = [&](double p) {
+    return boost::math::cdf(boost::math::complement(Binomial(q.n, p), count - 1));
+  };
   return std::min(1.0, reached(above) + reached(below));
 }
 

@@ -18,10 +18,10 @@ struct PowerQuestion {
 
 /// Probability that the test says `equivalent`, exact for normal differences; 0 for n < 2.
 ///
-/// By t: the mean and the standard deviation s of a sample are independent, so P = integral over the distribution of s of
-/// Phi((m - d - t s / sqrt(n)) sqrt(n) / sd) - Phi((-m - d + t s / sqrt(n)) sqrt(n) / sd), taken where t s / sqrt(n) < m.
-/// (Owen's Q writes the same integral; Diletti, Hauschke and Steinijans 1991.) By sign: of n trinomial counts no more lie at or
-/// beyond either margin than the test allows.
+/// By t: the mean and the standard deviation s of a sample are independent, so P = integral over the
+/// distribution of s of Phi((m - d - t s / sqrt(n)) sqrt(n) / sd) - Phi((-m - d + t s / sqrt(n)) sqrt(n) / sd),
+/// taken where t s / sqrt(n) < m. (Owen's Q writes the same integral; Diletti, Hauschke and Steinijans 1991.) By
+/// sign: of n trinomial counts no more lie at or beyond either margin than the test allows.
 double equivalence_power(const PowerQuestion& question);
 
 /// Probability that the test says `divergent`, likewise.
@@ -30,9 +30,9 @@ double divergence_power(const PowerQuestion& question);
 inline constexpr int kMostSeeds = 10'000;
 inline constexpr double kWantedPower = 0.8;
 
-/// An n (question.n is ignored) with which the decision that the true difference calls for - `equivalent` inside the margin,
-/// `divergent` beyond it - is reached with probability kWantedPower: by t the smallest; by sign, whose power rises in saw teeth,
-/// maybe a few more. kMostSeeds if that many do not suffice.
+/// An n (question.n is ignored) with which the decision that the true difference calls for - `equivalent` inside
+/// the margin, `divergent` beyond it - is reached with probability kWantedPower: by t the smallest; by sign,
+/// whose power rises in saw teeth, maybe a few more. kMostSeeds if that many do not suffice.
 int seeds_needed(const PowerQuestion& question);
 
 /// Smallest true difference, beyond the margin, that n pairs call `divergent` with probability kWantedPower

@@ -84,7 +84,8 @@ bool is_unsteady(const Outcome& outcome) {
 std::string rounding_in_words(const Outcome& outcome) {
   const RoundingShift& rounding = *outcome.rounding;
   return fmt::format(
-      "rounding alone moves it, beside the seeds: where it alone differs ({}), runs of one seed differ with a standard deviation "
+      "rounding alone moves it, beside the seeds: where it alone differs ({}), runs of one seed differ with a "
+      "standard deviation "
       "of {} ({} seeds), so that on another machine the difference may come out {}{} higher or lower{}",
       rounding.pairs, format_difference(rounding.sd, outcome.margin), rounding.n,
       format_difference(rounding.shift, outcome.margin), rounding.of_cell ? "" : " or more",

@@ -57,7 +57,8 @@ VerdictKind decide_by_sign(std::span<const double> differences, const Primary& p
 PValues sign_p_values(std::span<const double> differences, double margin) {
   const int n = static_cast<int>(differences.size());
   if (n < 2) return {};
-  const Sides high = sides_of(differences, margin), low = sides_of(differences, -margin), zero = sides_of(differences, 0);
+  const Sides high = sides_of(differences, margin), low = sides_of(differences, -margin),
+              zero = sides_of(differences, 0);
   return {std::max(sign_tail(n, high.below), sign_tail(n, low.above)),
           std::min(1.0, 2 * sign_tail(n, std::max(zero.above, zero.below)))};
 }

@@ -86,7 +86,8 @@ bool is_skewed(const Outcome& outcome) {
 
 std::string skew_in_words(const Outcome& outcome) {
   return fmt::format(
-      "the pairs' differences are skewed, or single seeds pull them (skewness {:+.1f}, p {:.2g}, {} pairs): there t errs more "
+      "the pairs' differences are skewed, or single seeds pull them (skewness {:+.1f}, p {:.2g}, {} pairs): there "
+      "t errs more "
       "often than alpha {:g} says; primary.test: sign, with more seeds, assumes no shape",
       outcome.skewness, outcome.p_skewed, outcome.n, outcome.alpha);
 }
@@ -101,7 +102,8 @@ std::string unseen_in_words(const std::vector<CellResult>& cells) {
     alpha = cell.outcome->alpha;
   }
   if (most < 2) return "";
-  return fmt::format("What strikes fewer than {:.0f} % of the seeds is missing from {} pairs with a probability above {:g}",
+  return fmt::format("What strikes fewer than {:.0f} % of the seeds is missing from {} pairs with a probability "
+                     "above {:g}",
                      100 * unseen_share(most, 1 - alpha), most, alpha);
 }
 

@@ -233,7 +233,8 @@ void add_growth(Results& r) {
   g.noise_batch = 39;
   g.n = kSeedCount;
   g.sentence =
-      "From 1x3 to 8x3 (3 to 24 rows) adam_sqrt has the best mean 24-way accuracy over 10 paired seeds; the rule none is shown to be "
+      "From 1x3 to 8x3 (3 to 24 rows) adam_sqrt has the best mean 24-way accuracy over 10 paired seeds; the rule "
+      "none is shown to be "
       "worse; the rules linear and sqrt are not shown to be worse.";
   const struct {
     const char* rule;
@@ -437,10 +438,10 @@ Results calibrated_results() {
               {collapse, OutcomeTest::t, "mean", false, 0.7703, 0.7811, 0.7703},
               {collapse, OutcomeTest::sign, "mean", false, 0.9981, 0.9992, 0},
               {collapse, OutcomeTest::sign, "median", true, 0.0398, 0.0402, 0}};
-  c.rates.push_back(rate("10 pairs, log-normal, mean at the margin: equivalent by t", 4102, 20000, {0.1996, 0.2108, 0.95}, -1,
-                         false, true));
-  c.rates.push_back(rate("10 pairs, log-normal, median at the margin: equivalent by sign", 214, 20000, {0.0093, 0.0122, 0.95},
-                         0.05, true, true));
+  c.rates.push_back(rate("10 pairs, log-normal, mean at the margin: equivalent by t", 4102, 20000,
+                         {0.1996, 0.2108, 0.95}, -1, false, true));
+  c.rates.push_back(rate("10 pairs, log-normal, median at the margin: equivalent by sign", 214, 20000,
+                         {0.0093, 0.0122, 0.95}, 0.05, true, true));
   c.passed = false;
   r.calibration = c;
   CellResult pool = cell("1x24 global", VerdictKind::equivalent, {});
@@ -448,12 +449,18 @@ Results calibrated_results() {
   r.cells = {pool};
   r.summary = summarize(
       r, 100, 1,
-      "The tests do not keep their promises: false divergent, true difference +margin, n 10, sd 0.5 margins: 1204 of 20000, where at "
-      "most 5 % are allowed. The sign test promises the same of any shape whose median is the margin: there at most 4.2 % are called "
-      "equivalent. Neither test promises anything of the mean of other shapes: with the mean at the margin t called equivalent up to "
-      "23 % (30 % with looks; 19 % without a warning of skewness) where differences are log-normal, the sign test called equivalent up "
-      "to 45 % (60 % with looks) where differences are log-normal, t called equivalent up to 77 % (78 % with looks; 77 % without a "
-      "warning of skewness) where one seed in 20 collapses, the sign test called equivalent up to 100 % (100 % with looks) where "
+      "The tests do not keep their promises: false divergent, true difference +margin, n 10, sd 0.5 margins: 1204 "
+      "of 20000, where at "
+      "most 5 % are allowed. The sign test promises the same of any shape whose median is the margin: there at "
+      "most 4.2 % are called "
+      "equivalent. Neither test promises anything of the mean of other shapes: with the mean at the margin t "
+      "called equivalent up to "
+      "23 % (30 % with looks; 19 % without a warning of skewness) where differences are log-normal, the sign test "
+      "called equivalent up "
+      "to 45 % (60 % with looks) where differences are log-normal, t called equivalent up to 77 % (78 % with "
+      "looks; 77 % without a "
+      "warning of skewness) where one seed in 20 collapses, the sign test called equivalent up to 100 % (100 % "
+      "with looks) where "
       "one seed in 20 collapses.");
   return with_facts(std::move(r));
 }

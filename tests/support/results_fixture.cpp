@@ -334,9 +334,11 @@ Results missed_control_results() {
       r, 22, 1,
       "This matrix cannot tell: the power control 8x3 global lr_scale=0.125 came out equivalent (-0.006), "
       "where it must "
-      "come out divergent. 8x3 global came out equivalent to 1x24 global: 24-way accuracy differs by +0.000 (-0.004 to +0.005), margin "
-      "0.03, 10 paired seeds; but neither a power control nor another cell came out divergent against 1x24 global, so nothing shows that "
-      "this comparison could see a difference.");
+      "come out divergent. 8x3 global came out equivalent to 1x24 global: 24-way accuracy differs by +0.000 "
+      "(-0.004 to +0.005), margin "
+      "0.03, 10 paired seeds; but neither a power control nor another cell came out divergent against 1x24 "
+      "global, so nothing shows that "
+      "this comparison could have come out otherwise.");
   r.summary.uncontrolled = {"1x24 global"};
   return with_facts(std::move(r));
 }

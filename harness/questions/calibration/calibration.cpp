@@ -144,7 +144,8 @@ class Calibrator {
       for (std::size_t side = 0; side < pool_.size(); ++side) {
         const double truth = side == 0 ? margin() : -margin();
         for (std::size_t j = 0; j < pairs; ++j) shifted[j] = differences[j] + truth;
-        pool_[side].count(rule_(shifted, in_.primary), covers(summarize_differences(shifted), in_.primary.alpha, truth));
+        const bool covered = covers(summarize_differences(shifted), in_.primary.alpha, truth);
+        pool_[side].count(rule_(shifted, in_.primary), covered);
       }
     }
   }
@@ -240,9 +241,14 @@ class Calibrator {
     }
   }
 
-  /// Equivalent and divergent where the test promises something; of fixed normal pairs also how often they are warned of.
-  static std::size_t rates_judged_of(const ShapeTrial& trial) { return !trial.promised() ? 0 : warns_of(trial) ? 3 : 2; }
-  static bool warns_of(const ShapeTrial& trial) { return trial.shape == ShapeTrial::Shape::normal && trial.pairs > 0; }
+  /// Equivalent and divergent where the test promises something; of fixed normal pairs also how often they are
+  /// warned of.
+  static std::size_t rates_judged_of(const ShapeTrial& trial) {
+    return !trial.promised() ? 0 : warns_of(trial) ? 3 : 2;
+  }
+  static bool warns_of(const ShapeTrial& trial) {
+    return trial.shape == ShapeTrial::Shape::normal && trial.pairs > 0;
+  }
 
   void report_shape(const ShapeTrial& trial) {
     const std::string design = trial.design(in_.looks), test = name_of(trial.test);
@@ -273,7 +279,8 @@ class Calibrator {
     });
     if (found == out_.shapes.end())
       found = out_.shapes.insert(found, {trial.shape_words(), trial.test, at, trial.promised(), 0, 0, 0});
-    const auto share = [&](int64_t hits) { return static_cast<double>(hits) / static_cast<double>(std::max<int64_t>(trial.of, 1)); };
+    const double of = static_cast<double>(std::max<int64_t>(trial.of, 1));
+    const auto share = [of](int64_t hits) { return static_cast<double>(hits) / of; };
     double& worst = trial.pairs > 0 ? found->equivalent : found->looks;
     worst = std::max(worst, share(trial.equivalent));
     if (trial.test == OutcomeTest::t) found->unwarned = std::max(found->unwarned, share(trial.unwarned));
@@ -341,18 +348,19 @@ std::string shapes_in_words(const Calibration& calibration) {
       has_promise = true;
       kept = std::max({kept, rate.equivalent, rate.looks});
     } else {
+      const bool by_t = rate.test == OutcomeTest::t;
+      const std::string unwarned =
+          by_t ? fmt::format("; {} without a warning of skewness", percent(rate.unwarned)) : "";
       broken += fmt::format("{} {} called equivalent up to {} ({} with looks{}) where {}", broken.empty() ? "" : ",",
-                            rate.test == OutcomeTest::t ? "t" : "the sign test", percent(rate.equivalent),
-                            percent(rate.looks),
-                            rate.test == OutcomeTest::t ? fmt::format("; {} without a warning of skewness", percent(rate.unwarned))
-                                                        : "",
+                            by_t ? "t" : "the sign test", percent(rate.equivalent), percent(rate.looks), unwarned,
                             rate.shape == "log-normal" ? "differences are log-normal" : rate.shape);
     }
   }
   std::string text;
   if (has_promise) {
     text += fmt::format(
-        " The sign test promises the same of any shape whose median is the margin: there at most {} are called equivalent.",
+        " The sign test promises the same of any shape whose median is the margin: there at most {} are called "
+        "equivalent.",
         percent(kept));
   }
   if (!broken.empty()) {
@@ -379,7 +387,8 @@ std::string calibration_sentence(const Calibration& calibration) {
   }
   if (!text.empty()) return "The tests do not keep their promises: " + text + "." + shapes_in_words(calibration);
   text = fmt::format(
-      "The tests keep their promises where they make them: of normal differences whose true mean is the margin at most {:.2f} % are "
+      "The tests keep their promises where they make them: of normal differences whose true mean is the margin at "
+      "most {:.2f} % are "
       "called equivalent, where {:g} % may be (no rate's interval lies above)",
       100 * calibration.worst_equivalent, 100 * calibration.equivalent_allowed);
   if (calibration.pool_runs > 0) {

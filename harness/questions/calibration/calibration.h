@@ -9,14 +9,15 @@
 
 namespace lockstep {
 
-/// Tries a rule, sequentially too: by t on normal differences whose true mean lies exactly at the margin, at minus the margin, at 0 and
-/// at half the margin; by either test on skewed and on collapsing differences (shapes.h); by the matrix's own test on pairs of disjoint
-/// draws from the pool with the margin added. A test is held to its promise where it makes one; of the rest the rates are shown.
+/// Tries a rule, sequentially too: by t on normal differences whose true mean lies exactly at the margin, at
+/// minus the margin, at 0 and at half the margin; by either test on skewed and on collapsing differences
+/// (shapes.h); by the matrix's own test on pairs of disjoint draws from the pool with the margin added. A test
+/// is held to its promise where it makes one; of the rest the rates are shown.
 ///
-/// A rate falls short if its Clopper-Pearson interval lies wholly on the bad side, and a power if the
-/// formula's value lies outside its interval. The intervals' level is such that a rule that keeps all its
-/// promises exactly falls short anywhere with a chance of at most 1 %. What is drawn follows from
-/// config.draw_seed alone. The pool is left out if it has fewer than 2 runs a pair.
+/// A rate falls short if its Clopper-Pearson interval lies wholly on the bad side, and a power if the formula's
+/// value lies outside its interval. The intervals' level is such that a rule that keeps all its promises exactly
+/// falls short anywhere with a chance of at most 1 %. What is drawn follows from config.draw_seed alone. The
+/// pool is left out if it has fewer than 2 runs a pair.
 Calibration calibrate(const CalibrationInputs& inputs, const DecisionRule& rule = decide);
 
 /// The same of a matrix's one cell, by its runs; sets the cell's failure and gives nothing if one of them has

@@ -18,7 +18,8 @@ using Shape = ShapeTrial::Shape;
 /// Of the collapsing shape: how often, and how many margins a seed then loses.
 constexpr double kCollapses = 1.0 / 20, kLoss = 20;
 
-/// e^x by Taylor's series of x / 256, squared 8 times: sums and products alone, so that every machine draws the same bits.
+/// e^x by Taylor's series of x / 256, squared 8 times: sums and products alone, so that every machine draws the
+/// same bits.
 double exponential(double x) {
   double term = 1, sum = 1;
   for (int k = 1; k <= 12; ++k) {
@@ -70,7 +71,9 @@ std::string ShapeTrial::shape_words() const {
 }
 
 std::string ShapeTrial::design(const SeedsAuto& looks) const {
-  const std::string middle = shape == Shape::normal ? "" : median_at_margin ? ", median at the margin" : ", mean at the margin";
+  const std::string middle = shape == Shape::normal ? ""
+                             : median_at_margin     ? ", median at the margin"
+                                                    : ", mean at the margin";
   return fmt::format("{}, {}{}",
                      pairs > 0 ? fmt::format("{} pairs", pairs)
                                : fmt::format("looks at {} to {} pairs", looks.first, looks.most),
@@ -114,7 +117,8 @@ void run_trial(const CalibrationInputs& inputs, const DecisionRule& rule, ShapeT
     }
     trial.equivalent += verdict == VerdictKind::equivalent;
     trial.divergent += verdict == VerdictKind::divergent;
-    const bool asks = trial.shape == Shape::normal || (trial.test == OutcomeTest::t && verdict == VerdictKind::equivalent);
+    const bool asks =
+        trial.shape == Shape::normal || (trial.test == OutcomeTest::t && verdict == VerdictKind::equivalent);
     if (!asks) continue;
     const bool warned = skewness_p(seen) <= kSkewLevel;
     trial.warned += warned;

@@ -1,5 +1,6 @@
 #pragma once
-// What the tests do with paired differences that are not normal: where one tail is long, and where a seed collapses now and then.
+// What the tests do with paired differences that are not normal: where one tail is long, and where a seed
+// collapses now and then.
 
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ struct ShapeTrial {
   int64_t unwarned = 0;  ///< called equivalent although their skewness gave no warning
   int64_t warned = 0;    ///< of all
 
-  /// Does the test promise to keep alpha there? t does of normal differences, the sign test of any whose median lies at the margin.
+  /// Does the test promise to keep alpha there? t does of normal differences, the sign test of any whose median
+  /// lies at the margin.
   bool promised() const;
   /// "log-normal", "one seed in 20 collapses".
   std::string shape_words() const;
@@ -29,9 +31,10 @@ struct ShapeTrial {
   std::string design(const SeedsAuto& looks) const;
 };
 
-/// All that are tried, for these numbers of pairs and for looks. Differences have a standard deviation of kShapeSd margins: log-normal ones
-/// (of sigma 1) with their long tail beyond the margin, or normal ones of which one seed in 20 loses 20 margins, so that the mean of
-/// healthy seeds that do not differ at all lies at the margin.
+/// All that are tried, for these numbers of pairs and for looks. Differences have a standard deviation of
+/// kShapeSd margins: log-normal ones (of sigma 1) with their long tail beyond the margin, or normal ones of
+/// which one seed in 20 loses 20 margins, so that the mean of healthy seeds that do not differ at all lies at
+/// the margin.
 std::vector<ShapeTrial> shape_trials(const std::vector<int>& pairs);
 inline constexpr double kShapeSd = 0.3;
 

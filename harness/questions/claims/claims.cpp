@@ -188,8 +188,8 @@ class ClaimJudge {
     const Decision decision = decide_fully(values, {metric, margin, primary.alpha, 0, primary.test});
     result.value = decision.middle;
     result.interval = decision.interval;
-    result.figures = fmt::format("{}{} ({}){}, {} paired seeds", decision.middle < 0 ? "" : "+", figure(decision.middle),
-                                 interval_text(result.interval),
+    result.figures = fmt::format("{}{} ({}){}, {} paired seeds", decision.middle < 0 ? "" : "+",
+                                 figure(decision.middle), interval_text(result.interval),
                                  primary.test == OutcomeTest::sign ? " in the median" : "", values.size());
     const Interval& wide = result.interval;
     const bool equivalent = margin > 0 && decision.verdict == VerdictKind::equivalent;
@@ -250,10 +250,11 @@ class ClaimJudge {
     const std::string other = other_of(condition);
     result.text = fmt::format("{} of {} over {}: {}", metric_label(condition.metric), condition.cell, other,
                               within_text(condition));
-    const PairedSummary logs = summarize_differences(paired(condition, condition.metric, result, [&](double a, double b) {
+    const std::vector<double> values = paired(condition, condition.metric, result, [&](double a, double b) {
       if (!(a > 0 && b > 0)) throw Undecided(condition.metric + " is not positive: it has no ratio");
       return std::log(a / b);
-    }));
+    });
+    const PairedSummary logs = summarize_differences(values);
     const Interval interval = interval_of(logs, 1 - evidence_.primary.alpha);
     result.value = std::exp(logs.mean);
     result.interval = {std::exp(interval.low), std::exp(interval.high), interval.level};

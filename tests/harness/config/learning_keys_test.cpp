@@ -14,9 +14,10 @@ TEST(LearningKeys, AreAllButThoseOfExecutionAndWatching) {
   for (const auto& [key, value] : config_fields(RunConfig(*trainer_specs().front()))) {
     if (!decides_learning(key)) others.push_back(key);
   }
-  // Each stands in a config: a key that is renamed must be renamed here, or it would make other questions of equal ones.
-  EXPECT_THAT(others, testing::UnorderedElementsAre("seed", "trace", "snapshot_steps", "eval_every", "timeout_s", "ranks",
-                                                    "process_start", "bucket_cap_bytes", "gradient_as_bucket_view",
+  // Each stands in a config: a key that is renamed must be renamed here, or it would make other questions of
+  // equal ones.
+  EXPECT_THAT(others, testing::UnorderedElementsAre("seed", "trace", "snapshot_steps", "eval_every", "timeout_s",
+                                                    "ranks", "process_start", "bucket_cap_bytes", "gradient_as_bucket_view",
                                                     "find_unused_parameters", "data.cache", "data.prefetch"));
 }
 

@@ -124,7 +124,8 @@ TEST(Cells, OfNoiseAreTheFirstReferenceButForWhatTheyName) {
 TEST(Cells, ThatNoiseOfNamesGetPairsOfTheirOwn) {
   const std::string head =
       "name: m\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n"
-      "include: [{lr_scale: 8, seeds: [0, 1, 2]}, {lr_scale: 0.125}]\nseeds: 0..3\npower_controls: [{lr_scale: 0.125}]\n";
+      "include: [{lr_scale: 8, seeds: [0, 1, 2]}, {lr_scale: 0.125}]\nseeds: 0..3\npower_controls: [{lr_scale: "
+      "0.125}]\n";
   const Matrix matrix = parse(head + "noise: [epsilon]\nnoise_of: [{lr_scale: 8}]\n");
   ASSERT_THAT(names_of(matrix), ElementsAre("8x3", "8x3 lr_scale=8", "8x3 lr_scale=0.125", "A/A 1x24 perturb=epsilon",
                                             "A/A 8x3 lr_scale=8 perturb=epsilon"));
@@ -149,7 +150,8 @@ TEST(Cells, ThatNoiseOfNamesGetPairsOfTheirOwn) {
   EXPECT_THAT(problems_of(head + "noise: [epsilon]\nnoise_of: [{lr_scale: 3}]\n"),
               ElementsAre(HasSubstr("this rule of A/A pairs matches no cell")));
   EXPECT_THAT(problems_of(head + "noise_of: [{lr_scale: 8}]\n"),
-              ElementsAre(HasSubstr("noise_of says which cells get A/A pairs, and noise in what these differ: it is missing")));
+              ElementsAre(HasSubstr("noise_of says which cells get A/A pairs, and noise in what these differ: it "
+                                    "is missing")));
 }
 
 TEST(Cells, WhoseReferenceHasNoControlAreNamed) {
@@ -160,8 +162,8 @@ TEST(Cells, WhoseReferenceHasNoControlAreNamed) {
   EXPECT_THAT(references_without_control(parse(head + "include: [" + global + "]\n")), ElementsAre("1x24 layer"));
   EXPECT_THAT(references_without_control(parse(head + "include: [" + global + ", " + layer + "]\n")), IsEmpty());
   // What decides nothing of learning makes no other question.
-  EXPECT_THAT(references_without_control(parse(head + "include: [" + global + ", " + layer + ", {bucket_cap_bytes: 4096}]\n")),
-              IsEmpty());
+  const std::string both = head + "include: [" + global + ", " + layer;
+  EXPECT_THAT(references_without_control(parse(both + ", {bucket_cap_bytes: 4096}]\n")), IsEmpty());
 }
 
 TEST(Cells, ExcludedByValueOrListAreLeftOut) {

@@ -103,7 +103,8 @@ TEST(Calibration, LooksThatSpendNoAlphaAreCaught) {
   EXPECT_FALSE(falls_short(calibration, "20 pairs, sd 0.3")) << "with one look there is nothing to spend";
 }
 
-const ShapeRate& shape_of(const Calibration& calibration, const std::string& shape, OutcomeTest test, const std::string& at) {
+const ShapeRate& shape_of(const Calibration& calibration, const std::string& shape, OutcomeTest test,
+                          const std::string& at) {
   const auto found = std::ranges::find_if(calibration.shapes, [&](const ShapeRate& rate) {
     return rate.shape == shape && rate.test == test && rate.at_margin == at;
   });
@@ -116,7 +117,8 @@ TEST(Calibration, ASignTestThatAsksTooLittleIsCaughtOnEveryShape) {
   EXPECT_FALSE(calibration.passed);
   EXPECT_TRUE(falls_short(calibration, "10 pairs, normal: equivalent by sign"));
   EXPECT_TRUE(falls_short(calibration, "10 pairs, log-normal, median at the margin: equivalent by sign"));
-  EXPECT_TRUE(falls_short(calibration, "10 pairs, one seed in 20 collapses, median at the margin: equivalent by sign"));
+  EXPECT_TRUE(falls_short(calibration, "10 pairs, one seed in 20 collapses, median at the margin: equivalent by "
+                                       "sign"));
   EXPECT_FALSE(falls_short(calibration, "equivalent by t"));
 }
 
@@ -143,7 +145,8 @@ TEST(Calibration, SaysWhatBothTestsDoWithSkewedAndCollapsingDraws) {
   EXPECT_THAT(calibration_sentence(calibration),
               testing::AllOf(HasSubstr("The tests keep their promises where they make them: of normal differences"),
                              HasSubstr("The sign test promises the same of any shape whose median is the margin"),
-                             HasSubstr("Neither test promises anything of the mean of other shapes: with the mean at the margin t "
+                             HasSubstr("Neither test promises anything of the mean of other shapes: with the mean "
+                                       "at the margin t "
                                        "called equivalent up to "),
                              HasSubstr("where one seed in 20 collapses")));
 }

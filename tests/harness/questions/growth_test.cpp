@@ -142,7 +142,8 @@ TEST(Growth, FindsTheRuleThatFits) {
   EXPECT_THAT(g.caveat, IsEmpty());
   EXPECT_THAT(
       g.sentence,
-      AllOf(HasSubstr("From 1x3 to 8x3 (3 to 24 rows) adam_sqrt has the best mean 24-way accuracy over 10 paired seeds; the rules none "
+      AllOf(HasSubstr("From 1x3 to 8x3 (3 to 24 rows) adam_sqrt has the best mean 24-way accuracy over 10 paired "
+                      "seeds; the rules none "
                       "and linear are shown to be worse; the rule sqrt is not shown to be worse."),
             HasSubstr("predicted 0.59 (range 0.38 to 0.82) at a noise scale of 35 rows, measured 0.56 (95 % interval ")));
 }
@@ -196,7 +197,8 @@ TEST(Growth, MeasuresNothingOutsideOrWhereTheMiddleIsWorst) {
 }
 
 TEST(Growth, HolmSparesWhatOneTestAloneWouldCallWorse) {
-  // Each rule alone is worse with p = 0.02: enough for two rules, tested both ways, and not for the twelve ways of four.
+  // Each rule alone is worse with p = 0.02: enough for two rules, tested both ways, and not for the twelve ways
+  // of four.
   const double gap = 0.0076;
   Rules rules;
   rules.add(LrRule::sqrt, 0.0, 0.0);
@@ -213,7 +215,8 @@ TEST(Growth, TheRuleThatHappensToLookBestIsNotWhatOthersAreHeldAgainst) {
   rules.add(LrRule::sqrt, 0.0, 0.0);
   rules.add(LrRule::none, -0.0066);
   EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none"));
-  EXPECT_THAT(rules.judge().front().sentence, HasSubstr("sqrt has the best mean 24-way accuracy over 10 paired seeds; the rule none is not shown to be worse"));
+  EXPECT_THAT(rules.judge().front().sentence, HasSubstr("sqrt has the best mean 24-way accuracy over 10 paired "
+                                                        "seeds; the rule none is not shown to be worse"));
 }
 
 TEST(Growth, LooksGiveEachPairOfRulesItsNominalLevel) {

@@ -66,8 +66,8 @@ TEST(ResultsDescription, CoversEveryMemberOfTheStructs) {
                      Estimate, CurveDifference, TargetReach, Look, Sequential, Certification, Failure,
                      CurveBand, StepCosts, NoiseScale, CellResult, ReferenceResult, Growth::Rule, Growth,
                      TimingRow, Timing, CertificateRow, Certificate, ConditionResult, ClaimResult,
-                     DetectionRate, DetectionRow, DetectionMiss, Detection, PowerPoint, ShapeRate, Calibration, Summary,
-                     RoundingShift,
+                     DetectionRate, DetectionRow, DetectionMiss, Detection, PowerPoint, ShapeRate, Calibration,
+                     Summary, RoundingShift,
                      Primary, Results>();
   expect_all_members<Outcome>("Outcome", {&described<Outcome>(), &statistics_of_an_outcome()});
 }

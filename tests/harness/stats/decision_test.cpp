@@ -44,7 +44,8 @@ TEST(SignTest, NeedsFivePairsForEquivalentAndSixForDivergent) {
   EXPECT_EQ(decide(first(small, 5), kSign), VerdictKind::equivalent);
   EXPECT_EQ(decide(first(large, 5), kSign), VerdictKind::inconclusive);
   EXPECT_EQ(decide(first(large, 6), kSign), VerdictKind::divergent);
-  EXPECT_TRUE(std::isinf(decide_fully(first(small, 4), kSign).interval.high)) << "no interval of four reaches the level";
+  EXPECT_TRUE(std::isinf(decide_fully(first(small, 4), kSign).interval.high)) << "no interval of four reaches the "
+                                                                                 "level";
 }
 
 TEST(SignTest, DecidesAsItsIntervalsDo) {
@@ -157,7 +158,8 @@ TEST(DetectableDifference, IsWhereTheDivergencePowerReachesFourFifths) {
     EXPECT_NEAR(divergence_power(q), kWantedPower, 1e-6);
   }
   EXPECT_EQ(detectable_difference({1, 0.02, 0.03, 0.05, 0}), kInfinity);
-  EXPECT_EQ(detectable_difference({5, 0.02, 0.03, 0.05, 0, OutcomeTest::sign}), kInfinity) << "five pairs never diverge by sign";
+  EXPECT_EQ(detectable_difference({5, 0.02, 0.03, 0.05, 0, OutcomeTest::sign}), kInfinity)
+      << "five pairs never diverge by sign";
   EXPECT_NEAR(detectable_difference({5, 0.0, 0.03, 0.05, 0}), 0.03, 1e-9);
   EXPECT_EQ(detectable_difference({2, kInfinity, 0.03, 0.05, 0}), kInfinity);
 }
@@ -179,7 +181,8 @@ TEST(SignTest, AnOutcomeSaysMedianAndHowManyPairsLieBeyond) {
   EXPECT_EQ(by_sign.verdict, VerdictKind::equivalent);
   EXPECT_EQ(by_sign.test, OutcomeTest::sign);
   EXPECT_NEAR(by_sign.primary.mean, -0.002, 1e-12);
-  EXPECT_THAT(by_sign.sentence, HasSubstr(" in the median, inside the margin of 0.03 (10 paired seeds, of which 1 lies beyond it)."));
+  EXPECT_THAT(by_sign.sentence, HasSubstr(" in the median, inside the margin of 0.03 (10 paired seeds, of which 1 "
+                                          "lies beyond it)."));
   EXPECT_THAT(by_sign.sentence, Not(HasSubstr("skewed")));
 }
 

@@ -41,8 +41,10 @@ TEST(Rounding, AVerdictThatRoundingAloneMayTurnSaysSo) {
   EXPECT_EQ(cell.outcome->rounding->n, 10);
   EXPECT_NEAR(cell.outcome->rounding->shift, 2.262157162798205 * 0.028 * std::sqrt(0.2), 1e-9);
   const std::string said =
-      "rounding alone moves it, beside the seeds: where it alone differs (A-A pair), runs of one seed differ with a standard deviation "
-      "of 0.028 (10 seeds), so that on another machine the difference may come out 0.028 or more higher or lower, and the verdict "
+      "rounding alone moves it, beside the seeds: where it alone differs (A-A pair), runs of one seed differ with "
+      "a standard deviation "
+      "of 0.028 (10 seeds), so that on another machine the difference may come out 0.028 or more higher or lower, "
+      "and the verdict "
       "another.";
   EXPECT_THAT(cell.outcome->sentence, HasSubstr("; " + said));
   EXPECT_THAT(results.summary.sentence, HasSubstr("Of 8x3 lr=8 " + said));

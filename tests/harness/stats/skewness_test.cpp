@@ -40,7 +40,8 @@ TEST(Skewness, IsTheThirdMoment) {
 TEST(Skewness, WarnsOfNormalDifferencesNoMoreOftenThanItsLevel) {
   NormalDraws draws(1);
   for (const std::size_t n : {4, 5, 8, 10, 20, 40, 101, 150}) {
-    const Interval bounds = certain_bounds(warned(n, n > 100 ? 4'000 : 10'000, [&] { return 3 + 0.1 * draws.normal(); }));
+    const auto normal = [&] { return 3 + 0.1 * draws.normal(); };
+    const Interval bounds = certain_bounds(warned(n, n > 100 ? 4'000 : 10'000, normal));
     EXPECT_LE(bounds.low, kSkewLevel) << n;
     EXPECT_GE(bounds.high, 0.8 * kSkewLevel) << n << ": a test that never warns would pass too";
   }
@@ -49,7 +50,8 @@ TEST(Skewness, WarnsOfNormalDifferencesNoMoreOftenThanItsLevel) {
 TEST(Skewness, WarnsOfTheMoreSkewedMoreOftenWithMorePairs) {
   NormalDraws draws(2);
   const auto skewed = [&] { return std::exp(draws.normal()); };
-  const double few = certain_bounds(warned(5, 4'000, skewed)).high, some = certain_bounds(warned(10, 4'000, skewed)).low,
+  const double few = certain_bounds(warned(5, 4'000, skewed)).high,
+               some = certain_bounds(warned(10, 4'000, skewed)).low,
                many = certain_bounds(warned(20, 4'000, skewed)).low;
   EXPECT_LT(few, 0.4) << "five pairs show little of their shape, which docs/report.md says";
   EXPECT_GT(some, 0.45);
@@ -81,8 +83,10 @@ TEST(Skewness, AVerdictByTSaysThatItsDifferencesAreSkewed) {
   const Results results = collapsing(0.2).judge();
   ASSERT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
   EXPECT_LE(results.cells[0].outcome->p_skewed, 0.001);
-  EXPECT_THAT(results.cells[0].outcome->sentence, HasSubstr("; the pairs' differences are skewed, or single seeds pull them"));
-  EXPECT_THAT(results.summary.sentence, HasSubstr("Of 8x3 the pairs' differences are skewed, or single seeds pull them (skewness -2."));
+  EXPECT_THAT(results.cells[0].outcome->sentence, HasSubstr("; the pairs' differences are skewed, or single seeds "
+                                                            "pull them"));
+  EXPECT_THAT(results.summary.sentence, HasSubstr("Of 8x3 the pairs' differences are skewed, or single seeds pull "
+                                                  "them (skewness -2."));
   EXPECT_THAT(collapsing(0).judge().summary.sentence, Not(HasSubstr("skewed")));
 }
 
