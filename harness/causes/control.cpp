@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <functional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -106,10 +109,54 @@ std::optional<Cause> schedule_shifted(const CauseInputs& inputs) {
                   exact_number(rate->value()), on_ranks(*rate), *found, exact_number(rate->expected)));
 }
 
+/// Of runs without a config: is the cell's rate at each step the reference's at the step that `other` gives, as far as both
+/// are recorded? Three steps with rates of their own must show it.
+bool follows_other_steps(const CauseInputs& inputs, const std::function<int64_t(int64_t)>& other) {
+  if (inputs.reference_config || inputs.cell_config) return false;
+  std::set<double> seen;
+  for (const auto& [step, rate] : inputs.cell_rates) {
+    const auto expected = inputs.reference_rates.find(other(step));
+    if (expected == inputs.reference_rates.end()) continue;
+    if (!same(rate, expected->second)) return false;
+    seen.insert(rate);
+  }
+  return seen.size() >= 3;
+}
+
+std::optional<Cause> stepped_per_rank_by_history(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  const int64_t world = world_size_of(inputs);
+  if (!rate || world < 2) return std::nullopt;
+  for (const int64_t behind : {int64_t{0}, world - 1}) {
+    if (!follows_other_steps(inputs, [=](int64_t step) { return step * world + behind; })) continue;
+    return made("scheduler-stepped-per-rank", kExact,
+                fmt::format("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
+                            world, behind == 0 ? "" : fmt::format(" + {}", behind), world));
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> shifted_by_history(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  if (!rate) return std::nullopt;
+  for (int64_t shift = 1; shift <= 10; ++shift) {
+    for (const int64_t signed_shift : {shift, -shift}) {
+      if (!follows_other_steps(inputs, [=](int64_t step) { return step + signed_shift; })) continue;
+      return made("schedule-shifted", kExact,
+                  fmt::format("from step {} on the rate is the reference's of {} {}", inputs.difference.divergence.step,
+                              counted(shift, "step"), signed_shift > 0 ? "later" : "earlier"));
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Cause> rate_scaled(const CauseInputs& inputs, const char* code, double factor,
                                  const std::string& what) {
   const auto rate = rate_of(inputs);
   if (!rate || world_size_of(inputs) < 2 || rate->expected == 0) return std::nullopt;
+  // Runs whose headers declare two rates follow what they declare.
+  const double declared = inputs.reference_facts.declared_rate, own = inputs.cell_facts.declared_rate;
+  if (declared > 0 && own > 0 && declared != own) return std::nullopt;
   if (!same(rate->value(), factor * rate->expected)) return std::nullopt;
   return made(code, 0.96,
               fmt::format("the rate is {} = {} times {} {}", exact_number(rate->value()), what,
@@ -136,8 +183,8 @@ std::optional<Cause> rate_differs(const CauseInputs& inputs) {
                   factor_text(factor, world_size_of(inputs)), exact_number(rate->expected)));
 }
 
-constexpr Rule kRules[] = {scheduler_stepped_per_rank, schedule_shifted, rate_scaled_linear, rate_scaled_sqrt,
-                           rate_differs};
+constexpr Rule kRules[] = {scheduler_stepped_per_rank,  schedule_shifted,   rate_scaled_linear, rate_scaled_sqrt,
+                           stepped_per_rank_by_history, shifted_by_history, rate_differs};
 
 }  // namespace
 

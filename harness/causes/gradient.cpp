@@ -201,7 +201,16 @@ std::optional<Cause> accumulated_before(const CauseInputs& inputs) {
 constexpr Rule kRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
                            accumulation_not_scaled, non_finite, bit_flip,
                            stale_local, rank_without_gradient, accumulated_before};
-constexpr Rule kFiniteRules[] = {non_finite_on_a_rank};
+/// One rank's local gradient has another form than those that it is to be reduced with.
+std::optional<Cause> forms_differ(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
+  const bool shape = it.kind == "shape" && it.rank >= 0, dtype = it.kind == "dtype";
+  if (inputs.difference.phase != Phase::local_gradients || (!shape && !dtype)) return std::nullopt;
+  return made(shape ? "shapes-differ" : "dtype-differs", 0.9,
+              fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual, it.expected));
+}
+
+constexpr Rule kFiniteRules[] = {non_finite_on_a_rank, forms_differ};
 
 }  // namespace
 

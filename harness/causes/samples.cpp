@@ -255,6 +255,8 @@ bool seen_elsewhere(const CauseInputs& inputs, std::size_t rank, const Ids& ids)
 std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
   if (!samples || samples->differing.empty() || samples->extra.empty()) return std::nullopt;
+  // A batch of another size is another question than another permutation.
+  if (samples->extra.size() != samples->missing.size()) return std::nullopt;
   const bool one_row = samples->now.front().size() == 1 && !right_again(inputs, *samples);
   if (samples->extra.size() < 2 && !one_row) return std::nullopt;
   if (shards_overlap(inputs) || shards_identical(inputs)) return std::nullopt;

@@ -126,7 +126,7 @@ std::optional<Cause> clip_twice(const CauseInputs& inputs) {
     return cause;
   }
   const int world = world_size_of(inputs);
-  if (world < 2) return std::nullopt;
+  if (world < 2 || !inputs.cell_config) return std::nullopt;
   const double again = clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm * std::sqrt(world));
   return by_variant(
       inputs, "clip-twice", {.clip = again},
@@ -257,9 +257,9 @@ std::optional<Cause> clip_fault(const CauseInputs& inputs) {
                                        short_number(whole), short_number(*factor), clip, short_number(right));
   std::vector<Cause> fitting;
   if (is(1)) fitting.push_back(made("clip-missing", kExact, text));
-  if (is(right * right) || is(clip_factor(clip, whole * std::sqrt(world_size_of(inputs))))) {
-    fitting.push_back(made("clip-twice", kExact, text));
-  }
+  // A norm that was summed over ranks once more looks as another max_norm would: only a config rules that out.
+  const bool again = inputs.cell_config && is(clip_factor(clip, whole * std::sqrt(world_size_of(inputs))));
+  if (is(right * right) || again) fitting.push_back(made("clip-twice", kExact, text));
   if (cell.local.size() > 1 && is(clip_factor(clip, whole_norm(cell.local[0])))) {
     fitting.push_back(made("clip-on-local-norm", kExact, text + ", as the norm of rank 0's own gradients would"));
   }

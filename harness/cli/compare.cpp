@@ -83,6 +83,22 @@ void require_enough_repeats(const CompareCommandOptions& options) {
                                 options.repeats.size(), options.repeats.size() == 1 ? "is" : "are", least));
 }
 
+/// A folder that counts twice measures nothing the second time; run B's own would hide whatever is wrong with it.
+void require_different_repeats(const CompareCommandOptions& options) {
+  std::vector<std::filesystem::path> seen;
+  std::error_code error;
+  for (const std::string& dir : {options.run_a, options.run_b}) seen.push_back(std::filesystem::canonical(dir, error));
+  for (const std::string& dir : options.repeats) {
+    const std::filesystem::path path = std::filesystem::canonical(dir, error);
+    if (std::ranges::find(seen, path) != seen.end()) {
+      throw ConfigError(fmt::format("--repeat {}: stands twice, or is one of the runs that are compared; repeats are runs of their "
+                                    "own, of the reference with its rows in another order",
+                                    dir));
+    }
+    seen.push_back(path);
+  }
+}
+
 std::string name_of_folder(const std::string& dir) { return std::filesystem::path(dir).filename().string(); }
 
 /// The traces that are compared are those of the run that run.json describes.
@@ -204,7 +220,6 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   require_own_options(options);
   if (options.rule == "tost") return compare_outcomes_command(options, expected, console);
   if (options.rule == "mlperf") return compare_mlperf_command(options, console);
-  require_enough_repeats(options);
   CompareOptions compare;
   compare.run_a = options.run_a;
   compare.run_b = options.run_b;
@@ -212,6 +227,8 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   require_folder(compare.run_a);
   require_folder(compare.run_b);
   for (const std::string& repeat : compare.repeats) require_folder(repeat);
+  require_enough_repeats(options);
+  require_different_repeats(options);
   // Other trainers' traces come without run.json; then the traces alone speak.
   const auto record_a = read_run_record(options.run_a), record_b = read_run_record(options.run_b);
   std::vector<QuestionDifference> differences;

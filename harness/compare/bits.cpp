@@ -61,7 +61,8 @@ bool is_observation(Phase phase) {
 
 /// A run that lacks it may only have been told to write less: levels above hash keep the columns' ids.
 bool may_be_missing(const Record& record) {
-  return is_observation(record.phase) ||
+  const bool of_optimizer = record.phase == Phase::optimizer_state || record.phase == Phase::applied_gradients;
+  return is_observation(record.phase) || of_optimizer ||
          (record.phase == Phase::energies && record.name.starts_with("columns"));
 }
 
@@ -154,7 +155,8 @@ std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepReco
   for (const Phase phase : phases_in_order()) {
     if (exact_only && !is_exact(phase)) continue;
     RecordList list_a = of_phase(a, phase), list_b = of_phase(b, phase);
-    if (is_observation(phase) || phase == Phase::energies) {
+    if (is_observation(phase) || phase == Phase::energies || phase == Phase::optimizer_state ||
+        phase == Phase::applied_gradients) {
       const RecordList whole_a = list_a, whole_b = list_b;
       const auto only_in = [&](const RecordList& other) {
         return [&](const Record* each) { return may_be_missing(*each) && !holds(other, *each); };
@@ -308,6 +310,7 @@ double largest_relative_difference(const StepOfRun& a, const StepOfRun& b) {
   double largest = 0;
   for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
     for (const Phase phase : phases_in_order()) {
+      if (phase == Phase::collective) continue;  // of calls hashes tell no size
       const RecordList of_a = of_phase(a.ranks[rank], phase), of_b = of_phase(b.ranks[rank], phase);
       for (std::size_t i = 0; i < std::min(of_a.size(), of_b.size()); ++i) {
         if (!same_subject(*of_a[i], *of_b[i]) || same_value(*of_a[i], *of_b[i])) continue;

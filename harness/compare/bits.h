@@ -15,7 +15,7 @@ namespace lockstep {
 std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b,
                                            bool exact_phases_only = false);
 
-/// The largest difference of a tensor's norm at that step, relative to its whole phase on that rank, as far as statistics
+/// The largest difference of a tensor at that step, by its values or else its norm, relative to its whole phase on that rank, as far as statistics
 /// tell; infinite where something has another form.
 double largest_relative_difference(const StepOfRun& a, const StepOfRun& b);
 

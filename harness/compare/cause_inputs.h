@@ -42,6 +42,8 @@ struct CauseInputs {
   std::optional<StepOfRun> reference, cell;                ///< the runs in which it was found, at that step
   std::optional<StepOfRun> reference_before, cell_before;  ///< their last step before it
   SampleHistory reference_samples, cell_samples;           ///< up to one step beyond the divergence
+  /// Rank 0's learning rates from the divergence on, if that lies in them.
+  std::map<int64_t, double> reference_rates, cell_rates;
   std::optional<ForcedEvidence> forced;
   std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
   const RunConfig* reference_config = nullptr;

@@ -68,9 +68,7 @@ void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options
   inputs.reference_facts = training_facts(options.reference_config, pairs.a());
   inputs.cell_facts = training_facts(options.cell_config, pairs.b());
   inputs.trainer = trainer_of(pairs.a(), pairs.b());
-  if (!pairs.next()) return;
-  remember_samples(inputs.reference_samples, pairs.step_a());
-  remember_samples(inputs.cell_samples, pairs.step_b());
+  read_on(inputs, pairs);
 }
 
 /// Everything that free runs tell of the step at which they are.

@@ -10,6 +10,7 @@
 #include "harness/base/hex.h"
 #include "harness/compare/bits.h"
 #include "harness/compare/step_records.h"
+#include "harness/evidence/replicas.h"
 
 namespace lockstep {
 
@@ -28,8 +29,8 @@ uint64_t merged_hash(const StepOfRun& step, Phase phase, const std::string& name
 
 std::vector<int64_t> sorted_ids(const StepOfRun& step) {
   std::vector<int64_t> ids;
-  for (const StepRecords& rank : step.ranks) {
-    for (const Record* record : records_of(rank, Phase::samples)) {
+  for (const int rank : ranks_with_rows(step)) {
+    for (const Record* record : records_of(step.ranks[static_cast<std::size_t>(rank)], Phase::samples)) {
       ids.insert(ids.end(), record->ids.begin(), record->ids.end());
     }
   }
@@ -131,6 +132,13 @@ std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun&
 
 // --- control values ---
 
+/// Equal bits, or the same number that one of the runs read from a float32 tensor.
+bool same_control(double a, double b) {
+  if (std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b)) return true;
+  const auto rounded = [](double value) { return static_cast<double>(static_cast<float>(value)); };
+  return rounded(a) == rounded(b) && (rounded(a) == a || rounded(b) == b);
+}
+
 std::string control_text(const Record* record) { return record ? exact_number(record->value) : "nothing"; }
 
 std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun& b) {
@@ -146,8 +154,7 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
     std::vector<int> wrong;
     for (int rank = 0; rank < world_size; ++rank) {
       const Record* actual = find_record(b.ranks[static_cast<std::size_t>(rank)], Phase::control, name);
-      const bool same = expected && actual &&
-                        std::bit_cast<uint64_t>(expected->value) == std::bit_cast<uint64_t>(actual->value);
+      const bool same = expected && actual && same_control(expected->value, actual->value);
       if (!same) wrong.push_back(rank);
     }
     if (wrong.empty()) continue;

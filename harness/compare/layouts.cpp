@@ -223,7 +223,8 @@ class FreeLayouts {
         scores_(scores_of(trainer_)),
         reference_config_(reference_config),
         cell_config_(cell_config),
-        rules_{scores_, band_, training_facts(reference_config, pairs.a()), training_facts(cell_config, pairs.b())},
+        rules_{scores_, band_, training_facts(reference_config, pairs.a()), training_facts(cell_config, pairs.b()),
+               trainer_ != nullptr},
         epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {}
 
   Comparison compare() {
@@ -253,7 +254,9 @@ class FreeLayouts {
   std::optional<CauseInputs> first_at_step() {
     const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
     const bool is_step = a.step >= 0;
-    const bool equal = is_step && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
+    // Runs that begin with the same later step come from somewhere else: nothing says that it is the same place.
+    const bool known = !parameters_.assumed() || a.step == 0;
+    const bool equal = is_step && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
     if (equal && whole) return by_values(a, b);
     OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true);
@@ -311,6 +314,7 @@ class FreeLayouts {
     for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
       const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
       if (!other || other->stats.hash == record->stats.hash) continue;
+      if (other->shape != record->shape && !other->replicated) continue;  // a shard
       const auto text = [](const Record& each) {
         return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
       };
@@ -362,12 +366,9 @@ class FreeLayouts {
     inputs.reference_facts = rules_.reference_facts;
     inputs.cell_facts = rules_.cell_facts;
     inputs.trainer = trainer_;
-    if (pairs_.next()) {
-      remember_samples(samples_a_, pairs_.step_a());
-      remember_samples(samples_b_, pairs_.step_b());
-    }
     inputs.reference_samples = samples_a_;
     inputs.cell_samples = samples_b_;
+    read_on(inputs, pairs_);
   }
 
   /// What was compared, up to where, what was not, and what would decide.

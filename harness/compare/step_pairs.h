@@ -18,7 +18,8 @@ class StepPairs {
   RunReader& b() { return b_; }
   bool same_layout() const { return a_.world_size() == b_.world_size(); }
 
-  /// Reads the next step of both; false at the end of either, or where their steps part (see `missing_step`).
+  /// Reads the next step of both; false at the end of either, or where their steps part (see `missing_step`). The first
+  /// is the first that both recorded: a resumed run, or one without its initial parameters, begins later.
   bool next();
   const StepOfRun& step_a() const { return *step_a_; }
   const StepOfRun& step_b() const { return *step_b_; }
@@ -33,6 +34,9 @@ class StepPairs {
   std::string ends() const;
 
  private:
+  void begin_together();
+
+  bool begun_ = false;
   RunReader a_, b_;
   std::optional<StepOfRun> step_a_, step_b_, before_a_, before_b_;
   std::optional<Divergence> missing_step_;

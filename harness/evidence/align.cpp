@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,10 @@ RunReader::RunReader(const std::string& dir) : dir_(dir) {
           fmt::format("{}/rank-{}.trace: belongs to another run than rank 0's: its config hash is {}, and "
                       "rank 0's is {}",
                       dir, rank, each.config_hash, header().config_hash));
+    }
+    const auto text = [](const TraceHeader& header) { return header.declared ? to_json(*header.declared).dump() : ""; };
+    if (text(each) != text(header())) {
+      throw TraceError(fmt::format("{}/rank-{}.trace: its header declares otherwise than rank 0's", dir, rank));
     }
     if (each.rank == rank && each.world_size == world_size) continue;
     throw TraceError(fmt::format("{}/rank-{}.trace: written by rank {} of {}, where rank {} of {} belongs",

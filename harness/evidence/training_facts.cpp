@@ -27,6 +27,7 @@ TrainingFacts of_declared(const Declared& declared, int world_size) {
   if (declared.global_batch > 0 && declared.global_batch % ranks == 0) {
     facts.rows_per_rank = declared.global_batch / ranks;
   }
+  facts.declared_rate = declared.base_rate;
   if (declared.base_rate > 0) facts.other_rates = {declared.base_rate};
   facts.other_rates.push_back(1.0);
   // Half the distance of 1 from the next number.

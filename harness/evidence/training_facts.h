@@ -32,6 +32,7 @@ struct TrainingFacts {
   int64_t accumulation = 1;
   int64_t rows_per_rank = 0, global_batch = 0;
   std::vector<double> other_rates;  ///< that a step may take by mistake: before schedule and rules, and 1
+  double declared_rate = 0;         ///< before any schedule, as a header declares it
   double working_epsilon = 0;       ///< of the precision in which gradients are computed
 };
 

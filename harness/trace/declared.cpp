@@ -1,10 +1,14 @@
 #include "harness/trace/declared.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
+
+#include "harness/base/nearest.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +23,16 @@ class Wrong : public std::runtime_error {
 
 [[noreturn]] void refuse(const std::string& key, const std::string& expected) {
   throw Wrong("its header declares \"" + key + "\", which is not " + expected);
+}
+
+/// A mistyped key would silence what it should bring.
+void require_known(const Json& json, std::span<const std::string_view> keys) {
+  for (const auto& [key, value] : json.items()) {
+    if (std::ranges::find(keys, key) != keys.end()) continue;
+    const std::string_view near = nearest(key, keys);
+    throw Wrong("its header declares \"" + key + "\", which is no key of a declaration" +
+                (near.empty() ? std::string() : "; did you mean \"" + std::string(near) + "\"?"));
+  }
 }
 
 void take(const Json& json, const char* key, std::string& to) {
@@ -63,7 +77,9 @@ std::vector<int> ranks_of(const Json& json, const std::string& key, int world_si
 
 DeclaredOptimizer optimizer_of(const Json& json) {
   DeclaredOptimizer optimizer;
+  static constexpr std::string_view kKeys[] = {"name", "momentum", "weight_decay", "eps", "betas"};
   if (!json.is_object()) refuse("optimizer", "an object");
+  require_known(json, kKeys);
   take(json, "name", optimizer.name);
   if (optimizer.name.empty()) refuse("optimizer", "an object with a \"name\"");
   take(json, "momentum", optimizer.momentum);
@@ -82,6 +98,8 @@ DeclaredOptimizer optimizer_of(const Json& json) {
 DeclaredParameters parameters_of(const Json& json) {
   DeclaredParameters parameters;
   if (!json.is_object() || !json.contains("prefix")) refuse("parameters", "a list of objects with a \"prefix\"");
+  constexpr std::string_view kKeys[] = {"prefix", "role", "rate_factor", "weight_decay"};
+  require_known(json, kKeys);
   take(json, "prefix", parameters.prefix);
   take(json, "role", parameters.role);
   take(json, "rate_factor", parameters.rate_factor);
@@ -89,9 +107,26 @@ DeclaredParameters parameters_of(const Json& json) {
   return parameters;
 }
 
+/// Every rank stands in one group.
+void require_partition(const std::vector<std::vector<int>>& groups, int world_size) {
+  std::set<int> seen;
+  for (const std::vector<int>& ranks : groups) {
+    for (const int rank : ranks) {
+      if (!seen.insert(rank).second) refuse("replicas", "a list of groups without a rank in common");
+    }
+  }
+  if (!groups.empty() && static_cast<int>(seen.size()) != world_size) {
+    refuse("replicas", "a list of groups that hold every rank of this run");
+  }
+}
+
 Declared read(const Json& json, int world_size) {
+  constexpr std::string_view kKeys[] = {"strip_prefixes", "parameters", "optimizer",          "clip_norm", "accumulation",
+                                        "global_batch",   "base_rate",  "precision",          "gradient_reduction",
+                                        "groups",         "replicas"};
   Declared declared;
   if (!json.is_object()) refuse("declared", "an object");
+  require_known(json, kKeys);
   if (const auto found = json.find("strip_prefixes"); found != json.end()) {
     for (const Json& prefix : *found) {
       if (!found->is_array() || !prefix.is_string()) refuse("strip_prefixes", "a list of texts");
@@ -117,6 +152,7 @@ Declared read(const Json& json, int world_size) {
   if (const auto found = json.find("replicas"); found != json.end()) {
     if (!found->is_array()) refuse("replicas", "a list of lists of ranks");
     for (const Json& ranks : *found) declared.replicas.push_back(ranks_of(ranks, "replicas", world_size));
+    require_partition(declared.replicas, world_size);
   }
   return declared;
 }

@@ -47,8 +47,7 @@ struct Declared {
 /// Of the entries whose prefix the name begins with that of the longest, or null.
 const DeclaredParameters* entry_of(const std::vector<DeclaredParameters>& all, std::string_view parameter);
 
-/// Nothing if `json` is not an object of this form; `why` then says what is wrong. Keys that are not known are passed
-/// over: a later version may have more.
+/// Nothing if `json` is not an object of this form; `why` then says what is wrong.
 std::optional<Declared> declared_from_json(const nlohmann::json& json, int world_size, std::string& why);
 nlohmann::json to_json(const Declared& declared);
 

@@ -11,6 +11,7 @@
 #include "harness/compare/forced/step.h"
 #include "harness/compare/forced/update.h"
 #include "harness/compare/rounding_bound.h"
+#include "harness/evidence/replicas.h"
 #include "harness/config/trainer_spec.h"
 
 namespace lockstep {
@@ -162,8 +163,16 @@ void note_reduction_by_sum(ForcedEvidence& evidence) {
   cell.reduced_by_sum = fits();
 }
 
+std::optional<Difference> judge_local_forms(const ForcedContext& context) {
+  const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks);
+  if (found.rank < 0) return std::nullopt;
+  return made(context, Phase::local_gradients, found.rank, found.tensor, found.other_shape ? "shape" : "dtype",
+              found.expected, found.actual);
+}
+
 std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   ForcedEvidence& evidence = context.evidence;
+  if (auto form = judge_local_forms(context)) return form;
   if (evidence.cell.local.empty()) return std::nullopt;
   ForcedValues mean = evidence.cell;
   mean.gradients = mean_of_local(evidence.cell);
@@ -318,6 +327,7 @@ namespace {
 /// A parameter that kept every bit through the cell's update although it has a gradient and moved in the reference's. Its
 /// optimizer may hold no state of it, so that its update is not recomputed.
 std::optional<UpdateUse> stood_still(const ForcedContext& context) {
+  constexpr double kTelling = 1e-6;
   const ForcedEvidence& evidence = context.evidence;
   const auto moved = [](const std::optional<Snapshot>& state, const ForcedValues& values, const std::string& name) {
     const NamedTensor *before = find_tensor(state->tensors, name), *after = find_tensor(values.parameters, name);
@@ -326,7 +336,10 @@ std::optional<UpdateUse> stood_still(const ForcedContext& context) {
   };
   for (const NamedTensor& gradient : evidence.cell.gradients) {
     const double in_reference = moved(evidence.reference_state, evidence.reference, gradient.name);
-    if (!(in_reference > 0) || moved(evidence.state, evidence.cell, gradient.name) != 0) continue;
+    if (moved(evidence.state, evidence.cell, gradient.name) != 0) continue;
+    // A gradient that is zero but for rounding may move a parameter by less than its last place.
+    const double size = norm(find_tensor(evidence.state->tensors, gradient.name)->values);
+    if (!(in_reference > kTelling * size) || !(in_reference > 0)) continue;
     if (norm(gradient.values) > 0) return UpdateUse{gradient.name, std::numeric_limits<double>::infinity(), in_reference, 0};
   }
   return std::nullopt;

@@ -15,10 +15,19 @@ bool keeps_gradients(const StepOfRun& step) {
          std::ranges::all_of(gradients, [](const Record* record) { return whole_tensor(*record).has_value(); });
 }
 
+namespace {
+
+bool all_within(const GradientJudgement& judgement) {
+  return !judgement.tensors.empty() && judgement.missing.empty() && judgement.misshapen.empty() &&
+         std::ranges::all_of(judgement.tensors, [](const TensorUse& use) { return use.use.used() <= 1; });
+}
+
+}  // namespace
+
 JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   const StepOfRun &a = step.a, &b = step.b;
   ForcedContext context{a,          b,  step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, step.free, {},           {}};
+                        rules.cell_facts, rules.loss_is_differentiated, step.free, {},           {}};
   context.at.step = a.step;
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(a, step.dir_a, rules.scores);
@@ -33,7 +42,9 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   std::optional<Difference> first = own.difference;
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
                      judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters}) {
-    keep_earlier(first, judge(context));
+    std::optional<Difference> found = judge(context);
+    if (judge == judge_loss && found && !rules.loss_is_differentiated && all_within(evidence.reduced)) found.reset();
+    keep_earlier(first, found);
   }
   context.at.groups = evidence.reduced.groups;
   JudgedStep judged{context.at, std::nullopt, evidence.cell.reduced_by_sum};
@@ -53,14 +64,15 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
 
 std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum) {
   ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, true, {}, {}};
+                        rules.cell_facts, rules.loss_is_differentiated, true, {}, {}};
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
   evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
   evidence.cell.reduced_by_sum = evidence.cell.reduced_by_sum || reduced_by_sum;
   evidence.reference_state = step.state;
   evidence.state = step.cell_state;
-  std::optional<Difference> first = judge_own_reduction(context);
+  std::optional<Difference> first = judge_local_forms(context);
+  if (!first) first = judge_own_reduction(context);
   if (!first) first = judge_own_norm(context);
   if (!first) first = judge_applied_gradients(context);
   if (!first) first = judge_parameters(context);

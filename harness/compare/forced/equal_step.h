@@ -31,6 +31,8 @@ struct StepRules {
   const ScoreSpec& scores;
   const BandConfig& band;
   TrainingFacts reference_facts, cell_facts;
+  /// Is the recorded loss the one that gradients are taken of? Of ours it is; others may log what a rank sees.
+  bool loss_is_differentiated = true;
 };
 
 struct JudgedStep {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "harness/compare/bits.h"
+#include "harness/compare/exact_phases.h"
 #include "harness/compare/forced/equal_step.h"
 #include "harness/compare/forced/free.h"
 #include "harness/compare/rounding_bound.h"
@@ -24,7 +25,7 @@ class ForcedJudge {
         cell_(inputs.forced_cell),
         trainer_(trainer_of(reference_, cell_)),
         rules_{scores_of(trainer_), inputs_.band, training_facts(inputs_.reference_config, reference_),
-               training_facts(inputs_.cell_config, cell_)} {
+               training_facts(inputs_.cell_config, cell_), trainer_ != nullptr} {
     for (const std::string& dir : inputs.forced_repeats) repeats_.emplace_back(dir);
   }
 
@@ -34,6 +35,10 @@ class ForcedJudge {
     while (true) {
       std::optional<StepOfRun> a = next_with_gradients(reference_, before_a);
       std::optional<StepOfRun> b = next_with_gradients(cell_, before);
+      while (free_ && steps_.empty() && a && b && a->step < b->step) {
+        before_a = std::move(a);
+        a = next_with_gradients(reference_, before_a);
+      }
       if (!a || !b) break;
       if (a->step != b->step) {
         throw TraceError(fmt::format("{}: has forced step {} where {} has step {}", cell_.dir(), b->step,
@@ -47,7 +52,7 @@ class ForcedJudge {
         state = state_before(*a, before_a);
         cell_state = state_before(*b, before);
       }
-      const std::vector<ForcedValues> repeats = repeats_at(a->step);
+      const std::vector<ForcedValues> repeats = repeats_of(*a);
       JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats, state, cell_state,
                                             exact_phases_too, free_},
                                            rules_);
@@ -80,18 +85,34 @@ class ForcedJudge {
     return std::nullopt;
   }
 
-  std::vector<ForcedValues> repeats_at(int64_t step) {
+  std::vector<ForcedValues> repeats_of(const StepOfRun& reference) {
     std::vector<ForcedValues> values;
     for (RunReader& repeat : repeats_) {
-      std::optional<StepOfRun> passed;
-      const std::optional<StepOfRun> records = next_with_gradients(repeat, passed);
-      if (!records || records->step != step) {
-        throw TraceError(fmt::format("{}: a repeat that lacks forced step {}{}", repeat.dir(), step,
+      std::optional<StepOfRun> passed, records = next_with_gradients(repeat, passed);
+      while (free_ && steps_.empty() && records && records->step < reference.step) {
+        records = next_with_gradients(repeat, passed);
+      }
+      if (!records || records->step != reference.step) {
+        throw TraceError(fmt::format("{}: a repeat that lacks forced step {}{}", repeat.dir(), reference.step,
                                      repeat.end().empty() ? "" : "; " + repeat.end()));
       }
+      if (free_) require_repeat_of(reference, *records, repeat.dir());
       values.push_back(forced_values(*records, repeat.dir(), rules_.scores));
     }
     return values;
+  }
+
+  /// A repeat of run A differs from it in the order of rows alone. What else differs would widen the band, and hide what
+  /// run B does wrong. Throws TraceError.
+  static void require_repeat_of(const StepOfRun& reference, const StepOfRun& repeat, const std::string& dir) {
+    if (reference.ranks.size() != repeat.ranks.size()) {
+      throw TraceError(fmt::format("{}: no repeat of the reference: it has {}, and the reference {}", dir,
+                                   counted(static_cast<int64_t>(repeat.ranks.size()), "rank"), reference.ranks.size()));
+    }
+    if (const auto difference = first_exact_difference(reference, repeat);
+        difference && difference->phase != Phase::random) {
+      throw TraceError(fmt::format("{}: no repeat of the reference: {}", dir, difference->divergence.sentence));
+    }
   }
 
   const ForcedInputs& inputs_;

@@ -6,6 +6,7 @@
 
 #include "harness/compare/exact_phases.h"
 #include "harness/compare/step_pairs.h"
+#include "harness/evidence/replicas.h"
 
 namespace lockstep {
 
@@ -15,11 +16,39 @@ void keep_earlier(std::optional<Difference>& first, const std::optional<Differen
 
 void remember_samples(SampleHistory& history, const StepOfRun& step) {
   std::vector<std::vector<int64_t>>& by_rank = history[step.step];
-  by_rank.assign(step.ranks.size(), {});
-  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-    for (const Record& record : step.ranks[rank].records) {
-      if (record.phase == Phase::samples) by_rank[rank] = record.ids;
+  by_rank.clear();
+  for (const int rank : ranks_with_rows(step)) {
+    by_rank.emplace_back();
+    for (const Record& record : step.ranks[static_cast<std::size_t>(rank)].records) {
+      if (record.phase == Phase::samples) by_rank.back() = record.ids;
     }
+  }
+}
+
+namespace {
+
+void remember_rate(std::map<int64_t, double>& rates, const StepOfRun& step) {
+  for (const Record& record : step.ranks[0].records) {
+    if (record.phase == Phase::control && record.name == "learning_rate") rates[step.step] = record.value;
+  }
+}
+
+}  // namespace
+
+void read_on(CauseInputs& inputs, StepPairs& pairs) {
+  const bool of_rates = inputs.difference.phase == Phase::control && inputs.difference.divergence.where == "learning_rate";
+  if (of_rates && inputs.reference && inputs.cell) {
+    remember_rate(inputs.reference_rates, *inputs.reference);
+    remember_rate(inputs.cell_rates, *inputs.cell);
+  }
+  for (bool first = true; (first || of_rates) && pairs.next(); first = false) {
+    if (first) {
+      remember_samples(inputs.reference_samples, pairs.step_a());
+      remember_samples(inputs.cell_samples, pairs.step_b());
+    }
+    if (!of_rates) continue;
+    remember_rate(inputs.reference_rates, pairs.step_a());
+    remember_rate(inputs.cell_rates, pairs.step_b());
   }
 }
 
@@ -102,6 +131,7 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
       beyond = true;
       free.found->reference_samples = samples_a;
       free.found->cell_samples = samples_b;
+      if (free.found->difference.divergence.where == "learning_rate") read_on(*free.found, pairs);
       break;
     }
   }

@@ -8,6 +8,7 @@
 
 #include "harness/compare/bits.h"
 #include "harness/compare/cause_inputs.h"
+#include "harness/compare/step_pairs.h"
 
 namespace lockstep {
 
@@ -36,6 +37,9 @@ Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_s
 
 /// Replaces `first` by `other` if that lies earlier in the step.
 void keep_earlier(std::optional<Difference>& first, const std::optional<Difference>& other);
+
+/// Goes on with the runs that part at the step before: its samples, and where rates are what differs these to the end.
+void read_on(CauseInputs& inputs, StepPairs& pairs);
 
 /// Writes the sample ids of a step into the history.
 void remember_samples(SampleHistory& history, const StepOfRun& step);

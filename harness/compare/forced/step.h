@@ -21,6 +21,7 @@ struct ForcedContext {
   const BandConfig& band;
   const TrainingFacts& reference_facts;
   const TrainingFacts& cell_facts;
+  bool ours = true;   ///< of a trainer of ours, whose records are known
   bool free = false;  ///< of free runs: what only one of them recorded is no difference
   ForcedEvidence evidence;
   ForcedStep at;  ///< how much of the band is used
@@ -47,6 +48,8 @@ void note_reduction_by_sum(ForcedEvidence& evidence);
 /// Scores, by row id and column id.
 std::optional<Difference> judge_scores(ForcedContext& context);
 std::optional<Difference> judge_loss(ForcedContext& context);
+/// A rank whose local gradients have other shapes or types than the other ranks'.
+std::optional<Difference> judge_local_forms(const ForcedContext& context);
 /// The mean over ranks of the local gradients against the reference's gradient; at one layout also the rank.
 std::optional<Difference> judge_local_gradients(ForcedContext& context);
 /// Reduced gradients against the mean of the local ones, by the rounding of V terms; then against the

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "harness/config/trainer_spec.h"
+#include "harness/evidence/replicas.h"
 #include "harness/trace/record_values.h"
 
 namespace lockstep {
@@ -162,7 +163,7 @@ std::optional<NamedTensor> whole_tensor(const Record& record) {
   if (!is_floating(record.dtype)) return std::nullopt;
   auto values = values_of(record);
   if (!values) return std::nullopt;
-  return NamedTensor{record.name, record.shape, std::move(*values), epsilon_of(record.dtype)};
+  return NamedTensor{record.name, record.shape, std::move(*values), epsilon_of(record.dtype), !record.replicated};
 }
 
 std::vector<NamedTensor> mean_of_local(const ForcedValues& values) {
@@ -175,6 +176,8 @@ std::vector<NamedTensor> mean_of_local(const ForcedValues& values) {
           std::find_if(mean.begin(), mean.end(), [&](const NamedTensor& x) { return x.name == tensor.name; });
       if (place == mean.end()) {
         mean.push_back(tensor);
+        const NamedTensor* reduced = find_tensor(values.gradients, tensor.name);
+        mean.back().may_be_shard = reduced && reduced->may_be_shard;
         for (double& value : mean.back().values) value /= ranks;
         continue;
       }
@@ -206,13 +209,16 @@ Snapshot state_in(const StepRecords& rank0, std::initializer_list<Phase> phases)
 Snapshot snapshot_of(const StepRecords& rank0) { return state_in(rank0, {Phase::snapshot}); }
 
 std::optional<Snapshot> state_before(const StepOfRun& step, const std::optional<StepOfRun>& before) {
+  // A tracer that counts no updates makes one at each step: the reference's own recomputed update shows whether it does.
+  const auto counted_updates = [&](Snapshot snapshot) {
+    if (!snapshot.updates && step.step >= 0) snapshot.updates = static_cast<double>(step.step);
+    return snapshot;
+  };
   Snapshot kept = snapshot_of(step.ranks[0]);
-  if (!kept.tensors.empty()) return kept;
+  if (!kept.tensors.empty()) return counted_updates(std::move(kept));
   if (!before || before->step != step.step - 1) return std::nullopt;
   kept = state_in(before->ranks[0], {Phase::parameters, Phase::optimizer_state});
-  // Before the first step no update was made.
-  if (step.step == 0 && !kept.updates) kept.updates = 0;
-  return kept.tensors.empty() ? std::nullopt : std::optional(std::move(kept));
+  return kept.tensors.empty() ? std::nullopt : std::optional(counted_updates(std::move(kept)));
 }
 
 namespace {
@@ -234,44 +240,6 @@ RankLoss rank_loss(const StepRecords& rank) {
   if (found.row_ids.empty()) found.row_ids = std::move(samples);
   if (found.row_ids.size() != found.row_losses.size()) found.row_ids.clear();
   return found;
-}
-
-const Record* parameter_on(const StepRecords& rank, const std::string& name) {
-  const auto found = std::ranges::find_if(rank.records, [&](const Record& record) {
-    return record.phase == Phase::parameters && !record.is_scalar && record.name == name;
-  });
-  return found == rank.records.end() ? nullptr : &*found;
-}
-
-/// Does the rank hold the parameters that rank 0 holds? True of a rank that recorded none.
-bool is_replica(const StepRecords& first, const StepRecords& rank) {
-  const auto is_parameter = [](const Record& record) { return record.phase == Phase::parameters && !record.is_scalar; };
-  const auto of_rank = std::ranges::count_if(rank.records, is_parameter);
-  const auto of_first = std::ranges::count_if(first.records, is_parameter);
-  if (of_rank == 0 || of_first == 0) return true;
-  if (of_rank != of_first) return false;
-  return std::ranges::all_of(first.records, [&](const Record& record) {
-    if (!is_parameter(record)) return true;
-    const Record* other = parameter_on(rank, record.name);
-    // A tensor that the tracer does not call alike on all ranks may be a shard of its own.
-    return other && other->shape == record.shape && (record.replicated || other->stats.hash == record.stats.hash);
-  });
-}
-
-/// The ranks whose local gradients are reduced with rank 0's; none where the traces do not tell.
-std::vector<int> ranks_reduced_together(const StepOfRun& step) {
-  if (step.declared && !step.declared->replicas.empty()) {
-    for (const std::vector<int>& ranks : step.declared->replicas) {
-      if (std::ranges::find(ranks, 0) != ranks.end()) return ranks;
-    }
-    return {};
-  }
-  std::vector<int> all;
-  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-    if (!is_replica(step.ranks[0], step.ranks[rank])) return {};
-    all.push_back(static_cast<int>(rank));
-  }
-  return all;
 }
 
 /// Empty if a rank lacks values, or has a tensor twice (a gradient taken in parts).
@@ -329,7 +297,7 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, co
                                    run_dir, step.step, name_of(record.phase), record.name));
     }
     (gradient ? values.gradients : values.term_sums)
-        .push_back({record.name, record.shape, whole_values(record, run_dir), epsilon_of(record.dtype)});
+        .push_back({record.name, record.shape, whole_values(record, run_dir), epsilon_of(record.dtype), !record.replicated});
   }
   if (values.gradients.empty()) {
     throw TraceError(fmt::format("{}: step {} holds no reduced gradients; this is no trace of a forced run",

@@ -20,6 +20,7 @@ struct NamedTensor {
   std::vector<int64_t> shape;
   std::vector<double> values;
   double epsilon = std::numeric_limits<float>::epsilon();  ///< of the type in which it was computed
+  bool may_be_shard = false;  ///< its tracer does not call it alike on all ranks
 };
 
 /// Null if there is none of that name.

@@ -26,7 +26,7 @@ std::optional<TraceHeader> header_with(const std::string& declared, std::string*
 TEST(Declared, IsReadFromTheHeaderAndWrittenBack) {
   const auto header = header_with(R"({
     "strip_prefixes": ["engine."], "clip_norm": 0.5, "accumulation": 2, "global_batch": 16, "base_rate": 0.1,
-    "precision": "bfloat16", "gradient_reduction": "sum", "later": [1],
+    "precision": "bfloat16", "gradient_reduction": "sum",
     "optimizer": {"name": "adamw", "betas": [0.8, 0.99], "weight_decay": 0.1},
     "parameters": [{"prefix": "head.", "role": "score head", "rate_factor": 10, "weight_decay": 0}, {"prefix": ""}],
     "groups": {"tensor 0": [0, 1]}, "replicas": [[0, 2], [1, 3]]})");
@@ -70,6 +70,10 @@ TEST(Declared, RefusesWhatIsNoDeclaration) {
            {R"({"optimizer": {}})", "an object with a \"name\""},
            {R"({"parameters": [{"role": "x"}]})", "\"prefix\""},
            {R"({"strip_prefixes": [3]})", "a list of texts"},
+           {R"({"clipnorm": 1})", "no key of a declaration; did you mean \"clip_norm\"?"},
+           {R"({"optimizer": {"name": "adam", "beta": [0.9, 0.99]}})", "did you mean \"betas\"?"},
+           {R"({"replicas": [[0, 1], [1, 2, 3]]})", "without a rank in common"},
+           {R"({"replicas": [[0, 1]]})", "every rank of this run"},
        }) {
     std::string why;
     EXPECT_FALSE(header_with(text, &why)) << text;
