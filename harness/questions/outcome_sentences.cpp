@@ -123,18 +123,18 @@ std::vector<std::string> outcome_sentences(const Results& results, const SortedC
     (is_shifted(*cell) ? shifted : is_uncontrolled(questions, *cell) ? unseen : same).push_back(cell);
   }
   if (!same.empty()) all.push_back(equivalent_in_words(same, true));
-  if (!unseen.empty()) all.push_back(equivalent_in_words(unseen, false));
-  add(all, each_of(shifted, "are within the margin, though not the same", shifted_in_words));
-  if (const std::string at_once = all_at_once(sorted); !at_once.empty()) all.push_back(at_once);
   const bool said = !same.empty() && references_of(same) == references_of(sorted.divergent);
   add(all, each_of(sorted.divergent, "do not train the same",
                    [&](const CellResult& cell) { return divergent_in_words(cell, said); }));
   // Reports show the first sentence large: one answer of each kind is the whole answer.
-  if (said && unseen.empty() && shifted.empty() && sorted.divergent.size() == 1) {
+  if (said && sorted.divergent.size() == 1) {
     all.front().back() = ';';
     all.front() += " " + all.back();
     all.pop_back();
   }
+  if (!unseen.empty()) all.push_back(equivalent_in_words(unseen, false));
+  add(all, each_of(shifted, "are within the margin, though not the same", shifted_in_words));
+  if (const std::string at_once = all_at_once(sorted); !at_once.empty()) all.push_back(at_once);
   add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
   add(all, caveats(results));
   if (!varies_batch_or_rate_rule(results)) return all;

@@ -49,7 +49,7 @@ TEST(Controls, AnotherObjectiveIsNotCoveredByAControlOfTheFirst) {
   EXPECT_THAT(results.cells.back().outcome->sentence, HasSubstr("; " + said));
   EXPECT_THAT(results.summary.sentence,
               AllOf(HasSubstr("8x3 layer came out equivalent to 1x24 layer: 24-way accuracy differs by +0.001 "
-                              "(-0.004 to +0.006), "
+                              "(90 % interval -0.004 to +0.006), "
                               "margin 0.03, 10 paired seeds; but " +
                               said),
                     Not(HasSubstr("8x3 layer trains the same")), HasSubstr("8x3 global trains the same as 1x24 "
