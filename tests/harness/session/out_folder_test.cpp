@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
@@ -195,7 +196,8 @@ TEST(OutFolder, KeepsTheReportsThatADiskStillTook) {
   // results.json takes 8 operations; the disk is full from the next file on.
   files.fail(files.operations.size() + 8, ENOSPC, 1000);
   const std::vector<std::string> problems = out.write_reports(results);
-  ASSERT_EQ(problems.size(), 3u);
+  const auto left = std::ranges::count_if(report_formats(), [](const ReportFormat& it) { return !it.file_name.empty(); });
+  ASSERT_EQ(problems.size(), static_cast<std::size_t>(left) - 1);
   for (const std::string& problem : problems) EXPECT_THAT(problem, HasSubstr("No space left on device"));
   EXPECT_EQ(results_from_json(read_text(folder / "o/results.json"), "r").name, "a");
 }
