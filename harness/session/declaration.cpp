@@ -30,7 +30,9 @@ json declared_by(const Matrix& matrix) {
           {"margin", matrix.primary.margin},
           {"alpha", matrix.primary.alpha},
           {"target", matrix.primary.target},
-          {"test", matrix.seeds_auto.on ? "looks at " + looks_in_words(matrix.seeds_auto) : "one look at all seeds"}};
+          {"test", fmt::format("{}, {}", name_of(matrix.primary.test),
+                               matrix.seeds_auto.on ? "looks at " + looks_in_words(matrix.seeds_auto)
+                                                    : "one look at all seeds")}};
 }
 
 /// In the order in which changes are told.

@@ -86,6 +86,7 @@ TEST_F(Declared, EachThingThatDefinesTheJudgementCounts) {
   EXPECT_THAT(what({"primary.alpha=0.1"}), ElementsAre("alpha"));
   EXPECT_THAT(what({"primary.target=0.4"}), ElementsAre("target"));
   EXPECT_THAT(what({"seeds=auto"}), ElementsAre("test"));
+  EXPECT_THAT(what({"primary.test=sign"}), ElementsAre("test"));
   EXPECT_THAT(what({"primary.margin=0.02", "primary.alpha=0.1"}), ElementsAre("margin", "alpha"));
   Plan asked = plan();
   asked.matrix.question = "mechanism";
