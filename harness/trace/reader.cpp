@@ -218,6 +218,17 @@ struct TraceReader::Impl {
 
   template <typename Step>
   std::optional<Step> next(Step (StepDecoder::*decoded)(ByteCursor&)) {
+    // A step may have as many parts as it has records.
+    while (true) {
+      bool is_part = false;
+      std::optional<Step> step = next_of_frame(decoded, is_part);
+      if (!is_part) return step;
+      parts_of(*step) = std::move(step);
+    }
+  }
+
+  template <typename Step>
+  std::optional<Step> next_of_frame(Step (StepDecoder::*decoded)(ByteCursor&), bool& is_part) {
     if (ended) return std::nullopt;
     if (offset == source.size()) {
       ended = true;
@@ -234,9 +245,9 @@ struct TraceReader::Impl {
     switch (*type) {
       case FrameType::step_part: {
         Step part = joined(decode(payload, decoded));
-        parts_of(part) = std::move(part);
         offset += frame.size();
-        return next(decoded);
+        is_part = true;
+        return part;
       }
       case FrameType::step: {
         Step step = joined(decode(payload, decoded));

@@ -327,6 +327,21 @@ TEST(TraceWriter, WritesALargeStepInPartsThatReadAsOne) {
   }
 }
 
+TEST(TraceWriter, WritesAsManyPartsAsAStepHasRecords) {
+  TempFolder folder;
+  {
+    TraceWriter writer(folder / "t", header_of(0, 1), real_files(), 1);
+    writer.begin_step(0);
+    for (int i = 0; i < 50'000; ++i) writer.scalar(Phase::control, "rate", i, Sharing::own);
+    writer.end_step();
+    writer.finish();
+  }
+  const Trace trace = read_trace(folder / "t");
+  ASSERT_TRUE(trace.finished);
+  ASSERT_EQ(trace.steps.at(0).records.size(), 50'000u);
+  EXPECT_EQ(trace.steps[0].records.back().value, 49'999);
+}
+
 TEST(TraceWriter, LeavesThePartsOfAStepThatThrew) {
   TempFolder folder;
   {
