@@ -198,9 +198,6 @@ std::optional<Cause> accumulated_before(const CauseInputs& inputs) {
   return made("gradients-not-zeroed", kExact, fmt::format("every gradient is the reference's plus that of step {}", before.step));
 }
 
-constexpr Rule kRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
-                           accumulation_not_scaled, non_finite, bit_flip,
-                           stale_local, rank_without_gradient, accumulated_before};
 /// One rank's local gradient has another form than those that it is to be reduced with.
 std::optional<Cause> forms_differ(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
@@ -210,7 +207,10 @@ std::optional<Cause> forms_differ(const CauseInputs& inputs) {
               fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual, it.expected));
 }
 
-constexpr Rule kFiniteRules[] = {non_finite_on_a_rank, forms_differ};
+constexpr Rule kRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
+                           accumulation_not_scaled, non_finite, bit_flip,
+                           stale_local, rank_without_gradient, accumulated_before, forms_differ};
+constexpr Rule kFiniteRules[] = {non_finite_on_a_rank};
 
 }  // namespace
 

@@ -114,10 +114,14 @@ std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
                   losses_text(inputs)));
 }
 
+/// Does the factor stand in the loss and in every gradient?
+bool stands_everywhere(const CauseInputs& inputs, double factor) {
+  return loss_is(inputs, factor) && gradients_of(inputs)->signatures().all_fit(factor);
+}
+
 /// A factor on the loss that stands in every gradient as well.
 std::optional<Cause> scaled_loss(const CauseInputs& inputs, const char* code, double factor) {
-  if (!loss_is(inputs, factor) || world_size_of(inputs) < 2) return std::nullopt;
-  if (!gradients_of(inputs)->signatures().all_fit(factor)) return std::nullopt;
+  if (world_size_of(inputs) < 2 || !stands_everywhere(inputs, factor)) return std::nullopt;
   return made(code, kExact,
               fmt::format("loss and every gradient are {} times the reference's",
                           factor_text(factor, world_size_of(inputs))));
@@ -133,8 +137,7 @@ std::optional<Cause> loss_over_world(const CauseInputs& inputs) {
 
 std::optional<Cause> accumulation_not_scaled(const CauseInputs& inputs) {
   const auto micro_steps = static_cast<double>(inputs.cell_facts.accumulation);
-  if (micro_steps < 2 || !loss_is(inputs, micro_steps)) return std::nullopt;
-  if (!gradients_of(inputs)->signatures().all_fit(micro_steps)) return std::nullopt;
+  if (micro_steps < 2 || !stands_everywhere(inputs, micro_steps)) return std::nullopt;
   return made("accumulation-not-scaled", kExact,
               fmt::format("loss and every gradient are {} times the reference's, as many as micro-steps", micro_steps));
 }

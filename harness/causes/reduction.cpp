@@ -257,9 +257,7 @@ std::optional<Cause> gradients_not_zeroed(const CauseInputs& inputs) {
   const auto reduction = reduction_of(inputs);
   if (!reduction || !reduction->evidence->cell_before) return std::nullopt;
   const ForcedValues& before = *reduction->evidence->cell_before;
-  double whole = 0;
-  for (const NamedTensor& tensor : before.gradients) whole = std::hypot(whole, norm(tensor.values));
-  const double clipped = clip_factor(inputs.cell_facts.clip_norm, before.gradient_norm.value_or(whole));
+  const double clipped = clip_factor(inputs.cell_facts.clip_norm, reduced_norm(before));
   for (const double factor : {1.0, clipped}) {
     const Hypothesis added = [&](const Reduced& t, std::size_t i) {
       const NamedTensor* old = find_tensor(before.gradients, t.mean.name);

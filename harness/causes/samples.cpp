@@ -48,7 +48,7 @@ struct Samples {
   ByRank now, expected, before, next;  ///< by rank; empty if not known
   Ids missing, extra, batch;           ///< of the global batch; `batch` is the reference's
   std::vector<std::size_t> differing;  ///< ranks
-  bool right_at_next = false;          ///< at the next step they hold what they should
+  std::optional<bool> right_at_next;   ///< do they hold what they should at the next step? Nothing: not known
 };
 
 std::optional<Samples> samples_of(const CauseInputs& inputs) {
@@ -83,14 +83,6 @@ bool in_batch(const Samples& samples, int64_t id) {
   return std::binary_search(samples.batch.begin(), samples.batch.end(), id);
 }
 
-/// Are the ranks that are wrong now right again at the next step, as far as that is known?
-bool right_again(const CauseInputs& inputs, const Samples& samples) {
-  const ByRank* next = at(inputs.cell_samples, inputs.difference.divergence.step + 1);
-  if (!next || samples.next.size() != next->size()) return true;
-  return std::all_of(samples.differing.begin(), samples.differing.end(),
-                     [&](std::size_t rank) { return (*next)[rank] == samples.next[rank]; });
-}
-
 /// A rank whose list lost one sample and took the next one of its stream at the end.
 std::optional<std::pair<std::size_t, int64_t>> dropped_by(const Samples& samples) {
   if (samples.differing.size() != 1) return std::nullopt;
@@ -103,7 +95,7 @@ std::optional<std::pair<std::size_t, int64_t>> dropped_by(const Samples& samples
     if (samples.next.empty() || samples.next[rank].empty()) continue;
     shortened.push_back(samples.next[rank].front());
     // Of the last one of the list another sample stands in its place; who left it out goes on one place earlier.
-    const bool replaced = k + 1 == expected.size() && samples.right_at_next;
+    const bool replaced = k + 1 == expected.size() && samples.right_at_next.value_or(false);
     if (actual == shortened && !replaced) return std::pair{rank, expected[k]};
   }
   return std::nullopt;
@@ -211,7 +203,7 @@ std::optional<Cause> sample_replaced(const CauseInputs& inputs) {
   if (!samples || dropped_by(*samples)) return std::nullopt;
   if (samples->extra.size() != 1 || samples->missing.size() != 1) return std::nullopt;
   // A rank of one row that is wrong again at the next step has another order, not one other sample.
-  const bool single = samples->now.front().size() > 1 || right_again(inputs, *samples);
+  const bool single = samples->now.front().size() > 1 || samples->right_at_next.value_or(true);
   if (in_batch(*samples, samples->extra.front()) || !single) return std::nullopt;
   return made("sample-replaced", kExact,
               fmt::format("sample {} stands where sample {} belongs; every other sample is right",
@@ -257,7 +249,7 @@ std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
   if (!samples || samples->differing.empty() || samples->extra.empty()) return std::nullopt;
   // A batch of another size is another question than another permutation.
   if (samples->extra.size() != samples->missing.size()) return std::nullopt;
-  const bool one_row = samples->now.front().size() == 1 && !right_again(inputs, *samples);
+  const bool one_row = samples->now.front().size() == 1 && !samples->right_at_next.value_or(true);
   if (samples->extra.size() < 2 && !one_row) return std::nullopt;
   if (shards_overlap(inputs) || shards_identical(inputs)) return std::nullopt;
   for (const std::size_t rank : samples->differing) {

@@ -12,12 +12,6 @@
 namespace lockstep::causes {
 namespace {
 
-double whole_norm(const std::vector<NamedTensor>& tensors) {
-  double whole = 0;
-  for (const NamedTensor& tensor : tensors) whole = std::hypot(whole, norm(tensor.values));
-  return whole;
-}
-
 /// The cell's update at the divergence.
 struct Update {
   const ForcedValues* cell = nullptr;

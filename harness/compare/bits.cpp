@@ -155,15 +155,12 @@ std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepReco
   for (const Phase phase : phases_in_order()) {
     if (exact_only && !is_exact(phase)) continue;
     RecordList list_a = of_phase(a, phase), list_b = of_phase(b, phase);
-    if (is_observation(phase) || phase == Phase::energies || phase == Phase::optimizer_state ||
-        phase == Phase::applied_gradients) {
-      const RecordList whole_a = list_a, whole_b = list_b;
-      const auto only_in = [&](const RecordList& other) {
-        return [&](const Record* each) { return may_be_missing(*each) && !holds(other, *each); };
-      };
-      std::erase_if(list_a, only_in(whole_b));
-      std::erase_if(list_b, only_in(whole_a));
-    }
+    const RecordList whole_a = list_a, whole_b = list_b;
+    const auto only_in = [&](const RecordList& other) {
+      return [&](const Record* each) { return may_be_missing(*each) && !holds(other, *each); };
+    };
+    std::erase_if(list_a, only_in(whole_b));
+    std::erase_if(list_b, only_in(whole_a));
     std::optional<RankDifference> found = first_in_lists(list_a, list_b, rank);
     if (found) return found;
   }

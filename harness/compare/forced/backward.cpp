@@ -213,17 +213,14 @@ std::optional<Difference> judge_own_norm(const ForcedContext& context) {
   /// Norms are sums in the precision of the trainer, in an order of its own.
   constexpr double kMost = 1e-4;
   const auto gap = [](const ForcedValues& values) {
-    double own = 0;
-    for (const NamedTensor& tensor : values.gradients) own = std::hypot(own, norm(tensor.values));
+    const double own = whole_norm(values.gradients);
     return own > 0 ? distance(own, *values.gradient_norm) / own : 0;
   };
   const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
   if (!reference.gradient_norm || !cell.gradient_norm || cell.other_stages || reference.other_stages) return std::nullopt;
   if (gap(reference) > kMost || gap(cell) <= kMost) return std::nullopt;
-  double own = 0;
-  for (const NamedTensor& tensor : cell.gradients) own = std::hypot(own, norm(tensor.values));
   return made(context, Phase::gradient_norm, -1, "gradient_norm", "value",
-              "the norm of the reduced gradients, " + exact_number(own), exact_number(*cell.gradient_norm));
+              "the norm of the reduced gradients, " + exact_number(whole_norm(cell.gradients)), exact_number(*cell.gradient_norm));
 }
 
 std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {

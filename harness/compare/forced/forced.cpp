@@ -60,7 +60,7 @@ class ForcedJudge {
       if (!first_) first_ = std::move(judged.first);
       every_bit_equal_ = every_bit_equal_ && same_layout() && !first_difference(*a, *b);
       before = std::move(b);
-      before_a = a;
+      before_a = std::move(a);
     }
     ends_ = reference_.end().empty() ? cell_.end() : reference_.end();
   }

@@ -80,9 +80,7 @@ double clip_factor(double clip_norm, double gradient_norm) {
 }
 
 double reduced_norm(const ForcedValues& values) {
-  double whole = 0;
-  for (const NamedTensor& tensor : values.gradients) whole = std::hypot(whole, norm(tensor.values));
-  return values.gradient_norm.value_or(whole);
+  return values.gradient_norm ? *values.gradient_norm : whole_norm(values.gradients);
 }
 
 std::optional<UpdateInputs> update_inputs(const Snapshot& state, const ForcedValues& values,

@@ -152,6 +152,12 @@ double norm(const std::vector<double>& values) {
   return std::sqrt(squares);
 }
 
+double whole_norm(const std::vector<NamedTensor>& tensors) {
+  double whole = 0;
+  for (const NamedTensor& tensor : tensors) whole = std::hypot(whole, norm(tensor.values));
+  return whole;
+}
+
 const NamedTensor* find_tensor(const std::vector<NamedTensor>& tensors, const std::string& name) {
   for (const NamedTensor& tensor : tensors) {
     if (tensor.name == name) return &tensor;

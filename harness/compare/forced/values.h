@@ -98,6 +98,8 @@ double distance(double a, double b);
 /// sqrt of the sum of squared distances. Sizes must be equal.
 double distance(const std::vector<double>& a, const std::vector<double>& b);
 double norm(const std::vector<double>& values);
+/// Of all tensors together.
+double whole_norm(const std::vector<NamedTensor>& tensors);
 
 struct ScoreDifference {
   double largest = 0;  ///< over all scores that both have
