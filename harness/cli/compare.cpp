@@ -74,9 +74,8 @@ std::vector<QuestionDifference> check_data(const CompareCommandOptions& options,
   throw ConfigError(problems);
 }
 
-/// Fewer repeats than these lie close by chance too often: a clean run would be an alarm.
 void require_enough_repeats(const CompareCommandOptions& options) {
-  const auto least = static_cast<std::size_t>(BandConfig{}.repeats);
+  constexpr std::size_t least = kLeastRepeats;
   if (options.repeats.empty() || options.repeats.size() >= least) return;
   throw ConfigError(fmt::format("--repeat: {} {} given, and a band takes {} or more: fewer lie close by chance, and "
                                 "clean runs would be told apart",
@@ -131,7 +130,8 @@ void require_undamaged(const std::string& run_dir) {
 /// Two runs that lockstep trained: where their matrix has forced runs of both, these decide.
 Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const RunRecord& b) {
   const auto beside = forced_runs_beside(compare.run_a, a, compare.run_b, b);
-  if (!beside || static_cast<int>(beside->repeats.size()) < compare.band.repeats) return compare_runs(compare);
+  const bool decides = beside && (beside->has_twins() || beside->repeats.size() >= kLeastRepeats);
+  if (!decides) return compare_runs(compare);
   if (beside->seed != a.config.seed || beside->seed != b.config.seed) {
     Mechanism mechanism = compare_runs(compare);
     if (mechanism.verdict == VerdictKind::inconclusive) {
@@ -148,12 +148,19 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
   inputs.forced_repeats = beside->repeats;
   inputs.reference_config = compare.reference_config;
   inputs.cell_config = compare.cell_config;
+  inputs.reference_twin = beside->reference_twin;
+  inputs.cell_twin = beside->cell_twin;
   for (const std::string& dir : {beside->reference, beside->cell}) require_undamaged(dir);
+  if (beside->has_twins()) {
+    for (const std::string& dir : {beside->reference_twin, beside->cell_twin}) require_undamaged(dir);
+  }
   for (const std::string& dir : beside->repeats) require_undamaged(dir);
   Mechanism mechanism = judge_forced(inputs);
   mechanism.sentence += fmt::format(" Forced runs beside them: {} and {}, with {}.", name_of_folder(beside->reference),
                                     name_of_folder(beside->cell),
-                                    counted(static_cast<int64_t>(beside->repeats.size()), "repeat"));
+                                    beside->has_twins()
+                                        ? "their float64 twins"
+                                        : counted(static_cast<int64_t>(beside->repeats.size()), "repeat"));
   return mechanism;
 }
 

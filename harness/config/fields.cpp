@@ -112,6 +112,7 @@ const RunField kCoreFields[] = {
     RUN(forced.steps, kStep, "steps", "steps at which gradients are computed", Words::any, kPlanner),
     RUN(forced.repeat, from(0), "", "which permutation of rows or ranks; 0: as they are", Words::any,
         kPlanner),
+    RUN(forced.twin, kAny, "", "computes in float64 at the snapshots of a run in another precision", Words::any, kPlanner),
     RUN(forced.kept_step, kAny, "", "trace of a kept step whose snapshots are loaded instead of training", Words::any,
         kPlanner),
     RUN(mutant.name, kAny, "", "a planted fault that tests the detectors; only in cells",

@@ -81,6 +81,8 @@ struct ForcedConfig {
   std::vector<int64_t> steps;  ///< steps at which gradients are computed
   int repeat = 0;  ///< 0: rows and ranks as they are; k > 0: the k-th permutation of rows (V = 1) or ranks
   std::string kept_step;  ///< file of a kept step's trace whose snapshots are loaded; empty: of none
+  /// Computes in float64 what the run itself computes in its `precision`: what is left of a difference is meaning.
+  bool twin = false;
   /// Computes gradients at loaded snapshots; else the run trains freely.
   bool on() const { return !from.empty() || !kept_step.empty(); }
   /// Do both load the same snapshots?
@@ -129,6 +131,11 @@ struct CoreConfig {
   MutantConfig mutant, second_mutant;
   double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
 };
+
+/// What a run computes in: its `precision`, or float64 if it is the twin of one that has that precision.
+inline Precision computed_precision(const CoreConfig& config) {
+  return config.forced.twin ? Precision::float64 : config.precision;
+}
 
 /// Equal configs compute the same bits.
 struct RunConfig : CoreConfig {

@@ -14,6 +14,8 @@ namespace lockstep {
 struct ForcedBeside {
   int64_t seed = 0;
   std::string reference, cell;
+  std::string reference_twin, cell_twin;  ///< the same in float64; of a run in float64 itself
+  bool has_twins() const { return !reference_twin.empty() && !cell_twin.empty(); }
   std::vector<std::string> repeats;  ///< of the reference, permuted; by their number
 };
 

@@ -59,15 +59,30 @@ std::vector<const PlannedRun*> PlannedArms::forced_runs(const Cell& cell) const 
   std::vector<const PlannedRun*> runs;
   const PlannedRun* forced_cell = single_run(cell, RunRole::forced_cell);
   if (!forced_cell) return runs;
-  runs.push_back(forced_cell);
+  const auto add = [&](const PlannedRun* run) {
+    if (run && std::ranges::find(runs, run) == runs.end()) runs.push_back(run);
+  };
+  add(forced_cell);
+  add(twin_of(*forced_cell));
   for (const PlannedRun& run : plan_.runs) {
     const bool of_reference = run.role == RunRole::forced_reference || run.role == RunRole::forced_repeat;
-    if (of_reference && run.config.forced.has_states_of(forced_cell->config.forced) &&
-        run.config.layout == cell.reference.layout) {
-      runs.push_back(&run);
-    }
+    if (!of_reference || !run.config.forced.has_states_of(forced_cell->config.forced)) continue;
+    if (run.config.layout != cell.reference.layout) continue;
+    add(&run);
+    if (run.role == RunRole::forced_reference) add(twin_of(run));
   }
   return runs;
+}
+
+const PlannedRun* PlannedArms::twin_of(const PlannedRun& forced) const {
+  const BandConfig& band = plan_.matrix.band;
+  if (band.exact > 0 || band.repeats > 0) return nullptr;
+  if (forced.config.precision == Precision::float64) return &forced;
+  RunConfig twin = forced.config;
+  twin.forced.twin = true;
+  const std::string hash = config_hash(twin);
+  const auto found = std::ranges::find(plan_.runs, hash, &PlannedRun::hash);
+  return found == plan_.runs.end() ? nullptr : &*found;
 }
 
 }  // namespace lockstep

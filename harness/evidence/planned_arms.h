@@ -26,9 +26,11 @@ class PlannedArms {
   /// The certifying or forced run of a cell, or of another cell of equal config (of forced runs: and
   /// reference) in whose name it is planned; null if none.
   const PlannedRun* single_run(const Cell& cell, RunRole role) const;
-  /// The forced run of the cell, then those of the reference at whose snapshots it was taken; empty if none
-  /// is planned.
+  /// The forced run of the cell, then those of the reference at whose snapshots it was taken, each with its twin; empty
+  /// if none is planned.
   std::vector<const PlannedRun*> forced_runs(const Cell& cell) const;
+  /// The same in float64: of a run in float64 itself. Null where the matrix judges without twins.
+  const PlannedRun* twin_of(const PlannedRun& forced) const;
 
  private:
   const Plan& plan_;

@@ -71,6 +71,7 @@ class Checker {
     }
     check_idle_fault(cells);
     check_forced_steps(cells);
+    check_repeats();
     check_target();
   }
 
@@ -257,6 +258,15 @@ class Checker {
                   fmt::format("forced_steps names step {}; runs of {} steps have steps 0 to {}",
                               forced.back(),
                               longest, longest - 1));
+  }
+
+  void check_repeats() {
+    const int repeats = source_.matrix.band.repeats;
+    if (repeats == 0 || repeats >= kLeastRepeats) return;
+    problems_.add(source_.place_of("band.repeats"),
+                  fmt::format("band.repeats is {}: fewer than {} lie close by chance, and a clean run would be an alarm; 0: "
+                              "float64 twins judge",
+                              repeats, kLeastRepeats));
   }
 
   void check_trace(const Cell& cell, const RunConfig& config) {

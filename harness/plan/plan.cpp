@@ -39,6 +39,8 @@ std::string role_suffix(RunRole role, const RunConfig& config) {
       return fmt::format("-repeat{}", config.forced.repeat);
     case RunRole::forced_cell:
       return "-forced";
+    case RunRole::forced_twin:
+      return "-twin";
     case RunRole::timing:
       return "-timing";
   }
@@ -88,9 +90,9 @@ class Planner {
   std::vector<PlannedRun> run() {
     if (matrix_.seeds.empty()) return {};
     gather_references();
-    const std::size_t of_cells = matrix_.cells.size() * (matrix_.seeds.size() + 2);
+    const std::size_t of_cells = matrix_.cells.size() * (matrix_.seeds.size() + 3);
     const auto repeats = static_cast<std::size_t>(matrix_.band.repeats);
-    runs_.reserve(of_cells + references_.size() * (matrix_.seeds.size() + 1 + repeats));
+    runs_.reserve(of_cells + references_.size() * (matrix_.seeds.size() + 2 + repeats));
     by_hash_.reserve(runs_.capacity());
     ids_.reserve(runs_.capacity());
     for (Reference& reference : references_) add_reference(reference);
@@ -160,15 +162,23 @@ class Planner {
     return config;
   }
 
+  // A run in float64 is its own twin. A declared bound and a measured band judge without any.
+  void add_twin(const std::string& name, RunConfig forced, const Reference& reference) {
+    if (matrix_.band.exact > 0 || matrix_.band.repeats > 0 || forced.precision == Precision::float64) return;
+    forced.forced.twin = true;
+    add(RunRole::forced_twin, name, std::move(forced), needs_of(reference));
+  }
+
   void add_forced_reference(const Reference& reference) {
     if (!reference.forced) return;
     const std::string& name = reference.first->reference_name;
-    // Repeats measure how rounding scatters; a certificate's band is declared.
+    // Repeats measure how rounding scatters, if they are asked for; a certificate's bound is declared.
     const int repeats = matrix_.band.exact > 0 ? 0 : matrix_.band.repeats;
     for (int repeat = 0; repeat <= repeats; ++repeat) {
       add(repeat == 0 ? RunRole::forced_reference : RunRole::forced_repeat, name,
           forced(reference.first->reference, reference, repeat), needs_of(reference));
     }
+    add_twin(name, forced(reference.first->reference, reference, 0), reference);
   }
 
   void add_cell(const Cell& cell, const Reference& reference) {
@@ -192,6 +202,7 @@ class Planner {
     }
     if (wants_forced(matrix_, cell)) {
       add(RunRole::forced_cell, cell.name, forced(cell.config, reference, 0), needs_of(reference));
+      add_twin(cell.name, forced(cell.config, reference, 0), reference);
     }
   }
 

@@ -94,8 +94,9 @@ double modelled_s(const PlannedRun& run) {
   const bool real = config.backend == Backend::gloo && ranks > 1;
   double step_ms = kBaseMs + kRowMs * config.layout.global_batch();
   if (ranks > 1) step_ms += (real ? kRealRankMs : kRankMs) * ranks;
-  if (run.role == RunRole::forced_reference)
-    step_ms *= config.layout.global_batch();  // row by row: sums of |terms|
+  // Row by row: sums of |terms|.
+  const bool of_rows = run.role == RunRole::forced_reference || run.role == RunRole::forced_twin;
+  if (of_rows && config.layout.world_size == 1) step_ms *= config.layout.global_batch();
   const auto steps = static_cast<double>(steps_to_run(config));
   double evaluations = 0;
   if (!config.forced.on()) {
@@ -122,7 +123,7 @@ double modelled_trace_bytes(const PlannedRun& run) {
     return records + whole + snapshots * values * kValue * (moments ? 3 : 1);
   }
   // Every rank's local gradients, rank 0's reduced ones and parameters, sums of terms; the block of energies.
-  return records + steps * kValue * (values * (ranks + 3) + rows * rows);
+  return records + steps * (config.forced.twin ? 2 : 1) * kValue * (values * (ranks + 3) + rows * rows);
 }
 
 void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, const BuildIdentity& identity) {

@@ -53,7 +53,8 @@ std::vector<Line> lines_of(const Plan& plan) {
   std::map<std::pair<RunRole, std::string>, std::size_t> index;
   const auto line_of = asked_by(plan.matrix).line_of;
   for (const PlannedRun& run : plan.runs) {
-    const std::string name = line_of != nullptr ? line_of(run) : run.cell;
+    // What twins cost in all is of interest, and what each is of stands above.
+    const std::string name = run.role == RunRole::forced_twin ? "in float64" : line_of != nullptr ? line_of(run) : run.cell;
     const auto [at, is_new] = index.emplace(std::pair(run.role, name), lines.size());
     if (is_new) lines.push_back({&run, name, 0, 0, 0, ""});
     Line& line = lines[at->second];

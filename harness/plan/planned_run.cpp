@@ -16,6 +16,8 @@ const char* name_of(RunRole role) {
       return "forced_repeat";
     case RunRole::forced_cell:
       return "forced_cell";
+    case RunRole::forced_twin:
+      return "forced_twin";
     case RunRole::timing:
       return "timing";
   }

@@ -13,8 +13,9 @@ enum class RunRole {
   cell,              ///< trains freely; one seed of a cell
   certify,           ///< the real prefix of a cell whose long runs are emulated
   forced_reference,  ///< gradients of the reference at its own snapshots, with the sums of |terms|
-  forced_repeat,     ///< the same, rows or ranks permuted: measures the band
+  forced_repeat,     ///< the same, rows or ranks permuted: measures a band where no twin judges
   forced_cell,       ///< gradients of the cell at the reference's snapshots
+  forced_twin,       ///< as forced_reference or forced_cell, in float64: judges what is meant
   timing,            ///< real ranks, alone on the machine, for its speed
 };
 

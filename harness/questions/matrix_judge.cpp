@@ -152,8 +152,13 @@ Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const Se
   for (const PlannedRun& run : plan_.runs) {
     if (!run.config.forced.has_states_of(forced_cell.config.forced)) continue;
     if (run.config.layout != first.reference->config.layout) continue;
-    if (run.role == RunRole::forced_reference) inputs.forced_reference = dir_of(run);
     if (run.role == RunRole::forced_repeat) inputs.forced_repeats.push_back(dir_of(run));
+    if (run.role != RunRole::forced_reference) continue;
+    inputs.forced_reference = dir_of(run);
+    const PlannedRun *reference_twin = arms_.twin_of(run), *cell_twin = arms_.twin_of(forced_cell);
+    if (!reference_twin || !cell_twin) continue;
+    inputs.reference_twin = dir_of(*reference_twin);
+    inputs.cell_twin = dir_of(*cell_twin);
   }
   if (inputs.forced_reference.empty()) {
     const ForcedConfig& forced = forced_cell.config.forced;

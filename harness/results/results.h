@@ -27,6 +27,8 @@ struct Divergence {
   std::string kind;   ///< "bits", "value", "missing", "order", "band", "shape"
   std::string expected, actual;
   std::string sentence;  ///< the same in words
+  /// Where float64 twins tell the two apart: "meaning", or "arithmetic" (in float64 the runs agree); else empty.
+  std::string parted = {};
 };
 
 /// Why they part. Named from signatures; `unexplained` if nothing fits.
@@ -50,6 +52,8 @@ struct ForcedStep {
   std::vector<GradientSignature> groups;  ///< parameter groups, then "all"
   double band_used = 0;                   ///< largest difference / band over tensors
   std::string worst_tensor;
+  /// With float64 twins, of which band_used is the larger: of the bound of meaning, and of that of rounding.
+  double meaning_used = 0, arithmetic_used = 0;
 };
 
 struct Mechanism {
@@ -58,6 +62,7 @@ struct Mechanism {
   std::optional<Cause> cause;
   double band_used = 0;        ///< over all forced steps; > 1: outside
   bool band_measured = false;  ///< false: "bound, not measured"
+  bool twins = false;          ///< float64 twins judged: the bands are bounds of meaning and of rounding
   int64_t compared_steps = 0;  ///< of the free traces
   std::vector<ForcedStep> forced;
   std::string sentence;

@@ -133,7 +133,8 @@ Object<Divergence> describe() {
            KEY(rank, "-1: all ranks"),
            KEY(where, "Tensor, stream, control value or collective."),
            KEY(kind, "bits, value, missing, order, shape, band, reduction, update or replica"),
-           KEY(expected), KEY(actual), KEY(sentence)}};
+           KEY(expected), KEY(actual), KEY(sentence),
+           KEY(parted, "Told by float64 twins: meaning, or arithmetic (in float64 the runs agree); else empty.")}};
 }
 
 template <>
@@ -157,7 +158,8 @@ template <>
 Object<ForcedStep> describe() {
   using S = ForcedStep;
   return {"", "",
-          {KEY(step), KEY(band_used, exact()), KEY(worst_tensor), KEY(groups)}};
+          {KEY(step), KEY(band_used, exact()), KEY(worst_tensor), KEY(meaning_used, exact()),
+           KEY(arithmetic_used, exact()), KEY(groups)}};
 }
 
 template <>
@@ -166,6 +168,7 @@ Object<Mechanism> describe() {
   return {"mechanism", "Are the same numbers computed?",
           {KEY(verdict), KEY(sentence), KEY(band_used, exact()),
            KEY(band_measured, "false: bound, not measured"),
+           KEY(twins, "Float64 twins judged: the band is a bound of meaning, and one of rounding."),
            KEY(compared_steps, at_least(0)), KEY(forced)}};
 }
 

@@ -36,6 +36,7 @@ std::string group_of(RunRole role) {
     case RunRole::forced_reference:
     case RunRole::forced_repeat:
     case RunRole::forced_cell:
+    case RunRole::forced_twin:
       return "forced";
     default:
       return name_of(role);

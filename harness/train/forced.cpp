@@ -2,6 +2,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <stdexcept>
@@ -14,7 +15,22 @@
 namespace lockstep {
 namespace {
 
-std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const std::vector<int64_t>& steps) {
+/// The same numbers in float64.
+std::vector<std::byte> widened(const std::vector<std::byte>& floats) {
+  const std::size_t count = floats.size() / sizeof(float);
+  std::vector<std::byte> doubles(count * sizeof(double));
+  for (std::size_t i = 0; i < count; ++i) {
+    float narrow = 0;
+    std::memcpy(&narrow, floats.data() + i * sizeof(float), sizeof narrow);
+    const double wide = narrow;
+    std::memcpy(doubles.data() + i * sizeof(double), &wide, sizeof wide);
+  }
+  return doubles;
+}
+
+/// `wide`: what is kept in float32 is given in float64.
+std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const std::vector<int64_t>& steps,
+                                           bool wide) {
   std::map<int64_t, Snapshot> snapshots;
   TraceReader reader(trace_path);
   while (std::optional<StepRecords> step = reader.next()) {
@@ -23,7 +39,8 @@ std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const 
     }
     for (Record& record : step->records) {
       if (record.phase == Phase::snapshot && !record.payload.empty()) {
-        snapshots[step->step][record.name] = std::move(record.payload);
+        snapshots[step->step][record.name] =
+            wide && record.dtype == DType::float32 ? widened(record.payload) : std::move(record.payload);
       }
     }
   }
@@ -96,7 +113,7 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
   const ForcedConfig& forced = config.forced;
   const bool alone = context.comm->world_size() == 1;
   context.beat(0, "read snapshots");
-  const std::map<int64_t, Snapshot> snapshots = read_snapshots(trace_path, forced.steps);
+  const std::map<int64_t, Snapshot> snapshots = read_snapshots(trace_path, forced.steps, forced.twin);
   TracedStep traced(context);
   Update update(context);
   for (const int64_t step : forced.steps) {

@@ -72,7 +72,7 @@ class ClassifyTask : public Task {
         comm_(comm),
         streams_(config.rank_seed, stream_seed(config), comm.rank()),
         model_(shape_of(own_, *data_), config.seed,
-               config.precision == Precision::float64 ? at::kDouble : at::kFloat) {
+               computed_precision(config) == Precision::float64 ? at::kDouble : at::kFloat) {
     if (own_.norm != NormKind::none) {
       norm_.emplace(own_.norm, own_.model.width, model_.dtype());
     }
@@ -89,7 +89,7 @@ class ClassifyTask : public Task {
     const CropTensors rows = data_->train.rows(ids);
     const std::vector<DealtPlace> dealt =
         config_.oracle_world > 0 ? dealt_places(config_, input) : std::vector<DealtPlace>{};
-    const Classifier model = config_.precision == Precision::bfloat16 ? model_.cast(at::kBFloat16) : model_;
+    const Classifier model = computed_precision(config_) == Precision::bfloat16 ? model_.cast(at::kBFloat16) : model_;
     at::Tensor features_BTD = model.features(rows.values_NTC);
     if (norm_) {
       features_BTD = norm_->train(model, comm_, features_BTD, rows.valid_NT, norm_groups(dealt));

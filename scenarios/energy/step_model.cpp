@@ -13,7 +13,7 @@ using Tensors = std::vector<at::Tensor>;
 
 StepModel::StepModel(const RunConfig& config, const EnergyModel& model)
     : recomputes_(energy(config).activation_checkpointing),
-      model_(config.precision == Precision::bfloat16 ? model.cast(at::kBFloat16) : model) {}
+      model_(computed_precision(config) == Precision::bfloat16 ? model.cast(at::kBFloat16) : model) {}
 
 EncodedContext StepModel::encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const {
   if (!recomputes_) {

@@ -304,7 +304,7 @@ class EnergyTask : public Task {
             energy(config).model.width,         energy(config).model.hidden,   has_explicit ? energy(config).model.action_layers : 0};
   }
   static at::ScalarType dtype_of(const RunConfig& config) {
-    return config.precision == Precision::float64 ? at::kDouble : at::kFloat;
+    return computed_precision(config) == Precision::float64 ? at::kDouble : at::kFloat;
   }
 
   bool has_explicit() const { return makes_negatives(config_); }

@@ -192,7 +192,7 @@ constexpr MutantRow kRows[] = {
      at::Tensor reduce(const at::Tensor& all_V) override { return all_V.amax(0); })},
   {{.name = "low_precision_reduction",
     .help = "gradients are sent, and arrive, as bfloat16",
-    .phase = "reduced gradients", .causes = "reduced-in-low-precision"},
+    .phase = "reduced gradients", .causes = "reduced-in-low-precision", .arithmetic = true},
    LOCKSTEP_BUG(ReducedByHand,
      at::Tensor to_send(const at::Tensor& local) override {
        return local.to(at::kBFloat16).to(local.scalar_type());
@@ -214,7 +214,7 @@ constexpr MutantRow kRows[] = {
     .help = "flips bit `bit` of the first element of a reduced gradient on a rank, at `step` alone",
     .draws = {.rank = true, .tensor = true, .bit = true}, .tensor = MutantTensor::one,
     .phase = "reduced gradients", .where = "$tensor",
-    .causes = "message-corrupted"},
+    .causes = "message-corrupted", .arithmetic = true},
    LOCKSTEP_BUG(Planted,
      void reduced_gradients(int64_t step, ParameterList& parameters, Comm& /*comm*/) override {
        if (strikes(step)) {

@@ -13,7 +13,7 @@ constexpr MutantRow kRows[] = {
     .help = "flips bit `bit` of the first element of a local gradient, at `step` alone",
     .min_world = 1, .draws = {.rank = true, .tensor = true, .bit = true}, .tensor = MutantTensor::one,
     .phase = "local gradients",
-    .where = "$tensor", .causes = "bit-flip"},
+    .where = "$tensor", .causes = "bit-flip", .arithmetic = true},
    // Silent corruption in its smallest form.
    LOCKSTEP_BUG(Planted,
      at::Tensor local_gradient(int64_t step, const std::string& parameter,

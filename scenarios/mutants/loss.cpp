@@ -70,7 +70,7 @@ constexpr MutantRow kRows[] = {
      })},
   {{.name = "low_precision_candidates", .trainer = "energy",
     .help = "encoded candidates pass through bfloat16",
-    .phase = "energies", .causes = "candidates-in-low-precision"},
+    .phase = "energies", .causes = "candidates-in-low-precision", .arithmetic = true},
    LOCKSTEP_BUG(PlantedInEnergy,
      at::Tensor encoded_action(int64_t step, at::Tensor action) override {
        return acts(step) ? action.to(at::kBFloat16).to(action.scalar_type()) : action;
@@ -94,7 +94,8 @@ constexpr MutantRow kRows[] = {
      })},
   {{.name = "message_flip", .trainer = "energy",
     .help = "flips bit `bit` of another rank's candidates on their way to a rank, at `step` alone",
-    .draws = {.rank = true, .bit = true}, .phase = "collective|energies", .causes = "message-corrupted"},
+    .draws = {.rank = true, .bit = true}, .phase = "collective|energies", .causes = "message-corrupted",
+    .arithmetic = true},
    LOCKSTEP_BUG(DeliversOtherwise,
      at::Tensor all_gather(Comm& inner, const at::Tensor& tensor, std::string_view tag) override {
        at::Tensor all = inner.all_gather(tensor, tag);

@@ -29,6 +29,11 @@ std::unique_ptr<Mutant> make_one(const Planting& planting, const char* key) {
   return make_witness(row->make(planting), planting, key);
 }
 
+bool acts_on_arithmetic(const std::string& name) {
+  const MutantEntry* const entry = find_mutant(name);
+  return entry != nullptr && entry->arithmetic;
+}
+
 }  // namespace
 
 std::unique_ptr<Mutant> make_mutant(const RunConfig& run, int rank) {
@@ -36,7 +41,10 @@ std::unique_ptr<Mutant> make_mutant(const RunConfig& run, int rank) {
                                                                     {"second_mutant", run.second_mutant}};
   std::vector<std::unique_ptr<Mutant>> links;
   for (const auto& [key, config] : configured) {
-    if (config.name != "none" && (config.rank < 0 || config.rank == rank)) {
+    if (config.name == "none" || (run.forced.twin && acts_on_arithmetic(config.name))) {
+      continue;
+    }
+    if (config.rank < 0 || config.rank == rank) {
       links.push_back(make_one({config, run, rank}, key));
     }
   }

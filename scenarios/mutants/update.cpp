@@ -136,7 +136,7 @@ constexpr MutantRow kRows[] = {
     .help = "flips bit `bit` of the first element of a parameter on a rank after the update of `step`",
     .draws = {.rank = true, .tensor = true, .bit = true}, .tensor = MutantTensor::one,
     .phase = "parameters", .where = "$tensor",
-    .causes = "replica-corrupted"},
+    .causes = "replica-corrupted", .arithmetic = true},
    LOCKSTEP_BUG(Planted,
      void after_update(int64_t step, const TrainingState& state) override {
        if (strikes(step)) {

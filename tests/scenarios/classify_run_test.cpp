@@ -60,14 +60,16 @@ class ClassifyRuns : public testing::Test {
     one.snapshot_steps = {};
     one.forced = {"reference", {0, 2}, 0, {}};
     inputs.forced_reference = run("forced_reference", one);
-    for (int repeat = 1; repeat <= inputs.band.repeats; ++repeat) {
-      one.forced.repeat = repeat;
-      inputs.forced_repeats.push_back(run("repeat" + std::to_string(repeat), one));
-    }
+    one.forced.twin = true;
+    inputs.reference_twin = run("reference_twin", one);
+    one.forced.twin = false;
     RunConfig other = config_of(cell);
     inputs.cell_free = run("cell", other);
     other.forced = {"reference", {0, 2}, 0, {}};
     inputs.forced_cell = run("forced_cell", other);
+    other.forced.twin = true;
+    inputs.cell_twin = run("cell_twin", other);
+    other.forced.twin = false;
     reference_ = one;
     cell_ = other;
     inputs.reference_config = &reference_;

@@ -39,6 +39,8 @@ struct FakeRun {
   bool forced = false;  ///< gradients, energies and columns are kept whole
   bool term_sums = false;
   double noise = 0;  ///< relative rounding noise of this run's numbers
+  bool wide = false;  ///< tensors are written in float64
+  std::pair<std::string, double> wide_scale = {"", 1};  ///< a parameter whose gradients are written times this
   uint64_t noise_seed = 0;
   TraceLevel level = TraceLevel::hash;
   std::function<void(FakeStep&)> fault;
@@ -138,7 +140,8 @@ inline FakeStep fake_step(const FakeRun& run, int64_t step, int rank) {
   return it;
 }
 
-inline void write_fake_step(TraceWriter& writer, const FakeStep& it, bool forced) {
+inline void write_fake_step(TraceWriter& writer, const FakeStep& it, const FakeRun& run) {
+  const bool forced = run.forced;
   writer.begin_step(it.step);
   writer.samples(it.samples);
   for (const auto& [name, hash] : it.streams) writer.random(name, hash, it.samples.size() * 96);
@@ -152,13 +155,23 @@ inline void write_fake_step(TraceWriter& writer, const FakeStep& it, bool forced
                 Sharing::own, {}, keep);
   std::vector<int64_t> positions;
   for (int64_t k = 0; k < rows; ++k) positions.push_back(k * it.world_size + it.rank);
-  writer.tensor(Phase::energies, "energies", {it.energies.data(), DType::float32, energies_shape, positions},
+  const std::vector<double> wide_energies(it.energies.begin(), it.energies.end());
+  writer.tensor(Phase::energies, "energies",
+                run.wide ? TensorView{wide_energies.data(), DType::float64, energies_shape, positions}
+                         : TensorView{it.energies.data(), DType::float32, energies_shape, positions},
                 Sharing::own, it.samples, keep);
   writer.scalar(Phase::loss, "loss", it.loss, Sharing::own);
   auto tensors = [&](Phase phase, const auto& list, Sharing sharing, Keep how) {
     for (const auto& [name, values] : list) {
       const std::vector<int64_t> shape = {static_cast<int64_t>(values.size())};
-      writer.tensor(phase, name, {values.data(), DType::float32, shape, {}}, sharing, {}, how);
+      std::vector<double> wide(values.begin(), values.end());
+      if (phase != Phase::parameters && name == run.wide_scale.first) {
+        for (double& value : wide) value *= run.wide_scale.second;
+      }
+      writer.tensor(phase, name,
+                    run.wide ? TensorView{wide.data(), DType::float64, shape, {}}
+                             : TensorView{values.data(), DType::float32, shape, {}},
+                    sharing, {}, how);
     }
   };
   tensors(Phase::local_gradients, it.local_gradients, Sharing::own, Keep::by_level);
@@ -179,7 +192,7 @@ inline void write_fake_run(const std::string& dir, const FakeRun& run) {
     for (int64_t step : run.steps) {
       FakeStep it = fake_step(run, step, rank);
       if (run.fault) run.fault(it);
-      if (it.write) write_fake_step(writer, it, run.forced);
+      if (it.write) write_fake_step(writer, it, run);
     }
     if (run.finish) writer.finish();
   }

@@ -9,6 +9,7 @@
 #include "harness/compare/forced/flipped_bit.h"
 #include "harness/compare/forced/reduction.h"
 #include "harness/compare/forced/step.h"
+#include "harness/compare/forced/twins.h"
 #include "harness/compare/forced/update.h"
 #include "harness/compare/rounding_bound.h"
 #include "harness/evidence/replicas.h"
@@ -174,9 +175,12 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   ForcedEvidence& evidence = context.evidence;
   if (auto form = judge_local_forms(context)) return form;
   if (evidence.cell.local.empty()) return std::nullopt;
-  ForcedValues mean = evidence.cell;
+  ForcedValues mean = evidence.cell, expected = evidence.reference;
   mean.gradients = mean_of_local(evidence.cell);
-  evidence.local = judge_gradients(evidence.reference, mean, context.repeats, context.band);
+  // A run's own twin has the same ranks; what their reduction makes of the gradients is no matter yet.
+  const bool of_own_twin = context.twins && context.twins->question() == TwinQuestion::arithmetic;
+  if (of_own_twin && !expected.local.empty()) expected.gradients = mean_of_local(evidence.reference);
+  evidence.local = judge_gradients(expected, mean, context.repeats, context.band, context.twins);
   if (!evidence.local.misshapen.empty()) {
     return made(context, Phase::local_gradients, -1, evidence.local.misshapen.front(), "shape",
                 "the reference's shape", "another shape");
@@ -290,6 +294,7 @@ double buffer_band(const ForcedContext& context, const NamedTensor& expected) {
                                   : std::sqrt(static_cast<double>(expected.values.size()));
   const double size = std::max(others, norm(expected.values));
   if (size == 0) return std::numeric_limits<double>::infinity();
+  if (context.twins) return context.twins->of_buffer(expected.name, size);
   if (context.band.exact > 0) return context.band.exact * size;
   double repeated = 0;
   for (const ForcedValues& repeat : context.repeats) {

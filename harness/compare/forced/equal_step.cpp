@@ -27,18 +27,18 @@ bool all_within(const GradientJudgement& judgement) {
 JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   const StepOfRun &a = step.a, &b = step.b;
   ForcedContext context{a,          b,  step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, rules.loss_is_differentiated, step.free, {},           {}};
+                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins,   {},           {}};
   context.at.step = a.step;
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(a, step.dir_a, rules.scores);
   evidence.reference.working_epsilon = working_epsilon(rules.reference_facts, evidence.reference.epsilon);
   evidence.cell = forced_values(b, step.dir_b, rules.scores);
-  evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band);
-  note_reduction_by_sum(evidence);
+  evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
+  if (!step.twins) note_reduction_by_sum(evidence);
   evidence.reference_state = step.state;
   evidence.state = step.cell_state ? step.cell_state : step.state;
 
-  const OwnFindings own = own_findings(a, b, step.before_b ? &*step.before_b : nullptr, step.exact_phases);
+  const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, step.before_b ? &*step.before_b : nullptr, step.exact_phases);
   std::optional<Difference> first = own.difference;
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
                      judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters}) {
@@ -64,7 +64,7 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
 
 std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum) {
   ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, rules.loss_is_differentiated, true, {}, {}};
+                        rules.cell_facts, rules.loss_is_differentiated, true, nullptr, {}, {}};
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
   evidence.cell = forced_values(step.b, step.dir_b, rules.scores);

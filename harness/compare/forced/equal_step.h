@@ -11,6 +11,7 @@
 namespace lockstep {
 
 struct ScoreSpec;
+class TwinBounds;
 
 /// The step as both runs recorded it, and what is known around it. All references must outlive it.
 struct EqualStep {
@@ -24,6 +25,8 @@ struct EqualStep {
   std::optional<Snapshot> cell_state;         ///< what the cell began from, if not from `state`
   bool exact_phases = false;                  ///< samples, streams and control values are judged here, too
   bool free = false;  ///< of free runs: what only one of them recorded is no difference
+  const TwinBounds* twins = nullptr;  ///< or none: see ForcedContext
+  const StepOfRun* ledger_of = nullptr;  ///< whose ledger the cell's is held against, if not `a`'s
 };
 
 /// What all steps of a comparison share.

@@ -5,10 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/errors.h"
 #include "harness/compare/bits.h"
 #include "harness/compare/exact_phases.h"
 #include "harness/compare/forced/equal_step.h"
 #include "harness/compare/forced/free.h"
+#include "harness/compare/forced/twins.h"
 #include "harness/compare/rounding_bound.h"
 #include "harness/compare/step_records.h"
 #include "harness/compare/trainer_of.h"
@@ -26,12 +28,16 @@ class ForcedJudge {
         trainer_(trainer_of(reference_, cell_)),
         rules_{scores_of(trainer_), inputs_.band, training_facts(inputs_.reference_config, reference_),
                training_facts(inputs_.cell_config, cell_), trainer_ != nullptr} {
+    if (!inputs.reference_twin.empty()) reference_twin_.emplace(inputs.reference_twin);
+    if (!inputs.cell_twin.empty()) cell_twin_.emplace(inputs.cell_twin);
+    LOCKSTEP_CHECK(reference_twin_.has_value() == cell_twin_.has_value(), "both sides have a twin, or neither");
+    if (has_twins()) return;
     for (const std::string& dir : inputs.forced_repeats) repeats_.emplace_back(dir);
   }
 
   /// `states`: what the reference's free run kept before its steps.
   void run(bool exact_phases_too, const std::map<int64_t, Snapshot>& states) {
-    std::optional<StepOfRun> before, before_a;
+    std::optional<StepOfRun> before, before_a, before_twin;
     while (true) {
       std::optional<StepOfRun> a = next_with_gradients(reference_, before_a);
       std::optional<StepOfRun> b = next_with_gradients(cell_, before);
@@ -52,12 +58,18 @@ class ForcedJudge {
         state = state_before(*a, before_a);
         cell_state = state_before(*b, before);
       }
-      const std::vector<ForcedValues> repeats = repeats_of(*a);
-      JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats, state, cell_state,
-                                            exact_phases_too, free_},
-                                           rules_);
-      steps_.push_back(std::move(judged.at));
-      if (!first_) first_ = std::move(judged.first);
+      if (has_twins()) {
+        const StepOfRun a_twin = twin_step(*reference_twin_, *a), b_twin = twin_step(*cell_twin_, *b);
+        judge_twins({*a, *b, a_twin, b_twin, before, before_twin, state}, exact_phases_too);
+        before_twin = b_twin;
+      } else {
+        const std::vector<ForcedValues> repeats = repeats_of(*a);
+        JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats, state, cell_state,
+                                              exact_phases_too, free_},
+                                             rules_);
+        steps_.push_back(std::move(judged.at));
+        if (!first_) first_ = std::move(judged.first);
+      }
       every_bit_equal_ = every_bit_equal_ && same_layout() && !first_difference(*a, *b);
       before = std::move(b);
       before_a = std::move(a);
@@ -71,10 +83,62 @@ class ForcedJudge {
   const TrainingFacts& reference_facts() const { return rules_.reference_facts; }
   const TrainingFacts& cell_facts() const { return rules_.cell_facts; }
   const std::string& ends() const { return ends_; }
+  bool has_twins() const { return reference_twin_.has_value(); }
   bool every_bit_equal() const { return every_bit_equal_; }
 
  private:
   bool same_layout() const { return reference_.world_size() == cell_.world_size(); }
+
+  /// Throws TraceError if the twin has not computed the step.
+  static StepOfRun twin_step(RunReader& twin, const StepOfRun& step) {
+    std::optional<StepOfRun> passed, found = next_with_gradients(twin, passed);
+    if (found && found->step == step.step) return *std::move(found);
+    throw TraceError(fmt::format("{}: a float64 twin that lacks forced step {}{}", twin.dir(), step.step,
+                                 twin.end().empty() ? "" : "; " + twin.end()));
+  }
+
+  struct TwinSteps {
+    const StepOfRun &a, &b, &a_twin, &b_twin;
+    const std::optional<StepOfRun>&before, &before_twin;  ///< the cell's
+    const std::optional<Snapshot>& state;
+  };
+
+  /// The twins against each other, then the cell against its own.
+  void judge_twins(const TwinSteps& steps, bool exact_phases_too) {
+    ForcedValues single = forced_values(steps.a, reference_.dir(), rules_.scores);
+    single.working_epsilon = working_epsilon(rules_.reference_facts, single.epsilon);
+    const ForcedValues wide = forced_values(steps.a_twin, reference_twin_->dir(), rules_.scores);
+    const TwinBounds of_meaning(TwinQuestion::meaning, single, wide), of_rounding(TwinQuestion::arithmetic, single, wide);
+    const std::vector<ForcedValues> no_repeats;
+    const std::optional<Snapshot> as_reference;
+    JudgedStep meaning =
+        judge_equal_step({steps.a_twin, reference_twin_->dir(), steps.b_twin, cell_twin_->dir(), steps.before_twin, no_repeats,
+                          steps.state, as_reference, exact_phases_too, false, &of_meaning},
+                         rules_);
+    // Both sides are the cell's: what its config says holds for both.
+    const StepRules of_cell{rules_.scores, rules_.band, rules_.cell_facts, rules_.cell_facts, rules_.loss_is_differentiated};
+    JudgedStep arithmetic =
+        judge_equal_step({steps.b_twin, cell_twin_->dir(), steps.b, cell_.dir(), steps.before, no_repeats, steps.state,
+                          as_reference, false, false, &of_rounding, &steps.a},
+                         of_cell);
+    ForcedStep at = std::move(meaning.at);
+    at.meaning_used = at.band_used;
+    at.arithmetic_used = arithmetic.at.band_used;
+    if (at.arithmetic_used > at.band_used) {
+      at.band_used = at.arithmetic_used;
+      at.worst_tensor = arithmetic.at.worst_tensor;
+    }
+    steps_.push_back(std::move(at));
+    if (first_) return;
+    // What is meant otherwise is computed otherwise in every precision; a cell's own rounding is no part of it.
+    const bool rounds = arithmetic.first && (!meaning.first || earlier(arithmetic.first->difference, meaning.first->difference));
+    first_ = std::move(rounds ? arithmetic.first : meaning.first);
+    if (!first_) return;
+    Divergence& told = first_->difference.divergence;
+    told.parted = rounds ? "arithmetic" : "meaning";
+    told.sentence += rounds ? " In float64 they agree there: this is arithmetic, not meaning."
+                            : " Computed in float64: this is meaning, not rounding.";
+  }
 
   /// Initial parameters and evaluations are no steps with gradients; `before` becomes the last of those passed.
   static std::optional<StepOfRun> next_with_gradients(RunReader& run, std::optional<StepOfRun>& before) {
@@ -122,22 +186,35 @@ class ForcedJudge {
   const TrainerSpec* trainer_;
   StepRules rules_;
   std::vector<RunReader> repeats_;
+  std::optional<RunReader> reference_twin_, cell_twin_;
   std::vector<ForcedStep> steps_;
   std::optional<CauseInputs> first_;
   bool every_bit_equal_ = true;
   std::string ends_;
 };
 
+std::string twins_sentence(const Mechanism& result) {
+  double meaning = 0;
+  for (const ForcedStep& step : result.forced) meaning = std::max(meaning, step.meaning_used);
+  const auto most = std::ranges::max_element(result.forced, {}, &ForcedStep::arithmetic_used);
+  return fmt::format("They mean the same: in float64 nothing differs by more than {:.2g} % of its bound at {}. They round "
+                     "alike: {:.2g} % of the bound of rounding is used, at step {}.",
+                     100 * meaning, counted(static_cast<int64_t>(result.forced.size()), "forced step"),
+                     100 * most->arithmetic_used, most->step);
+}
+
 std::string within_sentence(const Mechanism& result, const FreeFindings& free, double exact) {
   const auto most =
       std::max_element(result.forced.begin(), result.forced.end(),
                        [](const ForcedStep& x, const ForcedStep& y) { return x.band_used < y.band_used; });
-  std::string text = fmt::format("Within the {} at {}: {:.2g} % of it used, most by {} at step {}.",
-                                 exact > 0              ? "bound of exactness"
-                                 : result.band_measured ? "measured floating-point band"
-                                                        : "rounding bound (bound, not measured)",
-                                 counted(static_cast<int64_t>(result.forced.size()), "forced step"),
-                                 100 * result.band_used, most->worst_tensor, most->step);
+  std::string text = result.twins
+                         ? twins_sentence(result)
+                         : fmt::format("Within the {} at {}: {:.2g} % of it used, most by {} at step {}.",
+                                       exact > 0              ? "bound of exactness"
+                                       : result.band_measured ? "measured floating-point band"
+                                                              : "rounding bound (bound, not measured)",
+                                       counted(static_cast<int64_t>(result.forced.size()), "forced step"),
+                                       100 * result.band_used, most->worst_tensor, most->step);
   if (free.compared > 0) {
     text += fmt::format(" Sample ids, random streams and control values agree exactly over {}.",
                         counted(free.compared, "step"));
@@ -188,7 +265,8 @@ Comparison compare_forced(const ForcedInputs& inputs) {
 
   Mechanism result;
   result.compared_steps = free.compared;
-  result.band_measured = !inputs.forced_repeats.empty();
+  result.twins = judge.has_twins();
+  result.band_measured = !result.twins && !inputs.forced_repeats.empty();
   result.forced = judge.steps();
   for (const ForcedStep& step : result.forced) result.band_used = std::max(result.band_used, step.band_used);
 

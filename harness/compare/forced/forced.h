@@ -19,6 +19,8 @@ struct ForcedInputs {
   std::vector<std::string>
       forced_repeats;  ///< permuted rows and order of reduction; empty: no band is measured
   std::string forced_cell;
+  /// The same in float64; of a run in float64 itself. Both or none; with them no repeat is looked at.
+  std::string reference_twin, cell_twin;
   BandConfig band;
   /// Of the free runs; null: unknown. Without them updates are not recomputed, and causes that depend on
   /// hyperparameters are not named.
@@ -26,7 +28,11 @@ struct ForcedInputs {
   const RunConfig* cell_config = nullptr;
 };
 
-/// A cell against its reference. At each forced step, per tensor g of the gradients,
+/// A cell against its reference, at each forced step.
+///
+/// With twins two things are judged: whether both mean the same, by their twins' values; and whether the cell rounds as
+/// the reference does, by the cell's values against its own twin's (TwinBounds has the bounds). Without them, per
+/// tensor g of the gradients,
 ///
 ///   band = max(own, min(factor * q * |sum of |terms||, 4 * own), floor * epsilon * |sum of |terms||),
 ///   own = factor * max over repeats |g_repeat - g_ref| (2-norms)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "harness/compare/forced/step.h"
+#include "harness/compare/forced/twins.h"
 #include "harness/compare/layouts.h"
 #include "harness/compare/rounding_bound.h"
 #include "harness/config/trainer_spec.h"
@@ -22,9 +23,14 @@ bool ForcedContext::outside(const std::string& where, const BandUse& use) {
 }
 
 std::string ForcedContext::band_text(const BandUse& use) const {
-  const char* what = band.exact > 0    ? "bound of exactness"
-                     : repeats.empty() ? "bound (not measured)"
-                                       : "band";
+  const char* what = "band";
+  if (twins) {
+    what = twins->question() == TwinQuestion::meaning ? "bound of meaning" : "bound of rounding";
+  } else if (band.exact > 0) {
+    what = "bound of exactness";
+  } else if (repeats.empty()) {
+    what = "bound (not measured)";
+  }
   return fmt::format("differs by {}, {} times the {} of {}", short_number(use.difference),
                      short_number(use.used()), what, short_number(use.band));
 }
@@ -60,6 +66,7 @@ Difference made(const ForcedContext& context, Phase phase, int rank, const std::
 /// How large a value is, in which precision it was computed, and what it takes over from values before it.
 struct ScalarScale {
   double size = 0, epsilon = 0, inherited = 0;
+  double (TwinBounds::*by_twins)(double size) const = nullptr;
 };
 
 std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std::string& where,
@@ -76,8 +83,9 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
   for (const ForcedValues& repeat : context.repeats) {
     if (repeat.*member) repeated = std::max(repeated, distance(*expected, *(repeat.*member)));
   }
-  const BandUse use{distance(*expected, *actual),
-                    context.scalar_band(repeated, scale.size, scale.epsilon) + scale.inherited};
+  const double rounding = context.twins ? (context.twins->*scale.by_twins)(scale.size)
+                                        : context.scalar_band(repeated, scale.size, scale.epsilon);
+  const BandUse use{distance(*expected, *actual), rounding + scale.inherited};
   if (phase == Phase::loss) context.evidence.loss_band = use.band;
   if (!context.outside(where, use)) return std::nullopt;
   return made(context, phase, -1, where, "band", exact_number(*expected),
@@ -118,8 +126,9 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
     if (repeat.scores)
       repeated = std::max(repeated, score_difference(*a.scores, *repeat.scores).largest);
   }
-  const BandUse use{found.largest,
-                    context.scalar_band(repeated, largest_score(*a.scores), a.working_epsilon)};
+  const double largest = largest_score(*a.scores);
+  const BandUse use{found.largest, context.twins ? context.twins->of_scores(largest)
+                                                 : context.scalar_band(repeated, largest, a.working_epsilon)};
   context.evidence.score_band = use.band;
   if (!context.outside(record, use)) return std::nullopt;
   return made(context, Phase::energies, found.rank,
@@ -130,11 +139,12 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
 namespace {
 
 /// What a difference of the scores makes of the mean loss at most, where they are computed in a lower
-/// precision than the loss: no row's loss changes by more than the sum of its scores' changes over the
-/// temperature.
-double loss_by_scores(const ForcedEvidence& evidence) {
-  const ForcedValues &a = evidence.reference, &b = evidence.cell;
-  if (a.working_epsilon <= a.epsilon || !a.scores || !b.scores || a.scores->rows.empty()) return 0;
+/// precision than the loss, or where rounding is what is judged: no row's loss changes by more than the sum of its
+/// scores' changes over the temperature.
+double loss_by_scores(const ForcedContext& context) {
+  const ForcedValues &a = context.evidence.reference, &b = context.evidence.cell;
+  const bool of_rounding = context.twins && context.twins->question() == TwinQuestion::arithmetic;
+  if ((a.working_epsilon <= a.epsilon && !of_rounding) || !a.scores || !b.scores || a.scores->rows.empty()) return 0;
   const double temperature = a.losses.empty() ? 0 : a.losses.front().temperature;
   if (!(temperature > 0)) return 0;
   const auto rows = static_cast<double>(a.scores->rows.size());
@@ -157,7 +167,7 @@ std::optional<Difference> judge_loss(ForcedContext& context) {
   // What scores of a low precision make of the loss is known where they are; else it has that precision itself.
   return scalar(context, Phase::loss, "loss", &ForcedValues::loss,
                 {size, context.ours && reference.scores ? reference.epsilon : reference.working_epsilon,
-                 loss_by_scores(context.evidence)});
+                 loss_by_scores(context), &TwinBounds::of_loss});
 }
 
 std::optional<Difference> judge_gradient_norm(ForcedContext& context) {
@@ -165,7 +175,8 @@ std::optional<Difference> judge_gradient_norm(ForcedContext& context) {
   double terms = 0;
   for (const NamedTensor& each : reference.term_sums) terms = std::hypot(terms, norm(each.values));
   return scalar(context, Phase::gradient_norm, "gradient_norm", &ForcedValues::gradient_norm,
-                {std::max(terms, reference.gradient_norm.value_or(0)), reference.working_epsilon});
+                {std::max(terms, reference.gradient_norm.value_or(0)), reference.working_epsilon, 0,
+                 &TwinBounds::of_gradient_norm});
 }
 
 }  // namespace lockstep

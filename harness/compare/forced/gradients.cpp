@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/compare/forced/twins.h"
 #include "harness/compare/rounding_bound.h"
 
 namespace lockstep {
@@ -28,23 +29,11 @@ struct GroupSums {
   std::size_t elements = 0;
   double dot = 0, reference = 0, cell = 0, difference = 0, terms = 0;  // squares, but for dot
   bool terms_recorded = true;
+  double twin_bound = 0;  // square
   std::vector<double> repeats;  // squared differences, by repeat
 };
 
 double square(double value) { return value * value; }
-
-/// Where no term sums were recorded, a part of them: of each element the ranks' own gradients, taken without
-/// their signs, or the gradient itself.
-double terms_at_hand(const NamedTensor& gradient, const ForcedValues& values) {
-  std::vector<double> sums(gradient.values.size(), 0);
-  for (const std::vector<NamedTensor>& rank : values.local) {
-    const NamedTensor* local = find_tensor(rank, gradient.name);
-    if (!local || local->values.size() != sums.size()) continue;
-    for (std::size_t i = 0; i < sums.size(); ++i)
-      sums[i] += std::abs(local->values[i]) / static_cast<double>(values.local.size());
-  }
-  return square(std::max(norm(sums), norm(gradient.values)));
-}
 
 /// What one tensor adds to its group and to "all".
 GroupSums sums_of(const NamedTensor& reference, const NamedTensor& cell, const ForcedValues& values,
@@ -58,7 +47,7 @@ GroupSums sums_of(const NamedTensor& reference, const NamedTensor& cell, const F
     sums.cell += square(cell.values[i]);
   }
   sums.difference = square(distance(reference.values, cell.values));
-  sums.terms = terms ? square(norm(terms->values)) : terms_at_hand(reference, values);
+  sums.terms = square(terms ? norm(terms->values) : term_size(reference, values));
   sums.terms_recorded = terms != nullptr;
   for (const NamedTensor* repeat : repeats)
     sums.repeats.push_back(square(distance(reference.values, repeat->values)));
@@ -73,6 +62,7 @@ void add(GroupSums& to, const GroupSums& from) {
   to.difference += from.difference;
   to.terms += from.terms;
   to.terms_recorded = to.terms_recorded && from.terms_recorded;
+  to.twin_bound += from.twin_bound;
   to.repeats.resize(from.repeats.size());
   for (std::size_t k = 0; k < from.repeats.size(); ++k) to.repeats[k] += from.repeats[k];
 }
@@ -84,6 +74,7 @@ struct BandScale {
   double low_precision = 1;  ///< times the floor
   std::size_t elements = 0;  ///< of the whole gradient
   double pooled = 0;  ///< rounding of a typical tensor, by its size of terms
+  bool by_twins = false;
 };
 
 /// How large the largest difference of the repeats is against the sum of |terms|: its upper quartile over the
@@ -102,6 +93,7 @@ double pooled_rounding(const std::vector<GroupSums>& tensors) {
 
 double band_of(const GroupSums& sums, const BandScale& scale) {
   const BandConfig& config = scale.config;
+  if (scale.by_twins) return std::sqrt(sums.twin_bound);
   if (config.exact > 0) return config.exact * std::sqrt(std::max(sums.reference, sums.terms));
   double terms = std::sqrt(sums.terms);
   // A gradient that nearly cancels is smaller than its terms, which no record tells: an element of the whole
@@ -155,7 +147,8 @@ const TensorUse* GradientJudgement::worst() const {
 std::string parameter_group(const std::string& name) { return name.substr(0, name.find('.')); }
 
 GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedValues& cell,
-                                  const std::vector<ForcedValues>& repeats, const BandConfig& config) {
+                                  const std::vector<ForcedValues>& repeats, const BandConfig& config,
+                                  const TwinBounds* twins) {
   GradientJudgement judgement;
   std::vector<GroupSums> by_tensor, groups;
   GroupSums all;
@@ -183,6 +176,7 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
     }
     by_tensor.push_back(sums_of(expected, *actual, reference, repeated));
     by_tensor.back().name = expected.name;
+    if (twins) by_tensor.back().twin_bound = square(twins->of_gradient(expected.name));
     const std::string group = parameter_group(expected.name);
     auto place =
         std::find_if(groups.begin(), groups.end(), [&](const GroupSums& each) { return each.name == group; });
@@ -201,7 +195,7 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
   // knows what was rounded.
   const bool coarse = reference.working_epsilon > reference.epsilon && reference.term_sums.empty();
   const BandScale scale{config, std::sqrt(all.reference), reference.working_epsilon, coarse ? kCoarse : 1, all.elements,
-                        pooled_rounding(by_tensor)};
+                        pooled_rounding(by_tensor), twins != nullptr};
   for (const GroupSums& sums : by_tensor) {
     judgement.tensors.push_back({sums.name,
                                  {std::sqrt(sums.difference), band_of(sums, scale)},

@@ -33,9 +33,12 @@ struct GradientJudgement {
 /// "context_encoder.weight1" belongs to "context_encoder".
 std::string parameter_group(const std::string& name);
 
-/// Without repeats the band is the analytic bound relative to the whole gradient, or the floor if that is
+class TwinBounds;
+
+/// With `twins` these are the bands. Else, without repeats, the band is the analytic bound relative to the whole gradient, or the floor if that is
 /// larger. With config.exact > 0 it is that times max(|g_ref|, |sum of |terms||), whatever the repeats say.
 GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedValues& cell,
-                                  const std::vector<ForcedValues>& repeats, const BandConfig& config);
+                                  const std::vector<ForcedValues>& repeats, const BandConfig& config,
+                                  const TwinBounds* twins = nullptr);
 
 }  // namespace lockstep

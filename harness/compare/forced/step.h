@@ -11,6 +11,7 @@
 namespace lockstep {
 
 struct ScoreSpec;
+class TwinBounds;
 
 /// What a forced step is judged from, and what is found of it on the way. All references must outlive it.
 struct ForcedContext {
@@ -23,6 +24,7 @@ struct ForcedContext {
   const TrainingFacts& cell_facts;
   bool ours = true;   ///< of a trainer of ours, whose records are known
   bool free = false;  ///< of free runs: what only one of them recorded is no difference
+  const TwinBounds* twins = nullptr;  ///< or none: repeats or a bound are what differences are held against
   ForcedEvidence evidence;
   ForcedStep at;  ///< how much of the band is used
 

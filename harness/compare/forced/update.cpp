@@ -96,7 +96,7 @@ std::optional<PredictedTensor> predict_update(const UpdateInputs& inputs, const 
   const NamedTensor* before = find_tensor(inputs.state.tensors, name);
   const NamedTensor* gradient = find_tensor(inputs.gradients, name);
   if (!before || !gradient || before->shape != gradient->shape) return std::nullopt;
-  Arithmetic a = arithmetic_of(inputs, name, variant, before->epsilon);
+  Arithmetic a = arithmetic_of(inputs, name, variant, std::min(before->epsilon, gradient->epsilon));
   const NamedTensor* first = find_tensor(inputs.state.tensors, "first_moment/" + name);
   const NamedTensor* second = find_tensor(inputs.state.tensors, "second_moment/" + name);
   // Before the first update they are 0, whether or not anybody recorded them.

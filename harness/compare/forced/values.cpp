@@ -152,6 +152,20 @@ double norm(const std::vector<double>& values) {
   return std::sqrt(squares);
 }
 
+double term_size(const NamedTensor& gradient, const ForcedValues& values) {
+  const double own = norm(gradient.values);
+  if (const NamedTensor* terms = find_tensor(values.term_sums, gradient.name)) return std::max(own, norm(terms->values));
+  std::vector<double> sums(gradient.values.size(), 0);
+  for (const std::vector<NamedTensor>& rank : values.local) {
+    const NamedTensor* local = find_tensor(rank, gradient.name);
+    if (!local || local->values.size() != sums.size()) continue;
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i] += std::abs(local->values[i]) / static_cast<double>(values.local.size());
+    }
+  }
+  return std::max(own, norm(sums));
+}
+
 double whole_norm(const std::vector<NamedTensor>& tensors) {
   double whole = 0;
   for (const NamedTensor& tensor : tensors) whole = std::hypot(whole, norm(tensor.values));

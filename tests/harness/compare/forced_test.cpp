@@ -101,6 +101,110 @@ class JudgeForced : public ::testing::TestWithParam<int> {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, JudgeForced, ::testing::Values(3, 8));
 
+/// The same runs computed twice: in float32, and without rounding in float64.
+class JudgeTwins : public JudgeForced {
+ protected:
+  FakeRun twin(int world_size) const {
+    FakeRun run = forced(world_size, 0);
+    run.noise = 0;
+    run.wide = true;
+    run.term_sums = world_size == 1;
+    return run;
+  }
+  /// `in_twin`: what the cell means otherwise, so that both of its runs have it; `in_single`: what its arithmetic does.
+  Mechanism judged_by_twins(const Fault& in_both, const Fault& in_single = nullptr,
+                            const std::pair<std::string, double>& wide_scale = {"", 1}) {
+    write_reference(1, 0);
+    inputs_.reference_twin = folder_ / "reference-twin";
+    inputs_.cell_twin = folder_ / "cell-twin";
+    support::write_fake_run(inputs_.reference_twin, twin(1));
+    FakeRun cell = twin(GetParam());
+    cell.fault = in_both;
+    cell.wide_scale = wide_scale;
+    support::write_fake_run(inputs_.cell_twin, cell);
+    write_cell([&](FakeStep& it) {
+      if (in_both) in_both(it);
+      if (in_single) in_single(it);
+    });
+    return judge_forced(inputs_);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, JudgeTwins, ::testing::Values(3, 8));
+
+TEST_P(JudgeTwins, RunsThatRoundAlikeMeanTheSame) {
+  const Mechanism result = judged_by_twins(nullptr);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+  EXPECT_TRUE(result.twins);
+  EXPECT_FALSE(result.band_measured);
+  ASSERT_EQ(result.forced.size(), 6U);
+  EXPECT_EQ(result.forced[0].meaning_used, 0);
+  EXPECT_GT(result.forced[0].arithmetic_used, 0.01);
+  EXPECT_LT(result.band_used, 1);
+  EXPECT_THAT(result.sentence, HasSubstr("They mean the same: in float64 nothing differs by more than 0 % of its bound at 6 "
+                                         "forced steps. They round alike:"));
+}
+
+TEST_P(JudgeTwins, AFactorFarBelowFloat32sRoundingIsMeaning) {
+  const Mechanism result = judged_by_twins(nullptr, nullptr, {"head.weight", 1 + 1e-10});
+  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 0);
+  EXPECT_EQ(result.first_divergence->where, "head.weight");
+  EXPECT_EQ(result.first_divergence->parted, "meaning");
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("the bound of meaning"), HasSubstr("this is meaning, not rounding")));
+  EXPECT_NEAR(group(result, 0, "head").ratio, 1 + 1e-10, 1e-13);
+}
+
+TEST_P(JudgeTwins, AFactorInFloat32AloneIsArithmetic) {
+  const Mechanism result = judged_by_twins(nullptr, [](FakeStep& it) {
+    if (it.step < 5) return;
+    for (float& value : tensor_of(it.reduced_gradients, "action_encoder.weight1")) value *= 1.001F;
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 5);
+  EXPECT_EQ(result.first_divergence->phase, "reduced gradients");
+  EXPECT_EQ(result.first_divergence->where, "action_encoder.weight1");
+  EXPECT_EQ(result.first_divergence->parted, "arithmetic");
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("the bound of rounding"), HasSubstr("this is arithmetic, not meaning")));
+  EXPECT_EQ(result.forced[3].meaning_used, 0);
+}
+
+TEST_P(JudgeTwins, WhatBothComputationsHaveIsMeaningAndNotTheCellsRounding) {
+  const Mechanism result = judged_by_twins([](FakeStep& it) {
+    if (it.step < 2) return;
+    for (float& value : tensor_of(it.reduced_gradients, "head.weight")) value *= 8;
+  });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 2);
+  EXPECT_EQ(result.first_divergence->where, "head.weight");
+  EXPECT_EQ(result.first_divergence->parted, "meaning");
+}
+
+TEST_P(JudgeTwins, AnEnergyThatRoundsOtherwiseIsArithmetic) {
+  const Mechanism result = judged_by_twins(nullptr, [](FakeStep& it) {
+    if (it.rank == 1) it.energies[3] *= 1.004F;
+  });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->phase, "energies");
+  EXPECT_EQ(result.first_divergence->rank, 1);
+  EXPECT_EQ(result.first_divergence->parted, "arithmetic");
+}
+
+TEST_P(JudgeTwins, ATwinThatLacksAStepIsAnError) {
+  write_reference(1, 0);
+  write_cell(nullptr);
+  inputs_.reference_twin = folder_ / "reference-twin";
+  inputs_.cell_twin = folder_ / "cell-twin";
+  support::write_fake_run(inputs_.reference_twin, twin(1));
+  FakeRun cell = twin(GetParam());
+  cell.steps.pop_back();
+  support::write_fake_run(inputs_.cell_twin, cell);
+  EXPECT_THAT([&] { judge_forced(inputs_); },
+              ::testing::ThrowsMessage<TraceError>(HasSubstr("a float64 twin that lacks forced step 20")));
+}
+
 TEST_P(JudgeForced, RoundingStaysWithinTheMeasuredBand) {
   const Mechanism result = judged(nullptr);
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;

@@ -108,12 +108,22 @@ TEST(CertificatePlan, RunsTheReferenceAndForcesItsSnapshotsAndNothingElse) {
   EXPECT_THAT(plan_text(plan), HasSubstr("tiny · certificate: 2 cells within 1e-12"));
 }
 
-TEST(CertificatePlan, PlansRepeatsForOtherQuestionsStill) {
-  const Plan plan = make_plan(parse(kHead + "axes: {layout: [3x8]}\n"), "", {});
-  const auto repeats = std::count_if(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& run) {
-    return run.role == RunRole::forced_repeat;
-  });
-  EXPECT_EQ(repeats, 4);
+int count_of(RunRole role, const std::string& keys) {
+  const Plan plan = make_plan(parse(kHead + "axes: {layout: [3x8]}\n" + keys), "", {});
+  return static_cast<int>(std::ranges::count(plan.runs, role, &PlannedRun::role));
+}
+
+TEST(CertificatePlan, PlansTwinsForOtherQuestionsStill) {
+  EXPECT_EQ(count_of(RunRole::forced_twin, ""), 2);
+  EXPECT_EQ(count_of(RunRole::forced_repeat, ""), 0);
+  EXPECT_EQ(count_of(RunRole::forced_twin, "precision: bfloat16\n"), 2);
+  EXPECT_EQ(count_of(RunRole::forced_twin, "precision: float64\n"), 0) << "they are their own twins";
+}
+
+TEST(CertificatePlan, PlansRepeatsInPlaceOfTwinsWhereTheyAreAskedFor) {
+  EXPECT_EQ(count_of(RunRole::forced_twin, "band: {repeats: 5}\n"), 0);
+  EXPECT_EQ(count_of(RunRole::forced_repeat, "band: {repeats: 5}\n"), 5);
+  EXPECT_EQ(count_of(RunRole::forced_twin, "band: {exact: 1e-12}\n"), 0);
 }
 
 TEST(Planner, ForcesNoSnapshotsUponAnotherModel) {

@@ -88,7 +88,7 @@ TEST(MatrixReader, RefusesValuesOutOfRange) {
   EXPECT_THAT(problems_of(kGood + "primary: {alpha: 0.5}\n"),
               ElementsAre("m.yaml:5:18: primary.alpha must be in [1e-09, 0.5), not 0.5"));
   EXPECT_THAT(problems_of(kGood + "band: {repeats: 3}\n"),
-              ElementsAre(HasSubstr("5:17: band.repeats must be in [4, ")));
+              ElementsAre(HasSubstr("5:8: band.repeats is 3: fewer than 4 lie close by chance")));
   EXPECT_THAT(problems_of(kGood + "band: {factor: 7.9}\n"),
               ElementsAre(HasSubstr("5:16: band.factor must be in [8, ")));
 }

@@ -39,8 +39,8 @@ TEST(Plan, HasEveryRunOfAnOutcomeOnce) {
                                                   {RunRole::cell, 6},
                                                   {RunRole::certify, 2},
                                                   {RunRole::forced_reference, 1},
-                                                  {RunRole::forced_repeat, 4},
-                                                  {RunRole::forced_cell, 2}}));
+                                                  {RunRole::forced_cell, 2},
+                                                  {RunRole::forced_twin, 3}}));
   std::set<std::string> ids, hashes;
   for (const PlannedRun& run : plan.runs) {
     EXPECT_TRUE(ids.insert(run.id).second) << run.id;
@@ -133,8 +133,24 @@ TEST(Plan, ForcesCellsAtTheReferencesSnapshots) {
   EXPECT_EQ(forced->config.layout, (Layout{8, 3}));
   EXPECT_EQ(forced->config.lr_scale, 0.125);
   EXPECT_THAT(forced->needs, ElementsAre(reference->id));
+  const PlannedRun* of_reference = find_run(plan, "1x24", RunRole::forced_reference, 3);
+  for (const PlannedRun* each : {forced, of_reference}) {
+    RunConfig twin = each->config;
+    twin.forced.twin = true;
+    const auto found = std::ranges::find(plan.runs, config_hash(twin), &PlannedRun::hash);
+    ASSERT_NE(found, plan.runs.end()) << each->id;
+    EXPECT_EQ(found->role, RunRole::forced_twin);
+    EXPECT_EQ(found->cell, each->cell);
+    EXPECT_THAT(found->needs, ElementsAre(reference->id));
+  }
+}
+
+TEST(Plan, RepeatsTheReferenceWhereABandIsMeasured) {
+  const Plan plan = plan_of(kOutcome, set({"band.repeats=4"}));
+  const PlannedRun* reference = find_run(plan, "1x24", RunRole::reference, 3);
   std::set<int> repeats;
   for (const PlannedRun& run : plan.runs) {
+    EXPECT_NE(run.role, RunRole::forced_twin);
     if (run.role != RunRole::forced_repeat) continue;
     EXPECT_EQ(run.cell, "1x24");
     EXPECT_EQ(run.config.layout, (Layout{1, 24}));
@@ -165,8 +181,8 @@ TEST(Plan, ForcesPairsOfDifferentLayoutsOnceAReference) {
   EXPECT_EQ(counts(plan), (std::map<RunRole, int>{{RunRole::reference, 2},
                                                   {RunRole::cell, 4},
                                                   {RunRole::forced_reference, 2},
-                                                  {RunRole::forced_repeat, 8},
-                                                  {RunRole::forced_cell, 4}}));
+                                                  {RunRole::forced_cell, 4},
+                                                  {RunRole::forced_twin, 6}}));
 }
 
 TEST(Plan, ForcesNoBatchOfAnotherSize) {
@@ -178,7 +194,8 @@ TEST(Plan, ForcesNoBatchOfAnotherSize) {
 TEST(Plan, PlantsFaultsInTheCellsRunsAlone) {
   for (const PlannedRun& run : plan_of(kOutcome, set({"mutant.name=grad_scale", "mutant.factor=8"})).runs) {
     const bool of_cell =
-        run.role == RunRole::cell || run.role == RunRole::certify || run.role == RunRole::forced_cell;
+        run.role == RunRole::cell || run.role == RunRole::certify || run.role == RunRole::forced_cell ||
+        (run.role == RunRole::forced_twin && run.cell != "1x24");
     EXPECT_EQ(run.config.mutant.name, of_cell ? "grad_scale" : "none") << run.id;
   }
 }

@@ -368,6 +368,10 @@ SyntheticMatrix forced_matrix() {
   }
   add(RunRole::forced_cell, "forced-cell", cell);
   matrix.plan.runs.back().cell = "8x3 global";
+  reference.forced.repeat = 0;
+  reference.forced.twin = cell.forced.twin = true;
+  add(RunRole::forced_twin, "reference-twin", reference);
+  add(RunRole::forced_twin, "cell-twin", cell);
   return matrix;
 }
 
@@ -383,6 +387,8 @@ TEST(MatrixJudge, HandsTheForcedRunsOfOneReferenceToTheForcedComparison) {
     EXPECT_THAT(inputs.forced_repeats,
                 ElementsAre("out/synthetic/runs/repeat-1", "out/synthetic/runs/repeat-2",
                             "out/synthetic/runs/repeat-3", "out/synthetic/runs/repeat-4"));
+    EXPECT_EQ(inputs.reference_twin, "out/synthetic/runs/reference-twin");
+    EXPECT_EQ(inputs.cell_twin, "out/synthetic/runs/cell-twin");
   };
   EXPECT_EQ(matrix.judge().cells[0].verdict, VerdictKind::equivalent);
   EXPECT_EQ(calls, 1);
@@ -394,6 +400,16 @@ TEST(MatrixJudge, AFailedForcedRunFailsTheCell) {
   const CellResult cell = matrix.judge().cells[0];
   EXPECT_EQ(cell.verdict, VerdictKind::failed);
   EXPECT_EQ(cell.failure->run, "repeat-3");
+}
+
+TEST(MatrixJudge, AFailedTwinFailsTheCell) {
+  for (const char* twin : {"reference-twin", "cell-twin"}) {
+    SyntheticMatrix matrix = forced_matrix();
+    matrix.results.erase(matrix.path_of(twin, 0));
+    const CellResult cell = matrix.judge().cells[0];
+    EXPECT_EQ(cell.verdict, VerdictKind::failed);
+    EXPECT_EQ(cell.failure->run, twin);
+  }
 }
 
 TEST(MatrixJudge, AMissingForcedReferenceFailsTheCell) {

@@ -34,10 +34,9 @@ class Verdicts : public testing::Test {
     forced.forced = forced_cell.forced = {id_of("free", reference), {0, 2}, 0, {}};
     inputs.forced_reference = run("forced", forced);
     inputs.forced_cell = run("forced", forced_cell);
-    for (int repeat = 1; repeat <= inputs.band.repeats; ++repeat) {
-      forced.forced.repeat = repeat;
-      inputs.forced_repeats.push_back(run("repeat", forced));
-    }
+    forced.forced.twin = forced_cell.forced.twin = true;
+    inputs.reference_twin = run("twin", forced);
+    inputs.cell_twin = run("twin", forced_cell);
     inputs.reference_config = &reference;
     inputs.cell_config = &cell;
     forced_reference_ = inputs.forced_reference;

@@ -1,0 +1,62 @@
+#include "harness/compare/forced/twins.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+/// Half the digits that float64 has beyond what a sum of some thousand terms rounds away.
+constexpr double kMeaning = 1e-12;
+constexpr double kMeaningWhole = 1e-14;
+/// float64's epsilon over float32's, times 64.
+constexpr double kMeaningOwn = 64 * 0x1p-29;
+
+constexpr double kRatio = 16;
+constexpr double kTerms = 8;
+constexpr double kWhole = 4;
+
+double difference(const std::optional<double>& a, const std::optional<double>& b) {
+  const double found = a && b ? distance(*a, *b) : 0;
+  return std::isfinite(found) ? found : 0;
+}
+
+}  // namespace
+
+TwinBounds::TwinBounds(TwinQuestion question, const ForcedValues& reference, const ForcedValues& twin)
+    : question_(question), epsilon_(reference.working_epsilon) {
+  const auto own_error = [](const NamedTensor& wide, const NamedTensor* narrow) {
+    const double found = narrow && narrow->values.size() == wide.values.size() ? distance(narrow->values, wide.values) : 0;
+    return std::isfinite(found) ? found : 0;
+  };
+  for (const NamedTensor& wide : twin.gradients) {
+    const double size = term_size(wide, twin);
+    gradients_[wide.name] = {own_error(wide, find_tensor(reference.gradients, wide.name)), size};
+    whole_ = std::hypot(whole_, size);
+  }
+  for (const NamedTensor& wide : twin.parameters) {
+    if (!wide.name.starts_with("buffer/")) continue;
+    buffers_[wide.name] = {own_error(wide, find_tensor(reference.parameters, wide.name)), norm(wide.values)};
+  }
+  if (reference.scores && twin.scores) scores_ = score_difference(*twin.scores, *reference.scores).largest;
+  if (!std::isfinite(scores_)) scores_ = 0;
+  loss_ = difference(reference.loss, twin.loss);
+  gradient_norm_ = difference(reference.gradient_norm, twin.gradient_norm);
+}
+
+double TwinBounds::bound(double own, double size, double whole) const {
+  if (question_ == TwinQuestion::meaning) return kMeaning * size + kMeaningWhole * whole + kMeaningOwn * own;
+  return kRatio * own + epsilon_ * (kTerms * size + kWhole * whole);
+}
+
+double TwinBounds::of_gradient(const std::string& name) const {
+  const auto found = gradients_.find(name);
+  return found == gradients_.end() ? 0 : bound(found->second.own, found->second.size, whole_);
+}
+
+double TwinBounds::of_buffer(const std::string& name, double size) const {
+  const auto found = buffers_.find(name);
+  return bound(found == buffers_.end() ? 0 : found->second.own, size, 0);
+}
+
+}  // namespace lockstep
