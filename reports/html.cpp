@@ -100,10 +100,19 @@ void write_outcome_plot(Markup& out, const Page& page) {
 }
 
 void write_band_plot(Markup& out, const Page& page) {
-  open_section(out, "band", "How much of the rounding band was used?",
-               "Gradients at the reference's own weights and batch. The band is what reordering the same "
-               "sums changes, times the "
-               "declared factor; 1 is its edge. Pale dots are single forced steps.");
+  const auto has_twins = [](const CellResult& cell) { return cell.mechanism && cell.mechanism->twins; };
+  if (std::ranges::any_of(page.results.cells, has_twins)) {
+    open_section(out, "band", "Do they mean the same, and round alike?",
+                 "At the reference's own weights and batch every step is computed in float64 too. Rings: meaning, the "
+                 "difference in float64 as a share of its bound, 1e-12 of the summed terms. Dots: rounding, how far a cell "
+                 "lies from its own float64, as a share of what the reference's own rounding allows. 1 is the edge of both; "
+                 "pale dots are single forced steps.");
+  } else {
+    open_section(out, "band", "How much of the rounding band was used?",
+                 "Gradients at the reference's own weights and batch. The band is what reordering the same "
+                 "sums changes, times the "
+                 "declared factor; 1 is its edge. Pale dots are single forced steps.");
+  }
   out.raw(band_plot(page.results)).close();
 }
 

@@ -72,6 +72,9 @@ struct ScoreSpec {
   std::string_view column = "column";    ///< what a column is to a row, for a count of them: "negative"
   int64_t own_columns = 0;               ///< columns of a row that do not count as such: its own candidate
   bool buffers_are_means = false;        ///< its buffers are means of scores, so that their rounding follows the scores' size
+  /// Of so many columns, how many the loss takes of each row: those with the lowest scores, besides its own. Null or 0: all.
+  /// Which these are is a choice, and rounding decides it where two scores are nearly equal.
+  int64_t (*taken)(const RunConfig& config, int64_t columns) = nullptr;
 };
 
 /// A key of a config and what is wrong with it.

@@ -97,7 +97,11 @@ std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::ve
       first = &*failure;
   }
   if (first) return *first;
-  // Of forced runs and prefixes only those that stand for the cell itself have to reach the fault.
+  // Of forced runs and prefixes only those that stand for the cell itself have to reach the fault. One that is too small
+  // to change a bit of the cell's precision may act in its float64 twin.
+  const PlannedRun* forced_cell = arms_.single_run(cell, RunRole::forced_cell);
+  const PlannedRun* twin = forced_cell ? arms_.twin_of(*forced_cell) : nullptr;
+  if (twin && twin != forced_cell && !evidence_of(*twin).idle_fault) return std::nullopt;
   for (std::size_t i = 0; i < 2 * pairs.size(); ++i) {
     if (const auto& idle = evidence_of(*needed[i]).idle_fault) return idle;
   }

@@ -81,16 +81,22 @@ std::vector<std::string> mechanism_sentences(const SortedCells& sorted) {
                               references_of(sorted.identical)));
   }
   if (!sorted.within.empty()) {
-    double used = 0;
-    bool measured = true;
+    double used = 0, meaning = 0;
+    bool measured = true, twins = true;
     for (const CellResult* cell : sorted.within) {
       used = std::max(used, cell->mechanism->band_used);
       measured = measured && cell->mechanism->band_measured;
+      twins = twins && cell->mechanism->twins;
+      for (const ForcedStep& step : cell->mechanism->forced) meaning = std::max(meaning, step.meaning_used);
     }
+    const std::string names = names_of(sorted.within), references = references_of(sorted.within);
+    const char* ending = sorted.within.size() == 1 ? "s" : "";
     all.push_back(
-        fmt::format("{} compute{} the same as {} within the floating-point band ({:.0f} % of it used{}).",
-                    names_of(sorted.within), sorted.within.size() == 1 ? "s" : "",
-                    references_of(sorted.within), used * 100, measured ? "" : "; bound, not measured"));
+        twins ? fmt::format("{} mean{} the same as {}, as float64 shows ({:.1g} % of the bound used), and round{} alike "
+                            "({:.0f} % of the bound used).",
+                            names, ending, references, meaning * 100, ending, used * 100)
+              : fmt::format("{} compute{} the same as {} within the floating-point band ({:.0f} % of it used{}).", names,
+                            ending, references, used * 100, measured ? "" : "; bound, not measured"));
   }
   add(all, each_of(sorted.divergent, "do not compute the same", mechanism_divergence));
   add(all, each_of(sorted.undecided, "are undecided", [](const CellResult& cell) {

@@ -54,6 +54,8 @@ struct ForcedStep {
   std::string worst_tensor;
   /// With float64 twins, of which band_used is the larger: of the bound of meaning, and of that of rounding.
   double meaning_used = 0, arithmetic_used = 0;
+  /// A row for which rounding chose other columns than float64 does, so that the gradients' arithmetic is not judged; or -1.
+  int64_t chosen_otherwise = -1;
 };
 
 struct Mechanism {

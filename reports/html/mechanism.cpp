@@ -150,7 +150,7 @@ void write_row(Markup& out, const CellResult& cell, const std::string& anchor) {
     write_verdict(out, cell, cell.mechanism->verdict);
     if (!cell.mechanism->forced.empty()) {
       out.text(", " + band_words(cell.mechanism->band_used));
-      if (!cell.mechanism->band_measured) out.text(" (bound, not measured)");
+      if (!cell.mechanism->band_measured && !cell.mechanism->twins) out.text(" (bound, not measured)");
     }
   } else {
     out.text("not compared");

@@ -54,7 +54,7 @@ svg .tick{fill:var(--mut);font-size:11.5px}.mid{text-anchor:middle}.end{text-anc
 .ok{--k:var(--ok)}.bad{--k:var(--bad)}.und{--k:var(--und)}.fail{--k:var(--fail)}.ctl{--k:var(--ctl)}
 .aa{--k:var(--mut)}.ref{--k:var(--ink)}.c0{--k:var(--c0)}.c1{--k:var(--c1)}.c2{--k:var(--c2)}.c3{--k:var(--c3)}.c4{--k:var(--c4)}.c5{--k:var(--c5)}
 .ci,.cap{stroke:var(--k);stroke-width:1.8}.eq{stroke:var(--k);stroke-width:6.5;stroke-linecap:butt;opacity:.55}
-.m{fill:var(--k);stroke:var(--bg);stroke-width:1.4}.seed{fill:var(--k);opacity:.42}
+.m{fill:var(--k);stroke:var(--bg);stroke-width:1.4}.seed{fill:var(--k);opacity:.42}.ring{fill:none;stroke:var(--k);stroke-width:1.3;opacity:.8}
 .line{fill:none;stroke:var(--k);stroke-width:2;stroke-linejoin:round}.ref.line{stroke-width:2.4}.band{fill:var(--k);opacity:.13}
 .c1.line{stroke-dasharray:7 3}.c2.line{stroke-dasharray:2 2.5}.c3.line{stroke-dasharray:9 3 2 3}.c4.line{stroke-dasharray:5 2 1.5 2 1.5 2}.c5.line{stroke-dasharray:12 4}
 .hollow{fill:var(--bg);stroke:var(--k);stroke-width:2}.dashed.line,.dashed.ref.line{stroke-dasharray:5 4;stroke-width:1.4}.band.strong{opacity:.22}.lab.strong{font-weight:700}.predicted{fill:var(--h2)}

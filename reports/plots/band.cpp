@@ -37,7 +37,10 @@ BandAxis layout(const Results& results) {
   for (const CellResult& cell : results.cells) {
     if (!cell.mechanism) continue;
     widen(cell.mechanism->band_used);
-    for (const ForcedStep& step : cell.mechanism->forced) widen(step.band_used);
+    for (const ForcedStep& step : cell.mechanism->forced) {
+      widen(step.band_used);
+      if (cell.mechanism->twins) widen(step.meaning_used);
+    }
   }
   return axis;
 }
@@ -66,9 +69,13 @@ void draw_row(Markup& out, const BandAxis& axis, const CellResult& cell) {
   const Mechanism& mechanism = *cell.mechanism;
   const std::string css = row_css(cell, mechanism.verdict);
   for (const ForcedStep& step : mechanism.forced) {
-    if (std::isnan(step.band_used)) continue;
+    const double used = mechanism.twins ? step.arithmetic_used : step.band_used;
+    if (!std::isnan(used)) {
+      out.empty("circle", {{"cx", percent(axis(used))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
+    }
+    if (!mechanism.twins || std::isnan(step.meaning_used)) continue;
     out.empty("circle",
-              {{"cx", percent(axis(step.band_used))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
+              {{"cx", percent(axis(step.meaning_used))}, {"cy", "22%"}, {"r", "2.6"}, {"class", "ring " + css}});
   }
   if (std::isnan(mechanism.band_used)) return;
   const bool off = mechanism.band_used > std::pow(10.0, axis.high);
@@ -88,7 +95,7 @@ void write_row(Markup& out, const BandAxis& axis, const CellResult& cell, const 
     out.element("span", {{"class", "nothing"}}, cell.failure ? "did not finish" : "no forced comparison");
   out.close();
   out.open("td", {{"class", "n"}}).element("b", {}, compared ? band_share(cell.mechanism->band_used) : "—");
-  if (compared && !cell.mechanism->band_measured && cell.mechanism->verdict != VerdictKind::identical) {
+  if (compared && !cell.mechanism->band_measured && !cell.mechanism->twins && cell.mechanism->verdict != VerdictKind::identical) {
     out.element("span", {{"class", "sub"}}, "bound, not measured");
   }
   out.close();

@@ -19,10 +19,15 @@ int64_t rows_as_candidates(const RunConfig& config) {
   return rows / std::max<int64_t>(1, config.accumulation);
 }
 
+/// losses/hard.cpp.
+int64_t taken_candidates(const RunConfig& config, int64_t candidates) {
+  return energy(config).loss == "hard" ? std::max<int64_t>(1, candidates / 4) : 0;
+}
+
 }  // namespace
 
 ScoreSpec energy_scores() {
-  return {.record = "energies", .column = "negative", .own_columns = 1, .buffers_are_means = true};
+  return {.record = "energies", .column = "negative", .own_columns = 1, .buffers_are_means = true, .taken = &taken_candidates};
 }
 
 std::string energy_other_objective(const RunConfig& config, const RunConfig& reference) {

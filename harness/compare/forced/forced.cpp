@@ -103,6 +103,22 @@ class ForcedJudge {
     const std::optional<Snapshot>& state;
   };
 
+  /// See ForcedStep.
+  int64_t chosen_otherwise(const TwinSteps& steps) const {
+    if (!inputs_.cell_config || !rules_.scores.taken || rules_.scores.taken(*inputs_.cell_config, 1) == 0) return -1;
+    const ForcedValues wide = forced_values(steps.b_twin, cell_twin_->dir(), rules_.scores),
+                       narrow = forced_values(steps.b, cell_.dir(), rules_.scores);
+    if (!wide.scores || !narrow.scores) return -1;
+    return row_taken_otherwise(*wide.scores, *narrow.scores,
+                               [&](int64_t columns) { return rules_.scores.taken(*inputs_.cell_config, columns); });
+  }
+
+  static bool is_of_gradients(const Difference& difference) {
+    return difference.divergence.kind == "band" &&
+           (difference.phase == Phase::local_gradients || difference.phase == Phase::reduced_gradients ||
+            difference.phase == Phase::gradient_norm);
+  }
+
   /// The twins against each other, then the cell against its own.
   void judge_twins(const TwinSteps& steps, bool exact_phases_too) {
     ForcedValues single = forced_values(steps.a, reference_.dir(), rules_.scores);
@@ -123,7 +139,11 @@ class ForcedJudge {
                          of_cell);
     ForcedStep at = std::move(meaning.at);
     at.meaning_used = at.band_used;
-    at.arithmetic_used = arithmetic.at.band_used;
+    at.chosen_otherwise = chosen_otherwise(steps);
+    // What was chosen otherwise has another gradient, in whatever precision.
+    const bool by_choice = at.chosen_otherwise >= 0 && arithmetic.first && is_of_gradients(arithmetic.first->difference);
+    if (by_choice) arithmetic.first.reset();
+    at.arithmetic_used = by_choice ? 0 : arithmetic.at.band_used;
     if (at.arithmetic_used > at.band_used) {
       at.band_used = at.arithmetic_used;
       at.worst_tensor = arithmetic.at.worst_tensor;

@@ -361,6 +361,37 @@ ScoreDifference score_difference(const Scores& reference, const Scores& other) {
   return total;
 }
 
+namespace {
+
+/// Places of the `count` lowest scores of a row but for its own column's, in ascending order.
+std::vector<std::size_t> lowest(const ScoreRow& row, const std::vector<int64_t>& columns, int64_t count) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < row.values.size(); ++i) {
+    if (columns[i] != row.row_id) order.push_back(i);
+  }
+  const auto before = [&](std::size_t x, std::size_t y) {
+    return std::pair(row.values[x], columns[x]) < std::pair(row.values[y], columns[y]);
+  };
+  const auto end = order.begin() + std::min(static_cast<std::ptrdiff_t>(count), static_cast<std::ptrdiff_t>(order.size()));
+  std::partial_sort(order.begin(), end, order.end(), before);
+  order.erase(end, order.end());
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+}  // namespace
+
+int64_t row_taken_otherwise(const Scores& a, const Scores& b, const std::function<int64_t(int64_t columns)>& taken) {
+  for (std::size_t i = 0; i < std::min(a.rows.size(), b.rows.size()); ++i) {
+    const ScoreRow &x = a.rows[i], &y = b.rows[i];
+    const std::vector<int64_t>& columns = a.columns[static_cast<std::size_t>(x.rank)];
+    if (x.values.size() != y.values.size() || x.values.size() != columns.size()) continue;
+    const int64_t count = taken(static_cast<int64_t>(columns.size()));
+    if (count > 0 && lowest(x, columns, count) != lowest(y, columns, count)) return x.row_id;
+  }
+  return -1;
+}
+
 double largest_score(const Scores& scores) {
   double largest = 0;
   for (const ScoreRow& row : scores.rows) {

@@ -2,6 +2,7 @@
 // What a forced run's trace holds at one step, as numbers.
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -120,6 +121,10 @@ struct ScoreDifference {
 
 /// Aligns by (row id, column id); a repeated id meets the reference's repetitions in order.
 ScoreDifference score_difference(const Scores& reference, const Scores& other);
+
+/// The first row of which the two take other columns, if a row takes its `taken(columns)` lowest scores besides its own;
+/// -1: none. Rows and columns must stand in the same order.
+int64_t row_taken_otherwise(const Scores& a, const Scores& b, const std::function<int64_t(int64_t columns)>& taken);
 
 /// Largest |score| among finite ones.
 double largest_score(const Scores& scores);
