@@ -42,6 +42,8 @@ struct MutantEntry {
   int64_t last_step =
       1000000;              ///< the latest step at which it may begin (it shows only at the start, say: 0)
   int64_t step_offset = 0;  ///< how many steps after it begins it shows
+  /// Why it cannot act on a run in exact arithmetic; empty: it can.
+  std::string_view beyond_exact = {};
   bool at_epoch = false;  ///< it shows at the first step of the next epoch (at or after the step), not before
 };
 

@@ -16,6 +16,10 @@ const char* name_of(RunRole role) {
       return "forced_repeat";
     case RunRole::forced_cell:
       return "forced_cell";
+    case RunRole::exact_reference:
+      return "exact_reference";
+    case RunRole::exact_cell:
+      return "exact_cell";
     case RunRole::timing:
       return "timing";
   }

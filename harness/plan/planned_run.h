@@ -15,6 +15,8 @@ enum class RunRole {
   forced_reference,  ///< gradients of the reference at its own snapshots, with the sums of |terms|
   forced_repeat,     ///< the same, rows or ranks permuted: measures the band
   forced_cell,       ///< gradients of the cell at the reference's snapshots
+  exact_reference,   ///< the first steps of the reference in exact arithmetic
+  exact_cell,        ///< the first steps of the cell in exact arithmetic
   timing,            ///< real ranks, alone on the machine, for its speed
 };
 

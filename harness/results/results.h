@@ -27,6 +27,8 @@ struct Divergence {
   std::string kind;   ///< "bits", "value", "missing", "order", "band", "shape"
   std::string expected, actual;
   std::string sentence;  ///< the same in words
+  /// Of runs in exact arithmetic, which row it is: its place in the step's whole batch, and its sample id.
+  std::optional<int64_t> row = {}, sample = {};
 };
 
 /// Why they part. Named from signatures; `unexplained` if nothing fits.
@@ -305,6 +307,7 @@ struct CellResult {
   std::optional<Mechanism> mechanism;
   std::optional<Outcome> outcome;
   Certification certification;
+  std::optional<Certification> exact;  ///< of the first steps in exact arithmetic, if the matrix asked for it
   std::optional<Failure> failure;
   std::optional<Cause> cause;  ///< of the failure; that of a divergence stands in the mechanism
   std::vector<CurveBand> curves;

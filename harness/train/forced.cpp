@@ -12,7 +12,6 @@
 #include "harness/train/update.h"
 
 namespace lockstep {
-namespace {
 
 std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const std::vector<int64_t>& steps) {
   std::map<int64_t, Snapshot> snapshots;
@@ -35,6 +34,8 @@ std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const 
   }
   return snapshots;
 }
+
+namespace {
 
 /// The k-th permutation of the places of this rank's rows, within each micro-step: who is whose candidate
 /// stays. A fixed multiplicative shuffle, so that no generator is needed.

@@ -104,6 +104,13 @@ class ClassifyTask : public Task {
     } else {
       output.row_losses_B = cross_entropy_row_sums(of_rows);
       output.row_weight = weight_of(input, own);
+      if (input.exact) {
+        // One divisor where all rows share it; else what a row weighs on its rank is part of the objective.
+        const bool one = own_.denominator.scope == DenominatorScope::global;
+        const double counted = one ? counted_by(own_.denominator, all_) : comm_.world_size();
+        output.row_divisor = counted > 0 ? counted : 1;
+        if (one) output.row_weight = 1;
+      }
       output.loss = output.row_losses_B.sum() * output.row_weight;
     }
     output.scalars = {{"valid_steps", own.valid_steps}, {"loss_weight", output.row_weight}};
