@@ -188,6 +188,9 @@ struct Certification {
   std::optional<Divergence> divergence;
 };
 
+/// What a run in exact arithmetic says of a row that it cannot add.
+inline constexpr const char* kRowNotFinite = "has NaN or infinity in ";
+
 /// Kind of the failure of a run whose planted fault changed nothing: no verdict is about it. Its operation
 /// says which: "mutant", "second_mutant", or both with a space between.
 inline constexpr const char* kIdleFault = "idle";

@@ -79,6 +79,7 @@ void TracedStep::sum_over_ranks(Outcome& outcome, double divisor) {
   ParameterList& parameters = context_.task->parameters();
   Mutant* const mutant = context_.mutant;
   const double world = context_.comm->world_size();
+  std::vector<at::Tensor> alone;  // one process's sums are those of all rows
   if (context_.trace->enabled() || mutant != nullptr) {
     for (std::size_t p = 0; p < parameters.tensors.size(); ++p) {
       // What a rank has of the mean over ranks, as ranks of native arithmetic have it.
@@ -86,7 +87,10 @@ void TracedStep::sum_over_ranks(Outcome& outcome, double divisor) {
       if (context_.trace->enabled()) {
         context_.trace->tensor(Phase::local_gradients, parameters.names[p], view_of(local), Sharing::own, {}, keep_);
       }
-      if (mutant == nullptr) continue;
+      if (mutant == nullptr) {
+        if (world == 1) alone.push_back(local);
+        continue;
+      }
       const at::Tensor sent = mutant->sent_gradient(step_, parameters.names[p], local);
       if (sent.data_ptr() != local.data_ptr()) rows_->replace(p, sent * (divisor / world));
     }
@@ -94,7 +98,8 @@ void TracedStep::sum_over_ranks(Outcome& outcome, double divisor) {
   const bool reduces = mutant == nullptr || mutant->reduces(step_);
   rows_->exchange(*context_.comm, step_, reduces);
   for (std::size_t p = 0; p < parameters.tensors.size(); ++p) {
-    parameters.tensors[p].mutable_grad() = rows_->gradient(p).div_(reduces ? divisor : divisor / world);
+    parameters.tensors[p].mutable_grad() =
+        alone.empty() ? rows_->gradient(p).div_(reduces ? divisor : divisor / world) : alone[p];
   }
   outcome.loss = rows_->loss() / divisor;
   outcome.scalars = rows_->scalar_means();
