@@ -22,7 +22,7 @@ namespace {
 struct Row {
   int64_t position = 0, id = 0;
   int rank = 0;
-  uint64_t scores = 0, gradient = 0;
+  uint64_t inputs = 0, scores = 0, gradient = 0;
   double loss = 0;
 };
 
@@ -58,14 +58,15 @@ std::vector<Row> rows_of(const StepOfRun& step) {
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     const StepRecords& rank = step.ranks[r];
     const Record* named = find_record(rank, Phase::loss, "row_gradients");
-    const std::vector<int64_t> positions = integers(rank, "row_positions"), scores = integers(rank, "row_scores"),
+    const std::vector<int64_t> positions = integers(rank, "row_positions"), inputs = integers(rank, "row_inputs"),
+                               scores = integers(rank, "row_scores"),
                                gradients = integers(rank, "row_gradients");
     const std::vector<double> losses = losses_of(rank);
     if (named == nullptr) continue;
     const std::size_t own = positions.size();
-    if (scores.size() != own || gradients.size() != own || losses.size() != own || named->ids.size() != own) return {};
+    if (inputs.size() != own || scores.size() != own || gradients.size() != own || losses.size() != own || named->ids.size() != own) return {};
     for (std::size_t k = 0; k < own; ++k) {
-      rows.push_back({positions[k], named->ids[k], static_cast<int>(r), static_cast<uint64_t>(scores[k]),
+      rows.push_back({positions[k], named->ids[k], static_cast<int>(r), static_cast<uint64_t>(inputs[k]), static_cast<uint64_t>(scores[k]),
                       static_cast<uint64_t>(gradients[k]), losses[k]});
     }
   }
@@ -93,8 +94,8 @@ class StepComparison {
 
   /// Phase by phase, in the order in which a step goes.
   std::optional<Difference> first() const {
-    for (const auto part : {&StepComparison::places, &StepComparison::scores, &StepComparison::losses,
-                            &StepComparison::row_gradients}) {
+    for (const auto part : {&StepComparison::places, &StepComparison::inputs, &StepComparison::scores,
+                            &StepComparison::losses, &StepComparison::row_gradients}) {
       if (auto found = (this->*part)()) return found;
     }
     for (const Phase phase : phases_in_order()) {
@@ -104,15 +105,17 @@ class StepComparison {
   }
 
  private:
-  Difference at_row(const Row& expected, const Row& actual, Phase phase, const std::string& where,
+  /// `what`: which of a row's hashes differs; `phase`: where in the step that lies.
+  Difference at_row(const std::pair<Row, Row>& rows, Phase what, Phase phase, const std::string& where,
                     const std::string& before, const std::string& now) const {
+    const Row &expected = rows.first, &actual = rows.second;
     Difference found = difference_at(b_.step, phase, actual.rank, where, "bits", before, now, world_size_);
     found.divergence.row = actual.position;
     found.divergence.sample = actual.id;
     found.divergence.sentence.pop_back();
     found.divergence.sentence += fmt::format(", in row {} (sample {}), which rank {} had", actual.position, actual.id,
                                              actual.rank);
-    if (const std::size_t more = others(expected, phase); more > 0) {
+    if (const std::size_t more = others(expected, what); more > 0) {
       found.divergence.sentence += fmt::format("; so do {}", counted(static_cast<int64_t>(more), "further row"));
     }
     found.divergence.sentence += ".";
@@ -129,6 +132,7 @@ class StepComparison {
   }
 
   static bool differ(const Row& x, const Row& y, Phase phase) {
+    if (phase == Phase::samples) return x.inputs != y.inputs;
     if (phase == Phase::energies) return x.scores != y.scores;
     if (phase == Phase::loss) return !same_bits(x.loss, y.loss);
     return x.gradient != y.gradient;
@@ -159,17 +163,25 @@ class StepComparison {
                          counted(static_cast<int64_t>(rows_b_.size()), "row"), world_size_);
   }
 
+  /// What a row is made from comes before its scores and before those of the rows whose candidate it is.
+  std::optional<Difference> inputs() const {
+    const auto found = first_row(Phase::samples);
+    if (!found) return std::nullopt;
+    return at_row(*found, Phase::samples, Phase::energies, "inputs", "hash " + hex16(found->first.inputs),
+                  "hash " + hex16(found->second.inputs));
+  }
+
   std::optional<Difference> scores() const {
     const auto found = first_row(Phase::energies);
     if (!found) return std::nullopt;
-    return at_row(found->first, found->second, Phase::energies, "energies", "hash " + hex16(found->first.scores),
+    return at_row(*found, Phase::energies, Phase::energies, "energies", "hash " + hex16(found->first.scores),
                   "hash " + hex16(found->second.scores));
   }
 
   std::optional<Difference> losses() const {
     const auto found = first_row(Phase::loss);
     if (!found) return std::nullopt;
-    return at_row(found->first, found->second, Phase::loss, "row_losses", exact_number(found->first.loss),
+    return at_row(*found, Phase::loss, Phase::loss, "row_losses", exact_number(found->first.loss),
                   exact_number(found->second.loss));
   }
 
@@ -185,8 +197,7 @@ class StepComparison {
       tensor = parameters[p]->name;
       break;
     }
-    return at_row(found->first, found->second, Phase::local_gradients, tensor,
-                  "hash " + hex16(found->first.gradient), "hash " + hex16(found->second.gradient));
+    return at_row(*found, Phase::local_gradients, Phase::local_gradients, tensor, "hash " + hex16(found->first.gradient), "hash " + hex16(found->second.gradient));
   }
 
   static std::string text_of(const Record& record) {

@@ -159,10 +159,11 @@ TracedStep::Outcome TracedStep::run_exactly(int64_t step, const Options& options
 void TracedStep::trace_rows(const Options& options, const std::vector<StepOutput>& outputs) {
   TraceWriter& trace = *context_.trace;
   std::vector<at::Tensor> losses{at::zeros({0}, outputs.front().row_losses_B.options().requires_grad(false))};
-  std::vector<int64_t> scores;
+  std::vector<int64_t> inputs, scores;
   for (const StepOutput& output : outputs) {
     if (output.row_losses_B.numel() == 0) continue;
     losses.push_back(output.row_losses_B);
+    inputs.insert(inputs.end(), output.row_inputs.begin(), output.row_inputs.end());
     uint64_t hash = 0;
     for (const StepRecord& record : output.records) {
       hash = keyed(hash, tensor_stats(view_of(record.rows.contiguous())).hash);
@@ -174,6 +175,7 @@ void TracedStep::trace_rows(const Options& options, const std::vector<StepOutput
     trace.tensor(Phase::loss, name, {values.data(), DType::int64, shape, {}}, Sharing::own, ids, Keep::whole);
   };
   write("row_positions", positions_, options.ids);
+  write("row_inputs", inputs, options.ids);
   write("row_scores", scores, options.ids);
   trace.tensor(Phase::loss, "row_losses", view_of(at::cat(losses).contiguous()), Sharing::own, options.ids,
                Keep::whole);

@@ -59,6 +59,7 @@ struct StepOutput {
   at::Tensor loss;                  ///< scalar; the mean over ranks of its gradients is the step's gradient
   at::Tensor row_losses_B;          ///< one a row, with gradient; loss is their weighted sum
   double row_weight = 1;            ///< of each row's loss in `loss`
+  std::vector<int64_t> row_inputs = {};  ///< exact: of each row a hash of what it is made from, as the step took it
   double row_divisor = 1;  ///< exact: the step's loss is the sum of all ranks' and rows' `loss`, divided by this
   std::vector<StepRecord> records;  ///< what the loss is made from; the same ones of every pass
   std::vector<StreamUse> streams;

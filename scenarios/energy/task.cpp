@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "harness/base/hashing.h"
+#include "harness/comm/tensor_view.h"
 #include "harness/data/sampler.h"
 #include "harness/train/exact_sum.h"
 #include "harness/train/streams.h"
@@ -274,7 +275,10 @@ class EnergyTask : public Task {
     LossOutput loss = config_.oracle_world > 0 ? of_reference(*step, input, action_BA, explicit_BnA)
                                                : of_ranks(*step, input, action_BA, explicit_BnA);
     StepOutput output = described(loss);
-    if (input.exact) output.row_divisor = counted_ > 0 ? counted_ : 1.0;
+    if (input.exact) {
+      output.row_divisor = counted_ > 0 ? counted_ : 1.0;
+      if (rows > 0) output.row_inputs = {input_hash(content, input.first_row)};
+    }
     if (input.exact && running_) {
       if (input.micro_step == 0 && input.first_row == 0) exact_positive_.clear();
       if (rows > 0) exact_positive_.add(0, loss.energy_positive);
@@ -348,6 +352,14 @@ class EnergyTask : public Task {
     loss_input.end_row = input.end_row;
     loss_input.options = loss_options();
     return loss_input;
+  }
+
+  static int64_t input_hash(const PairTensors& content, int64_t row) {
+    uint64_t hash = 0;
+    for (const at::Tensor& part : {content.context_PSC, content.mask_PS, content.action_PA}) {
+      hash = keyed(hash, tensor_stats(view_of(part.narrow(0, row, 1).contiguous())).hash);
+    }
+    return static_cast<int64_t>(hash);
   }
 
   /// Exact arithmetic, at the first pass of each micro-step: what its rows share.

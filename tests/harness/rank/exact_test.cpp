@@ -260,7 +260,7 @@ TEST(ExactArithmetic, FindsOneFlippedBitOfOneRankHundredsOfStepsIn) {
   config.steps = 320;
   RunConfig cell = config;
   cell.layout = {8, 3};
-  cell.mutant = {.name = "flip_bit", .step = 317, .rank = 6, .tensor = "energy_head.key.weight", .bit = 0};
+  cell.mutant = {"flip_bit", 317, 6, "energy_head.key.weight", 0, 1.0};
   const Mechanism mechanism =
       compared(mini_run(folder.path(), "a", config), config, mini_run(folder.path(), "b", cell), cell);
   ASSERT_TRUE(mechanism.first_divergence) << mechanism.sentence;
@@ -273,7 +273,9 @@ TEST(ExactArithmetic, NamesTheRowThatIsNoNumberBeforeAnythingIsSummed) {
   const support::TempFolder folder;
   RunConfig cell = exact_config();
   cell.layout = {3, 8};
-  cell.mutant = {.name = "nan_gradient", .step = 2, .rank = 1};
+  cell.mutant.name = "nan_gradient";
+  cell.mutant.step = 2;
+  cell.mutant.rank = 1;
   for (const int status : mini_run_statuses(folder.path(), "cell", cell)) EXPECT_NE(status, 0);
   for (int rank = 0; rank < 3; ++rank) {
     const std::string error = result_of(folder.path() + "/cell", rank).error;
