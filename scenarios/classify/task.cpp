@@ -117,7 +117,9 @@ class ClassifyTask : public Task {
     if (input.exact && !ids.empty()) {
       output.row_inputs = {static_cast<int64_t>(tensor_stats(view_of(rows.values_NTC.contiguous())).hash)};
     }
-    output.scalars = {{"valid_steps", own.valid_steps}, {"loss_weight", output.row_weight}};
+    // What stands beside a single row is the row's, or its mean over rows would depend on who has them.
+    output.scalars = {{"valid_steps", (input.exact ? counts_of(ids) : own).valid_steps},
+                      {"loss_weight", output.row_weight}};
     if (norm_) {
       output.scalars.emplace_back("norm_mean", norm_->last_mean_norm());
     }

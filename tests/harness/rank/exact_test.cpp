@@ -247,7 +247,7 @@ TEST_P(ExactFault, IsFoundInAFreeRunAtTheVeryStep) {
 INSTANTIATE_TEST_SUITE_P(
     Free, ExactFault,
     testing::Values(Fault{"flip_bit", "local gradients", true}, Fault{"sample_content", "energies", true},
-                    Fault{"message_flip", "energies", true}, Fault{"extra_draws", "random", false},
+                    Fault{"message_flip", "collective", false}, Fault{"extra_draws", "random", false},
                     Fault{"rank_missing", "reduced gradients", false},
                     Fault{"gradient_message_flip", "reduced gradients", false},
                     Fault{"weight_flip", "parameters", false}, Fault{"rank_behind", "parameters", false},
