@@ -28,8 +28,7 @@ Block make_block(const LossInput& input) {
   block.rows = input.model.encode_context();
   block.energy_BN = block_energies(input, block.rows, input.model.encode_action(block.candidates.action_NA),
                                    block.candidates.ids);
-  block.target_B = at::arange(block.candidates.offset + input.first_row,
-                              block.candidates.offset + input.end_row, at::kLong);
+  block.target_B = target_columns(input, block.candidates);
   block.valid_BN = valid_candidates(input, block.candidates, block.target_B);
   if (input.counted_B.defined()) {
     block.counted_B = input.counted_B.narrow(0, input.first_row, input.end_row - input.first_row);
@@ -42,6 +41,7 @@ LossOutput make_output(const LossInput& input, const at::Tensor& counted_B, cons
   LossOutput output;
   output.row_losses_B = counted_B.defined() ? at::where(counted_B, row_losses_B, 0.0) : row_losses_B;
   output.row_weight = input.total_rows > 0 ? input.comm.world_size() / input.total_rows : 0.0;
+  if (input.shared != nullptr) output.row_weight = 1;
   output.loss = output.row_losses_B.sum() * output.row_weight;
   return output;
 }

@@ -30,6 +30,12 @@ struct DenominatorCounts {
   int64_t micro_steps = 1;  ///< of each rank
 };
 
+/// What is counted of them.
+inline double counted_by(const Denominator& denominator, const LossCounts& counts) {
+  if (denominator.over == DenominatorOver::rows) return counts.rows;
+  return denominator.over == DenominatorOver::constant ? denominator.constant : counts.valid_steps;
+}
+
 /// The factor of a pass's sum of losses such that the mean over ranks of the sum over micro-steps is the
 /// objective: ranks / all, 1 / rank, or 1 / (micro_steps * micro_step). 0 where nothing is counted.
 inline double loss_weight(const Denominator& denominator, const DenominatorCounts& counts) {
@@ -42,9 +48,7 @@ inline double loss_weight(const Denominator& denominator, const DenominatorCount
     counted = &counts.micro_step;
     factor = 1.0 / static_cast<double>(counts.micro_steps);
   }
-  double divisor = counted->valid_steps;
-  if (denominator.over == DenominatorOver::rows) divisor = counted->rows;
-  if (denominator.over == DenominatorOver::constant) divisor = denominator.constant;
+  const double divisor = counted_by(denominator, *counted);
   return divisor > 0 ? factor / divisor : 0.0;
 }
 

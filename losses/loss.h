@@ -60,6 +60,8 @@ struct LossOptions {
   int64_t tile_columns = 1000000;  ///< more candidates than these are taken in two passes, tile by tile
 };
 
+struct SharedBatch;
+
 struct LossInput {
   Comm& comm;
   EnergyFunction& model;
@@ -71,6 +73,8 @@ struct LossInput {
   at::Tensor explicit_BnA = {};        ///< [rows, n, A] candidates of each row's own; undefined: none
   double total_rows = 0;               ///< rows that count, of all ranks and micro-steps
   LossOptions options = {};
+  /// Exact arithmetic: what the rows of a micro-step share, and the loss has unit weight (row_weight 1). Else null.
+  const SharedBatch* shared = nullptr;
 };
 
 struct LossOutput {
@@ -112,6 +116,8 @@ class Loss {
   virtual LossOutput reference(const ReferenceInput& input) = 0;
   /// false: `forward` needs all rows of a micro-step at once, not a part of them.
   virtual bool takes_parts() const { return true; }
+  /// true: with LossInput::shared, `forward` needs the energies of all rows there.
+  virtual bool needs_all_energies() const { return false; }
 };
 
 struct LossEntry {
@@ -137,7 +143,22 @@ struct Candidates {
   int64_t offset = 0;
   at::Tensor counted_N =
       {};  ///< [N] bool: whether the row that the candidate is the positive of counts; undefined: all
+  /// [b] where this rank's rows stand, if not one behind the other from `offset` on; and [N] whose each one is.
+  std::vector<int64_t> own_columns = {};
+  std::vector<int> owners = {};
 };
+
+/// What the rows of a micro-step share in exact arithmetic, alike under every layout.
+struct SharedBatch {
+  Candidates candidates;      ///< in the order of the whole batch
+  at::Tensor energy_NN = {};  ///< every row with every candidate, no gradient; undefined: nobody asked for it
+};
+
+/// [end_row - first_row] int64: columns of the rows' own actions.
+at::Tensor target_columns(const LossInput& input, const Candidates& candidates);
+
+/// Collective: candidates as they stand in the whole batch, from `positions` [b] of this rank's rows in it.
+Candidates candidates_in_batch_order(const LossInput& input, std::span<const int64_t> positions);
 
 /// This rank's own rows (options.local or a world of one), or all ranks' rows, gathered raw: actions are
 /// data, so no gradient has to flow through the gather and each rank encodes all of them itself.

@@ -25,7 +25,7 @@ class SymmetricLoss : public Loss {
  public:
   LossOutput forward(const LossInput& input) override {
     require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
-    if (input.end_row - input.first_row != static_cast<int64_t>(input.ids.size())) {
+    if (input.shared == nullptr && input.end_row - input.first_row != static_cast<int64_t>(input.ids.size())) {
       throw std::invalid_argument("symmetric: a column needs all rows of a micro-step at once");
     }
     const Block block = make_block(input);
@@ -60,8 +60,21 @@ class SymmetricLoss : public Loss {
   }
 
   bool takes_parts() const override { return false; }
+  bool needs_all_energies() const override { return true; }
 
  private:
+  /// [N] each column's log-sum-exp over the rows that count, from the energies of all rows at their whole shape.
+  static at::Tensor columns_of_all(const LossInput& input, const Block& block, const at::Tensor& tau) {
+    const at::Tensor every = at::arange(input.shared->energy_NN.size(0), at::kLong);
+    const at::Tensor valid_NN = valid_candidates(input, block.candidates, every);
+    at::Tensor seen_NN = -input.shared->energy_NN / tau;
+    if (valid_NN.defined()) seen_NN = at::where(valid_NN, seen_NN, -kInfinity);
+    if (block.candidates.counted_N.defined()) {
+      seen_NN = at::where(block.candidates.counted_N.unsqueeze(1), seen_NN, -kInfinity);
+    }
+    return at::logsumexp(seen_NN, 0);
+  }
+
   /// Each own row's column loss in value; summed over ranks, their gradients are the column loss's, though
   /// each alone is not its row's.
   static at::Tensor column_losses(const LossInput& input, const Block& block, const at::Tensor& tau) {
@@ -75,8 +88,9 @@ class SymmetricLoss : public Loss {
       if (block.counted_B.defined()) {
         seen_BN = at::where(block.counted_B.unsqueeze(1), seen_BN, -kInfinity);
       }
-      at::Tensor column_N = at::logsumexp(seen_BN, 0);
-      if (!input.options.local && input.comm.world_size() > 1) {
+      at::Tensor column_N =
+          input.shared != nullptr ? columns_of_all(input, block, tau) : at::logsumexp(seen_BN, 0);
+      if (input.shared == nullptr && !input.options.local && input.comm.world_size() > 1) {
         column_N = at::logsumexp(input.comm.all_gather(column_N.contiguous(), "loss.columns"), 0);
       }
       pulls_BN = at::exp(seen_BN - column_N.unsqueeze(0));

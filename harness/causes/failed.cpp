@@ -38,6 +38,8 @@ std::optional<Cause> name_failure_cause(const Failure& failure) {
   std::string code;
   if (failure.kind == "threw") {
     code = header_code(failure);
+    // A row in exact arithmetic, named before anything was summed.
+    if (code.empty() && failure.message.find(kRowNotFinite) != std::string::npos) code = "non-finite";
     if (code.empty()) code = "rank-threw";
   } else if (failure.kind == "died") {
     code = "rank-died";

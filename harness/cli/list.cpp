@@ -31,7 +31,12 @@ std::vector<ListedEntry> entries_of(std::span<const CatalogueEntry> catalogue) {
 std::vector<ListedEntry> listed_mutants() {
   std::vector<ListedEntry> listed = entries_of(catalogue_mutants());
   for (ListedEntry& entry : listed) {
-    if (const MutantEntry* mutant = find_mutant(entry.name)) entry.trainer = mutant->trainer;
+    const MutantEntry* mutant = find_mutant(entry.name);
+    if (mutant == nullptr) continue;
+    entry.trainer = mutant->trainer;
+    if (!mutant->beyond_exact.empty()) {
+      entry.help += fmt::format(" (out of reach of arithmetic exact: {})", mutant->beyond_exact);
+    }
   }
   return listed;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "harness/compare/bits.h"
+#include "harness/compare/exact_runs.h"
 #include "harness/compare/forced/forced.h"
 #include "harness/compare/forced/free.h"
 #include "harness/compare/layouts.h"
@@ -182,6 +183,9 @@ Comparison compare_traces(const CompareOptions& options) {
     return compare_forced(inputs);
   }
   StepPairs pairs(options.run_a, options.run_b);
+  if (both_exact(options.reference_config, options.cell_config)) {
+    return compare_exact_runs(pairs, options.reference_config, options.cell_config);
+  }
   if (!pairs.same_layout()) return compare_layouts(pairs, options.reference_config, options.cell_config);
   Comparison by_bits = compare_same_layout(pairs, options);
   const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());

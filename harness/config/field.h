@@ -24,6 +24,7 @@ using WordList = std::span<const std::string_view>;
 WordList words_of(Backend);
 WordList words_of(RowDeal);
 WordList words_of(Precision);
+WordList words_of(Arithmetic);
 WordList words_of(ProcessStart);
 WordList words_of(Perturbation);
 WordList words_of(OptimizerKind);

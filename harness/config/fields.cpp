@@ -20,6 +20,7 @@ namespace lockstep {
 LOCKSTEP_WORDS(Backend, gloo, "emulated", "real")
 LOCKSTEP_WORDS(RowDeal, one_empty, "equal", "unequal", "one_empty")
 LOCKSTEP_WORDS(Precision, bfloat16, "float32", "float64", "bfloat16")
+LOCKSTEP_WORDS(Arithmetic, exact, "native", "exact")
 LOCKSTEP_WORDS(ProcessStart, executed, "forked", "executed")
 LOCKSTEP_WORDS(Perturbation, epsilon, "none", "row_order", "random_draws", "epsilon")
 LOCKSTEP_WORDS(OptimizerKind, adamw, "sgd", "adam", "adamw")
@@ -76,11 +77,15 @@ const RunField kCoreFields[] = {
     RUN(stop_after, kStep, "steps", "stop after this many; schedules still extend to `steps`; 0: run all",
         Words::any, kPlanner),
     RUN(seed, kSeed, "", "seed of the run: initial weights, order of samples, noise", Words::any, kPlanner),
+    RUN(resume_from, kAny, "", "run whose snapshot training goes on from, perhaps of another layout", Words::any, kPlanner),
+    RUN(resume_step, kStep, "steps", "the step before which that snapshot was taken", Words::any, kPlanner),
     RUN(rows, kAny, "", "how a step's rows are dealt: equally, unequally, or none to the last rank"),
     RUN(accumulation, up_to(65536), "micro-steps",
         "gradient accumulation: each rank takes its rows of a step in this many parts"),
     RUN(precision, kAny, "",
         "precision of parameters, energies and gradients; bfloat16: parameters stay float32"),
+    RUN(arithmetic, kAny, "",
+        "exact: each row by itself and sums over rows without rounding, so that no layout changes a bit"),
     RUN(oracle_world, from(0), "ranks",
         "one process computes, by the loss's plain reference, what this many ranks should",
         Words::any, kPlanner),

@@ -44,6 +44,8 @@ struct MutantEntry {
   int64_t step_offset = 0;  ///< how many steps after it begins it shows
   /// It changes bits or types and not what is meant: a float64 twin computes without it.
   bool arithmetic = false;
+  /// Why it cannot act on a run in exact arithmetic; empty: it can.
+  std::string_view beyond_exact = {};
   bool at_epoch = false;  ///< it shows at the first step of the next epoch (at or after the step), not before
 };
 

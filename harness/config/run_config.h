@@ -29,6 +29,9 @@ enum class Backend { emulated, gloo };
 enum class RowDeal { equal, unequal, one_empty };
 /// bfloat16: energies and gradients in bfloat16 from weights whose master copy is float32.
 enum class Precision { float32, float64, bfloat16 };
+/// native: what PyTorch's reduction of whole shards gives, which depends on the layout in its last bits | exact: each
+/// row by itself, sums over rows without rounding, so that no layout can matter (docs/meaning.md).
+enum class Arithmetic { native, exact };
 enum class OptimizerKind { sgd, adam, adamw };
 /// With k ranks: learning rate times 1 | k | sqrt k | sqrt k with 1 - beta1 and 1 - beta2 times k and eps
 /// over sqrt k (Malladi et al. 2022, the square-root rule of Adam).
@@ -100,10 +103,13 @@ struct CoreConfig {
   int64_t steps = 600;
   int64_t stop_after = 0;  ///< stop after that many steps; schedules still reach to `steps`; 0: run all
   int64_t seed = 0;
+  std::string resume_from;  ///< id of the run whose snapshot training goes on from; empty: it begins
+  int64_t resume_step = 0;  ///< the step before which that snapshot was taken, the first that is trained
 
   RowDeal rows = RowDeal::equal;
   int64_t accumulation = 1;               ///< micro-steps into which each rank's rows of a step are divided
   Precision precision = Precision::float32;
+  Arithmetic arithmetic = Arithmetic::native;
   int oracle_world =
       0;  ///< > 0: one process computes, by the loss's plain reference, what that many ranks should compute
   RankSeed rank_seed = RankSeed::keyed;

@@ -6,6 +6,7 @@
 
 #include "harness/config/metrics.h"
 #include "harness/config/trainer_spec.h"
+#include "harness/plan/exact_pairs.h"
 #include "harness/plan/fault_checks.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/question.h"
@@ -40,6 +41,7 @@ class Checker {
       }
     }
     in_reference_ = false;
+    check_exact_pair(cell);
     check_expectation(cell);
   }
 
@@ -196,6 +198,30 @@ class Checker {
           "one process can repeat the ranks' draws only if they are keyed by sample: a certificate needs "
           "rank_seed keyed");
     }
+  }
+
+  // What exact arithmetic does not take, the cell itself may.
+  void check_exact_pair(const Cell& cell) {
+    const std::optional<ExactPair> pair = exact_pair_of(source_.matrix, cell);
+    if (!pair) return;
+    for (const RunConfig* config : {&pair->cell, &pair->reference}) {
+      RunConfig native = *config;
+      native.arithmetic = Arithmetic::native;
+      const auto said = problems_of(native);
+      for (const auto& [key, message] : problems_of(*config)) {
+        const auto same = [&text = message](const auto& other) { return other.second == text; };
+        if (std::none_of(said.begin(), said.end(), same)) add("certify.exact", message);
+      }
+    }
+  }
+
+  std::vector<std::pair<std::string, std::string>> problems_of(const RunConfig& config) const {
+    std::vector<std::pair<std::string, std::string>> all = training_problems(config, asks_);
+    for (auto& [key, message] :
+         spec_of(config).problems(config, {asks_.against_plain(), source_.matrix.allow_no_negatives})) {
+      all.emplace_back(std::move(key), std::move(message));
+    }
+    return all;
   }
 
   void check_dealing(const RunConfig& config) {

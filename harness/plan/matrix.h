@@ -62,6 +62,11 @@ struct BandConfig {
   double exact = 0;
 };
 
+/// What is shown of each cell beside what is asked.
+struct CertifyConfig {
+  int64_t exact = 0;  ///< so many first steps in exact arithmetic, cell against reference, one seed; 0: none
+};
+
 /// Which execution the ranks of cells get.
 enum class RanksPolicy { automatic, emulated, real };  ///< automatic: emulated, certified by a real prefix
 
@@ -89,6 +94,7 @@ struct Matrix {
   BandConfig band;
   RanksPolicy ranks = RanksPolicy::automatic;
   int64_t certify_steps = 50;         ///< length of the real prefix of each cell, one seed a cell; 0: none
+  CertifyConfig certify;
   std::vector<int64_t> forced_steps;  ///< clipped to < steps; empty: no forced comparison
   std::vector<int64_t> seeds;         ///< of `seeds: auto`: all that any cell has so far
   SeedsAuto seeds_auto;

@@ -64,6 +64,8 @@ const MatrixField kMatrixFields[] = {
     MATRIX(ranks, kAny, "",
            "auto: emulated ranks, certified by a prefix on real ones; or all emulated; or all real"),
     MATRIX(certify_steps, kStep, "steps", "length of the real prefix of each cell, one seed a cell; 0: none"),
+    MATRIX(certify.exact, kStep, "steps",
+           "so many first steps of each cell and its reference in exact arithmetic, one seed; 0: none"),
     MATRIX(forced_steps, kStep, "steps",
            "steps at which gradients are compared at the reference's parameters; [] : none"),
     MATRIX(seeds_auto.first, Range{2, 10000}, "seeds", "`seeds: auto`: seeds at the first look"),

@@ -8,6 +8,7 @@
 
 #include "harness/config/canonical.h"
 #include "harness/config/trainer_spec.h"
+#include "harness/plan/exact_pairs.h"
 #include "harness/plan/plan_history.h"
 #include "harness/plan/question.h"
 #include "harness/plan/timing.h"
@@ -41,6 +42,9 @@ std::string role_suffix(RunRole role, const RunConfig& config) {
       return "-forced";
     case RunRole::forced_twin:
       return "-twin";
+    case RunRole::exact_reference:
+    case RunRole::exact_cell:
+      return "-exact";
     case RunRole::timing:
       return "-timing";
   }
@@ -77,6 +81,8 @@ bool wants_forced(const Matrix& matrix, const Cell& cell) {
   if (cell.expected == std::vector{VerdictKind::failed}) return false;
   // The reference's batch does not fit into a step of another size.
   if (cell.config.layout.global_batch() != cell.reference.layout.global_batch()) return false;
+  // Free runs of exact arithmetic are compared bit for bit at every step.
+  if (cell.config.arithmetic == Arithmetic::exact || cell.reference.arithmetic == Arithmetic::exact) return false;
   if (!asked_by(matrix).trains) return true;
   // Snapshots of one model do not fit another one.
   if (!same_model(cell.config, cell.reference)) return false;
@@ -199,6 +205,10 @@ class Planner {
       config.eval_every = 0;
       config.stop_after = matrix_.certify_steps < config.steps ? matrix_.certify_steps : 0;
       add(RunRole::certify, cell.name, std::move(config));
+    }
+    if (std::optional<ExactPair> pair = exact_pair_of(matrix_, cell)) {
+      add(RunRole::exact_reference, cell.reference_name, std::move(pair->reference));
+      add(RunRole::exact_cell, cell.name, std::move(pair->cell));
     }
     if (wants_forced(matrix_, cell)) {
       add(RunRole::forced_cell, cell.name, forced(cell.config, reference, 0), needs_of(reference));

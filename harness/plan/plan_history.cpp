@@ -94,6 +94,8 @@ double modelled_s(const PlannedRun& run) {
   const bool real = config.backend == Backend::gloo && ranks > 1;
   double step_ms = kBaseMs + kRowMs * config.layout.global_batch();
   if (ranks > 1) step_ms += (real ? kRealRankMs : kRankMs) * ranks;
+  constexpr double kExactRowMs = 0.8;  // each row by itself, whoever has it
+  if (config.arithmetic == Arithmetic::exact) step_ms += kExactRowMs * config.layout.global_batch();
   // Row by row: sums of |terms|.
   const bool of_rows = run.role == RunRole::forced_reference || run.role == RunRole::forced_twin;
   if (of_rows && config.layout.world_size == 1) step_ms *= config.layout.global_batch();

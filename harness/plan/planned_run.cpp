@@ -18,6 +18,10 @@ const char* name_of(RunRole role) {
       return "forced_cell";
     case RunRole::forced_twin:
       return "forced_twin";
+    case RunRole::exact_reference:
+      return "exact_reference";
+    case RunRole::exact_cell:
+      return "exact_cell";
     case RunRole::timing:
       return "timing";
   }

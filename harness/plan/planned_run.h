@@ -16,6 +16,8 @@ enum class RunRole {
   forced_repeat,     ///< the same, rows or ranks permuted: measures a band where no twin judges
   forced_cell,       ///< gradients of the cell at the reference's snapshots
   forced_twin,       ///< as forced_reference or forced_cell, in float64: judges what is meant
+  exact_reference,   ///< the first steps of the reference in exact arithmetic
+  exact_cell,        ///< the first steps of the cell in exact arithmetic
   timing,            ///< real ranks, alone on the machine, for its speed
 };
 

@@ -52,6 +52,16 @@ void check_perturbation(const RunConfig& config, const QuestionPlan& asks, Found
   }
 }
 
+void check_arithmetic(const RunConfig& config, const QuestionPlan& asks, Found& found) {
+  if (config.arithmetic != Arithmetic::exact) return;
+  if (asks.against_plain() || config.oracle_world > 0) {
+    found.emplace_back("arithmetic",
+                       "a certificate's reference computes all rows at once, by definition: it takes no arithmetic exact");
+  } else if (config.forced.on()) {
+    found.emplace_back("arithmetic", "forced steps compare whole shards of rows: they take no arithmetic exact");
+  }
+}
+
 /// Weights alone: gradients and the optimizer's moments are as large again, each.
 void check_size(const RunConfig& config, Found& found) {
   constexpr double kMost = 268435456;  // 2^28: 1 GiB in float32
@@ -78,6 +88,7 @@ std::vector<std::pair<std::string, std::string>> training_problems(const RunConf
   check_rule(config, found);
   check_size(config, found);
   check_precision(config, asks, found);
+  check_arithmetic(config, asks, found);
   check_perturbation(config, asks, found);
   return found;
 }

@@ -11,9 +11,12 @@
 #include "harness/base/parallel.h"
 #include "harness/causes/cause.h"
 #include "harness/causes/mechanism.h"
+#include "harness/config/canonical.h"
+#include "harness/config/field.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/compare/compare.h"
 #include "harness/evidence/timing.h"
+#include "harness/plan/exact_pairs.h"
 #include "harness/plan/question.h"
 #include "harness/questions/matrix_evidence.h"
 #include "harness/questions/growth.h"
@@ -62,6 +65,7 @@ class MatrixJudge {
   Mechanism compare_free(const SeedPair& pair) const;
   Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
   void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
+  void judge_exactly(const Cell& cell, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
   void judge_noise_scale(const SeedPair& first, CellResult& result) const;
   bool is_as_expected(const Cell& cell, const CellResult& result) const;
@@ -280,6 +284,39 @@ void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPa
   }
 }
 
+/// The first steps of cell and reference in exact arithmetic. What they show stands beside the verdict, which is about the
+/// runs that were asked for.
+void MatrixJudge::judge_exactly(const Cell& cell, CellResult& result) const {
+  const std::optional<ExactPair> pair = exact_pair_of(plan_.matrix, cell);
+  if (!pair) return;
+  Certification& exact = result.exact.emplace();
+  exact.wanted = true;
+  exact.asked = pair->steps;
+  exact.seed = pair->cell.seed;
+  exact.backend = words_of(Backend{})[static_cast<std::size_t>(Backend::emulated)];
+  if (result.failure) return;
+  const auto run_of = [&](const RunConfig& config) {
+    const auto found = std::ranges::find(plan_.runs, config_hash(config), &PlannedRun::hash);
+    return found == plan_.runs.end() ? nullptr : &*found;
+  };
+  const PlannedRun *reference = run_of(pair->reference), *own = run_of(pair->cell);
+  for (const PlannedRun* run : {reference, own}) {
+    if (run == nullptr || evidence_of(*run).failure) {
+      result.failure = run == nullptr ? judge_failure("lost", "", "the plan has no exact pair of " + cell.name)
+                                      : *evidence_of(*run).failure;
+      return;
+    }
+  }
+  try {
+    const Mechanism mechanism =
+        sources_.compare_runs({dir_of(*reference), dir_of(*own), {}, plan_.matrix.band, &pair->reference, &pair->cell});
+    exact.divergence = mechanism.first_divergence;
+    exact.steps = exact.divergence ? std::clamp<int64_t>(exact.divergence->step, 0, pair->steps) : pair->steps;
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", own->id, error.what());
+  }
+}
+
 void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
   if (judge_.read_costs == nullptr || result.failure || !first.cell) return;
   try {
@@ -375,6 +412,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     if (!options_.outcomes_only && asks_.compares()) {
       judge_computing(cell, pairs.front(), result);
       judge_certification(cell, pairs, result);
+      judge_exactly(cell, result);
       judge_costs(pairs.front(), result);
       judge_noise_scale(pairs.front(), result);
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/counted.h"
 #include "harness/base/word_list.h"
 #include "harness/evidence/run_evidence.h"
 
@@ -71,6 +72,31 @@ std::string mechanism_divergence(const CellResult& cell) {
 std::string undecided_in_words(const CellResult& cell) {
   if (!cell.outcome) return cell.scenario + " is undecided: its outcome could not be judged.";
   return cell.outcome->sentence;
+}
+
+std::vector<std::string> exact_sentences(const Results& results) {
+  CellList same, apart;
+  int64_t fewest = 0, most = 0;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.exact || cell.failure) continue;
+    (cell.exact->divergence ? apart : same).push_back(&cell);
+    if (cell.exact->divergence) continue;
+    fewest = same.size() == 1 ? cell.exact->steps : std::min(fewest, cell.exact->steps);
+    most = std::max(most, cell.exact->steps);
+  }
+  std::vector<std::string> all;
+  if (!same.empty()) {
+    all.push_back(fmt::format("{} compute{} the same as {} to the last bit for {}{} in exact arithmetic: what differs there "
+                              "is rounding.",
+                              names_of(same), same.size() == 1 ? "s" : "", references_of(same),
+                              fewest < most ? fmt::format("{} to ", fewest) : "", counted(most, "step")));
+  }
+  add(all, each_of(apart, "part in exact arithmetic too", [](const CellResult& cell) {
+        const Divergence& first = *cell.exact->divergence;
+        return fmt::format("{} parts from {} in exact arithmetic too, at step {}, {}, {}: that is no rounding.",
+                           cell.scenario, cell.reference, first.step, first.phase, first.where);
+      }));
+  return all;
 }
 
 std::vector<std::string> mechanism_sentences(const SortedCells& sorted) {

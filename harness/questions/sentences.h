@@ -43,6 +43,9 @@ std::string mechanism_divergence(const CellResult& cell);
 /// The outcome's own sentence, or that it could not be judged.
 std::string undecided_in_words(const CellResult& cell);
 
+/// What the first steps in exact arithmetic show of the cells; nothing if the matrix asked for none.
+std::vector<std::string> exact_sentences(const Results& results);
+
 /// What cells compute: the same, within the band, not the same, undecided.
 std::vector<std::string> mechanism_sentences(const SortedCells& sorted);
 /// What cells learn, and which rule fits a growing batch.

@@ -146,6 +146,7 @@ std::vector<std::string> sentences_of(const Results& results, bool can_tell,
   add(all, each_of(sorted.uncertified, "part from their real ranks",
                    [](const CellResult& cell) { return cell.scenario + ": " + cell.mechanism->sentence; }));
   add(all, question.sentences(results, sorted));
+  add(all, exact_sentences(results));
   add(all, each_of(planted, "failed", failure_in_words));
   if (can_tell) add(all, controls);
   if (question_named(results.question).by_outcome) add(all, sight_sentences(results));

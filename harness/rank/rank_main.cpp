@@ -85,6 +85,17 @@ RowsOf rows_of(const Process& process) {
   };
 }
 
+/// Where a rank's rows stand among all rows of a step.
+std::vector<int64_t> positions_of(const RunConfig& config, int64_t all_rows, int rank) {
+  const std::vector<int> owner =
+      owners_of_rows(all_rows, config.layout.world_size, config.rows, config.data.block);
+  std::vector<int64_t> positions;
+  for (std::size_t i = 0; i < owner.size(); ++i) {
+    if (owner[i] == rank) positions.push_back(static_cast<int64_t>(i));
+  }
+  return positions;
+}
+
 /// The trace that a forced run takes its states from.
 std::string snapshots_of(const Process& process) {
   const ForcedConfig& forced = process.config.forced;
@@ -126,10 +137,12 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     result.phase = "train";
     const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm, mutant.get());
     const RowsOf rows = perturbed(rows_of(process), config), rows_ahead = perturbed(rows_of(process), config);
-    const RankContext context{&config, rank, comm.get(),   &trace,     task.get(), mutant.get(),
-                              rows,    beat, &monotonic_s, rows_ahead, &meter};
+    RankContext context{&config, rank, comm.get(),   &trace,     task.get(), mutant.get(),
+                        rows,    beat, &monotonic_s, rows_ahead};
+    context.positions_of = [&config](int64_t all_rows, int of_rank) { return positions_of(config, all_rows, of_rank); };
+    context.meter = &meter;
     if (!config.forced.on()) {
-      train(context, result);
+      train(context, result, config.resume_from.empty() ? "" : process.path("../" + config.resume_from + "/rank-0.trace"));
     } else {
       compute_forced(context, snapshots_of(process), result);
     }

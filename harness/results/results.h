@@ -29,6 +29,8 @@ struct Divergence {
   std::string sentence;  ///< the same in words
   /// Where float64 twins tell the two apart: "meaning", or "arithmetic" (in float64 the runs agree); else empty.
   std::string parted = {};
+  /// Of runs in exact arithmetic, which row it is: its place in the step's whole batch, and its sample id.
+  std::optional<int64_t> row = {}, sample = {};
 };
 
 /// Why they part. Named from signatures; `unexplained` if nothing fits.
@@ -193,6 +195,9 @@ struct Certification {
   std::optional<Divergence> divergence;
 };
 
+/// What a run in exact arithmetic says of a row that it cannot add.
+inline constexpr const char* kRowNotFinite = "has NaN or infinity in ";
+
 /// Kind of the failure of a run whose planted fault changed nothing: no verdict is about it. Its operation
 /// says which: "mutant", "second_mutant", or both with a space between.
 inline constexpr const char* kIdleFault = "idle";
@@ -312,6 +317,7 @@ struct CellResult {
   std::optional<Mechanism> mechanism;
   std::optional<Outcome> outcome;
   Certification certification;
+  std::optional<Certification> exact;  ///< of the first steps in exact arithmetic, if the matrix asked for it
   std::optional<Failure> failure;
   std::optional<Cause> cause;  ///< of the failure; that of a divergence stands in the mechanism
   std::vector<CurveBand> curves;

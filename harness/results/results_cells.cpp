@@ -134,7 +134,9 @@ Object<Divergence> describe() {
            KEY(where, "Tensor, stream, control value or collective."),
            KEY(kind, "bits, value, missing, order, shape, band, reduction, update or replica"),
            KEY(expected), KEY(actual), KEY(sentence),
-           KEY(parted, "Told by float64 twins: meaning, or arithmetic (in float64 the runs agree); else empty.")}};
+           KEY(parted, "Told by float64 twins: meaning, or arithmetic (in float64 the runs agree); else empty."),
+           KEY(row, if_any(usual<int64_t>()), "In exact arithmetic: of the step's whole batch."),
+           KEY(sample, if_any(usual<int64_t>()), "That row's sample id.")}};
 }
 
 template <>
@@ -371,7 +373,10 @@ Object<CellResult> describe() {
             rest_of(object(statistics_of_an_outcome), "an outcome without statistics, or the reverse")},
            {"certified_steps", whole<int64_t>(0), [](const S& c) { return c.certification.steps; },
             [](S&, int64_t) {}},
-           KEY(certification), KEY(failure), KEY(costs),
+           KEY(certification),
+           KEY(exact, if_any(usual<Certification>()),
+               "The first steps of both runs in exact arithmetic, where no layout changes a bit."),
+           KEY(failure), KEY(costs),
            KEY(rerun, "The command that repeats just this."),
            KEY(replay,
                "the command that repeats the first step that differs, from its kept state; empty if none was "

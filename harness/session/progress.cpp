@@ -30,7 +30,7 @@ std::string ranks_of(const RunConfig& config) {
   return fmt::format("{} {}", config.layout.world_size, config.backend == Backend::gloo ? "real" : "emulated");
 }
 
-/// Forced runs of all kinds are one to whoever waits for them.
+/// Forced runs of all kinds, and both of an exact pair, are one to whoever waits for them.
 std::string group_of(RunRole role) {
   switch (role) {
     case RunRole::forced_reference:
@@ -38,6 +38,9 @@ std::string group_of(RunRole role) {
     case RunRole::forced_cell:
     case RunRole::forced_twin:
       return "forced";
+    case RunRole::exact_reference:
+    case RunRole::exact_cell:
+      return "exact";
     default:
       return name_of(role);
   }

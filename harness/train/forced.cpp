@@ -13,7 +13,6 @@
 #include "harness/train/update.h"
 
 namespace lockstep {
-namespace {
 
 /// The same numbers in float64.
 std::vector<std::byte> widened(const std::vector<std::byte>& floats) {
@@ -52,6 +51,8 @@ std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const 
   }
   return snapshots;
 }
+
+namespace {
 
 /// The k-th permutation of the places of this rank's rows, within each micro-step: who is whose candidate
 /// stays. A fixed multiplicative shuffle, so that no generator is needed.

@@ -59,18 +59,19 @@ void evaluate(const RankContext& context, Evaluation kind, int64_t step, RankRes
 }
 
 /// A thread that deals the coming steps' rows, or none.
-std::unique_ptr<Prefetcher> make_prefetcher(const RankContext& context, int64_t end) {
+std::unique_ptr<Prefetcher> make_prefetcher(const RankContext& context, int64_t begin, int64_t end) {
   const RunConfig& config = *context.config;
   if (config.data.prefetch <= 0) {
     return nullptr;
   }
-  const auto deal = [&context](int64_t step) {
+  const auto deal = [&context, begin](int64_t place) {
+    const int64_t step = begin + place;
     DealtRows rows;
     rows.ids = context.rows_ahead(step, context.rank);
     rows.prepared = context.task->prepare_rows(rows.ids);
     return rows;
   };
-  return std::make_unique<Prefetcher>(Prefetcher::Options{config.data.prefetch, end, config.timeout_s}, deal);
+  return std::make_unique<Prefetcher>(Prefetcher::Options{config.data.prefetch, end - begin, config.timeout_s}, deal);
 }
 
 /// Fingerprints of all parameters, folded in their order.
@@ -116,7 +117,7 @@ void note_resident(const RankContext& context, int64_t done, int64_t end, RankRe
 
 }  // namespace
 
-void train(const RankContext& context, RankResult& result) {
+void train(const RankContext& context, RankResult& result, const std::string& resume_trace) {
   const RunConfig& config = *context.config;
   const int64_t end = config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
   if (config.perturb == Perturbation::epsilon) {
@@ -126,8 +127,10 @@ void train(const RankContext& context, RankResult& result) {
   TracedStep traced(context);
   Update update(context);
   StepMeter meter(context.meter);
-  const std::unique_ptr<Prefetcher> prefetcher = make_prefetcher(context, end);
-  for (int64_t step = 0; step < end; ++step) {
+  const int64_t begin = resume_trace.empty() ? 0 : config.resume_step;
+  if (!resume_trace.empty()) update.load(read_snapshots(resume_trace, {begin}).at(begin));
+  const std::unique_ptr<Prefetcher> prefetcher = make_prefetcher(context, begin, end);
+  for (int64_t step = begin; step < end; ++step) {
     meter.begin(context.now_s());
     if (context.mutant != nullptr) {
       context.mutant->before_step(step);

@@ -8,8 +8,9 @@
 
 namespace lockstep {
 
-/// Trains config->steps steps (or stop_after). Fills curves, metrics and timing of `result`.
-void train(const RankContext& context, RankResult& result);
+/// Trains config->steps steps (or stop_after). Fills curves, metrics and timing of `result`. `resume_trace`: rank 0's trace of
+/// the run that it goes on from, which holds a snapshot of config->resume_step; empty: it begins.
+void train(const RankContext& context, RankResult& result, const std::string& resume_trace = {});
 
 /// At each of config->forced.steps: loads the snapshot of `trace_path` (rank 0's trace of the run that
 /// training came from), computes and reduces the gradients there, updates, and keeps all of it whole. With

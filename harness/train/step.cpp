@@ -32,6 +32,11 @@ std::vector<StreamUse> added_up(const std::vector<StepOutput>& outputs) {
 
 TracedStep::TracedStep(const RankContext& context) : context_(context) {
   ParameterList& parameters = context.task->parameters();
+  if (context.config->arithmetic == Arithmetic::exact) {
+    rows_ = std::make_unique<ExactRows>(parameters);
+    rows_->hash_rows(context.trace->enabled());
+    return;
+  }
   const ReducerOptions options{context.config->bucket_cap_bytes, context.config->gradient_as_bucket_view,
                                context.config->find_unused_parameters};
   reducer_ = context.comm->reduce_gradients(parameters.tensors, parameters.names, options);
@@ -84,6 +89,10 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
 }
 
 std::vector<int64_t> TracedStep::row_positions(std::size_t first, std::size_t rows) const {
+  if (exact()) {
+    const auto begin = positions_.begin() + static_cast<std::ptrdiff_t>(first);
+    return {begin, begin + static_cast<std::ptrdiff_t>(rows)};
+  }
   std::vector<int64_t> positions(rows);
   const int64_t block = context_.config->data.block;
   for (std::size_t k = 0; k < rows; ++k) {
@@ -128,18 +137,24 @@ StepOutput TracedStep::run_pass(const Pass& pass) {
   if (reduce) {
     reducer_->before_forward();
   }
-  StepOutput output = context_.task->forward(pass.input);
-  if (const double factor = context_.mutant == nullptr ? 1 : context_.mutant->loss_factor(step_);
-      factor != 1) {
-    output.loss = output.loss * factor;
-  }
+  StepOutput output = forward_of(pass);
   if (reduce) {
     reducer_->before_backward({output.loss});
   }
   return output;
 }
 
+StepOutput TracedStep::forward_of(const Pass& pass) {
+  StepOutput output = context_.task->forward(pass.input);
+  if (const double factor = context_.mutant == nullptr ? 1 : context_.mutant->loss_factor(step_);
+      factor != 1) {
+    output.loss = output.loss * factor;
+  }
+  return output;
+}
+
 TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
+  if (exact()) return run_exactly(step, options);
   step_ = step;
   keep_ = options.keep;
   ParameterList& parameters = context_.task->parameters();
@@ -202,11 +217,14 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
     trace.scalar(Phase::control, name, value, Sharing::replicated);
   }
   trace_records(options, passes, outputs);
-  trace.scalar(Phase::loss, "loss", outcome.loss, Sharing::own);
-  for (const auto& [name, value] : outputs.front().scalars) {
-    trace.scalar(Phase::loss, name, value, Sharing::own);
+  const Sharing sharing = exact() ? Sharing::replicated : Sharing::own;
+  trace.scalar(Phase::loss, "loss", outcome.loss, sharing);
+  for (const auto& [name, value] : exact() ? outcome.scalars : outputs.front().scalars) {
+    trace.scalar(Phase::loss, name, value, sharing);
   }
-  if (options.keep == Keep::whole) {
+  if (exact()) {
+    trace_rows(options, outputs);
+  } else if (options.keep == Keep::whole) {
     // What the loss is recomputed from when it is asked which mistake gives the recorded value.
     trace.scalar(Phase::loss, "row_weight", outputs.front().row_weight, Sharing::own);
     std::vector<at::Tensor> rows;
@@ -258,6 +276,12 @@ void TracedStep::trace_gradients(const Options& options, const Outcome& outcome)
     reducer_->after_backward({}, {});
     return;
   }
+  trace_reduced(options, outcome);
+  reducer_->after_backward(local_hashes_, reduced_hashes_);
+}
+
+void TracedStep::trace_reduced(const Options& options, const Outcome& outcome) {
+  TraceWriter& trace = *context_.trace;
   const ParameterList& parameters = context_.task->parameters();
   reduced_hashes_.clear();
   for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
@@ -267,7 +291,6 @@ void TracedStep::trace_gradients(const Options& options, const Outcome& outcome)
                                           Sharing::replicated, {}, options.keep)
                                   .hash);
   }
-  reducer_->after_backward(local_hashes_, reduced_hashes_);
   trace.scalar(Phase::gradient_norm, "gradient_norm", outcome.gradient_norm, Sharing::replicated);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/train/exact_rows.h"
 #include "harness/train/rank_context.h"
 
 namespace lockstep {
@@ -62,6 +63,7 @@ class TracedStep {
   };
 
   std::vector<Pass> passes_of(int64_t step, const Options& options) const;
+  StepOutput forward_of(const Pass& pass);
   StepOutput run_pass(const Pass& pass);
   at::Tensor on_local_gradient(std::size_t index, const at::Tensor& gradient);
   void trace_forward(const Options& options, const std::vector<Pass>& passes,
@@ -71,11 +73,22 @@ class TracedStep {
   void trace_record(const Options& options, std::span<const StepOutput> parts, std::size_t which,
                     const std::string& suffix, const DealtIds& dealt);
   void trace_gradients(const Options& options, const Outcome& outcome);
+  void trace_reduced(const Options& options, const Outcome& outcome);
   std::vector<int64_t> row_positions(std::size_t first, std::size_t rows) const;
+
+  // Exact arithmetic: exact_step.cpp.
+  Outcome run_exactly(int64_t step, const Options& options);
+  std::vector<Pass> turns_of(int64_t step, const Options& options);
+  std::vector<at::Tensor> row_gradients(const Pass& pass, const StepOutput& output);
+  void sum_over_ranks(Outcome& outcome, double divisor);
+  void trace_rows(const Options& options, const std::vector<StepOutput>& outputs);
+  bool exact() const { return rows_ != nullptr; }
 
   const RankContext& context_;
   std::vector<unsigned> hooks_;
-  std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<GradientReducer> reducer_;  ///< native arithmetic alone
+  std::unique_ptr<ExactRows> rows_;           ///< exact arithmetic alone
+  std::vector<int64_t> positions_;            ///< exact: of the step's rows in the whole batch
   std::vector<uint64_t> local_hashes_, reduced_hashes_;
   std::vector<at::Tensor> accumulated_;  ///< by parameter: gradients of the passes before the last
   int64_t step_ = 0;

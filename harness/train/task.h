@@ -33,6 +33,10 @@ struct StepInput {
   /// Of one process that takes its rows in another order than they were dealt.
   std::vector<int64_t> places = {};
   std::shared_ptr<const PreparedRows> prepared = {};  ///< rows of the step; null, or others: look them up
+  /// Exact arithmetic: one row, or none. Its tensors have addresses and shapes that no layout changes, candidates
+  /// stand in the order of the whole batch, and the loss has unit weight.
+  bool exact = false;
+  std::vector<int64_t> positions = {};  ///< exact: where each of `ids` stands in the step's whole batch
 };
 
 struct StreamUse {
@@ -55,6 +59,8 @@ struct StepOutput {
   at::Tensor loss;                  ///< scalar; the mean over ranks of its gradients is the step's gradient
   at::Tensor row_losses_B;          ///< one a row, with gradient; loss is their weighted sum
   double row_weight = 1;            ///< of each row's loss in `loss`
+  std::vector<int64_t> row_inputs = {};  ///< exact: of each row a hash of what it is made from, as the step took it
+  double row_divisor = 1;  ///< exact: the step's loss is the sum of all ranks' and rows' `loss`, divided by this
   std::vector<StepRecord> records;  ///< what the loss is made from; the same ones of every pass
   std::vector<StreamUse> streams;
   /// Values besides the learning rate that steer the step, equal on all ranks, by name: a stop flag, a target.

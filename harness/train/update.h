@@ -17,6 +17,9 @@ namespace lockstep {
 /// "second_moment/NAME", "updates", buffers.
 using Snapshot = std::map<std::string, std::vector<std::byte>>;
 
+/// Of those steps, from a trace. Throws std::runtime_error naming a step of which it holds none.
+std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const std::vector<int64_t>& steps);
+
 class Update {
  public:
   explicit Update(const RankContext& context);

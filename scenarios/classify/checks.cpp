@@ -50,6 +50,12 @@ void check_denominator(const RunConfig& config, Found& found) {
 }
 
 void check_norm(const RunConfig& config, Found& found) {
+  if (config.arithmetic == Arithmetic::exact && classify(config).norm != NormKind::none) {
+    found.emplace_back("norm", fmt::format("norm {} takes statistics over rows, which are then no sum over single rows: "
+                                           "arithmetic exact needs norm none",
+                                           word_of(classify(config).norm)));
+    return;
+  }
   if (classify(config).norm != NormKind::batch) return;
   const int ranks = config.oracle_world > 0 ? config.oracle_world : config.layout.world_size;
   const int64_t rows = config.layout.global_batch() / ranks / config.accumulation;

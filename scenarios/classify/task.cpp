@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "harness/comm/tensor_view.h"
 #include "harness/config/stream_keys.h"
 #include "harness/data/sampler.h"
 #include "harness/train/streams.h"
@@ -104,9 +105,21 @@ class ClassifyTask : public Task {
     } else {
       output.row_losses_B = cross_entropy_row_sums(of_rows);
       output.row_weight = weight_of(input, own);
+      if (input.exact) {
+        // One divisor where all rows share it; else what a row weighs on its rank is part of the objective.
+        const bool one = own_.denominator.scope == DenominatorScope::global;
+        const double counted = one ? counted_by(own_.denominator, all_) : comm_.world_size();
+        output.row_divisor = counted > 0 ? counted : 1;
+        if (one) output.row_weight = 1;
+      }
       output.loss = output.row_losses_B.sum() * output.row_weight;
     }
-    output.scalars = {{"valid_steps", own.valid_steps}, {"loss_weight", output.row_weight}};
+    if (input.exact && !ids.empty()) {
+      output.row_inputs = {static_cast<int64_t>(tensor_stats(view_of(rows.values_NTC.contiguous())).hash)};
+    }
+    // What stands beside a single row is the row's, or its mean over rows would depend on who has them.
+    output.scalars = {{"valid_steps", (input.exact ? counts_of(ids) : own).valid_steps},
+                      {"loss_weight", output.row_weight}};
     if (norm_) {
       output.scalars.emplace_back("norm_mean", norm_->last_mean_norm());
     }
@@ -142,7 +155,8 @@ class ClassifyTask : public Task {
   /// The weight of a pass's sum of losses. The counts of all ranks are exchanged once a step, at its first
   /// pass.
   double weight_of(const StepInput& input, const LossCounts& own) {
-    if ((input.micro_step == 0 && input.first_row == 0) || counted_step_ != input.step) {
+    const bool first = !input.exact && input.micro_step == 0 && input.first_row == 0;
+    if (first || counted_step_ != input.step) {
       all_ = counts_of_all_ranks(comm_, own_.denominator, own);
       counted_step_ = input.step;
     }

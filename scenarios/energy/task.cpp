@@ -2,14 +2,18 @@
 // from all ranks' rows, or made for each row.
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "harness/base/hashing.h"
+#include "harness/comm/tensor_view.h"
 #include "harness/data/sampler.h"
+#include "harness/train/exact_sum.h"
 #include "harness/train/streams.h"
+#include "losses/block.h"
 #include "losses/loss.h"
 #include "scenarios/energy/adaptive.h"
 #include "scenarios/energy/config.h"
@@ -72,7 +76,8 @@ class EnergyStep : public EnergyFunction {
       return *encoded_;
     }
     const auto part = [&](const at::Tensor& all) {
-      return all.narrow(0, input_.first_row, input_.end_row - input_.first_row);
+      const at::Tensor rows = all.narrow(0, input_.first_row, input_.end_row - input_.first_row);
+      return input_.exact ? rows.clone() : rows;
     };
     at::Tensor context = part(rows_.context_PSC);
     if (energy(config_).context_noise > 0) {
@@ -229,7 +234,11 @@ class EnergyTask : public Task {
 
   void update_buffers() override {
     if (running_) {
-      running_->update(comm_, energy_positive_, step_rows_);
+      if (config_.arithmetic == Arithmetic::exact) {
+        running_->update_exactly(comm_, exact_positive_, step_rows_);
+      } else {
+        running_->update(comm_, energy_positive_, step_rows_);
+      }
     }
   }
 
@@ -244,7 +253,11 @@ class EnergyTask : public Task {
     const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
     const at::Tensor action_BA = content.action_PA.to(model_.dtype());
     const int64_t rows = input.end_row - input.first_row;
-    const at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
+    at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
+    if (input.exact) {
+      own_BA = own_BA.clone();
+      share_micro_step(input, content, action_BA);
+    }
     std::vector<at::Tensor> predictions;
     ExplicitNegatives made(
         config_, {streams_, input.step,
@@ -262,7 +275,15 @@ class EnergyTask : public Task {
     LossOutput loss = config_.oracle_world > 0 ? of_reference(*step, input, action_BA, explicit_BnA)
                                                : of_ranks(*step, input, action_BA, explicit_BnA);
     StepOutput output = described(loss);
-    if (input.micro_step == 0 && input.first_row == 0) {
+    if (input.exact) {
+      output.row_divisor = counted_ > 0 ? counted_ : 1.0;
+      if (rows > 0) output.row_inputs = {input_hash(content, input.first_row)};
+    }
+    if (input.exact && running_) {
+      if (input.micro_step == 0 && input.first_row == 0) exact_positive_.clear();
+      if (rows > 0) exact_positive_.add(0, loss.energy_positive);
+      step_rows_ = static_cast<int64_t>(input.step_ids.size());
+    } else if (input.micro_step == 0 && input.first_row == 0) {
       energy_positive_ = loss.energy_positive;
       step_rows_ = static_cast<int64_t>(input.step_ids.size());
     }
@@ -303,6 +324,9 @@ class EnergyTask : public Task {
     return {data.train.context_steps(), data.train.channels(), energy(config).data.action_steps,
             energy(config).model.width,         energy(config).model.hidden,   has_explicit ? energy(config).model.action_layers : 0};
   }
+  at::ScalarType energy_dtype() const {
+    return config_.precision == Precision::bfloat16 ? at::kBFloat16 : dtype_of(config_);
+  }
   static at::ScalarType dtype_of(const RunConfig& config) {
     return computed_precision(config) == Precision::float64 ? at::kDouble : at::kFloat;
   }
@@ -318,8 +342,7 @@ class EnergyTask : public Task {
     return options;
   }
 
-  LossOutput of_ranks(EnergyStep& step, const StepInput& input, const at::Tensor& action_BA,
-                      const at::Tensor& explicit_BnA) {
+  LossInput loss_input_of(EnergyStep& step, const StepInput& input, const at::Tensor& action_BA) {
     LossInput loss_input{.comm = comm_, .model = step};
     loss_input.step = input.step;
     loss_input.action_BA = action_BA;
@@ -327,9 +350,62 @@ class EnergyTask : public Task {
     loss_input.counted_B = energy(config_).invalid_rows > 0 ? counted(input) : at::Tensor();
     loss_input.first_row = input.first_row;
     loss_input.end_row = input.end_row;
-    loss_input.explicit_BnA = explicit_BnA;
-    loss_input.total_rows = counted_rows(input);
     loss_input.options = loss_options();
+    return loss_input;
+  }
+
+  static int64_t input_hash(const PairTensors& content, int64_t row) {
+    uint64_t hash = 0;
+    for (const at::Tensor& part : {content.context_PSC, content.mask_PS, content.action_PA}) {
+      hash = keyed(hash, tensor_stats(view_of(part.narrow(0, row, 1).contiguous())).hash);
+    }
+    return static_cast<int64_t>(hash);
+  }
+
+  /// Exact arithmetic, at the first pass of each micro-step: what its rows share.
+  void share_micro_step(const StepInput& input, const PairTensors& content, const at::Tensor& action_BA) {
+    const std::pair<int64_t, int64_t> now{input.step, input.micro_step};
+    if (shared_of_ == now) return;
+    if (shared_of_.first != input.step) counted_ = counted_rows(input);
+    shared_of_ = now;
+    shared_ = {};
+    const LossOptions options = loss_options();
+    if (!options.in_batch) return;
+    const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
+    LossInput all = loss_input_of(*step, input, action_BA);
+    shared_.candidates = options.local ? in_batch_candidates(all) : candidates_in_batch_order(all, input.positions);
+    if (loss_->needs_all_energies()) shared_.energy_NN = all_energies(input, content, all);
+  }
+
+  /// [N, N], without gradient: each row by itself, as it is computed in its own pass.
+  at::Tensor all_energies(const StepInput& input, const PairTensors& content, const LossInput& all) {
+    const c10::NoGradGuard no_grad;
+    const auto columns = static_cast<int64_t>(shared_.candidates.ids.size());
+    std::vector<at::Tensor> rows{at::zeros({0, columns}, in_loss_precision(at::zeros({0}, energy_dtype())).options())};
+    StepInput one = input;
+    for (int64_t row = 0; row < static_cast<int64_t>(input.ids.size()); ++row) {
+      one.first_row = row;
+      one.end_row = row + 1;
+      const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, one, fault_);
+      const EncodedRows context = step->encode_context();
+      rows.push_back(in_loss_precision(step->energies(context, step->encode_action(shared_.candidates.action_NA),
+                                                      shared_.candidates.ids, 0)));
+    }
+    const at::Tensor own = at::cat(rows, 0);
+    if (all.options.local) return own;
+    const at::Tensor positions = at::tensor(at::ArrayRef<int64_t>(input.positions), at::kLong);
+    const GatheredRows gathered = gather_rows(comm_, {own, positions}, input.step, "loss.energies");
+    const at::Tensor kept = gathered.valid.nonzero().squeeze(1);
+    const at::Tensor order = at::argsort(gathered.columns[1].index_select(0, kept), true, 0);
+    return gathered.columns[0].index_select(0, kept).index_select(0, order);
+  }
+
+  LossOutput of_ranks(EnergyStep& step, const StepInput& input, const at::Tensor& action_BA,
+                      const at::Tensor& explicit_BnA) {
+    LossInput loss_input = loss_input_of(step, input, action_BA);
+    loss_input.explicit_BnA = explicit_BnA;
+    loss_input.total_rows = input.exact ? counted_ : counted_rows(input);
+    loss_input.shared = input.exact ? &shared_ : nullptr;
     return (fault_ == nullptr ? *loss_ : fault_->loss(input.step, *loss_)).forward(loss_input);
   }
 
@@ -439,6 +515,10 @@ class EnergyTask : public Task {
   std::unique_ptr<Loss> loss_;
   EnergyFault* fault_;  ///< or none
   std::optional<RunningStats> running_;
+  SharedBatch shared_;                              ///< exact arithmetic: of micro-step
+  std::pair<int64_t, int64_t> shared_of_{-1, -1};   ///< of that step and micro-step
+  double counted_ = 0;                              ///< and of the step, rows that count
+  ExactSum exact_positive_{1, at::kDouble};         ///< energies of the step's positives
   double energy_positive_ = 0;  ///< of the step's first pass, mean over its rows
   int64_t step_rows_ = 0;       ///< of this rank, in the step
 };

@@ -8,6 +8,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kWholeBlock = "its loss is that of a block of all ranks' rows at once, which is no sum over single rows";
+
 constexpr MutantRow kRows[] = {
   {{.name = "flip_bit",
     .help = "flips bit `bit` of the first element of a local gradient, at `step` alone",
@@ -59,7 +61,8 @@ constexpr MutantRow kRows[] = {
   {{.name = "gather_without_gradient", .trainer = "energy",
     .help = "the whole block over plainly gathered encodings: encoders learn nothing",
     .report = "facebookresearch/SLIP#31", .settings = "dropout=0", .phase = "local gradients",
-    .causes = "gather-without-gradient"},
+    .causes = "gather-without-gradient",
+    .beyond_exact = kWholeBlock},
    // The gather has no backward.
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
@@ -68,7 +71,8 @@ constexpr MutantRow kRows[] = {
   {{.name = "own_slice", .trainer = "energy",
     .help = "the whole block, own slice put back in: encoders get 1 / world size",
     .report = "JohnGiorgi/DeCLUTR#212", .settings = "dropout=0", .phase = "local gradients",
-    .causes = "gather-own-slice"},
+    .causes = "gather-own-slice",
+    .beyond_exact = kWholeBlock},
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
        return full_block_loss(input, GatherBackward::own_slice);
@@ -77,7 +81,8 @@ constexpr MutantRow kRows[] = {
     .help = "the own slice put back in and the loss times the world size",
     // With two ranks nobody can tell it from a head that is counted twice.
     .report = "texttron/tevatron#143", .settings = "dropout=0", .min_world = 3, .phase = "local gradients",
-    .causes = "gather-own-slice-times-world"},
+    .causes = "gather-own-slice-times-world",
+    .beyond_exact = kWholeBlock},
    // Right for encoders, wrong for everything else.
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
@@ -111,7 +116,8 @@ constexpr MutantRow kRows[] = {
      })},
   {{.name = "head_counted_twice", .trainer = "energy",
     .help = "row and column blocks with the other side detached",
-    .settings = "dropout=0", .phase = "local gradients", .causes = "head-counted-twice"},
+    .settings = "dropout=0", .phase = "local gradients", .causes = "head-counted-twice",
+    .beyond_exact = kWholeBlock},
    // Encoders come out right, whatever stands in both blocks twice.
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {

@@ -35,6 +35,7 @@ constexpr MutantRow kRows[] = {
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
        const Candidates candidates = in_batch_candidates(input);
+       if (input.shared != nullptr) return without_next_rank(input, candidates);
        const auto all = static_cast<int64_t>(candidates.ids.size());
        const auto own = static_cast<int64_t>(input.ids.size());
        // The next rank's rows begin where this one's end; of the last rank the first rank's are next.
@@ -52,6 +53,24 @@ constexpr MutantRow kRows[] = {
        const EncodedRows rows = input.model.encode_context();
        const at::Tensor energies = input.model.energies(rows, input.model.encode_action(action), ids, 0);
        return row_loss(input, energies, targets(input, candidates.offset - (begin == 0 ? end : 0)), ids);
+     }
+     /// In the order of the whole batch the next rank's rows stand between those of the others.
+     LossOutput without_next_rank(const LossInput& input, const Candidates& candidates) {
+       const int next = (input.comm.rank() + 1) % input.comm.world_size();
+       std::vector<int64_t> kept, ids, place(candidates.ids.size(), 0);
+       for (std::size_t column = 0; column < candidates.ids.size(); ++column) {
+         place[column] = static_cast<int64_t>(kept.size());
+         if (candidates.owners[column] == next) continue;
+         kept.push_back(static_cast<int64_t>(column));
+         ids.push_back(candidates.ids[column]);
+       }
+       const auto tensor_of = [](const std::vector<int64_t>& values) {
+         return at::tensor(at::ArrayRef<int64_t>(values), at::kLong);
+       };
+       const at::Tensor action = candidates.action_NA.index_select(0, tensor_of(kept));
+       const EncodedRows rows = input.model.encode_context();
+       const at::Tensor energies = input.model.energies(rows, input.model.encode_action(action), ids, 0);
+       return row_loss(input, energies, tensor_of(place).index_select(0, target_columns(input, candidates)), ids);
      })},
   {{.name = "candidates_misordered", .trainer = "energy",
     .help = "gathered candidates are shifted by one place from their ids",
@@ -119,7 +138,7 @@ constexpr MutantRow kRows[] = {
        const EncodedRows rows = input.model.encode_context();
        const at::Tensor energies =
            input.model.energies(rows, input.model.encode_action(candidates.action_NA), candidates.ids, 0);
-       return row_loss(input, energies, targets(input, 0), candidates.ids);
+       return row_loss(input, energies, targets_of_rank_0(input, candidates), candidates.ids);
      })},
   {{.name = "loss_times_world", .trainer = "energy",
     .help = "the loss times the world size",
@@ -148,8 +167,10 @@ constexpr MutantRow kRows[] = {
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
        LossOutput output = right(input);
-       const auto rows = static_cast<double>(output.row_losses_B.numel() * run().accumulation);
-       output.loss = output.row_losses_B.sum() / std::max(rows, 1.0);
+       const auto rows = std::max(static_cast<double>(input.ids.size()) * static_cast<double>(run().accumulation), 1.0);
+       // A row of unit weight counts total rows / ranks times what it counts in the mean over ranks.
+       const double unit = input.shared != nullptr ? input.total_rows / world() : 1.0;
+       output.loss = output.row_losses_B.sum() * unit / rows;
        return output;
      })},
   {{.name = "rows_left_out", .trainer = "energy",
@@ -160,7 +181,7 @@ constexpr MutantRow kRows[] = {
      LossOutput forward(const LossInput& input) override {
        LossOutput output = right(input);
        const int64_t rows = output.row_losses_B.numel();
-       if (rows > 0) {
+       if (rows > 0 && input.end_row == static_cast<int64_t>(input.ids.size())) {
          output.loss = output.row_losses_B.narrow(0, 0, rows - 1).sum() * output.row_weight;
        }
        return output;

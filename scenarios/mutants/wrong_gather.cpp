@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <numeric>
+
 namespace lockstep {
 namespace {
 
@@ -49,10 +52,29 @@ GatheredBlock gather_encoded(const LossInput& input, GatherBackward backward, bo
   return block;
 }
 
+/// Columns that stand rank by rank, in the order of the whole batch.
+void put_in_batch_order(GatheredBlock& block, const Candidates& candidates) {
+  std::vector<int64_t> rank_by_rank(candidates.owners.size()), place(candidates.owners.size());
+  std::iota(rank_by_rank.begin(), rank_by_rank.end(), 0);
+  std::stable_sort(rank_by_rank.begin(), rank_by_rank.end(), [&](int64_t a, int64_t b) {
+    return candidates.owners[static_cast<std::size_t>(a)] < candidates.owners[static_cast<std::size_t>(b)];
+  });
+  for (std::size_t k = 0; k < rank_by_rank.size(); ++k) {
+    place[static_cast<std::size_t>(rank_by_rank[k])] = static_cast<int64_t>(k);
+  }
+  block.action_ND = block.action_ND.index_select(0, at::tensor(at::ArrayRef<int64_t>(place), at::kLong));
+  block.ids = candidates.ids;
+}
+
 LossOutput row_block_loss(const LossInput& input, GatherBackward backward) {
-  const GatheredBlock block = gather_encoded(input, backward, false);
+  GatheredBlock block = gather_encoded(input, backward, false);
+  at::Tensor target_B = targets(input, block.offset);
+  if (input.shared != nullptr) {
+    put_in_batch_order(block, input.shared->candidates);
+    target_B = target_columns(input, input.shared->candidates);
+  }
   const at::Tensor energies = input.model.energies(block.rows, block.action_ND, block.ids, 0);
-  LossOutput output = row_loss(input, energies, targets(input, block.offset), block.ids);
+  LossOutput output = row_loss(input, energies, target_B, block.ids);
   // Reducers wait for parameters without gradient: they get zeros.
   output.loss = output.loss + 0.0 * block.own_bD.sum();
   return output;

@@ -35,6 +35,9 @@ LossOutput row_loss(const LossInput& input, const at::Tensor& head_BN, const at:
 /// `offset`.
 at::Tensor targets(const LossInput& input, int64_t offset);
 
+/// The same as if each rank's labels counted from 0: where the rows of rank 0 stand.
+at::Tensor targets_of_rank_0(const LossInput& input, const Candidates& candidates);
+
 /// The loss keeps its value and its gradient becomes `factor` times as long.
 void scale_gradient(LossOutput& output, double factor);
 

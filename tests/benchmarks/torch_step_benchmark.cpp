@@ -117,7 +117,24 @@ void add(const std::string& name, const RunConfig& config, const RunConfig& base
       ->Iterations(1);
 }
 
+/// A step in exact arithmetic against a native one of the same layout: `cost` is how many times longer it takes.
+void register_exact() {
+  for (const int width : {32, 128}) {
+    for (const Layout& layout : {Layout{1, 24}, Layout{8, 3}}) {
+      RunConfig native = bench_config(layout, Negatives::global, Backend::emulated, TraceLevel::hash, 100);
+      energy(native).model.width = width;
+      energy(native).model.hidden = 2 * width;
+      RunConfig exact = native;
+      exact.arithmetic = Arithmetic::exact;
+      exact.steps = 40;
+      const char* const what = layout.world_size == 1 ? "1x24" : "8x3";
+      add(std::string("ExactOverNative/width:") + std::to_string(width) + "/" + what, exact, native, 5);
+    }
+  }
+}
+
 void register_all() {
+  register_exact();
   const Layout one{1, 24};
   const Layout eight{8, 3};
   const auto emulated = [&](Layout layout, Negatives negatives, TraceLevel trace, int64_t steps) {

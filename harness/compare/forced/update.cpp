@@ -11,7 +11,7 @@ namespace {
 constexpr double kRoundings = 16;
 
 /// Everything that the elements of a tensor share.
-struct Arithmetic {
+struct UpdateArithmetic {
   const UpdateInputs& inputs;
   const UpdateVariant& variant;
   double rate = 0, factor = 1, decay = 0, count = 1, epsilon = 0;
@@ -19,10 +19,10 @@ struct Arithmetic {
   bool adaptive = false, decoupled = false, first_moment = false;
 };
 
-Arithmetic arithmetic_of(const UpdateInputs& inputs, const std::string& name, const UpdateVariant& variant,
+UpdateArithmetic arithmetic_of(const UpdateInputs& inputs, const std::string& name, const UpdateVariant& variant,
                          double epsilon) {
   const UpdateFacts& facts = inputs.facts;
-  Arithmetic a{inputs, variant};
+  UpdateArithmetic a{inputs, variant};
   a.rate = variant.rate.value_or(inputs.learning_rate) * facts.rate_factor_of(name);
   a.factor = variant.clip.value_or(clip_factor(inputs.clip_norm, inputs.gradient_norm));
   a.decay = facts.decay_of(name) * variant.decay;
@@ -39,7 +39,7 @@ struct Element {
 };
 
 /// Value and allowance of one element after the update.
-std::pair<double, double> updated(const Arithmetic& a, const Element& it) {
+std::pair<double, double> updated(const UpdateArithmetic& a, const Element& it) {
   const UpdateFacts& facts = a.inputs.facts;
   double parameter = it.parameter, gradient = it.gradient * a.factor;
   double size = std::abs(gradient);
@@ -96,7 +96,7 @@ std::optional<PredictedTensor> predict_update(const UpdateInputs& inputs, const 
   const NamedTensor* before = find_tensor(inputs.state.tensors, name);
   const NamedTensor* gradient = find_tensor(inputs.gradients, name);
   if (!before || !gradient || before->shape != gradient->shape) return std::nullopt;
-  Arithmetic a = arithmetic_of(inputs, name, variant, std::min(before->epsilon, gradient->epsilon));
+  UpdateArithmetic a = arithmetic_of(inputs, name, variant, std::min(before->epsilon, gradient->epsilon));
   const NamedTensor* first = find_tensor(inputs.state.tensors, "first_moment/" + name);
   const NamedTensor* second = find_tensor(inputs.state.tensors, "second_moment/" + name);
   // Before the first update they are 0, whether or not anybody recorded them.

@@ -73,6 +73,20 @@ void score_failure(const PlantedFault& fault, const CellResult& result, TrialSco
   score.exact_place = rank < 0 || failure.rank == rank || mentions_rank(failure.message, rank);
 }
 
+/// A run in exact arithmetic stops at a row that is no number, and names it.
+void score_row(const PlantedFault& fault, const Failure& failure, TrialScore& score) {
+  const std::size_t at = failure.message.find(kRowNotFinite);
+  if (at == std::string::npos) return;
+  score.caught = true;
+  score.detector = local;
+  score.exact_step = failure.step == fault.step;
+  constexpr std::string_view kGradient = "its gradient of ";
+  const std::size_t where = failure.message.find(kGradient, at);
+  if (where == std::string::npos) return;
+  const std::string rest = failure.message.substr(where + kGradient.size());
+  score.exact_place = names_place(fault, "local gradients", rest.substr(0, rest.find(':')));
+}
+
 void score_divergence(const PlantedFault& fault, const CellResult& result, TrialScore& score) {
   if (result.mechanism && result.mechanism->first_divergence) {
     const Divergence& divergence = *result.mechanism->first_divergence;
@@ -84,6 +98,7 @@ void score_divergence(const PlantedFault& fault, const CellResult& result, Trial
     // Not finite is what the judge found; a run that was lost otherwise is no finding about the fault.
     score.caught = result.failure->kind == "nonfinite";
     if (score.caught) score.detector = failed;
+    score_row(fault, *result.failure, score);
   } else {
     score.caught = result.verdict == VerdictKind::divergent;
   }

@@ -116,6 +116,12 @@ class Expansion {
     const bool is_named = std::find(names.begin(), names.end(), entry.name) != names.end();
     if (!is_named && !names.empty()) return false;
     const bool of_another = !entry.trainer.empty() && entry.trainer != trainer.name;
+    const bool beyond = source_.base.arithmetic == Arithmetic::exact && !entry.beyond_exact.empty();
+    if (beyond && is_named) {
+      problems_.add(source_.place_of("detection.mutants"),
+                    fmt::format("mutant {} is out of reach of arithmetic exact: {}", entry.name, entry.beyond_exact));
+    }
+    if (beyond) return false;
     const std::string_view lacking = of_another ? std::string_view() : lacking_key(entry, trainer);
     if (is_named && !lacking.empty()) {
       problems_.add(source_.place_of("detection.mutants"),
@@ -175,7 +181,9 @@ class Expansion {
     if (last < entry.first_step) return std::nullopt;
     mutant.step = entry.draws.step ? draws.between("step", entry.first_step, last) : entry.first_step;
     if (entry.draws.rank) mutant.rank = static_cast<int>(draws.between("rank", 0, world - 1));
-    if (entry.draws.bit) mutant.bit = static_cast<int>(draws.between("bit", kLowestBit, kHighestBit));
+    // Nothing is within rounding where nothing rounds.
+    const int lowest = config.arithmetic == Arithmetic::exact ? 0 : kLowestBit;
+    if (entry.draws.bit) mutant.bit = static_cast<int>(draws.between("bit", lowest, kHighestBit));
     if (entry.draws.factor) {
       const std::array<double, 6> factors{static_cast<double>(world), 1.0 / world, 1.001, 3.7, -1.0, 0.5};
       mutant.factor = draws.pick("factor", factors);

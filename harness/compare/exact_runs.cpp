@@ -1,0 +1,300 @@
+#include "harness/compare/exact_runs.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "harness/base/hex.h"
+#include "harness/compare/forced/free.h"
+#include "harness/compare/step_records.h"
+#include "harness/compare/trainer_of.h"
+
+namespace lockstep {
+namespace {
+
+/// One row of a step as the rank that had it saw it.
+struct Row {
+  int64_t position = 0, id = 0;
+  int rank = 0;
+  uint64_t inputs = 0, scores = 0, gradient = 0;
+  double loss = 0;
+};
+
+std::vector<int64_t> integers(const StepRecords& rank, const char* name) {
+  const Record* record = find_record(rank, Phase::loss, name);
+  if (record == nullptr || record->dtype != DType::int64) return {};
+  std::vector<int64_t> values(record->payload.size() / sizeof(int64_t));
+  std::memcpy(values.data(), record->payload.data(), values.size() * sizeof(int64_t));
+  return values;
+}
+
+std::vector<double> losses_of(const StepRecords& rank) {
+  const Record* record = find_record(rank, Phase::loss, "row_losses");
+  if (record == nullptr || record->payload.empty()) return {};
+  std::vector<double> values;
+  const auto read = [&](auto number) {
+    for (std::size_t at = 0; at + sizeof number <= record->payload.size(); at += sizeof number) {
+      std::memcpy(&number, record->payload.data() + at, sizeof number);
+      values.push_back(static_cast<double>(number));
+    }
+  };
+  if (record->dtype == DType::float64) {
+    read(double{});
+  } else {
+    read(float{});
+  }
+  return values;
+}
+
+/// In the order of the whole batch; empty if a rank's records of its rows do not fit together.
+std::vector<Row> rows_of(const StepOfRun& step) {
+  std::vector<Row> rows;
+  for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+    const StepRecords& rank = step.ranks[r];
+    const Record* named = find_record(rank, Phase::loss, "row_gradients");
+    const std::vector<int64_t> positions = integers(rank, "row_positions"), inputs = integers(rank, "row_inputs"),
+                               scores = integers(rank, "row_scores"),
+                               gradients = integers(rank, "row_gradients");
+    const std::vector<double> losses = losses_of(rank);
+    if (named == nullptr) continue;
+    const std::size_t own = positions.size();
+    if (inputs.size() != own || scores.size() != own || gradients.size() != own || losses.size() != own || named->ids.size() != own) return {};
+    for (std::size_t k = 0; k < own; ++k) {
+      rows.push_back({positions[k], named->ids[k], static_cast<int>(r), static_cast<uint64_t>(inputs[k]), static_cast<uint64_t>(scores[k]),
+                      static_cast<uint64_t>(gradients[k]), losses[k]});
+    }
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.position < y.position; });
+  return rows;
+}
+
+/// By parameter: the sum over rows of the hashes of its gradients.
+std::vector<uint64_t> tensor_sums(const StepOfRun& step) {
+  std::vector<uint64_t> sums;
+  for (const StepRecords& rank : step.ranks) {
+    const std::vector<int64_t> own = integers(rank, "row_gradients_by_tensor");
+    sums.resize(std::max(sums.size(), own.size()), 0);
+    for (std::size_t p = 0; p < own.size(); ++p) sums[p] += static_cast<uint64_t>(own[p]);
+  }
+  return sums;
+}
+
+bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+
+class StepComparison {
+ public:
+  StepComparison(const StepOfRun& a, const StepOfRun& b)
+      : a_(a), b_(b), rows_a_(rows_of(a)), rows_b_(rows_of(b)), world_size_(static_cast<int>(b.ranks.size())) {}
+
+  /// Phase by phase, in the order in which a step goes.
+  std::optional<Difference> first() const {
+    for (const auto part : {&StepComparison::places, &StepComparison::inputs, &StepComparison::scores,
+                            &StepComparison::losses, &StepComparison::row_gradients}) {
+      if (auto found = (this->*part)()) return found;
+    }
+    for (const Phase phase : phases_in_order()) {
+      if (auto found = alike_at(phase)) return found;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  /// `what`: which of a row's hashes differs; `phase`: where in the step that lies.
+  Difference at_row(const std::pair<Row, Row>& rows, Phase what, Phase phase, const std::string& where,
+                    const std::string& before, const std::string& now) const {
+    const Row &expected = rows.first, &actual = rows.second;
+    Difference found = difference_at(b_.step, phase, actual.rank, where, "bits", before, now, world_size_);
+    found.divergence.row = actual.position;
+    found.divergence.sample = actual.id;
+    found.divergence.sentence.pop_back();
+    found.divergence.sentence += fmt::format(", in row {} (sample {}), which rank {} had", actual.position, actual.id,
+                                             actual.rank);
+    if (const std::size_t more = others(expected, what); more > 0) {
+      found.divergence.sentence += fmt::format("; so do {}", counted(static_cast<int64_t>(more), "further row"));
+    }
+    found.divergence.sentence += ".";
+    return found;
+  }
+
+  /// Rows behind the first that differ in that phase too.
+  std::size_t others(const Row& first, Phase phase) const {
+    std::size_t count = 0;
+    for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
+      if (rows_a_[k].position > first.position && differ(rows_a_[k], rows_b_[k], phase)) ++count;
+    }
+    return count;
+  }
+
+  static bool differ(const Row& x, const Row& y, Phase phase) {
+    if (phase == Phase::samples) return x.inputs != y.inputs;
+    if (phase == Phase::energies) return x.scores != y.scores;
+    if (phase == Phase::loss) return !same_bits(x.loss, y.loss);
+    return x.gradient != y.gradient;
+  }
+
+  std::optional<std::pair<Row, Row>> first_row(Phase phase) const {
+    for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
+      if (differ(rows_a_[k], rows_b_[k], phase)) return std::pair{rows_a_[k], rows_b_[k]};
+    }
+    return std::nullopt;
+  }
+
+  /// The same samples at the same places of the batch.
+  std::optional<Difference> places() const {
+    for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
+      const Row &x = rows_a_[k], &y = rows_b_[k];
+      if (x.position == y.position && x.id == y.id) continue;
+      Difference found = difference_at(b_.step, Phase::samples, y.rank, "samples", "order",
+                                       fmt::format("sample {} in row {}", x.id, x.position),
+                                       fmt::format("sample {} in row {}", y.id, y.position), world_size_);
+      found.divergence.row = y.position;
+      found.divergence.sample = y.id;
+      return found;
+    }
+    if (rows_a_.size() == rows_b_.size()) return std::nullopt;
+    return difference_at(b_.step, Phase::samples, -1, "samples", "missing",
+                         counted(static_cast<int64_t>(rows_a_.size()), "row"),
+                         counted(static_cast<int64_t>(rows_b_.size()), "row"), world_size_);
+  }
+
+  /// What a row is made from comes before its scores and before those of the rows whose candidate it is.
+  std::optional<Difference> inputs() const {
+    const auto found = first_row(Phase::samples);
+    if (!found) return std::nullopt;
+    return at_row(*found, Phase::samples, Phase::energies, "inputs", "hash " + hex16(found->first.inputs),
+                  "hash " + hex16(found->second.inputs));
+  }
+
+  std::optional<Difference> scores() const {
+    const auto found = first_row(Phase::energies);
+    if (!found) return std::nullopt;
+    return at_row(*found, Phase::energies, Phase::energies, "energies", "hash " + hex16(found->first.scores),
+                  "hash " + hex16(found->second.scores));
+  }
+
+  std::optional<Difference> losses() const {
+    const auto found = first_row(Phase::loss);
+    if (!found) return std::nullopt;
+    return at_row(*found, Phase::loss, Phase::loss, "row_losses", exact_number(found->first.loss),
+                  exact_number(found->second.loss));
+  }
+
+  /// The row, and the first parameter of which rows' gradients differ.
+  std::optional<Difference> row_gradients() const {
+    const auto found = first_row(Phase::local_gradients);
+    if (!found) return std::nullopt;
+    const std::vector<uint64_t> sums_a = tensor_sums(a_), sums_b = tensor_sums(b_);
+    const std::vector<const Record*> parameters = records_of(b_.ranks[0], Phase::reduced_gradients);
+    std::string tensor = "gradient";
+    for (std::size_t p = 0; p < std::min({sums_a.size(), sums_b.size(), parameters.size()}); ++p) {
+      if (sums_a[p] == sums_b[p]) continue;
+      tensor = parameters[p]->name;
+      break;
+    }
+    return at_row(*found, Phase::local_gradients, Phase::local_gradients, tensor, "hash " + hex16(found->first.gradient), "hash " + hex16(found->second.gradient));
+  }
+
+  static std::string text_of(const Record& record) {
+    if (record.is_scalar) return exact_number(record.value);
+    const std::string hash = "hash " + hex16(record.stats.hash);
+    return record.has_stats ? fmt::format("{}, norm {}", hash, exact_number(record.stats.norm)) : hash;
+  }
+
+  /// What all ranks hold alike, and what rank 0 evaluated: on each rank of B as on rank 0 of A.
+  std::optional<Difference> alike_at(Phase phase) const {
+    if (phase == Phase::snapshot || is_exact(phase)) return std::nullopt;
+    const std::vector<const Record*> expected = records_of(a_.ranks[0], phase);
+    for (int rank = 0; rank < world_size_; ++rank) {
+      std::map<std::string, const Record*> own;
+      for (const Record* record : records_of(b_.ranks[static_cast<std::size_t>(rank)], phase)) own[record->name] = record;
+      for (const Record* record : expected) {
+        if (!record->replicated && !(phase == Phase::evaluation && rank == 0)) continue;
+        const auto other = own.find(record->name);
+        if (other == own.end()) continue;  // rank 0 alone writes what is no tensor
+        const bool same = record->is_scalar ? same_bits(record->value, other->second->value)
+                                            : record->stats.hash == other->second->stats.hash;
+        if (same) continue;
+        return difference_at(b_.step, phase, rank, record->name, "bits", text_of(*record), text_of(*other->second),
+                             world_size_);
+      }
+    }
+    return std::nullopt;
+  }
+
+  const StepOfRun &a_, &b_;
+  std::vector<Row> rows_a_, rows_b_;
+  int world_size_;
+};
+
+}  // namespace
+
+bool both_exact(const RunConfig* reference, const RunConfig* cell) {
+  return reference != nullptr && cell != nullptr && reference->arithmetic == Arithmetic::exact &&
+         cell->arithmetic == Arithmetic::exact;
+}
+
+ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before) {
+  OwnFindings own = own_findings(a, b, before, true);
+  ExactFinding found{std::move(own.difference), std::move(own.ledger)};
+  const std::optional<Difference> bits = StepComparison(a, b).first();
+  if (bits && (!found.difference || earlier(*bits, *found.difference))) found = {bits, std::nullopt};
+  return found;
+}
+
+Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config,
+                              int64_t most_steps) {
+  Mechanism result;
+  std::optional<CauseInputs> around;
+  SampleHistory samples_a, samples_b;
+  while (!around && (most_steps == 0 || pairs.compared() < most_steps) && pairs.next()) {
+    remember_samples(samples_a, pairs.step_a());
+    remember_samples(samples_b, pairs.step_b());
+    ExactFinding found =
+        exact_finding(pairs.step_a(), pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr);
+    if (!found.difference) continue;
+    around.emplace();
+    around->difference = *found.difference;
+    around->ledger = std::move(found.ledger);
+    around->reference = pairs.step_a();
+    around->cell = pairs.step_b();
+  }
+  result.compared_steps = pairs.compared();
+  if (around) {
+    result.first_divergence = around->difference.divergence;
+    around->reference_before = pairs.before_a();
+    around->cell_before = pairs.before_b();
+    around->reference_config = reference_config;
+    around->cell_config = cell_config;
+    around->reference_facts = training_facts(reference_config, pairs.a());
+    around->cell_facts = training_facts(cell_config, pairs.b());
+    around->trainer = trainer_of(pairs.a(), pairs.b());
+    around->reference_samples = samples_a;
+    around->cell_samples = samples_b;
+    read_on(*around, pairs);
+  } else {
+    result.first_divergence = pairs.missing_step();
+  }
+  const std::string ends = pairs.ends();
+  if (result.first_divergence) {
+    result.verdict = VerdictKind::divergent;
+    result.sentence = result.first_divergence->sentence;
+  } else if (result.compared_steps == 0) {
+    result.sentence = fmt::format("Nothing could be compared: {}.", ends.empty() ? "both traces end before the first step" : ends);
+  } else {
+    result.verdict = VerdictKind::identical;
+    result.sentence = fmt::format(
+        "Identical in exact arithmetic: {} of {} agree with those of {} in every bit, row by row: scores, losses, gradients, "
+        "norm and parameters{}.",
+        counted(result.compared_steps, "step"), counted(pairs.b().world_size(), "rank"),
+        counted(pairs.a().world_size(), "rank"), ends.empty() ? "" : fmt::format(", as far as both traces go ({})", ends));
+  }
+  return {std::move(result), std::move(around)};
+}
+
+}  // namespace lockstep

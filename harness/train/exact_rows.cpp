@@ -1,0 +1,170 @@
+#include "harness/train/exact_rows.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "harness/base/errors.h"
+#include "harness/base/hashing.h"
+#include "harness/comm/tensor_view.h"
+
+namespace lockstep {
+namespace {
+
+/// Most numbers that stand beside a row's loss.
+constexpr int64_t kMostScalars = 32;
+/// A rank's message before any sum: two ranges, rows, and the row that is not finite.
+enum Header { kLowest, kEnd, kScalarLowest, kScalarEnd, kRows, kPosition, kSample, kWhat, kHeader };
+
+std::vector<int64_t> beginnings(const ParameterList& parameters) {
+  std::vector<int64_t> first{0};
+  for (const at::Tensor& parameter : parameters.tensors) first.push_back(first.back() + parameter.numel());
+  return first;
+}
+
+at::ScalarType type_of(const ParameterList& parameters) {
+  return parameters.tensors.empty() ? at::kFloat : parameters.tensors.front().scalar_type();
+}
+
+}  // namespace
+
+ExactRows::ExactRows(const ParameterList& parameters)
+    : parameters_(parameters),
+      first_(beginnings(parameters)),
+      gradients_(first_.back(), type_of(parameters)),
+      scalars_(1 + kMostScalars, at::kDouble),
+      tensor_hashes_(parameters.tensors.size(), 0) {}
+
+void ExactRows::begin_step() {
+  gradients_.clear();
+  scalars_.clear();
+  row_hashes_.clear();
+  std::fill(tensor_hashes_.begin(), tensor_hashes_.end(), 0);
+  bad_ = {};
+  rows_ = 0;
+}
+
+void ExactRows::note_bad(const RowName& row, int64_t what) {
+  if (bad_.what < 0) bad_ = {row, what};
+}
+
+void ExactRows::add(const RowName& row, const std::vector<at::Tensor>& gradients, double loss,
+                    const Scalars& scalars) {
+  const auto parameters = static_cast<int64_t>(gradients.size());
+  LOCKSTEP_CHECK(static_cast<int64_t>(scalars.size()) <= kMostScalars, "more numbers beside a loss than there are places");
+  ++rows_;
+  uint64_t of_row = 0;
+  if (!std::isfinite(loss)) note_bad(row, parameters);
+  for (std::size_t p = 0; p < gradients.size(); ++p) {
+    if (!gradients[p].defined()) continue;
+    const at::Tensor gradient = gradients[p].contiguous();
+    if (hashes_) {
+      const uint64_t hash = tensor_stats(view_of(gradient)).hash;
+      of_row = keyed(of_row, p, hash);
+      tensor_hashes_[p] = static_cast<int64_t>(static_cast<uint64_t>(tensor_hashes_[p]) + keyed(hash, row.position));
+    }
+    if (!all_finite(gradient)) {
+      note_bad(row, static_cast<int64_t>(p));
+    } else {
+      gradients_.add(first_[p], gradient);
+    }
+  }
+  row_hashes_.push_back(static_cast<int64_t>(of_row));
+  if (std::isfinite(loss)) scalars_.add(0, loss);
+  names_.resize(scalars.size());
+  for (std::size_t k = 0; k < scalars.size(); ++k) {
+    names_[k] = scalars[k].first;
+    if (std::isfinite(scalars[k].second)) {
+      scalars_.add(static_cast<int64_t>(1 + k), scalars[k].second);
+    } else {
+      note_bad(row, parameters + 1 + static_cast<int64_t>(k));
+    }
+  }
+}
+
+at::Tensor ExactRows::gradient(std::size_t parameter) const {
+  at::Tensor values = at::empty_like(parameters_.tensors[parameter].detach());
+  gradients_.round_to(first_[parameter], values);
+  return values;
+}
+
+void ExactRows::replace(std::size_t parameter, const at::Tensor& gradient) {
+  if (!all_finite(gradient)) {
+    throw std::runtime_error(c10::str("a rank sends NaN or infinity as its gradient of ", parameters_.names[parameter],
+                                      ": exact arithmetic adds numbers alone"));
+  }
+  gradients_.zero(first_[parameter], first_[parameter + 1]);
+  gradients_.add(first_[parameter], gradient.contiguous());
+}
+
+ExactRows::Scalars ExactRows::scalar_means() const {
+  Scalars means;
+  for (std::size_t k = 0; k < names_.size(); ++k) {
+    const double sum = scalars_.rounded(static_cast<int64_t>(1 + k));
+    means.emplace_back(names_[k], rows_ > 0 ? sum / static_cast<double>(rows_) : 0.0);
+  }
+  return means;
+}
+
+void ExactRows::require_finite(const at::Tensor& headers, int world_size) const {
+  const auto* of_rank = headers.const_data_ptr<int64_t>();
+  const int64_t* worst = nullptr;
+  int rank = 0;
+  for (int r = 0; r < world_size; ++r, of_rank += kHeader) {
+    if (of_rank[kWhat] < 0 || (worst != nullptr && worst[kPosition] <= of_rank[kPosition])) continue;
+    worst = of_rank;
+    rank = r;
+  }
+  if (worst == nullptr) return;
+  const auto parameters = static_cast<int64_t>(parameters_.names.size());
+  const int64_t what = worst[kWhat];
+  std::string where = "its loss";
+  if (what < parameters) where = "its gradient of " + parameters_.names[static_cast<std::size_t>(what)];
+  if (what > parameters) {
+    const auto scalar = static_cast<std::size_t>(what - parameters - 1);
+    where = scalar < names_.size() ? names_[scalar] : "a number beside its loss";
+  }
+  throw std::runtime_error(c10::str("row ", worst[kPosition], " of the step's batch (sample ", worst[kSample], ", rank ", rank,
+                                    ") has NaN or infinity in ", where,
+                                    ": exact arithmetic adds numbers alone, and nothing was summed"));
+}
+
+void ExactRows::exchange(Comm& comm, int64_t step, bool gradients) {
+  at::Tensor own = at::empty({kHeader}, at::kLong);
+  auto* header = own.mutable_data_ptr<int64_t>();
+  header[kLowest] = gradients_.used().lowest;
+  header[kEnd] = gradients_.used().end;
+  header[kScalarLowest] = scalars_.used().lowest;
+  header[kScalarEnd] = scalars_.used().end;
+  header[kRows] = rows_;
+  header[kPosition] = bad_.row.position;
+  header[kSample] = bad_.row.sample_id;
+  header[kWhat] = bad_.what;
+  const at::Tensor headers = comm.all_gather(own, "exact.header");
+  try {
+    require_finite(headers, comm.world_size());
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(c10::str("step ", step, ": ", error.what()));
+  }
+  DigitRange of_gradients, of_scalars;
+  rows_ = 0;
+  const auto* of_rank = headers.const_data_ptr<int64_t>();
+  for (int r = 0; r < comm.world_size(); ++r, of_rank += kHeader) {
+    of_gradients = of_gradients.with({of_rank[kLowest], of_rank[kEnd]});
+    of_scalars = of_scalars.with({of_rank[kScalarLowest], of_rank[kScalarEnd]});
+    rows_ += of_rank[kRows];
+  }
+  if (comm.world_size() == 1) return;
+  const auto sum = [&comm](ExactSum& of, const DigitRange& range, const char* tag) {
+    const at::Tensor digits = of.digits(range);
+    if (digits.numel() > 0) comm.all_reduce_sum(digits, tag);
+    of.set_digits(range, digits);
+  };
+  if (gradients) sum(gradients_, of_gradients, "exact.gradients");
+  sum(scalars_, of_scalars, "exact.scalars");
+}
+
+}  // namespace lockstep
