@@ -21,6 +21,7 @@ class PlannedArms {
  public:
   /// The plan must outlive it.
   explicit PlannedArms(const Plan& plan);
+  const Plan& plan() const { return plan_; }
 
   std::vector<SeedPair> pair_seeds(const Cell& cell) const;
   /// The certifying or forced run of a cell, or of another cell of equal config (of forced runs: and

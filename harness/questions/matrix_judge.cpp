@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <set>
 #include <stdexcept>
 
@@ -19,6 +18,7 @@
 #include "harness/plan/exact_pairs.h"
 #include "harness/plan/question.h"
 #include "harness/questions/matrix_evidence.h"
+#include "harness/questions/forced_inputs.h"
 #include "harness/questions/growth.h"
 #include "harness/questions/question_judge.h"
 #include "harness/questions/summary.h"
@@ -148,31 +148,8 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
 }
 
 Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const {
-  ForcedInputs inputs;
-  const std::string& kept = plan_.matrix.replay;
-  inputs.reference_free =
-      kept.empty() ? dir_of(*first.reference) : std::filesystem::path(kept).parent_path().string();
-  if (asks_.trains && kept.empty()) inputs.cell_free = dir_of(*first.cell);
-  inputs.forced_cell = dir_of(forced_cell);
-  inputs.band = plan_.matrix.band;
-  inputs.reference_config = &first.reference->config;
-  inputs.cell_config = &first.cell->config;
-  for (const PlannedRun& run : plan_.runs) {
-    if (!run.config.forced.has_states_of(forced_cell.config.forced)) continue;
-    if (run.config.layout != first.reference->config.layout) continue;
-    if (run.role == RunRole::forced_repeat) inputs.forced_repeats.push_back(dir_of(run));
-    if (run.role != RunRole::forced_reference) continue;
-    inputs.forced_reference = dir_of(run);
-    const PlannedRun *reference_twin = arms_.twin_of(run), *cell_twin = arms_.twin_of(forced_cell);
-    if (!reference_twin || !cell_twin) continue;
-    inputs.reference_twin = dir_of(*reference_twin);
-    inputs.cell_twin = dir_of(*cell_twin);
-  }
-  if (inputs.forced_reference.empty()) {
-    const ForcedConfig& forced = forced_cell.config.forced;
-    throw std::runtime_error("the plan has no forced run of the reference at the snapshots of " +
-                             (forced.from.empty() ? forced.kept_step : forced.from));
-  }
+  const ForcedInputs inputs =
+      forced_inputs(arms_, forced_cell, first, [this](const PlannedRun& run) { return dir_of(run); });
   return judge_.judge_forced != nullptr ? judge_.judge_forced(inputs) : sources_.judge_forced(inputs);
 }
 
