@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace lockstep {
 namespace {
@@ -9,8 +10,8 @@ namespace {
 /// Half the digits that float64 has beyond what a sum of some thousand terms rounds away.
 constexpr double kMeaning = 1e-12;
 constexpr double kMeaningWhole = 1e-14;
-/// float64's epsilon over float32's, times 64.
-constexpr double kMeaningOwn = 64 * 0x1p-29;
+constexpr double kMeaningOwn = 64;
+constexpr double kEpsilon64 = std::numeric_limits<double>::epsilon();
 
 constexpr double kRatio = 16;
 constexpr double kTerms = 8;
@@ -45,7 +46,7 @@ TwinBounds::TwinBounds(TwinQuestion question, const ForcedValues& reference, con
 }
 
 double TwinBounds::bound(double own, double size, double whole) const {
-  if (question_ == TwinQuestion::meaning) return kMeaning * size + kMeaningWhole * whole + kMeaningOwn * own;
+  if (question_ == TwinQuestion::meaning) return kMeaning * size + kMeaningWhole * whole + kMeaningOwn * kEpsilon64 / epsilon_ * own;
   return kRatio * own + epsilon_ * (kTerms * size + kWhole * whole);
 }
 

@@ -15,11 +15,11 @@ enum class TwinQuestion { meaning, arithmetic };
 /// Bounds of one step, from the reference's values g, its twin's g64 and the sums of |terms| t of that twin, with
 /// e = |g - g64| (2-norms), T the norm of all tensors' t and u the epsilon in which the reference computes:
 ///
-///   meaning     1e-12 * max(|g64|, t) + 1e-14 * T + 64 * 2^-29 * e
+///   meaning     1e-12 * max(|g64|, t) + 1e-14 * T + 64 * (2^-52 / u) * e
 ///   arithmetic  16 * e + u * (8 * max(|g64|, t) + 4 * T)
 ///
 /// The second part of the first is for gradients that are zero by symmetry, whose terms are; the third for gradients
-/// that cancel within a row, of which e / 2^29 is the rounding in float64. Other values likewise, with their size in
+/// that cancel within a row, of which e * 2^-52 / u is the rounding in float64. Other values likewise, with their size in
 /// place of t and without T.
 class TwinBounds {
  public:

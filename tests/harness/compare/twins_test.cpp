@@ -42,6 +42,13 @@ TEST(TwinBounds, OfMeaningFollowTheTermsAndLeaveRoomWhereSymmetryCancels) {
   EXPECT_EQ(meaning.of_gradient("no such tensor"), 0);
 }
 
+TEST(TwinBounds, OfMeaningAreNoWiderForAPrecisionThatRoundsMore) {
+  ForcedValues coarse = rounded(1e-2, 1e-3);
+  coarse.working_epsilon = 0x1p-8;
+  const double of_coarse = TwinBounds(TwinQuestion::meaning, coarse, twin()).of_gradient("head.weight");
+  EXPECT_LT(of_coarse, 1.01 * (1e-12 * 50 + 1e-14 * 50)) << "bfloat16's own error says nothing of float64's but its size";
+}
+
 TEST(TwinBounds, OfMeaningLetNothingThroughThatFloat32Feels) {
   // What rounding of float32 does to the same tensor is a million times as much.
   EXPECT_LT(bounds(TwinQuestion::meaning).of_gradient("head.bias"), 1e-5 * 1e-7);
