@@ -16,6 +16,7 @@ constexpr double kEpsilon64 = std::numeric_limits<double>::epsilon();
 constexpr double kRatio = 16;
 constexpr double kTerms = 8;
 constexpr double kWhole = 4;
+constexpr double kSingle = 4;
 
 double difference(const std::optional<double>& a, const std::optional<double>& b) {
   const double found = a && b ? distance(*a, *b) : 0;
@@ -32,12 +33,13 @@ TwinBounds::TwinBounds(TwinQuestion question, const ForcedValues& reference, con
   };
   for (const NamedTensor& wide : twin.gradients) {
     const double size = term_size(wide, twin);
-    gradients_[wide.name] = {own_error(wide, find_tensor(reference.gradients, wide.name)), size};
+    gradients_[wide.name] = {own_error(wide, find_tensor(reference.gradients, wide.name)), size, wide.values.size() == 1};
     whole_ = std::hypot(whole_, size);
   }
   for (const NamedTensor& wide : twin.parameters) {
     if (!wide.name.starts_with("buffer/")) continue;
-    buffers_[wide.name] = {own_error(wide, find_tensor(reference.parameters, wide.name)), norm(wide.values)};
+    buffers_[wide.name] = {own_error(wide, find_tensor(reference.parameters, wide.name)), norm(wide.values),
+                           wide.values.size() == 1};
   }
   if (reference.scores && twin.scores) scores_ = score_difference(*twin.scores, *reference.scores).largest;
   if (!std::isfinite(scores_)) scores_ = 0;
@@ -45,19 +47,23 @@ TwinBounds::TwinBounds(TwinQuestion question, const ForcedValues& reference, con
   gradient_norm_ = difference(reference.gradient_norm, twin.gradient_norm);
 }
 
-double TwinBounds::bound(double own, double size, double whole) const {
-  if (question_ == TwinQuestion::meaning) return kMeaning * size + kMeaningWhole * whole + kMeaningOwn * kEpsilon64 / epsilon_ * own;
-  return kRatio * own + epsilon_ * (kTerms * size + kWhole * whole);
+double TwinBounds::bound(const Value& value, double whole) const {
+  if (question_ == TwinQuestion::meaning) {
+    return kMeaning * value.size + kMeaningWhole * whole + kMeaningOwn * kEpsilon64 / epsilon_ * value.own;
+  }
+  return kRatio * value.own + (value.single ? kSingle : 1) * epsilon_ * (kTerms * value.size + kWhole * whole);
 }
 
 double TwinBounds::of_gradient(const std::string& name) const {
   const auto found = gradients_.find(name);
-  return found == gradients_.end() ? 0 : bound(found->second.own, found->second.size, whole_);
+  return found == gradients_.end() ? 0 : bound(found->second, whole_);
 }
 
 double TwinBounds::of_buffer(const std::string& name, double size) const {
   const auto found = buffers_.find(name);
-  return bound(found == buffers_.end() ? 0 : found->second.own, size, 0);
+  Value value = found == buffers_.end() ? Value{} : found->second;
+  value.size = size;
+  return bound(value, 0);
 }
 
 }  // namespace lockstep
