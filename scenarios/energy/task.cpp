@@ -325,7 +325,7 @@ class EnergyTask : public Task {
             energy(config).model.width,         energy(config).model.hidden,   has_explicit ? energy(config).model.action_layers : 0};
   }
   at::ScalarType energy_dtype() const {
-    return config_.precision == Precision::bfloat16 ? at::kBFloat16 : dtype_of(config_);
+    return computed_precision(config_) == Precision::bfloat16 ? at::kBFloat16 : dtype_of(config_);
   }
   static at::ScalarType dtype_of(const RunConfig& config) {
     return computed_precision(config) == Precision::float64 ? at::kDouble : at::kFloat;
