@@ -60,7 +60,8 @@ std::vector<TracedStep::Pass> TracedStep::turns_of(int64_t step, const Options& 
 /// By parameter, as a fault may have changed them; undefined where the row has none.
 std::vector<at::Tensor> TracedStep::row_gradients(const Pass& pass, const StepOutput& output) {
   ParameterList& parameters = context_.task->parameters();
-  if (output.loss.requires_grad()) output.loss.backward();
+  // What the rows of a micro-step share of the graph serves them all.
+  if (output.loss.requires_grad()) output.loss.backward({}, /*retain_graph=*/true);
   std::vector<at::Tensor> gradients;
   const c10::NoGradGuard no_grad;
   const bool has_row = pass.input.end_row > pass.input.first_row;
@@ -126,7 +127,7 @@ TracedStep::Outcome TracedStep::run_exactly(int64_t step, const Options& options
       outcome.kept_bytes = std::max(outcome.kept_bytes, kept_bytes(output.loss, parameters.tensors));
     }
     const std::vector<at::Tensor> gradients = row_gradients(turn, output);
-    output.loss = output.loss.detach();
+    output.loss = output.loss.detach();  // lets go of the row's own graph
     output.row_losses_B = output.row_losses_B.detach();
     if (turn.input.first_row == turn.input.end_row) continue;
     const auto row = static_cast<std::size_t>(turn.input.first_row);

@@ -18,12 +18,11 @@
 #include "scenarios/energy/adaptive.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/data.h"
+#include "scenarios/energy/energy_step.h"
 #include "scenarios/energy/evaluation.h"
 #include "scenarios/energy/explicit_negatives.h"
 #include "scenarios/energy/model.h"
-#include "scenarios/energy/noise.h"
 #include "scenarios/energy/running_stats.h"
-#include "scenarios/energy/step_model.h"
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/scenario.h"
 
@@ -40,175 +39,6 @@ PairTensors content_of(const StepInput& input, const TrainingPairs& pairs, Energ
   }
   return pairs.rows(ids);
 }
-
-/// The model at one step of one rank: what a loss may ask of it, with the step's noise and dropout.
-class EnergyStep : public EnergyFunction {
- public:
-  EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& rows,
-             const RandomStreams& streams, const StepInput& input, EnergyFault* fault)
-      : config_(config),
-        model_(config, model),
-        rows_(rows),
-        streams_(fault == nullptr ? streams : fault->streams(input.step, streams)),
-        input_(input),
-        fault_(fault),
-        dropout_(fault == nullptr ? energy(config).dropout : fault->dropout(input.step, energy(config).dropout)) {
-    if (dropout_ > 0) {
-      dropout_keys_ = row_keys(Purpose::dropout);
-      replay_keys_ = row_keys(Purpose::dropout);
-    }
-    if (fault_ != nullptr) {
-      for (uint64_t& key : replay_keys_) {
-        key = fault_->replay_key(input_.step, key);
-      }
-    }
-  }
-
-  EncodedRows encode_context() override {
-    const EncodedContext& encoded = context();
-    EncodedRows rows{{encoded.steps_BSD, encoded.summary_B1D, encoded.mask_BS}};
-    return fault_ == nullptr ? rows : fault_->encoded_context(input_.step, std::move(rows));
-  }
-
-  /// Encoded once: the loss and the action head share it.
-  const EncodedContext& context() {
-    if (encoded_) {
-      return *encoded_;
-    }
-    const auto part = [&](const at::Tensor& all) {
-      const at::Tensor rows = all.narrow(0, input_.first_row, input_.end_row - input_.first_row);
-      return input_.exact ? rows.clone() : rows;
-    };
-    at::Tensor context = part(rows_.context_PSC);
-    if (energy(config_).context_noise > 0) {
-      const auto each = shape().context_steps * shape().channels;
-      context = context + energy(config_).context_noise *
-                              normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
-    }
-    const at::Tensor mask = part(rows_.mask_PS);
-    encoded_ =
-        model_.encode_context(context, fault_ == nullptr ? mask : fault_->context_mask(input_.step, mask));
-    return *encoded_;
-  }
-
-  /// What each layer of the action head predicts as the next action.
-  std::vector<at::Tensor> predict_actions() { return model_.model().predict_actions(context()); }
-
-  at::Tensor encode_action(const at::Tensor& action_NA) override {
-    const at::Tensor encoded = model_.encode_action(action_NA);
-    return fault_ == nullptr ? encoded : fault_->encoded_action(input_.step, encoded);
-  }
-
-  at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND,
-                      std::span<const int64_t> column_ids, int64_t first_column) override {
-    return of_head(rows, action_ND, {{column_ids.begin(), column_ids.end()}, first_column, false});
-  }
-
-  at::Tensor own_energies(const EncodedRows& rows, const at::Tensor& action_BnD, int64_t first_id) override {
-    std::vector<int64_t> ids;
-    for (int64_t k = 0; k < action_BnD.size(1); ++k) {
-      ids.push_back(first_id - k);
-    }
-    // Streams that are keyed by a candidate's place are apart from those of any in-batch candidate.
-    constexpr int64_t kBehindAllColumns = int64_t{1} << 32;
-    return of_head(rows, action_BnD, {std::move(ids), kBehindAllColumns - first_id, true});
-  }
-
-  void begin_replay(std::vector<at::Tensor> head_parameters) override {
-    model_.begin_replay(head_parameters);
-  }
-  void end_replay() override { model_.end_replay(); }
-
-  std::vector<at::Tensor> head_parameters() override { return model_.model().parameters_of(ModelPart::head); }
-  at::Tensor temperature() override {
-    const at::Tensor tau = model_.model().temperature();
-    return fault_ == nullptr ? tau : fault_->temperature(input_.step, tau);
-  }
-
-  /// The streams that this step drew from, in the order in which they were first used. With `replayed` those
-  /// of the second pass over the energies too, under a name of their own: they must be used as the first
-  /// one's.
-  std::vector<StreamUse> streams(bool replayed) const {
-    std::vector<StreamUse> uses;
-    const auto rows = static_cast<uint64_t>(input_.end_row - input_.first_row);
-    if (energy(config_).context_noise > 0) {
-      const auto each = static_cast<uint64_t>(shape().context_steps * shape().channels);
-      uses.push_back({"context_noise", stream_fingerprint(row_keys(Purpose::context_noise)),
-                      rows * 2 * each + extra_draws(Purpose::context_noise)});
-    }
-    if (dropout_ > 0) {
-      // Position in a row's streams, one stream a candidate: how many candidates there are is the energies'
-      // matter.
-      const uint64_t draws = rows * static_cast<uint64_t>(shape().hidden) + extra_draws(Purpose::dropout);
-      uses.push_back({"dropout", stream_fingerprint(dropout_keys_), draws});
-      if (replayed) {
-        uses.push_back({"dropout replay", stream_fingerprint(replay_keys_), draws});
-      }
-    }
-    return uses;
-  }
-
- private:
-  std::vector<uint64_t> row_keys(Purpose purpose) const {
-    std::vector<uint64_t> keys;
-    const int64_t step = fault_ == nullptr ? input_.step : fault_->stream_step(input_.step);
-    for (int64_t row = input_.first_row; row < input_.end_row; ++row) {
-      const uint64_t key = streams_.row_key(purpose, step, input_.ids[static_cast<std::size_t>(row)], row);
-      keys.push_back(fault_ == nullptr ? key : fault_->row_key(input_.step, purpose, key));
-    }
-    return keys;
-  }
-  uint64_t extra_draws(Purpose purpose) const {
-    return fault_ == nullptr ? 0 : fault_->extra_draws(input_.step, purpose);
-  }
-
-  const EnergyShape& shape() const { return model_.model().shape(); }
-
-  /// Candidates of the rows, by the names of their dropout streams.
-  struct Columns {
-    std::vector<int64_t> ids;
-    int64_t first = 0;  ///< where they stand among all candidates
-    bool own = false;   ///< each row's own
-  };
-
-  at::Tensor of_head(const EncodedRows& rows, const at::Tensor& action, const Columns& columns) {
-    const auto step = std::static_pointer_cast<const EnergyStep>(shared_from_this());
-    return model_.head({rows.tensors[0], rows.tensors[1], rows.tensors[2]}, action, columns.own,
-                       [step, columns](bool again) { return step->dropout_factors(columns, again); });
-  }
-
-  /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its
-  /// own. Undefined without dropout.
-  at::Tensor dropout_factors(const Columns& candidates, bool again) const {
-    if (dropout_ <= 0) {
-      return {};
-    }
-    const std::vector<uint64_t>& keys = again ? replay_keys_ : dropout_keys_;
-    const auto rows = static_cast<int64_t>(keys.size());
-    const auto columns = static_cast<int64_t>(candidates.ids.size());
-    const int64_t hidden = shape().hidden;
-    at::Tensor factors = at::empty({rows, columns, hidden}, at::kFloat);
-    float* out = factors.mutable_data_ptr<float>();
-    for (const uint64_t key : keys) {
-      for (int64_t column = 0; column < columns; ++column, out += hidden) {
-        fill_dropout(streams_.pair_key(key, candidates.ids[static_cast<std::size_t>(column)],
-                                       candidates.first + column),
-                     static_cast<float>(dropout_), {out, static_cast<std::size_t>(hidden)});
-      }
-    }
-    return factors.to(model_.model().dtype());
-  }
-
-  const RunConfig& config_;
-  StepModel model_;
-  const PairTensors rows_;  ///< of the micro-step
-  const RandomStreams& streams_;
-  const StepInput input_;  // its own: a second pass comes after the caller's is gone
-  EnergyFault* fault_;     ///< or none
-  double dropout_;
-  std::vector<uint64_t> dropout_keys_, replay_keys_;
-  std::optional<EncodedContext> encoded_;
-};
 
 class EnergyTask : public Task {
  public:
@@ -257,6 +87,10 @@ class EnergyTask : public Task {
     if (input.exact) {
       own_BA = own_BA.clone();
       share_micro_step(input, content, action_BA);
+      // A fault may change what is encoded, call by call.
+      if (fault_ == nullptr && shared_.candidates.action_NA.defined()) {
+        step->share_encoded(shared_.candidates.action_NA, encoded_);
+      }
     }
     std::vector<at::Tensor> predictions;
     ExplicitNegatives made(
@@ -369,6 +203,7 @@ class EnergyTask : public Task {
     if (shared_of_.first != input.step) counted_ = counted_rows(input);
     shared_of_ = now;
     shared_ = {};
+    encoded_ = {};
     const LossOptions options = loss_options();
     if (!options.in_batch) return;
     const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
@@ -517,6 +352,7 @@ class EnergyTask : public Task {
   std::optional<RunningStats> running_;
   SharedBatch shared_;                              ///< exact arithmetic: of micro-step
   std::pair<int64_t, int64_t> shared_of_{-1, -1};   ///< of that step and micro-step
+  at::Tensor encoded_;                              ///< its candidates, once a row has asked for them
   double counted_ = 0;                              ///< and of the step, rows that count
   ExactSum exact_positive_{1, at::kDouble};         ///< energies of the step's positives
   double energy_positive_ = 0;  ///< of the step's first pass, mean over its rows

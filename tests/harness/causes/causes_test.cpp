@@ -179,6 +179,8 @@ TEST(FailureCauses, AreNamedByKindAndByTheHeaderExchange) {
   EXPECT_EQ(code("died", "killed by signal 9 (SIGKILL)"), "rank-died");
   EXPECT_EQ(code("hung", "no step for 62 s"), "rank-hung");
   EXPECT_EQ(code("threw", "planted"), "rank-threw");
+  EXPECT_EQ(code("threw", "step 3: row 5 of the step's batch (sample 9, rank 1) has NaN or infinity in its loss: exact"),
+            "non-finite");
   EXPECT_EQ(code("threw", "loss.candidates: rank 2 is at step 5, not 4 (seen from rank 0)"), "step-differs");
   EXPECT_EQ(code("threw", "loss.candidates: rank 2 sends tensor 0 as Double, not Float (seen from rank 0)"),
             "dtype-differs");

@@ -264,6 +264,28 @@ TEST(DetectionScore, ValuesThatAreNotFiniteAreFoundAndALostRunIsNot) {
   }
 }
 
+TEST(DetectionScore, ARowThatIsNoNumberIsFoundWhereTheRunSaysSo) {
+  const auto score = [](const std::string& message, int64_t step) {
+    Cell cell;
+    cell.config.layout = {8, 3};
+    cell.config.mutant.name = "nan_gradient";
+    cell.config.mutant.step = 4;
+    cell.config.mutant.tensor = "energy_head.key.weight";
+    CellResult result;
+    result.verdict = VerdictKind::failed;
+    result.failure.emplace();
+    result.failure->kind = "threw";
+    result.failure->step = step;
+    result.failure->message = message;
+    return score_trial(cell, result, 0);
+  };
+  const std::string row = "step 4: row 5 of the step's batch (sample 9, rank 5) has NaN or infinity in its gradient of ";
+  EXPECT_TRUE(score(row + "energy_head.key.weight: exact arithmetic adds numbers alone", 4).exact());
+  EXPECT_FALSE(score(row + "energy_head.query.weight: exact arithmetic adds numbers alone", 4).exact_place);
+  EXPECT_FALSE(score(row + "energy_head.key.weight: exact arithmetic adds numbers alone", 3).exact_step);
+  EXPECT_FALSE(score("planted", 4).caught);
+}
+
 TEST(DetectionScore, OfAPairTheEarlierOneDecides) {
   Trials trials;
   for (const Cell& cell : trials.matrix.cells) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/questions/judge.h"
+#include "harness/questions/sentences.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {
@@ -31,6 +32,27 @@ int code(const std::vector<CellResult>& cells, bool margin_refused = false) {
   results.cells = cells;
   results.summary.margin_refused = margin_refused;
   return exit_code_of(results);
+}
+
+TEST(ExactSentences, SayHowFarCellsAgreeAndWhereTheyPart) {
+  Results results;
+  results.cells = {cell(VerdictKind::equivalent, true), cell(VerdictKind::divergent, true)};
+  EXPECT_TRUE(exact_sentences(results).empty());
+  for (CellResult& each : results.cells) {
+    each.reference = "1x24";
+    each.exact.emplace();
+    each.exact->asked = each.exact->steps = 100;
+  }
+  results.cells[1].scenario = "8x3 local";
+  results.cells[1].exact->steps = 0;
+  results.cells[1].exact->divergence = Divergence{};
+  results.cells[1].exact->divergence->phase = "energies";
+  results.cells[1].exact->divergence->where = "inputs";
+  const std::vector<std::string> said = exact_sentences(results);
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_EQ(said[0], "cell computes the same as 1x24 to the last bit for 100 steps in exact arithmetic: what differs there is "
+                     "rounding.");
+  EXPECT_EQ(said[1], "8x3 local parts from 1x24 in exact arithmetic too, at step 0, energies, inputs: that is no rounding.");
 }
 
 TEST(ExitCode, IsZeroIfAllIsAsExpected) {

@@ -1,0 +1,103 @@
+#pragma once
+// The energy model at one step of one rank, as a loss sees it.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "harness/train/streams.h"
+#include "harness/train/task.h"
+#include "losses/loss.h"
+#include "scenarios/energy/config.h"
+#include "scenarios/energy/data.h"
+#include "scenarios/energy/model.h"
+#include "scenarios/energy/step_model.h"
+#include "scenarios/mutants/energy_fault.h"
+
+namespace lockstep {
+
+/// The model at one step of one rank: what a loss may ask of it, with the step's noise and dropout.
+class EnergyStep : public EnergyFunction {
+ public:
+  EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& rows,
+             const RandomStreams& streams, const StepInput& input, EnergyFault* fault);
+
+  EncodedRows encode_context() override;
+
+  /// Encoded once: the loss and the action head share it.
+  const EncodedContext& context();
+
+  /// What each layer of the action head predicts as the next action.
+  std::vector<at::Tensor> predict_actions() { return model_.model().predict_actions(context()); }
+
+  /// Exact arithmetic: these candidates are encoded once for all rows of a micro-step, and each row's gradient goes through
+  /// that one graph. `encoded` outlives the step and is undefined until then.
+  void share_encoded(const at::Tensor& action_NA, at::Tensor& encoded) {
+    shared_action_NA_ = action_NA;
+    shared_encoded_ = &encoded;
+  }
+
+  at::Tensor encode_action(const at::Tensor& action_NA) override;
+
+  at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND,
+                      std::span<const int64_t> column_ids, int64_t first_column) override {
+    return of_head(rows, action_ND, {{column_ids.begin(), column_ids.end()}, first_column, false});
+  }
+
+  at::Tensor own_energies(const EncodedRows& rows, const at::Tensor& action_BnD, int64_t first_id) override;
+
+  void begin_replay(std::vector<at::Tensor> head_parameters) override {
+    model_.begin_replay(head_parameters);
+  }
+  void end_replay() override { model_.end_replay(); }
+
+  std::vector<at::Tensor> head_parameters() override { return model_.model().parameters_of(ModelPart::head); }
+  at::Tensor temperature() override {
+    const at::Tensor tau = model_.model().temperature();
+    return fault_ == nullptr ? tau : fault_->temperature(input_.step, tau);
+  }
+
+  /// The streams that this step drew from, in the order in which they were first used. With `replayed` those
+  /// of the second pass over the energies too, under a name of their own: they must be used as the first
+  /// one's.
+  std::vector<StreamUse> streams(bool replayed) const;
+
+ private:
+  std::vector<uint64_t> row_keys(Purpose purpose) const;
+  uint64_t extra_draws(Purpose purpose) const {
+    return fault_ == nullptr ? 0 : fault_->extra_draws(input_.step, purpose);
+  }
+
+  const EnergyShape& shape() const { return model_.model().shape(); }
+
+  /// Candidates of the rows, by the names of their dropout streams.
+  struct Columns {
+    std::vector<int64_t> ids;
+    int64_t first = 0;  ///< where they stand among all candidates
+    bool own = false;   ///< each row's own
+  };
+
+  at::Tensor of_head(const EncodedRows& rows, const at::Tensor& action, const Columns& columns);
+
+  /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its
+  /// own. Undefined without dropout.
+  at::Tensor dropout_factors(const Columns& candidates, bool again) const;
+
+  const RunConfig& config_;
+  StepModel model_;
+  const PairTensors rows_;  ///< of the micro-step
+  const RandomStreams& streams_;
+  const StepInput input_;  // its own: a second pass comes after the caller's is gone
+  EnergyFault* fault_;     ///< or none
+  double dropout_;
+  std::vector<uint64_t> dropout_keys_, replay_keys_;
+  at::Tensor shared_action_NA_;
+  at::Tensor* shared_encoded_ = nullptr;
+  std::optional<EncodedContext> encoded_;
+};
+
+}  // namespace lockstep
