@@ -10,6 +10,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/nearest.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/explain_topics.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +56,8 @@ std::string explain_list() {
     family = page.family;
     text += fmt::format("  {:<{}}  {}\n", page.code, width, page.what);
   }
+  text += "\nhow it judges\n";
+  for (const ExplainTopic& topic : explain_topics()) text += fmt::format("  {:<{}}  {}\n", topic.name, width, topic.what);
   return text;
 }
 
@@ -63,14 +66,19 @@ int explain_command(const ExplainOptions& options, const Console& console) {
     console.out << explain_list();
     return kExitAsExpected;
   }
+  if (const ExplainTopic* topic = find_explain_topic(options.code)) {
+    console.out << topic->text;
+    return kExitAsExpected;
+  }
   std::vector<std::string_view> known;
+  for (const ExplainTopic& topic : explain_topics()) known.push_back(topic.name);
   for (const CausePage& page : cause_pages()) known.push_back(page.code);
   const CausePage* page = find_cause_page(options.code);
   // A hundred names in an error help nobody: only the nearest is said.
   if (!page) {
     const std::string_view near = nearest(options.code, known);
     ConfigProblem problem;
-    problem.message = fmt::format("explain: unknown cause '{}'; lockstep explain lists all", options.code);
+    problem.message = fmt::format("explain: neither a cause nor a topic is called '{}'; lockstep explain lists all", options.code);
     problem.suggestion = std::string(near);
     throw ConfigError(std::vector{problem});
   }

@@ -287,6 +287,22 @@ TEST_F(Mutants, ShowFirstWhereTheTableSays) {
   }
 }
 
+TEST(MutantsOfArithmetic, AreNotPlantedInAFloat64Twin) {
+  int arithmetic = 0;
+  for (const MutantEntry& entry : mutant_entries()) {
+    if (!entry.arithmetic) continue;
+    ++arithmetic;
+    RunConfig run;
+    run.mutant.name = std::string(entry.name);
+    EXPECT_NE(make_mutant(run, 0), nullptr) << entry.name;
+    run.forced.twin = true;
+    EXPECT_EQ(make_mutant(run, 0), nullptr) << entry.name;
+    run.second_mutant.name = "sign_flipped";
+    EXPECT_NE(make_mutant(run, 0), nullptr) << "a bug of meaning beside it is";
+  }
+  EXPECT_GE(arithmetic, 6);
+}
+
 TEST_F(Mutants, EndTheRunOnEveryRankWithANamedError) {
   const std::map<std::string, std::string> expected{
       {"gather_shape", "rank 1"}, {"gather_dtype", "rank 1"}, {"gather_step", "rank 1"}};

@@ -144,6 +144,62 @@ TEST_F(Verdicts, GrossFaultsAreFoundAndNamedUnderBfloat16) {
   EXPECT_EQ(planted.cause->code, "gradient-times-world");
 }
 
+TEST_F(Verdicts, AFactorThatNoBitOfFloat32ShowsIsMeaning) {
+  for (const Precision precision : {Precision::float32, Precision::bfloat16}) {
+    for (const char* group : {"action_encoder", "context_encoder.in.weight", "energy_head.hidden.weight"}) {
+      RunConfig config = config_of({3, 8});
+      config.precision = precision;
+      config.mutant.name = "grad_scale";
+      config.mutant.factor = 1.0000000001;
+      config.mutant.tensor = group;
+      const Mechanism planted = judged(config);
+      EXPECT_EQ(planted.verdict, VerdictKind::divergent) << group << ": " << planted.sentence;
+      ASSERT_TRUE(planted.first_divergence) << group;
+      EXPECT_EQ(planted.first_divergence->step, 0);
+      EXPECT_EQ(planted.first_divergence->phase, "local gradients") << planted.sentence;
+      EXPECT_TRUE(planted.first_divergence->where.starts_with(group)) << planted.sentence;
+      EXPECT_EQ(planted.first_divergence->parted, "meaning");
+    }
+  }
+}
+
+TEST_F(Verdicts, WhatFloat32AloneHasIsArithmeticAndNamed) {
+  const std::map<std::string, std::string> causes{{"flip_bit", "bit-flip"},
+                                                  {"low_precision_reduction", "reduced-in-low-precision"},
+                                                  {"low_precision_candidates", "candidates-in-low-precision"}};
+  for (const auto& [mutant, cause] : causes) {
+    RunConfig config = config_of({3, 8});
+    config.mutant.name = mutant;
+    config.mutant.step = 2;
+    if (mutant == "flip_bit") {
+      config.mutant.rank = 1;
+      config.mutant.tensor = "energy_head.hidden.weight";
+      config.mutant.bit = 27;
+    }
+    const Mechanism planted = judged(config);
+    ASSERT_TRUE(planted.first_divergence) << mutant << ": " << planted.sentence;
+    EXPECT_EQ(planted.first_divergence->step, 2) << planted.sentence;
+    EXPECT_EQ(planted.first_divergence->parted, "arithmetic") << planted.sentence;
+    ASSERT_TRUE(planted.cause) << mutant;
+    EXPECT_EQ(planted.cause->code, cause) << planted.sentence;
+    if (mutant == "flip_bit") EXPECT_EQ(planted.first_divergence->rank, 1) << planted.sentence;
+  }
+}
+
+TEST_F(Verdicts, LayersThatNearlyCancelAreNoDivergence) {
+  for (const Layout layout : {Layout{6, 4}, {3, 8}}) {
+    RunConfig config = config_of(layout);
+    energy(config).negatives = Negatives::layer;
+    energy(config).dropout = 0.17;
+    config.weight_decay = 0.05;
+    config.clip_norm = 0.3;
+    const Mechanism clean = judged(config);
+    EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << clean.sentence;
+    EXPECT_TRUE(clean.twins);
+    for (const ForcedStep& step : clean.forced) EXPECT_LT(step.meaning_used, 0.2) << step.worst_tensor;
+  }
+}
+
 TEST_F(Verdicts, SeriesThatNeverChangeAreNoDivergence) {
   // Candidates that are all alike cancel in every row, so that gradients are mostly rounding.
   for (const double noise : {0.05, 0.0}) {
