@@ -21,7 +21,7 @@ namespace {
 constexpr std::array<std::string_view, 10> kSections{"seeds",   "reference",      "axes",     "exclude",
                                                      "include", "power_controls", "expect",   "noise",
                                                      "noise_of", "timing.layouts"};
-constexpr std::array<std::string_view, 4> kGroups{"primary", "band", "timing", "seeds_auto"};
+constexpr std::array<std::string_view, 5> kGroups{"primary", "band", "timing", "seeds_auto", "certify"};
 constexpr std::array<int64_t, 10> kForcedSteps{0, 1, 2, 5, 10, 20, 50, 100, 200, 500};
 
 /// Groups of keys; a question's own has its name.
