@@ -159,11 +159,11 @@ TracedStep::Outcome TracedStep::run_exactly(int64_t step, const Options& options
 /// Of each row its loss and the hashes of its scores and its gradient; of each parameter the sum of the rows' hashes.
 void TracedStep::trace_rows(const Options& options, const std::vector<StepOutput>& outputs) {
   TraceWriter& trace = *context_.trace;
-  std::vector<at::Tensor> losses{at::zeros({0}, outputs.front().row_losses_B.options().requires_grad(false))};
+  std::vector<at::Tensor> losses{at::zeros({0}, outputs.front().loss.options())};
   std::vector<int64_t> inputs, scores;
   for (const StepOutput& output : outputs) {
     if (output.row_losses_B.numel() == 0) continue;
-    losses.push_back(output.row_losses_B);
+    losses.push_back(output.loss.reshape({1}));  // as it was differentiated
     inputs.insert(inputs.end(), output.row_inputs.begin(), output.row_inputs.end());
     uint64_t hash = 0;
     for (const StepRecord& record : output.records) {

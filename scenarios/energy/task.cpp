@@ -203,7 +203,7 @@ class EnergyTask : public Task {
     if (shared_of_.first != input.step) counted_ = counted_rows(input);
     shared_of_ = now;
     shared_ = {};
-    encoded_ = {};
+    encoded_ = at::Tensor();
     const LossOptions options = loss_options();
     if (!options.in_batch) return;
     const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);

@@ -99,6 +99,7 @@ constexpr MutantRow kRows[] = {
     .settings = "rows=unequal", .phase = "energies|loss", .causes = "padding-not-masked"},
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
+       if (input.shared != nullptr) return with_padding(input, input.shared->candidates);
        const at::ArrayRef<int64_t> own(input.ids.data(), input.ids.size());
        const at::Tensor ids = at::tensor(own, at::kLong);
        const GatheredRows gathered =
@@ -110,6 +111,21 @@ constexpr MutantRow kRows[] = {
        const at::Tensor energies =
            input.model.energies(rows, input.model.encode_action(gathered.columns[0]), columns, 0);
        return row_loss(input, energies, targets(input, gathered.offset), columns);
+     }
+     /// Of a row in exact arithmetic, whose candidates were gathered before.
+     LossOutput with_padding(const LossInput& input, const Candidates& candidates) {
+       std::map<int, int64_t> of_rank;
+       int64_t most = 0;
+       for (const int owner : candidates.owners) most = std::max(most, ++of_rank[owner]);
+       const int64_t padding = most * input.comm.world_size() - static_cast<int64_t>(candidates.ids.size());
+       std::vector<int64_t> columns = candidates.ids;
+       columns.insert(columns.end(), static_cast<std::size_t>(padding), -1);
+       const at::Tensor action =
+           at::cat({candidates.action_NA,
+                    at::zeros({padding, candidates.action_NA.size(1)}, candidates.action_NA.options())}, 0);
+       const EncodedRows rows = input.model.encode_context();
+       const at::Tensor energies = input.model.energies(rows, input.model.encode_action(action), columns, 0);
+       return row_loss(input, energies, target_columns(input, candidates), columns);
      })},
   {{.name = "message_flip", .trainer = "energy",
     .help = "flips bit `bit` of another rank's candidates on their way to a rank, at `step` alone",

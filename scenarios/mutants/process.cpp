@@ -8,6 +8,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kGatheredBefore = "candidates are gathered once a micro-step, before any row's loss that it changes";
+
 constexpr MutantRow kRows[] = {
   {{.name = "stall",
     .help = "the rank stops making progress at `step`: tests the detection of hangs",
@@ -41,7 +43,8 @@ constexpr MutantRow kRows[] = {
   {{.name = "gather_shape", .trainer = "energy",
     .help = "a rank sends actions of another shape",
     .report = "Lightning-AI/pytorch-lightning#7773", .draws = {.rank = true}, .phase = "failed",
-    .causes = "shapes-differ"},
+    .causes = "shapes-differ",
+    .beyond_exact = kGatheredBefore},
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
        LossInput other = input;
@@ -51,7 +54,8 @@ constexpr MutantRow kRows[] = {
   {{.name = "gather_dtype", .trainer = "energy",
     .help = "a rank sends actions of another type",
     .report = "huggingface/accelerate#134", .draws = {.rank = true}, .phase = "failed",
-    .causes = "dtype-differs"},
+    .causes = "dtype-differs",
+    .beyond_exact = kGatheredBefore},
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
        LossInput other = input;
@@ -60,7 +64,8 @@ constexpr MutantRow kRows[] = {
      })},
   {{.name = "gather_step", .trainer = "energy",
     .help = "a rank is a step ahead of the others",
-    .draws = {.rank = true}, .phase = "failed", .causes = "step-differs"},
+    .draws = {.rank = true}, .phase = "failed", .causes = "step-differs",
+    .beyond_exact = kGatheredBefore},
    LOCKSTEP_BUG(WrongLoss,
      LossOutput forward(const LossInput& input) override {
        LossInput other = input;

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <numeric>
 
 namespace lockstep {
 namespace {
@@ -52,29 +50,42 @@ GatheredBlock gather_encoded(const LossInput& input, GatherBackward backward, bo
   return block;
 }
 
-/// Columns that stand rank by rank, in the order of the whole batch.
-void put_in_batch_order(GatheredBlock& block, const Candidates& candidates) {
-  std::vector<int64_t> rank_by_rank(candidates.owners.size()), place(candidates.owners.size());
-  std::iota(rank_by_rank.begin(), rank_by_rank.end(), 0);
-  std::stable_sort(rank_by_rank.begin(), rank_by_rank.end(), [&](int64_t a, int64_t b) {
-    return candidates.owners[static_cast<std::size_t>(a)] < candidates.owners[static_cast<std::size_t>(b)];
-  });
-  for (std::size_t k = 0; k < rank_by_rank.size(); ++k) {
-    place[static_cast<std::size_t>(rank_by_rank[k])] = static_cast<int64_t>(k);
+namespace {
+
+/// Of a row in exact arithmetic, whose candidates are there already: encoded, with the same wrong backward.
+at::Tensor shared_with_backward(const LossInput& input, GatherBackward backward) {
+  const Candidates& candidates = input.shared->candidates;
+  const at::Tensor all = input.model.encode_action(candidates.action_NA);
+  if (backward == GatherBackward::none) return all.detach();
+  std::vector<int64_t> own;
+  for (const int owner : candidates.owners) own.push_back(owner == input.comm.rank() ? 1 : 0);
+  const at::Tensor own_N1 = at::tensor(at::ArrayRef<int64_t>(own), at::kLong).to(at::kBool).unsqueeze(1);
+  at::Tensor together = at::where(own_N1, all, all.detach());
+  if (backward == GatherBackward::average && input.comm.world_size() > 1) {
+    together.register_hook([&comm = input.comm](const at::Tensor& gradient) {
+      at::Tensor sum = gradient.clone(at::MemoryFormat::Contiguous);
+      comm.all_reduce_sum(sum, "loss.candidates.gradient");
+      return sum / comm.world_size();
+    });
   }
-  block.action_ND = block.action_ND.index_select(0, at::tensor(at::ArrayRef<int64_t>(place), at::kLong));
-  block.ids = candidates.ids;
+  return together;
 }
 
+LossOutput row_of_shared(const LossInput& input, GatherBackward backward) {
+  const EncodedRows rows = input.model.encode_context();
+  const Candidates& candidates = input.shared->candidates;
+  const at::Tensor energies =
+      input.model.energies(rows, shared_with_backward(input, backward), candidates.ids, 0);
+  return row_loss(input, energies, target_columns(input, candidates), candidates.ids);
+}
+
+}  // namespace
+
 LossOutput row_block_loss(const LossInput& input, GatherBackward backward) {
-  GatheredBlock block = gather_encoded(input, backward, false);
-  at::Tensor target_B = targets(input, block.offset);
-  if (input.shared != nullptr) {
-    put_in_batch_order(block, input.shared->candidates);
-    target_B = target_columns(input, input.shared->candidates);
-  }
+  if (input.shared != nullptr) return row_of_shared(input, backward);
+  const GatheredBlock block = gather_encoded(input, backward, false);
   const at::Tensor energies = input.model.energies(block.rows, block.action_ND, block.ids, 0);
-  LossOutput output = row_loss(input, energies, target_B, block.ids);
+  LossOutput output = row_loss(input, energies, targets(input, block.offset), block.ids);
   // Reducers wait for parameters without gradient: they get zeros.
   output.loss = output.loss + 0.0 * block.own_bD.sum();
   return output;

@@ -212,14 +212,16 @@ DetectionRate forbidden(DetectionRate rate) {
   return rate;
 }
 
-/// `idle`: trials whose fault never acted, which the rows leave out.
-void set_rates(Detection& detection, int64_t idle) {
+/// `idle`: trials whose fault never acted, which the rows leave out. `exact`: of free runs in exact arithmetic, where every
+/// fault must show at its step and place, and of which no forced step tells a cause from another.
+void set_rates(Detection& detection, int64_t idle, bool exact) {
   const DetectionRow all = total_of(detection.rows);
   auto& rates = detection.rates;
-  rates.push_back(asked(detection_rate("caught", all.caught, all.trials), kAskedCaught));
-  rates.push_back(
-      asked(detection_rate("of these at the exact step and place", all.exact, all.caught), kAskedExact));
-  rates.push_back(asked(detection_rate("named rightly", all.right_cause, all.trials), kAskedNamed));
+  rates.push_back(asked(detection_rate("caught", all.caught, all.trials), exact ? 1 : kAskedCaught));
+  rates.push_back(asked(detection_rate("of these at the exact step and place", all.exact, all.caught),
+                        exact ? 1 : kAskedExact));
+  const DetectionRate named = detection_rate("named rightly", all.right_cause, all.trials);
+  rates.push_back(exact ? named : asked(named, kAskedNamed));
   rates.push_back(forbidden(detection_rate("named wrongly", all.wrong_cause, all.trials)));
   rates.push_back(
       forbidden(detection_rate("false alarms on clean pairs", detection.false_alarms, detection.clean)));
@@ -306,7 +308,9 @@ Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
     slim(cell, result);
   }
   if (pairs.trials > 0) detection.rows.push_back(std::move(pairs));
-  set_rates(detection, idle);
+  const bool exact = std::ranges::all_of(
+      matrix.cells, [](const Cell& cell) { return cell.config.arithmetic == Arithmetic::exact; });
+  set_rates(detection, idle, exact && !matrix.cells.empty());
   return detection;
 }
 
