@@ -182,7 +182,9 @@ TEST_F(Verdicts, WhatFloat32AloneHasIsArithmeticAndNamed) {
     EXPECT_EQ(planted.first_divergence->parted, "arithmetic") << planted.sentence;
     ASSERT_TRUE(planted.cause) << mutant;
     EXPECT_EQ(planted.cause->code, cause) << planted.sentence;
-    if (mutant == "flip_bit") EXPECT_EQ(planted.first_divergence->rank, 1) << planted.sentence;
+    if (mutant == "flip_bit") {
+      EXPECT_EQ(planted.first_divergence->rank, 1) << planted.sentence;
+    }
   }
 }
 
