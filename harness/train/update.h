@@ -2,23 +2,12 @@
 // The second half of a step, which training and the forced comparison do alike: clip, update, buffers;
 // and the state that it reads, kept whole in snapshots.
 
-#include <cstddef>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "harness/train/optimizer.h"
 #include "harness/train/rank_context.h"
+#include "harness/train/snapshots.h"
 #include "harness/train/step.h"
 
 namespace lockstep {
-
-/// Raw values by name, as a snapshot in a trace holds them: parameters by their names, "first_moment/NAME",
-/// "second_moment/NAME", "updates", buffers.
-using Snapshot = std::map<std::string, std::vector<std::byte>>;
-
-/// Of those steps, from a trace. Throws std::runtime_error naming a step of which it holds none.
-std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const std::vector<int64_t>& steps);
 
 class Update {
  public:
