@@ -208,7 +208,9 @@ TEST(Plan, NamesRunsForPeopleAndTheSameWayEachTime) {
   EXPECT_THAT(find_run(plan, "8x3 lr_scale=0.125", RunRole::cell, 4)->id,
               testing::StartsWith("8x3-lr_scale-0.125-s4-"));
   EXPECT_THAT(find_run(plan, "8x3", RunRole::certify, 3)->id, testing::StartsWith("8x3-s3-certify-"));
-  EXPECT_THAT(find_run(plan, "1x24", RunRole::forced_repeat, 3)->id, testing::StartsWith("1x24-s3-repeat1-"));
+  EXPECT_THAT(find_run(plan, "8x3", RunRole::forced_twin, 3)->id, testing::StartsWith("8x3-s3-twin-"));
+  const Plan repeated = plan_of(kOutcome, set({"band.repeats=4"}));
+  EXPECT_THAT(find_run(repeated, "1x24", RunRole::forced_repeat, 3)->id, testing::StartsWith("1x24-s3-repeat1-"));
 }
 
 TEST(Plan, KeepsIdsOfCellsThatASelectionLeaves) {
@@ -250,7 +252,7 @@ TEST(PlanText, SaysWhatWouldRunAndForHowLong) {
   EXPECT_THAT(text, HasSubstr("8x3 lr_scale=0.125"));
   EXPECT_THAT(text, HasSubstr("8 emulated"));
   EXPECT_THAT(text, HasSubstr("8 real"));
-  EXPECT_THAT(text, HasSubstr("18 runs: 18 to run, 0 reused; about "));
+  EXPECT_THAT(text, HasSubstr("17 runs: 17 to run, 0 reused; about "));
   EXPECT_THAT(text, HasSubstr("on 2 cores"));
   EXPECT_THAT(text, HasSubstr("has not run here"));
 }

@@ -166,7 +166,7 @@ TEST(Schema, HasExactlyTheKeysOfTheParser) {
   std::set<std::string> top = user_keys();
   for (const MatrixField& field : matrix_fields()) top.insert(std::string(field.spec.key));
   for (const std::string_view key : section_keys()) top.insert(std::string(key));
-  top.insert({"primary", "band", "detection", "seeds_auto", "timing", "calibration"});
+  top.insert({"primary", "band", "detection", "seeds_auto", "timing", "calibration", "certify"});
   EXPECT_EQ(keys_of(schema()["properties"]), top);
   EXPECT_EQ(keys_of(schema()["definitions"]["rule"]["properties"]), user_keys());
   EXPECT_EQ(keys_of(schema()["definitions"]["settings"]["properties"]), user_keys());
@@ -235,7 +235,8 @@ TEST(Schema, RefusesWhatTheParserRefuses) {
       base + "seeds: []\n",
       base + "seeds: x\n",
       base + "primary: {margin: 0}\n",
-      base + "band: {repeats: 3}\n",
+      base + "band: {repeats: -1}\n",
+      base + "certify: {exact: -1}\n",
       base + "exclude: {lr: 3}\n",
       base + "expect: [{when: {}}]\n",
       base + "ranks: automatic\n",
