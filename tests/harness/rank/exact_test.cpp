@@ -95,7 +95,9 @@ TEST_P(ExactObjective, TrainsTheSameBitsUnderEveryLayout) {
     const RunConfig cell = divided(config, division);
     const std::string run = mini_run(folder.path(), division.name, cell);
     for (int rank = 0; rank < division.layout.world_size; ++rank) {
-      EXPECT_EQ(result_of(run, rank).parameters_hash, hash) << division.name << ", rank " << rank;
+      const RankResult own = result_of(run, rank);
+      EXPECT_EQ(own.parameters_hash, hash) << division.name << ", rank " << rank;
+      EXPECT_EQ(own.curves.size(), result_of(reference).curves.size()) << division.name << ", rank " << rank;
     }
     const Mechanism mechanism = compared(reference, config, run, cell);
     EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << division.name << ": " << mechanism.sentence;
