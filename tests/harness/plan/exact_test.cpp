@@ -65,7 +65,8 @@ TEST(ExactArithmetic, NamesCellsAndTakesNoForcedStep) {
   const Matrix matrix = parse(text);
   EXPECT_THAT(names_of(matrix), Contains("8x3 arithmetic=exact"));
   for (const PlannedRun& run : make_plan(matrix, "", {}).runs) {
-    if (run.role == RunRole::forced_cell) EXPECT_EQ(run.config.arithmetic, Arithmetic::native) << run.id;
+    if (run.role != RunRole::forced_cell) continue;
+    EXPECT_EQ(run.config.arithmetic, Arithmetic::native) << run.id;
   }
 }
 
@@ -92,7 +93,8 @@ TEST(ExactDetection, PlantsEveryBugThatCanActAndRefusesThoseThatCannot) {
     const auto plants = [&](const Cell& cell) { return cell.config.mutant.name == entry.name; };
     const bool planted = std::ranges::any_of(matrix.cells, plants);
     beyond += entry.beyond_exact.empty() ? 0 : 1;
-    if (!of_another) EXPECT_EQ(planted, entry.beyond_exact.empty()) << entry.name;
+    if (of_another) continue;
+    EXPECT_EQ(planted, entry.beyond_exact.empty()) << entry.name;
   }
   EXPECT_GT(beyond, 0);
   EXPECT_THAT(problems_of(kDetection + "detection: {mutants: [own_slice], seeds: [0]}\n"),
