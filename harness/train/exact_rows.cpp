@@ -51,10 +51,16 @@ void ExactRows::note_bad(const RowName& row, int64_t what) {
   if (bad_.what < 0) bad_ = {row, what};
 }
 
+void ExactRows::name_scalars(const Scalars& scalars) {
+  LOCKSTEP_CHECK(static_cast<int64_t>(scalars.size()) <= kMostScalars, "more numbers beside a loss than there are places");
+  names_.clear();
+  for (const auto& [name, value] : scalars) names_.push_back(name);
+}
+
 void ExactRows::add(const RowName& row, const std::vector<at::Tensor>& gradients, double loss,
                     const Scalars& scalars) {
   const auto parameters = static_cast<int64_t>(gradients.size());
-  LOCKSTEP_CHECK(static_cast<int64_t>(scalars.size()) <= kMostScalars, "more numbers beside a loss than there are places");
+  name_scalars(scalars);
   ++rows_;
   uint64_t of_row = 0;
   if (!std::isfinite(loss)) note_bad(row, parameters);
@@ -74,9 +80,7 @@ void ExactRows::add(const RowName& row, const std::vector<at::Tensor>& gradients
   }
   row_hashes_.push_back(static_cast<int64_t>(of_row));
   if (std::isfinite(loss)) scalars_.add(0, loss);
-  names_.resize(scalars.size());
   for (std::size_t k = 0; k < scalars.size(); ++k) {
-    names_[k] = scalars[k].first;
     if (std::isfinite(scalars[k].second)) {
       scalars_.add(static_cast<int64_t>(1 + k), scalars[k].second);
     } else {

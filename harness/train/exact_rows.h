@@ -33,6 +33,9 @@ class ExactRows {
   /// names of every row. What is not finite is not added but remembered, for `exchange` to tell.
   void add(const RowName& row, const std::vector<at::Tensor>& gradients, double loss, const Scalars& scalars);
 
+  /// Names of the numbers beside a row's loss: a rank without rows has them too.
+  void name_scalars(const Scalars& scalars);
+
   /// Hashes of each row's whole gradient, in the order of adding.
   const std::vector<int64_t>& row_hashes() const { return row_hashes_; }
   /// Sums over the rows of the hashes of each parameter's gradient: those of ranks add up.

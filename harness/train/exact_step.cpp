@@ -129,7 +129,10 @@ TracedStep::Outcome TracedStep::run_exactly(int64_t step, const Options& options
     const std::vector<at::Tensor> gradients = row_gradients(turn, output);
     output.loss = output.loss.detach();  // lets go of the row's own graph
     output.row_losses_B = output.row_losses_B.detach();
-    if (turn.input.first_row == turn.input.end_row) continue;
+    if (turn.input.first_row == turn.input.end_row) {
+      rows_->name_scalars(output.scalars);
+      continue;
+    }
     const auto row = static_cast<std::size_t>(turn.input.first_row);
     rows_->add({step, turn.input.positions[row], turn.input.ids[row]}, gradients, output.loss.item<double>(),
                output.scalars);

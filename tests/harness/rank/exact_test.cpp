@@ -91,11 +91,17 @@ TEST_P(ExactObjective, TrainsTheSameBitsUnderEveryLayout) {
   GetParam().change(config);
   const std::string reference = mini_run(folder.path(), "reference", config);
   const std::string hash = result_of(reference).parameters_hash;
+  const std::vector<double> losses = result_of(reference).curves.at("loss").values;
   for (const Division& division : divisions()) {
     const RunConfig cell = divided(config, division);
     const std::string run = mini_run(folder.path(), division.name, cell);
     for (int rank = 0; rank < division.layout.world_size; ++rank) {
-      EXPECT_EQ(result_of(run, rank).parameters_hash, hash) << division.name << ", rank " << rank;
+      const RankResult own = result_of(run, rank);
+      EXPECT_EQ(own.parameters_hash, hash) << division.name << ", rank " << rank;
+      EXPECT_EQ(own.curves.at("loss").values, losses) << division.name << ", rank " << rank;
+      // Rank 0 has evaluations besides.
+      if (rank == 0) continue;
+      EXPECT_EQ(own.curves.size(), result_of(run, 1).curves.size()) << division.name << ", rank " << rank;
     }
     const Mechanism mechanism = compared(reference, config, run, cell);
     EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << division.name << ": " << mechanism.sentence;
