@@ -50,7 +50,8 @@ class PytestTorch:
         for case in xml.etree.ElementTree.parse(report).iter("testcase"):
             test, which = re.fullmatch(r"test_(\w+)\[(.*)\]", case.get("name")).groups()
             for failed in case.findall("failure") + case.findall("error"):
-                messages.setdefault(which, {})[test] = failed.get("message") or failed.text or ""
+                lines = [line[1:].strip() for line in (failed.text or "").splitlines() if line.startswith("E ")]
+                messages.setdefault(which, {})[test] = "\n".join(lines) or failed.get("message") or ""
         return messages
 
     def _asked(self, asked):
