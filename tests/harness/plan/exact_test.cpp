@@ -56,7 +56,7 @@ TEST(ExactPair, OfBatchStatisticsIsRefusedByName) {
   const std::string text =
       "# Is it so?\nname: tiny\ntrainer: classify\nnorm: sync_batch\ndata: {source: synthetic}\n"
       "reference: {layout: 1x24}\naxes: {layout: [8x3]}\ncertify: {exact: 10}\n";
-  EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:7:")));
+  EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:8:11: cell '8x3'")));
   EXPECT_THAT(problems_of(text), Contains(HasSubstr("norm sync_batch takes statistics over rows")));
 }
 
