@@ -56,7 +56,7 @@ TEST(ExactPair, OfBatchStatisticsIsRefusedByName) {
   const std::string text =
       "# Is it so?\nname: tiny\ntrainer: classify\nnorm: sync_batch\ndata: {source: synthetic}\n"
       "reference: {layout: 1x24}\naxes: {layout: [8x3]}\ncertify: {exact: 10}\n";
-  EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:7:")));
+  EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:8:11: cell '8x3'")));
   EXPECT_THAT(problems_of(text), Contains(HasSubstr("norm sync_batch takes statistics over rows")));
 }
 
@@ -74,7 +74,7 @@ TEST(ExactArithmetic, IsRefusedWhereBatchStatisticsOrAPlainReferenceNeedAllRowsA
   const std::string norm =
       "# Is it so?\nname: tiny\ntrainer: classify\ndata: {source: synthetic}\nnorm: batch\narithmetic: exact\n"
       "reference: {layout: 1x24}\naxes: {layout: [8x3]}\n";
-  EXPECT_THAT(problems_of(norm), Contains(HasSubstr("m.yaml:5:1: cell \"8x3\"")));
+  EXPECT_THAT(problems_of(norm), Contains(HasSubstr("m.yaml:5:1: cell '8x3'")));
   EXPECT_THAT(problems_of(norm), Contains(HasSubstr("norm batch takes statistics over rows")));
   const std::string certificate =
       "# Is it so?\nname: tiny\nquestion: certificate\narithmetic: exact\naxes: {layout: [8x3]}\n";
