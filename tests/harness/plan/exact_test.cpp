@@ -74,7 +74,7 @@ TEST(ExactArithmetic, IsRefusedWhereBatchStatisticsOrAPlainReferenceNeedAllRowsA
   const std::string norm =
       "# Is it so?\nname: tiny\ntrainer: classify\ndata: {source: synthetic}\nnorm: batch\narithmetic: exact\n"
       "reference: {layout: 1x24}\naxes: {layout: [8x3]}\n";
-  EXPECT_THAT(problems_of(norm), Contains(HasSubstr("m.yaml:5:1: cell \"8x3\"")));
+  EXPECT_THAT(problems_of(norm), Contains(HasSubstr("m.yaml:5:1: cell '8x3'")));
   EXPECT_THAT(problems_of(norm), Contains(HasSubstr("norm batch takes statistics over rows")));
   const std::string certificate =
       "# Is it so?\nname: tiny\nquestion: certificate\narithmetic: exact\naxes: {layout: [8x3]}\n";
