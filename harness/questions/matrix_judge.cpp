@@ -192,6 +192,11 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
     judge_untraced(first, result);
     return;
   }
+  if (cell.config.arithmetic != cell.reference.arithmetic) {
+    result.mechanism.emplace();
+    result.mechanism->sentence = "Exact and native arithmetic round otherwise by design, so that no bits are compared.";
+    return;
+  }
   const PlannedRun* forced_cell = arms_.single_run(cell, RunRole::forced_cell);
   if (forced_cell) {
     try {
