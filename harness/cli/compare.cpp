@@ -166,7 +166,8 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
 
 nlohmann::json to_json(const Divergence& d) {
   return {{"step", d.step}, {"phase", d.phase},       {"rank", d.rank},     {"where", d.where},
-          {"kind", d.kind}, {"expected", d.expected}, {"actual", d.actual}, {"sentence", d.sentence}};
+          {"kind", d.kind}, {"expected", d.expected}, {"actual", d.actual}, {"sentence", d.sentence},
+          {"parted", d.parted}};
 }
 
 nlohmann::json to_json(const Cause& c) {
