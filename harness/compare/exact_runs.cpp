@@ -14,6 +14,7 @@
 #include "harness/compare/forced/free.h"
 #include "harness/compare/step_records.h"
 #include "harness/compare/trainer_of.h"
+#include "harness/trace/record_values.h"
 
 namespace lockstep {
 namespace {
@@ -36,20 +37,7 @@ std::vector<int64_t> integers(const StepRecords& rank, const char* name) {
 
 std::vector<double> losses_of(const StepRecords& rank) {
   const Record* record = find_record(rank, Phase::loss, "row_losses");
-  if (record == nullptr || record->payload.empty()) return {};
-  std::vector<double> values;
-  const auto read = [&](auto number) {
-    for (std::size_t at = 0; at + sizeof number <= record->payload.size(); at += sizeof number) {
-      std::memcpy(&number, record->payload.data() + at, sizeof number);
-      values.push_back(static_cast<double>(number));
-    }
-  };
-  if (record->dtype == DType::float64) {
-    read(double{});
-  } else {
-    read(float{});
-  }
-  return values;
+  return record == nullptr ? std::vector<double>{} : values_of(*record).value_or(std::vector<double>{});
 }
 
 /// In the order of the whole batch; empty if a rank's records of its rows do not fit together.

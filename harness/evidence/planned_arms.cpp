@@ -80,8 +80,11 @@ const PlannedRun* PlannedArms::twin_of(const PlannedRun& forced) const {
   if (forced.config.precision == Precision::float64) return &forced;
   RunConfig twin = forced.config;
   twin.forced.twin = true;
-  const std::string hash = config_hash(twin);
-  const auto found = std::ranges::find(plan_.runs, hash, &PlannedRun::hash);
+  return run_of(twin);
+}
+
+const PlannedRun* PlannedArms::run_of(const RunConfig& config) const {
+  const auto found = std::ranges::find(plan_.runs, config_hash(config), &PlannedRun::hash);
   return found == plan_.runs.end() ? nullptr : &*found;
 }
 

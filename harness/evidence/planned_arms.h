@@ -30,6 +30,8 @@ class PlannedArms {
   /// The forced run of the cell, then those of the reference at whose snapshots it was taken, each with its twin; empty
   /// if none is planned.
   std::vector<const PlannedRun*> forced_runs(const Cell& cell) const;
+  /// The planned run of that config, whatever it is called and there for; null if none.
+  const PlannedRun* run_of(const RunConfig& config) const;
   /// The same in float64: of a run in float64 itself. Null where the matrix judges without twins.
   const PlannedRun* twin_of(const PlannedRun& forced) const;
 

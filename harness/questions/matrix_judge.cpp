@@ -10,16 +10,15 @@
 #include "harness/base/parallel.h"
 #include "harness/causes/cause.h"
 #include "harness/causes/mechanism.h"
-#include "harness/config/canonical.h"
 #include "harness/config/field.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/compare/compare.h"
 #include "harness/evidence/timing.h"
 #include "harness/plan/exact_pairs.h"
 #include "harness/plan/question.h"
-#include "harness/questions/matrix_evidence.h"
 #include "harness/questions/forced_inputs.h"
 #include "harness/questions/growth.h"
+#include "harness/questions/matrix_evidence.h"
 #include "harness/questions/question_judge.h"
 #include "harness/questions/summary.h"
 #include "harness/results/config_table.h"
@@ -277,11 +276,7 @@ void MatrixJudge::judge_exactly(const Cell& cell, CellResult& result) const {
   exact.seed = pair->cell.seed;
   exact.backend = words_of(Backend{})[static_cast<std::size_t>(Backend::emulated)];
   if (result.failure) return;
-  const auto run_of = [&](const RunConfig& config) {
-    const auto found = std::ranges::find(plan_.runs, config_hash(config), &PlannedRun::hash);
-    return found == plan_.runs.end() ? nullptr : &*found;
-  };
-  const PlannedRun *reference = run_of(pair->reference), *own = run_of(pair->cell);
+  const PlannedRun *reference = arms_.run_of(pair->reference), *own = arms_.run_of(pair->cell);
   for (const PlannedRun* run : {reference, own}) {
     if (run == nullptr || evidence_of(*run).failure) {
       result.failure = run == nullptr ? judge_failure("lost", "", "the plan has no exact pair of " + cell.name)
