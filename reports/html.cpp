@@ -8,6 +8,7 @@
 #include "reports/answers.h"
 #include "reports/headline.h"
 #include "reports/html/parts.h"
+#include "reports/laboratory.h"
 #include "reports/numbers.h"
 #include "reports/plots/svg.h"
 #include "reports/text.h"
@@ -55,7 +56,21 @@ void fact(Markup& out, std::string_view term, std::string_view value) {
   out.open("div").element("dt", {}, term).element("dd", {}, value).close();
 }
 
+void write_laboratory_facts(Markup& out, const Results& results) {
+  const LaboratoryResult& laboratory = *results.laboratory;
+  out.open("dl", {{"class", "facts"}});
+  fact(out, "tried", laboratory.subject);
+  fact(out, "trials", std::to_string(laboratory.trials));
+  fact(out, "cases", std::to_string(laboratory.cases));
+  fact(out, "faults", std::to_string(laboratory.faults));
+  fact(out, "undecided", std::to_string(laboratory.undecided));
+  for (const auto& [what, figure] : laboratory.facts) fact(out, clean_line(what), clean_line(figure));
+  fact(out, "exit code", std::to_string(results.summary.exit_code));
+  out.close();
+}
+
 void write_facts(Markup& out, const Results& results) {
+  if (results.laboratory) return write_laboratory_facts(out, results);
   const Summary& s = results.summary;
   const bool by_outcome = question_named(results.question).by_outcome;
   out.open("dl", {{"class", "facts"}});
@@ -190,13 +205,15 @@ std::string html_report(const Results& results) {
   write_verdict_box(out, results);
   write_facts(out, results);
   out.close();
-  const QuestionPlan& asked = question_named(results.question);
   const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(),
                                        [](const auto& c) { return c.outcome.has_value(); });
-  if (results.detection) {
+  if (results.laboratory) {
+    write_laboratory(out, *results.laboratory);
+  } else if (results.detection) {
     // A thousand trials are told in sum; those that went wrong are in its list.
     write_detection(out, page);
   } else if (!results.cells.empty()) {
+    const QuestionPlan& asked = question_named(results.question);
     if (asked.compares() && !asked.by_outcome && !results.certificate) write_band_plot(out, page);
     write_certificate(out, page);
     write_claims(out, page);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/plan/question.h"
+#include "reports/laboratory.h"
 #include "reports/markup.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -129,6 +130,7 @@ void write_case(Markup& out, const Results& results, const CellResult& cell) {
 }  // namespace
 
 std::string junit_report(const Results& results) {
+  if (results.laboratory) return laboratory_junit(results);
   const auto failures = std::to_string(std::count_if(results.cells.begin(), results.cells.end(), is_failure));
   const auto errors = std::to_string(std::count_if(results.cells.begin(), results.cells.end(), is_error));
   const std::string tests = std::to_string(results.cells.size());

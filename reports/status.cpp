@@ -6,6 +6,7 @@
 
 #include "harness/base/word_list.h"
 #include "harness/stats/controls.h"
+#include "reports/laboratory.h"
 #include "reports/text.h"
 #include "reports/words.h"
 
@@ -95,6 +96,7 @@ std::string expected_words(const CellResult& cell) {
 }
 
 Status status_of(const Results& results) {
+  if (results.laboratory) return laboratory_status(results);
   const Summary& summary = results.summary;
   if (results.cells.empty() || summary.exit_code == 6) {
     return {"?", "und", "Nothing selected", "No cell was run, so nothing is judged."};

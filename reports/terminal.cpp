@@ -12,6 +12,7 @@
 #include "reports/grid.h"
 #include "reports/grid_text.h"
 #include "reports/growth.h"
+#include "reports/laboratory.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/timing_text.h"
@@ -112,6 +113,7 @@ std::string noise_lines(const Results& results, int columns) {
 }  // namespace
 
 std::string terminal_table(const Results& results, bool colour, int width) {
+  if (results.laboratory) return laboratory_text(results, colour, width);
   const int columns = width > 0 ? std::max(width, kNarrowest) : kNoLimit;
   const Paint paint{colour};
   const Status status = status_of(results);

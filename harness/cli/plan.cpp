@@ -1,13 +1,18 @@
 #include <ostream>
 
 #include "harness/base/clean_text.h"
+#include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/laboratory.h"
+#include "harness/laboratory/kinds.h"
 #include "harness/session/prepare.h"
 
 namespace lockstep {
 
 int plan_command(const PlanOptions& options, const Console& console) {
-  const Prepared prepared = prepare(options.selection);
+  const std::string text = read_config_text(options.selection.config);
+  if (names_a_laboratory(text)) return plan_laboratory_command(text, options, console);
+  const Prepared prepared = prepare(options.selection, text);
   if (prepared.nothing_selected()) {
     console.err << clean_text(nothing_selected_text(prepared, options.selection));
     return kExitNothing;

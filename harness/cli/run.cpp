@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <optional>
 #include <ostream>
@@ -9,7 +8,11 @@
 
 #include "harness/base/clean_text.h"
 #include "harness/base/clock.h"
+#include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/laboratory.h"
+#include "harness/cli/stop_signals.h"
+#include "harness/laboratory/kinds.h"
 #include "harness/questions/judge.h"
 #include "harness/results/document.h"
 #include "harness/session/declaration.h"
@@ -24,34 +27,6 @@
 namespace lockstep {
 namespace {
 
-volatile int stop_requested = 0;
-
-void request_stop(int) { stop_requested = stop_requested == 0 ? 1 : 2; }
-
-/// Signals that end a run in order instead of at once, as long as this lives.
-class StopSignals {
- public:
-  StopSignals() {
-    struct sigaction action {};
-    action.sa_handler = request_stop;  // no SA_RESTART: a wait shall end
-    for (std::size_t i = 0; i < kCount; ++i) {
-      ::sigaction(kNumbers[i], nullptr, &before_[i]);
-      // Whoever started us under nohup wants us to live on.
-      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kNumbers[i], &action, nullptr);
-    }
-  }
-  ~StopSignals() {
-    for (std::size_t i = 0; i < kCount; ++i) ::sigaction(kNumbers[i], &before_[i], nullptr);
-  }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-
- private:
-  static constexpr std::size_t kCount = 3;
-  static constexpr int kNumbers[kCount] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction before_[kCount];
-};
-
 LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Console& console,
                                   double command_started) {
   Progress progress(prepared.plan, console, monotonic_s, jobs);
@@ -62,7 +37,7 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   options.jobs = jobs;
   options.command_started = command_started;
   options.data_hash_of = [&prepared](const RunConfig& config) { return prepared.data.hash_of(config); };
-  options.stop_requested = &stop_requested;
+  options.stop_requested = StopSignals::requested();
   options.on_event = [&](const RunEvent& event) { progress.on_event(event); };
   const StopSignals signals;
   return launch(prepared.plan, options, prepared.identity);
@@ -155,7 +130,9 @@ LookSteps look_steps(const RunOptions& options, const Console& console, double c
 }  // namespace
 
 int run_command(const RunOptions& options, const Console& console, double command_started) {
-  Prepared prepared = prepare(options.selection);
+  const std::string text = read_config_text(options.selection.config);
+  if (names_a_laboratory(text)) return run_laboratory_command(text, options, console);
+  Prepared prepared = prepare(options.selection, text);
   if (prepared.nothing_selected()) {
     console.err << clean_text(nothing_selected_text(prepared, options.selection));
     return kExitNothing;

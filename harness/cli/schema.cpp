@@ -2,16 +2,15 @@
 
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
-#include "harness/plan/matrix.h"
-#include "harness/plan/schema.h"
 #include "harness/results/document.h"
 #include "harness/results/results.h"
+#include "harness/session/laboratories.h"
 
 namespace lockstep {
 
 int schema_command(const SchemaOptions& options, const Console& console) {
   require_known(options.of, {"config", "results"}, "schema", "schema");
-  const std::string text = options.of == "results" ? std::string(results_schema()) : config_schema();
+  const std::string text = options.of == "results" ? std::string(results_schema()) : every_config_schema();
   console.out << text << (text.empty() || text.back() != '\n' ? "\n" : "");
   return kExitAsExpected;
 }

@@ -1,20 +1,12 @@
 #pragma once
 // Parts of the JSON Schema of configs, as several sections have them.
 
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "harness/config/field.h"
+#include "harness/config/field_schema.h"
 
 namespace lockstep {
 
-using SchemaJson = nlohmann::ordered_json;
-
-/// An object without properties yet; it refuses properties that are not added.
-SchemaJson object_schema();
-/// type: "integer" or "number".
-SchemaJson number_schema(const char* type, const Range& range);
-SchemaJson list_schema(SchemaJson items, const std::string& help);
 /// What `seeds` may be.
 SchemaJson seeds_schema();
 

@@ -12,6 +12,7 @@
 
 #include "harness/plan/matrix.h"
 #include "harness/results/interval.h"
+#include "harness/results/laboratory_results.h"
 #include "harness/results/question_results.h"
 
 namespace lockstep {
@@ -392,7 +393,7 @@ struct Summary {
 struct Results {
   int schema_version = kResultsSchemaVersion;
   std::string name, config_file, question_text;
-  std::string question = default_question();  ///< name of one of question_plans()
+  std::string question = default_question();  ///< name of one of question_plans(), or kLaboratoryQuestion
   Primary primary;
   int64_t steps = 0;
   std::vector<int64_t> seeds;
@@ -408,6 +409,7 @@ struct Results {
   std::vector<Growth> growth;
   std::optional<Timing> timing;
   std::optional<Declaration> declaration;  ///< none: of a version that kept no record
+  std::optional<LaboratoryResult> laboratory;  ///< of a laboratory's config alone, which has no cells
   Summary summary;
 };
 

@@ -40,13 +40,30 @@ struct Usual<LooksEnd> {
   static Codec<LooksEnd> codec() { return words<LooksEnd>(looks_end_names(), "end of the looks"); }
 };
 
+template <>
+struct Usual<CaseVerdict> {
+  static Codec<CaseVerdict> codec() {
+    return words<CaseVerdict>(case_verdict_names(), "verdict of a case", "case_verdict");
+  }
+};
+
+/// The questions of matrices, then the word that stands where a laboratory asked.
+inline std::span<const std::string_view> asked_names() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> all(question_names().begin(), question_names().end());
+    all.push_back(kLaboratoryQuestion);
+    return all;
+  }();
+  return names;
+}
+
 /// A question by its name.
 inline Codec<std::string> question_name() {
   return {[](const std::string& value) { return Json(value); },
           [](const Json& json, std::string& value) {
-            value = question_names()[index_of_word(json, question_names(), "question")];
+            value = asked_names()[index_of_word(json, asked_names(), "question")];
           },
-          [](Definitions& definitions) { return schema_of_words(definitions, question_names(), ""); }};
+          [](Definitions& definitions) { return schema_of_words(definitions, asked_names(), ""); }};
 }
 
 // Descriptions that both files use. Within a file, a description stands above its uses.
@@ -62,6 +79,8 @@ template <>
 Object<MetricDifference> describe();
 template <>
 Object<StepCosts> describe();
+template <>
+Object<LaboratoryResult> describe();
 template <>
 Object<CellResult> describe();
 template <>

@@ -261,7 +261,8 @@ Object<Results> describe() {
            KEY(references), KEY(certificate), KEY(claims), KEY(provenance), KEY(rerun),
            KEY(growth, if_any(usual<std::vector<Growth>>())), KEY(timing, if_any(usual<Timing>())),
            KEY(declaration, if_any(usual<Declaration>())),
-           KEY(detection, if_any(usual<Detection>())), KEY(calibration, if_any(usual<Calibration>()))}};
+           KEY(detection, if_any(usual<Detection>())), KEY(calibration, if_any(usual<Calibration>())),
+           KEY(laboratory, if_any(usual<LaboratoryResult>()))}};
 }
 
 }  // namespace lockstep::results_format

@@ -135,8 +135,12 @@ PlannedData check_data(const Matrix& matrix) {
 }
 
 Prepared prepare(const MatrixSelection& selection) {
+  return prepare(selection, read_config_text(selection.config));
+}
+
+Prepared prepare(const MatrixSelection& selection, std::string config_text) {
   Prepared prepared;
-  prepared.config_text = read_config_text(selection.config);
+  prepared.config_text = std::move(config_text);
   const Matrix matrix =
       parse_matrix(prepared.config_text, selection.config, {selection.set, selection.only, selection.seeds});
   prepared.plan.matrix = matrix;

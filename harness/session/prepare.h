@@ -39,6 +39,8 @@ struct Prepared {
 /// Reads the config, checks that its data can be loaded and that the output folder is its own, and plans.
 /// Throws ConfigError, MachineError.
 Prepared prepare(const MatrixSelection& selection);
+/// The same of a config whose text has been read: a pipe can be read but once.
+Prepared prepare(const MatrixSelection& selection, std::string config_text);
 
 /// "no cell of CONFIG is selected by --only '…'; it has these: …"
 std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection);

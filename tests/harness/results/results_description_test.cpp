@@ -67,7 +67,7 @@ TEST(ResultsDescription, CoversEveryMemberOfTheStructs) {
                      CurveBand, StepCosts, NoiseScale, CellResult, ReferenceResult, Growth::Rule, Growth,
                      TimingRow, Timing, CertificateRow, Certificate, ConditionResult, ClaimResult,
                      DetectionRate, DetectionRow, DetectionMiss, Detection, PowerPoint, ShapeRate, Calibration,
-                     Summary, RoundingShift,
+                     Summary, RoundingShift, LaboratoryCount, TimelineStep, LaboratoryFinding, LaboratoryResult,
                      Primary, Results>();
   expect_all_members<Outcome>("Outcome", {&described<Outcome>(), &statistics_of_an_outcome()});
 }

@@ -1,0 +1,29 @@
+#include "harness/cli/stop_signals.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kNumbers[] = {SIGINT, SIGTERM, SIGHUP};
+volatile int stop_requested = 0;
+
+void request_stop(int) { stop_requested = stop_requested == 0 ? 1 : 2; }
+
+}  // namespace
+
+const volatile int* StopSignals::requested() { return &stop_requested; }
+
+StopSignals::StopSignals() {
+  struct sigaction action {};
+  action.sa_handler = request_stop;  // no SA_RESTART: a wait shall end
+  for (std::size_t i = 0; i < kCount; ++i) {
+    ::sigaction(kNumbers[i], nullptr, &before_[i]);
+    // Whoever started us under nohup wants us to live on.
+    if (before_[i].sa_handler != SIG_IGN) ::sigaction(kNumbers[i], &action, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < kCount; ++i) ::sigaction(kNumbers[i], &before_[i], nullptr);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#pragma once
+// What a laboratory found: trials of a library or of a program under failures, counted by failure, place and
+// outcome. A laboratory trains nothing; its document has no cells.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// What Results::question holds in a laboratory's document; no question of a matrix has this name.
+inline constexpr std::string_view kLaboratoryQuestion = "laboratory";
+
+/// undecided: nothing can be said of the case, as where its failure never took place.
+enum class CaseVerdict { good, fault, undecided };
+/// "good", "fault", "undecided".
+std::string_view name_of(CaseVerdict verdict);
+std::span<const std::string_view> case_verdict_names();
+
+/// Cases of one failure at one kind of place that ended alike: a row of the table.
+struct LaboratoryCount {
+  std::string failure, place, outcome;
+  CaseVerdict verdict = CaseVerdict::good;
+  int64_t cases = 0;
+};
+
+/// What one rank, process or thread did, in the order in which it happened.
+struct TimelineStep {
+  std::string actor;      ///< "rank 1"
+  std::string operation;  ///< "write step_8/shard_1, 4096 bytes at 0"
+  std::string mark;       ///< "killed", "held", "goes on", "fails with ENOSPC"; empty: done as asked
+};
+
+/// A case that came out wrong, or undecided.
+struct LaboratoryFinding {
+  std::string trial;  ///< its name: `--only` takes it
+  std::string failure, place, outcome;
+  CaseVerdict verdict = CaseVerdict::fault;
+  std::string sentence;  ///< who did what, what was expected, what was found
+  std::vector<TimelineStep> timeline;
+  std::string replay;  ///< the command that runs this trial again
+};
+
+struct LaboratoryResult {
+  std::string kind;     ///< of laboratory_kinds(): "program"
+  std::string subject;  ///< what was tried
+  int64_t trials = 0;   ///< that were run
+  int64_t cases = 0;    ///< that these held: one trial may flip many bits
+  int64_t faults = 0, undecided = 0;  ///< cases
+  double seconds = 0;                 ///< of the wall clock, all trials
+  std::vector<LaboratoryCount> table;
+  std::vector<LaboratoryFinding> findings;  ///< the first ones of each row of the table
+  int64_t findings_left_out = 0;            ///< the table counts them all
+  /// What was measured beside the trials, in words: "operations tried" -> "212 of 212".
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::vector<std::string> notes;  ///< what this laboratory could not see
+};
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#pragma once
+// A laboratory's results in words: the table of failures and outcomes, findings with their timelines, each format.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/results/results.h"
+#include "reports/markup.h"
+#include "reports/words.h"
+
+namespace lockstep {
+
+/// Failures (and places) against outcomes: how many cases ended so.
+struct OutcomeTable {
+  struct Outcome {
+    std::string name;
+    CaseVerdict verdict = CaseVerdict::good;
+  };
+  struct Row {
+    std::string failure, place;       ///< place: empty where rows are one a failure
+    std::vector<int64_t> cases;       ///< by outcome
+  };
+  std::vector<Outcome> outcomes;  ///< good ones first, then faults, then undecided ones
+  std::vector<Row> rows;          ///< in the order of the results
+};
+OutcomeTable outcome_table(const LaboratoryResult& laboratory, bool by_place);
+
+/// "kill: 3 of 41 cases came out wrong", of the whole laboratory.
+Status laboratory_status(const Results& results);
+
+std::string laboratory_text(const Results& results, bool colour, int width);
+std::string laboratory_markdown(const Results& results);
+std::string laboratory_junit(const Results& results);
+/// The page's body, below its box of the verdict.
+void write_laboratory(Markup& out, const LaboratoryResult& laboratory);
+
+}  // namespace lockstep
