@@ -31,15 +31,20 @@ bool has_part(const std::vector<EndResult>& some, std::size_t index, const std::
   });
 }
 
-/// Is every part that of some undisturbed result, though the whole is none?
+/// Does every part stand in an undisturbed result, but not all of them in the same one?
 bool is_mixed(const Expected& expected, const EndResult& result) {
   std::vector<EndResult> known = expected.after;
   if (expected.before) known.push_back(*expected.before);
-  if (result.parts.size() < 2) return false;
+  const auto holds_all = [&](const EndResult& each) {
+    for (std::size_t i = 0; i < result.parts.size(); ++i) {
+      if (!has_part({each}, i, result.parts[i])) return false;
+    }
+    return true;
+  };
   for (std::size_t i = 0; i < result.parts.size(); ++i) {
     if (!has_part(known, i, result.parts[i])) return false;
   }
-  return true;
+  return std::ranges::none_of(known, holds_all);
 }
 
 /// The first part in which a result is not the expected one.
@@ -98,7 +103,9 @@ std::optional<EndResult> end_result_of(const std::string& path) {
   return result;
 }
 
-CaseResult judge_save(const Expected& expected, const Observed& observed, const std::string& failure) {
+namespace {
+
+CaseResult judge_state(const Expected& expected, const Observed& observed, const std::string& failure) {
   if (observed.save_hung) return fault("hang", failure, "The save command did not end within its deadline");
   if (observed.resume_hung) return fault("hang", failure, "The resume command did not end within its deadline");
   if (!observed.result) {
@@ -122,6 +129,14 @@ CaseResult judge_save(const Expected& expected, const Observed& observed, const 
     return fault("mixed", failure, fmt::format("The resumption took parts of two saves: {}", difference(expected.after.front(), result)));
   return fault("silent", failure,
                fmt::format("The resumption took damaged data without a word: {}", difference(expected.after.front(), result)));
+}
+
+}  // namespace
+
+CaseResult judge_save(const Expected& expected, const Observed& observed, const std::string& failure) {
+  CaseResult state = judge_state(expected, observed, failure);
+  if (state.verdict != CaseVerdict::good || !observed.must_succeed || observed.save_status == 0) return state;
+  return fault("save failed", failure, fmt::format("Nothing was made to fail, and {}", save_words(observed)));
 }
 
 CaseResult judge_check(const Observed& observed, const std::string& failure) {

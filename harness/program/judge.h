@@ -29,6 +29,7 @@ struct Expected {
 /// What a trial left.
 struct Observed {
   bool may_lose = false;  ///< the save was not acknowledged: what stood before may stand now
+  bool must_succeed = false;  ///< nothing was done to it but that its writers were held in an order
   bool save_hung = false;
   int save_status = 0;
   bool resume_hung = false;

@@ -55,6 +55,7 @@ class Worker : public LaboratoryWorker {
     observed.save_status = saved.exit_status;
     const Act act = planned->intervention.act;
     observed.may_lose = act == Act::kill || act == Act::kill_all || saved.exit_status != 0;
+    observed.must_succeed = act == Act::nothing || act == Act::hold;
     if (!saved.hung) bench_.resume(observed);
     CaseResult result = config_.check.empty() ? judge_save(reference_.expected, observed, planned->words)
                                               : judge_check(observed, planned->words);
@@ -103,7 +104,7 @@ class ProgramLaboratory : public Laboratory {
     Bench bench(config_, run, 0);
     take_before(bench);
     const double started = monotonic_s();
-    const TracedRun first = undisturbed(bench, true);
+    const TracedRun first = undisturbed(bench);
     const double trial_s = monotonic_s() - started;
     check_first(first);
     write_recording(first, run.out_dir);
@@ -157,9 +158,15 @@ class ProgramLaboratory : public Laboratory {
       throw ConfigError("program.resume refuses what program.setup made: " + before.said);
   }
 
-  TracedRun undisturbed(Bench& bench, bool whole) {
+  /// A save without a failure. Where its writers collide by themselves, one in which they come one after the other.
+  TracedRun undisturbed(Bench& bench) {
     bench.restore();
-    TracedRun run = bench.save({}, whole);
+    TracedRun run = bench.save({}, true);
+    const std::vector<std::string> writers = writers_of(run.operations);
+    if (run.exit_status != 0 && writers.size() > 1 && !run.hung) {
+      TracedRun ordered = in_order(bench, writers.front(), writers.back());
+      if (ordered.exit_status == 0) run = std::move(ordered);
+    }
     if (run.hung || run.exit_status != 0) {
       throw ConfigError(fmt::format("program.save {} without a failure: {}",
                                     run.hung ? std::string("did not end in time") : fmt::format("ended with status {}", run.exit_status),
@@ -174,6 +181,12 @@ class ProgramLaboratory : public Laboratory {
     }
     if (observed.result) add_after(*observed.result);
     return run;
+  }
+
+  /// The first writer stands before its first operation until the other one has ended.
+  static TracedRun in_order(Bench& bench, const std::string& held, const std::string& rival) {
+    bench.restore();
+    return bench.save({Act::hold, held, 1, 0, rival}, true);
   }
 
   void add_after(const EndResult& result) {
@@ -192,14 +205,13 @@ class ProgramLaboratory : public Laboratory {
   /// Every end result that an undisturbed save may have: that of a second one must be known, unless its writers race; then
   /// each order of two writers, one after the other, counts.
   void take_after(Bench& bench) {
-    const TracedRun second = undisturbed(bench, false);
+    const TracedRun second = undisturbed(bench);
     const std::vector<EndResult> natural = reference_.expected.after;
     std::vector<EndResult> serial;
     for (const std::string& first : reference_.writers) {
       for (const std::string& rival : reference_.writers) {
         if (first == rival || reference_.writers.size() > kMostOrdered) continue;
-        bench.restore();
-        const TracedRun run = bench.save({Act::hold, first, 1, 0, rival}, false);
+        const TracedRun run = in_order(bench, first, rival);
         if (run.stuck || run.hung || !run.acted || run.exit_status != 0) continue;
         Observed observed;
         bench.resume(observed);
