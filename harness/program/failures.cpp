@@ -85,6 +85,7 @@ class Planner {
     for (const Operation& operation : operations_) {
       if (kind.fits(operation)) fitting.push_back(&operation);
     }
+    std::ranges::stable_sort(fitting, {}, [&](const Operation* each) { return writer_of(*each); });
     const bool holds = kind.act == Act::hold;
     if (holds && writers_.size() < 2) return;
     const std::vector<const Operation*> tried = even_sample(fitting, limits_.points);

@@ -55,7 +55,8 @@ class Worker : public LaboratoryWorker {
     observed.save_status = saved.exit_status;
     const Act act = planned->intervention.act;
     observed.may_lose = act == Act::kill || act == Act::kill_all || saved.exit_status != 0;
-    observed.must_succeed = act == Act::nothing || act == Act::hold;
+    // A held writer that the others waited for may have met their time limits: that is our doing.
+    observed.must_succeed = (act == Act::nothing || act == Act::hold) && !saved.stuck;
     if (!saved.hung) bench_.resume(observed);
     CaseResult result = config_.check.empty() ? judge_save(reference_.expected, observed, planned->words)
                                               : judge_check(observed, planned->words);

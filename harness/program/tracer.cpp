@@ -20,7 +20,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
-#include "harness/base/read_file.h"
+#include "harness/program/proc.h"
 #include "harness/program/seccomp_filter.h"
 #include "harness/program/start.h"
 #include "harness/program/system_calls.h"
@@ -39,23 +39,21 @@ constexpr const char* kNoTracing =
 struct Thread {
   pid_t group = 0;      ///< its process
   std::string process;  ///< its lineage; empty: the server's own
-  bool held = false;
   bool finishing = false;             ///< the end of an operation is waited for
   std::size_t operation = 0;          ///< of the run's operations, then
   std::optional<int> result_instead;  ///< that the call returns, then
   std::optional<user_regs_struct> registers_after;  ///< arguments as the program gave them, then
 };
 
-pid_t group_of(pid_t thread) {
-  const std::string status = read_file(fmt::format("/proc/{}/status", thread)).text;
-  const std::size_t at = status.find("Tgid:");
-  return at == std::string::npos ? thread : static_cast<pid_t>(std::strtol(status.c_str() + at + 5, nullptr, 10));
+bool exists(const std::string& path) {
+  struct stat facts {};
+  return ::lstat(path.c_str(), &facts) == 0;
 }
 
-std::string name_of_process(pid_t pid) {
-  std::string name = read_file(fmt::format("/proc/{}/comm", pid)).text;
-  while (!name.empty() && name.back() == '\n') name.pop_back();
-  return name;
+/// To open or make what exists takes no space: the kernel says so before it looks for any.
+bool stands_already(const Operation& operation, const std::string& watched) {
+  const bool makes = operation.kind == OperationKind::open || operation.kind == OperationKind::make_dir;
+  return makes && exists(watched + "/" + operation.path);
 }
 
 bool needs_space(const Operation& operation) {
@@ -158,6 +156,7 @@ class Tracer::Loop {
     next_index_.clear();
     children_.clear();
     seen_.clear();
+    held_.clear();
     root_ = 0;
     full_ = false;
     deadline_ = monotonic_s() + options.deadline_s;
@@ -168,7 +167,7 @@ class Tracer::Loop {
 
   void add_root(pid_t pid) {
     root_ = pid;
-    threads_[pid] = {pid, "0", false, false, 0, {}, {}};
+    threads_[pid] = {pid, "0", false, 0, {}, {}};
     seen_.insert("0");
   }
 
@@ -224,7 +223,7 @@ class Tracer::Loop {
   void on_end(pid_t tid, int status) {
     early_.erase(tid);
     threads_.erase(tid);
-    if (tid == held_) held_ = 0;
+    held_.erase(tid);
     if (tid == root_ && root_ended_at_ < 0) {
       run_.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       root_ended_at_ = monotonic_s();
@@ -331,20 +330,22 @@ class Tracer::Loop {
       run_.acted = true;
       run_.acted_at = operation.number;
     }
+    const bool about_space = wanted.act == Act::fail_space || (wanted.act == Act::fail && (wanted.error == ENOSPC || wanted.error == EDQUOT));
+    if (here && wanted.act == Act::fail_space) full_ = true;
+    if (about_space && stands_already(operation, options_.watched)) return finish(tid, thread);
     if (full_ && needs_space(operation)) return refuse(tid, thread, registers, ENOSPC);
+    // One preemption is a schedule only if it is the only one: the rival begins when the other one is held.
+    if (wanted.act == Act::hold && !run_.acted && !run_.stuck && operation.process == wanted.until) return hold(tid);
     if (!here) return finish(tid, thread);
     switch (wanted.act) {
       case Act::kill: ::kill(thread.group, SIGKILL); return;
       case Act::kill_all: kill_trial(); return;
       case Act::fail: return refuse(tid, thread, registers, wanted.error);
-      case Act::fail_space: full_ = true; return refuse(tid, thread, registers, ENOSPC);
+      case Act::fail_space: return refuse(tid, thread, registers, ENOSPC);
       case Act::shorten: return shorten(tid, thread, registers);
       case Act::hold:
-        held_ = tid;
-        thread.held = true;
-        moved_at_ = held_at_ = monotonic_s();
-        release_if_due(moved_at_);
-        return;
+        release_all();  // the rival, which stood before its first operation until now
+        return hold(tid);
       case Act::nothing: break;
     }
     finish(tid, thread);
@@ -399,40 +400,55 @@ class Tracer::Loop {
     go_on(tid);
   }
 
-  /// The held thread goes on when its rival has ended, or when nothing else moves any more.
-  void release_if_due(double now) {
-    if (held_ == 0) return;
-    const std::string& rival = options_.intervention.until;
-    const bool ended = seen_.contains(rival) && !lives(rival);
-    const std::string state = state_of_others();
-    if (state != others_) {
-      others_ = state;
-      moved_at_ = now;
-    }
-    const bool stuck = !ended && (now - moved_at_ > options_.patience_s || now - held_at_ > options_.deadline_s / 3);
-    if (!ended && !stuck) return;
-    run_.stuck = run_.stuck || stuck;
-    run_.released_at = static_cast<int64_t>(run_.operations.size()) + 1;
-    const pid_t tid = std::exchange(held_, 0);
-    Thread& thread = threads_[tid];
-    thread.held = false;
-    finish(tid, thread);
+  void hold(pid_t tid) {
+    held_.insert(tid);
+    moved_at_ = held_at_ = monotonic_s();
+    operations_then_ = run_.operations.size();
+    samples_ = busy_samples_ = 0;
+    release_if_due(moved_at_);
   }
 
-  /// Changes whenever one of the run's other threads has computed or been woken.
-  std::string state_of_others() const {
-    std::string state;
-    for (const auto& [tid, thread] : threads_) {
-      if (tid == held_ || !is_trials(thread)) continue;
-      const std::string stat = read_file(fmt::format("/proc/{}/task/{}/stat", thread.group, tid)).text;
-      const std::size_t name_end = stat.rfind(')');
-      const std::string status = read_file(fmt::format("/proc/{}/task/{}/status", thread.group, tid)).text;
-      const std::size_t switches = status.find("voluntary_ctxt_switches");
-      const bool runs = name_end != std::string::npos && stat.compare(name_end, 3, ") R") == 0;
-      state += fmt::format("{}:{}:{};", tid, runs ? monotonic_s() : 0.0,
-                           switches == std::string::npos ? "" : status.substr(switches));
+  void release_all() {
+    for (const pid_t tid : std::exchange(held_, {})) finish(tid, threads_[tid]);
+  }
+
+  /// Held threads go on when the process that they stand for has ended, or when nothing else moves any more.
+  void release_if_due(double now) {
+    if (held_.empty()) return;
+    const std::string& other = run_.acted ? options_.intervention.until : options_.intervention.process;
+    const bool ended = seen_.contains(other) && !lives(other);
+    const bool stuck = !ended && (nothing_moves(now) || now - held_at_ > options_.deadline_s / 3);
+    if (!ended && !stuck) return;
+    run_.stuck = run_.stuck || stuck;
+    if (run_.acted) run_.released_at = static_cast<int64_t>(run_.operations.size()) + 1;
+    release_all();
+  }
+
+  /// Has no operation begun for the time of patience, and was hardly ever one of the other threads found computing? One
+  /// that polls for the held writer is asleep in nearly all samples; one that wants a processor is in none.
+  bool nothing_moves(double now) {
+    if (run_.operations.size() != operations_then_) {
+      operations_then_ = run_.operations.size();
+      moved_at_ = now;
+      samples_ = busy_samples_ = 0;
     }
-    return state;
+    ++samples_;
+    if (others_compute()) ++busy_samples_;
+    if (now - moved_at_ < options_.patience_s) return false;
+    if (samples_ >= kFewestSamples && busy_samples_ * 5 <= samples_) return true;
+    if (samples_ >= kFewestSamples) {
+      moved_at_ = now;
+      samples_ = busy_samples_ = 0;
+    }
+    return false;
+  }
+
+  bool others_compute() const {
+    for (const auto& [tid, thread] : threads_) {
+      if (held_.contains(tid) || !is_trials(thread)) continue;
+      if (is_computing(thread.group, tid)) return true;
+    }
+    return false;
   }
 
   /// Takes what the server printed; its pipe must not fill up.
@@ -461,9 +477,13 @@ class Tracer::Loop {
   std::set<pid_t> early_;
   std::map<std::string, int64_t> next_index_, children_;
   std::set<std::string> seen_;
-  pid_t root_ = 0, held_ = 0, server_ = -1;
+  std::set<pid_t> held_;
+  pid_t root_ = 0, server_ = -1;
   int input_ = -1, output_ = -1;
-  std::string said_, others_;
+  static constexpr int kFewestSamples = 10;
+  std::size_t operations_then_ = 0;
+  int samples_ = 0, busy_samples_ = 0;
+  std::string said_;
   bool awaits_root_ = false, full_ = false;
   double deadline_ = 0, root_ended_at_ = -1, moved_at_ = 0, held_at_ = 0;
 };

@@ -23,7 +23,8 @@ enum class Act {
   fail,        ///< it returns an error and does nothing (a close does, and still returns it)
   fail_space,  ///< it and all later ones that need space return ENOSPC
   shorten,     ///< half of the bytes are written
-  hold,        ///< its thread stands still until another process has ended
+  /// Its thread stands still until another process has ended, which stood before its own first operation until then.
+  hold,
 };
 
 /// Act at one operation: the index-th of a process.
@@ -39,7 +40,7 @@ struct TraceOptions {
   std::string watched;     ///< absolute; only operations below it count. Empty: none does
   double deadline_s = 60;  ///< then every process is killed
   double grace_s = 2;      ///< for processes that outlive the command
-  double patience_s = 0.3; ///< of hold: so long may nothing move before the thread goes on
+  double patience_s = 0.3;  ///< of hold: so long may nothing move before the thread goes on
   bool whole = false;      ///< operations with positions and data
   Intervention intervention;
   const volatile int* stop_requested = nullptr;  ///< may be null
@@ -50,7 +51,7 @@ struct TracedRun {
   int exit_status = -1;               ///< of the command; 128 + signal if a signal ended it
   bool hung = false;                  ///< the deadline passed
   bool acted = false;                 ///< the intervention's operation was reached
-  bool stuck = false;                 ///< of hold: the other process could not end before this one went on
+  bool stuck = false;  ///< of hold: the schedule cannot occur, one of the two waits for the other
   int64_t acted_at = 0;               ///< the operation's number
   int64_t released_at = 0;            ///< of hold: of the first operation after it went on; 0: never
   std::set<std::string> notes;        ///< what the tracer cannot see, as it met it

@@ -34,6 +34,8 @@ TEST(Configs, AllReadAndAskAQuestion) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
+    // Those that name a laboratory hold no matrix; harness/session reads them.
+    if (entry.path().stem().string().starts_with("checkpoint_")) continue;
     ++count;
     const Matrix matrix = read_matrix(entry.path().string(), {});
     EXPECT_EQ(matrix.name, entry.path().stem().string());

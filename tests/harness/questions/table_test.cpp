@@ -30,7 +30,8 @@ const fs::path kSource = LOCKSTEP_SOURCE_DIR;
 std::set<std::string> asked_in_configs() {
   std::set<std::string> asked;
   for (const fs::directory_entry& entry : fs::directory_iterator(kSource / "configs")) {
-    if (entry.path().extension() == ".yaml") asked.insert(read_matrix(entry.path().string(), {}).question);
+    const bool laboratory = entry.path().stem().string().starts_with("checkpoint_");
+    if (entry.path().extension() == ".yaml" && !laboratory) asked.insert(read_matrix(entry.path().string(), {}).question);
   }
   return asked;
 }

@@ -1,0 +1,92 @@
+// Reading of configs that name a laboratory.
+
+#include "harness/laboratory/kinds.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Sizes {
+  int64_t shards = 2;
+  std::string path;
+};
+
+const std::array kFields{
+    Field<Sizes>{{"vault.shards", Range{1, 8}, "", "shards"}, [](Sizes& s) -> FieldRef { return ref_to(s.shards); }},
+    Field<Sizes>{{"vault.path", {}, "", "path"}, [](Sizes& s) -> FieldRef { return ref_to(s.path); }},
+};
+
+class Vault : public Laboratory {
+ public:
+  explicit Vault(Sizes sizes) : sizes(std::move(sizes)) {}
+  std::string subject() const override { return std::to_string(sizes.shards); }
+  std::vector<std::string> plan() const override { return {}; }
+  std::vector<Trial> trials(const LaboratoryRun&) override { return {}; }
+  std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override { return nullptr; }
+  Sizes sizes;
+};
+
+const LaboratoryKind kVault{"vault", "a vault",
+                            [](const LaboratorySource& source, Problems& problems) -> std::unique_ptr<Laboratory> {
+                              Sizes sizes;
+                              read_fields<Sizes>(source, kFields, sizes, problems);
+                              return std::make_unique<Vault>(sizes);
+                            },
+                            [] { return nlohmann::ordered_json{{"type", "object"}}; }};
+
+LaboratoryConfig read(const std::string& text, const std::vector<std::string>& set = {}) {
+  const LaboratoryKind* const kinds[] = {&kVault};
+  return read_laboratory(text, "c.yaml", set, kinds);
+}
+
+std::string problem_of(const std::string& text, const std::vector<std::string>& set = {}) {
+  try {
+    read(text, set);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+const std::string kText = "# Does it hold?\nname: held\nlaboratory: vault\nvault:\n  shards: 3\n";
+
+TEST(LaboratoryConfigs, AreKnownByTheirKey) {
+  EXPECT_TRUE(names_a_laboratory(kText));
+  EXPECT_FALSE(names_a_laboratory("name: x\ntrainer: energy\n"));
+  EXPECT_FALSE(names_a_laboratory("# laboratory: vault\nname: x\n"));
+  EXPECT_FALSE(names_a_laboratory(""));
+}
+
+TEST(LaboratoryConfigs, AreReadWithTheirSection) {
+  const LaboratoryConfig config = read(kText);
+  EXPECT_EQ(config.source.name, "held");
+  EXPECT_EQ(config.source.question_text, "Does it hold?");
+  EXPECT_EQ(config.laboratory->subject(), "3");
+}
+
+TEST(LaboratoryConfigs, TakeKeysOfTheCommandLine) {
+  EXPECT_EQ(read(kText, {"vault.shards=5"}).laboratory->subject(), "5");
+  EXPECT_THAT(problem_of(kText, {"vault.shards=50"}), HasSubstr("--set vault.shards=50"));
+}
+
+TEST(LaboratoryConfigs, SayWhatIsWrongAndWhere) {
+  EXPECT_THAT(problem_of("name: x\nlaboratory: valt\n"), HasSubstr("c.yaml:2:13: unknown laboratory 'valt'; known are vault; did you mean"));
+  EXPECT_THAT(problem_of("laboratory: vault\n"), HasSubstr("the key name is missing"));
+  EXPECT_THAT(problem_of("name: a/b\nlaboratory: vault\n"), HasSubstr("c.yaml:1:7"));
+  EXPECT_THAT(problem_of(kText + "  shard: 3\n"), HasSubstr("c.yaml:6:3"));
+  EXPECT_THAT(problem_of(kText + "steps: 5\n"), HasSubstr("c.yaml:6:1"));
+  EXPECT_THAT(problem_of("name: x\nlaboratory: vault\nvault: {shards: 9}\n"), HasSubstr("c.yaml:3:17"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,145 @@
+// Trials of a made-up laboratory: selected, spread over slots, counted.
+
+#include "harness/laboratory/run_trials.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+
+#include "harness/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// 40 trials; every seventh is a fault, one is undecided, trial 5 holds a thousand cases.
+class MadeUp : public Laboratory {
+ public:
+  std::string subject() const override { return "made up"; }
+  std::vector<std::string> plan() const override { return {}; }
+  std::vector<Trial> trials(const LaboratoryRun&) override {
+    std::vector<Trial> all;
+    for (int i = 0; i < 40; ++i)
+      all.push_back({"t" + std::to_string(i), i % 2 == 0 ? "kill" : "EIO", i < 20 ? "write" : "rank 1, rename", 0.5});
+    return all;
+  }
+  std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override {
+    ++workers;
+    struct Worker : LaboratoryWorker {
+      explicit Worker(MadeUp& laboratory) : laboratory(laboratory) {}
+      std::vector<CaseResult> run(const Trial& trial) override {
+        ++laboratory.ran;
+        const int number = std::stoi(trial.name.substr(1));
+        if (number == laboratory.throws_at) throw MachineError("the disk is gone");
+        if (number == laboratory.stops_at) laboratory.stop = 1;
+        if (number == 5) return {{"refused", CaseVerdict::good, 1000, "", {}}};
+        if (number == 9) return {{"not reached", CaseVerdict::undecided, 1, "it never came there", {}}};
+        if (number % 7 == 0) return {{"torn", CaseVerdict::fault, 1, "trial " + trial.name, {{"rank 0", "write", "killed"}}}};
+        return {{"whole", CaseVerdict::good, 1, "", {}}};
+      }
+      MadeUp& laboratory;
+    };
+    return std::make_unique<Worker>(*this);
+  }
+
+  std::atomic<int> workers = 0, ran = 0;
+  int throws_at = -1, stops_at = -1;
+  volatile int stop = 0;
+};
+
+TrialsDone run(MadeUp& laboratory, int jobs, const std::string& only = "", TrialOptions options = {}) {
+  options.only = only;
+  options.clock = [] { return 1.0; };
+  return run_trials(laboratory, {"", jobs, &laboratory.stop, [](const std::string&) {}}, options);
+}
+
+std::vector<std::string> lines_of(const LaboratoryResult& result) {
+  std::vector<std::string> lines;
+  for (const LaboratoryCount& count : result.table)
+    lines.push_back(count.failure + "|" + count.place + "|" + count.outcome + "|" + std::to_string(count.cases));
+  return lines;
+}
+
+TEST(RunTrials, CountsCasesByFailurePlaceAndOutcome) {
+  MadeUp laboratory;
+  const LaboratoryResult result = run(laboratory, 1).result;
+  EXPECT_THAT(lines_of(result),
+              ElementsAre("kill|write|torn|2", "EIO|write|whole|7", "kill|write|whole|8", "EIO|write|refused|1000",
+                          "EIO|write|torn|1", "EIO|write|not reached|1", "kill|rank 1, rename|whole|9",
+                          "EIO|rank 1, rename|torn|2", "EIO|rank 1, rename|whole|8", "kill|rank 1, rename|torn|1"));
+  EXPECT_EQ(result.trials, 40);
+  EXPECT_EQ(result.cases, 1039);
+  EXPECT_EQ(result.faults, 6);
+  EXPECT_EQ(result.undecided, 1);
+  EXPECT_EQ(result.findings.size(), 7U);
+}
+
+TEST(RunTrials, ComesToTheSameOnAnyNumberOfSlots) {
+  MadeUp alone, together;
+  const LaboratoryResult a = run(alone, 1).result, b = run(together, 4).result;
+  EXPECT_EQ(lines_of(a), lines_of(b));
+  EXPECT_EQ(together.workers, 4);
+  ASSERT_EQ(a.findings.size(), b.findings.size());
+  for (std::size_t i = 0; i < a.findings.size(); ++i) EXPECT_EQ(a.findings[i].trial, b.findings[i].trial);
+}
+
+TEST(RunTrials, ListsTheFirstFindingsOfARowAndCountsTheRest) {
+  MadeUp laboratory;
+  TrialOptions options;
+  options.findings_a_row = 1;
+  const LaboratoryResult result = run(laboratory, 2, "", options).result;
+  EXPECT_EQ(result.findings.size(), 5U);
+  EXPECT_EQ(result.findings_left_out, 2);
+  EXPECT_EQ(result.faults, 6);
+}
+
+TEST(RunTrials, RunsOneByItsNameOrThoseOfAFailure) {
+  MadeUp laboratory;
+  EXPECT_EQ(run(laboratory, 2, "t7").result.trials, 1);
+  EXPECT_EQ(run(laboratory, 2, "failure==kill").result.trials, 20);
+  EXPECT_EQ(run(laboratory, 2, "failure==kill && place!=write").result.trials, 10);
+  EXPECT_EQ(run(laboratory, 2, "place==rank 1, rename").result.trials, 20);
+  EXPECT_EQ(run(laboratory, 2, "t99").result.trials, 0);
+}
+
+TEST(RunTrials, RefusesASelectionThatItCannotRead) {
+  EXPECT_THROW(TrialFilter("outcome==torn"), ConfigError);
+}
+
+TEST(RunTrials, ThrowsWhatATrialThrows) {
+  MadeUp laboratory;
+  laboratory.throws_at = 3;
+  EXPECT_THROW(run(laboratory, 2), MachineError);
+  EXPECT_LT(laboratory.ran, 40);
+}
+
+TEST(RunTrials, IsInterruptedBetweenTrials) {
+  MadeUp laboratory;
+  laboratory.stops_at = 3;
+  const TrialsDone done = run(laboratory, 1);
+  EXPECT_TRUE(done.interrupted);
+  EXPECT_EQ(done.result.trials, 3) << "the one that was stopped does not count";
+}
+
+TEST(RunTrials, SaysHowFarItIs) {
+  MadeUp laboratory;
+  std::vector<std::size_t> done;
+  TrialOptions options;
+  int64_t faults = 0;
+  options.on_progress = [&](const TrialProgress& progress) {
+    done.push_back(progress.done);
+    faults = progress.faults;
+    EXPECT_EQ(progress.all, 40U);
+  };
+  run(laboratory, 3, "", options);
+  EXPECT_EQ(done.size(), 40U);
+  EXPECT_EQ(done.back(), 40U);
+  EXPECT_EQ(faults, 6);
+}
+
+}  // namespace
+}  // namespace lockstep

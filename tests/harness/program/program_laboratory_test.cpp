@@ -1,0 +1,166 @@
+// The laboratory of programs as a whole: a correct saver is silent, each classic mistake is found, and a finding's trial
+// finds it again.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/laboratory/run_trials.h"
+#include "harness/program/program.h"
+#include "tests/harness/program/support.h"
+
+namespace lockstep::program {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string config_of(const std::string& save, const std::string& more = "") {
+  return "name: tried\nlaboratory: program\nprogram:\n  setup: " + kSaver + " well save {out} 1\n  save: '" + save +
+         "'\n  resume: " + kSaver + " well resume {out} {resume}\n  deadline_s: 20\n" + more;
+}
+
+TrialsDone run_config(const std::string& text, const std::string& only = "") {
+  const SavingFolder folder;
+  const LaboratoryKind* const kinds[] = {&program_laboratory()};
+  const LaboratoryConfig config = read_laboratory(text, "tried.yaml", {}, kinds);
+  const int stop = 0;
+  const LaboratoryRun run{folder.out(), 2, &stop, [](const std::string&) {}};
+  TrialOptions options;
+  options.only = only;
+  options.clock = monotonic_s;
+  return run_trials(*config.laboratory, run, options);
+}
+
+std::set<std::string> faults_of(const LaboratoryResult& result, const std::string& failure) {
+  std::set<std::string> outcomes;
+  for (const LaboratoryCount& count : result.table) {
+    if (count.failure == failure && count.verdict == CaseVerdict::fault) outcomes.insert(count.outcome);
+  }
+  return outcomes;
+}
+
+/// The first finding of a failure, and that its trial alone finds the same again.
+void expect_replayed(const std::string& text, const LaboratoryResult& result, const std::string& failure) {
+  for (const LaboratoryFinding& finding : result.findings) {
+    if (finding.failure != failure) continue;
+    const TrialsDone again = run_config(text, finding.trial);
+    ASSERT_EQ(again.result.trials, 1);
+    EXPECT_EQ(again.result.faults, 1) << finding.trial;
+    EXPECT_EQ(again.result.table.front().outcome, finding.outcome);
+    return;
+  }
+  FAIL() << "nothing was found of " << failure;
+}
+
+TEST(ProgramLaboratory, IsSilentOnACorrectSaver) {
+  const LaboratoryResult result = run_config(config_of(kSaver + " well save {out} 2")).result;
+  EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
+  EXPECT_EQ(result.undecided, 0);
+  EXPECT_EQ(result.trials, 53);
+  EXPECT_THAT(result.facts, Contains(testing::Pair("killed", "9 of 9 operations")));
+}
+
+TEST(ProgramLaboratory, FindsAnOverwriteInPlace) {
+  const std::string text = config_of(kSaver + " in_place save {out} 2");
+  const LaboratoryResult result = run_config(text).result;
+  EXPECT_THAT(faults_of(result, "killed"), Contains("silent"));
+  expect_replayed(text, result, "killed");
+}
+
+TEST(ProgramLaboratory, FindsARenameBeforeTheDataIsWritten) {
+  const std::string text = config_of(kSaver + " renamed_early save {out} 2", "  failures: [kill]\n");
+  const LaboratoryResult result = run_config(text).result;
+  EXPECT_THAT(faults_of(result, "killed"), Contains("silent"));
+  expect_replayed(text, result, "killed");
+}
+
+TEST(ProgramLaboratory, FindsADeletionBeforeTheRename) {
+  const std::string text = config_of(kSaver + " after_delete save {out} 2", "  failures: [kill, EIO]\n");
+  const LaboratoryResult result = run_config(text).result;
+  EXPECT_THAT(faults_of(result, "killed"), testing::ElementsAre("torn"));
+  EXPECT_THAT(result.findings.front().sentence, HasSubstr("no checkpoint"));
+  expect_replayed(text, result, "killed");
+}
+
+TEST(ProgramLaboratory, FindsErrorsThatNobodyLooksAt) {
+  const std::string text = config_of(kSaver + " unchecked save {out} 2", "  failures: [ENOSPC]\n");
+  const LaboratoryResult result = run_config(text).result;
+  EXPECT_THAT(faults_of(result, "fails with ENOSPC"), testing::ElementsAre("lost work", "silent"));
+  expect_replayed(text, result, "fails with ENOSPC");
+}
+
+TEST(ProgramLaboratory, FindsATemporaryNameThatTwoProcessesShare) {
+  const std::string save = kSaver + " fixed_name save {out} 2 ";
+  const std::string text = config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s",
+                                     "  failures: [hold]\n  writers: 2\n");
+  const LaboratoryResult result = run_config(text).result;
+  EXPECT_THAT(faults_of(result, "held until another has run"), Contains("save failed"));
+  expect_replayed(text, result, "held until another has run");
+  for (const LaboratoryFinding& finding : result.findings) {
+    if (finding.failure == "held until another has run") {
+      EXPECT_THAT(finding.timeline, Contains(testing::Field(&TimelineStep::mark, "goes on")));
+    }
+  }
+}
+
+TEST(ProgramLaboratory, FindsTwoProcessesThatWriteOneNameInPlace) {
+  const std::string save = kSaver + " in_place save {out} 2 ";
+  const std::string text = config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s", "  failures: [hold]\n");
+  const LaboratoryResult result = run_config(text).result;
+  EXPECT_THAT(faults_of(result, "held until another has run"), Contains("mixed"));
+  expect_replayed(text, result, "held until another has run");
+}
+
+TEST(ProgramLaboratory, IsSilentWhereTwoProcessesSaveWell) {
+  const std::string save = kSaver + " well save {out} 2 ";
+  const LaboratoryResult result =
+      run_config(config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s", "  failures: [hold]\n")).result;
+  EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
+  EXPECT_GT(result.trials, 10);
+}
+
+TEST(ProgramLaboratory, SaysWhatItCannotSee) {
+  EXPECT_THAT(run_config(config_of(kSaver + " well save {out} 2", "  failures: [kill]\n")).result.notes,
+              Contains(HasSubstr("power loss")));
+}
+
+void expect_config_error(const std::string& text, const std::string& says) {
+  try {
+    run_config(text);
+    FAIL() << "no error: " << text;
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(says));
+  }
+}
+
+TEST(ProgramLaboratory, RefusesAConfigWithThePlaceOfWhatIsWrong) {
+  expect_config_error("name: x\nlaboratory: program\nprogram: {resume: r}\n", "tried.yaml:2:1: program.save is missing");
+  expect_config_error(config_of("true"), "tried.yaml:5:3: program.save lacks the placeholder {out}");
+  expect_config_error(config_of("true {out}", "  failures: [kil]\n"), "did you mean kill?");
+  expect_config_error(config_of("true {out}", "  failure: [kill]\n"), "program.failure");
+}
+
+TEST(ProgramLaboratory, RefusesASaverThatFailsByItself) {
+  expect_config_error(config_of("false {out}"), "ended with status 1 without a failure");
+  expect_config_error(config_of("true {out}"), "wrote nothing below {out}");
+  expect_config_error(config_of(kSaver + " well save {out} 2", "  writers: 2\n"), "2 writers expected, 1 seen");
+}
+
+TEST(ProgramLaboratory, RefusesAnEndResultThatChangesByItself) {
+  expect_config_error(config_of("echo $$ > {out}/state"), "two undisturbed saves were resumed to different end results");
+}
+
+TEST(ProgramLaboratory, TakesTheUsersCheck) {
+  const std::string text = "name: tried\nlaboratory: program\nprogram:\n  save: 'echo one > {out}/a && echo two > {out}/b'\n"
+                           "  check: 'test -e {out}/b || ! test -e {out}/a'\n  failures: [kill]\n";
+  const LaboratoryResult result = run_config(text).result;
+  EXPECT_THAT(faults_of(result, "killed"), testing::ElementsAre("torn"));
+}
+
+}  // namespace
+}  // namespace lockstep::program

@@ -1,0 +1,96 @@
+"""torch.distributed.checkpoint on two Gloo ranks: a folder a step, and the newest folder that has its .metadata is loaded."""
+
+import datetime
+import os
+import shutil
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+import serve
+from small_model import make_model, make_optimizer, take_step
+
+RANKS = 2
+
+
+def newest(out):
+    steps = [
+        int(name.split("_")[1])
+        for name in os.listdir(out)
+        if name.startswith("step_") and os.path.exists(os.path.join(out, name, ".metadata"))
+    ]
+    return max(steps, default=0)
+
+
+def state_of(model, step, rank):
+    return {"model": model.state_dict(), "step": torch.tensor(step), f"random_{rank}": torch.full((16,), float(100 * step + rank))}
+
+
+def rank_main(rank, store, out, last, must_resume, result):
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS, timeout=datetime.timedelta(seconds=5)
+    )
+    model = make_model()
+    optimizer = make_optimizer(model)
+    began = newest(out)
+    if began == 0 and must_resume:
+        raise serve.NothingToResume("no folder has a .metadata")
+    state = state_of(model, 0, rank)
+    if began > 0:
+        dcp.load(state, checkpoint_id=os.path.join(out, f"step_{began}"))
+        model.load_state_dict(state["model"])
+        began = int(state["step"])
+    random = state[f"random_{rank}"]
+    for step in range(began, last):
+        take_step(model, optimizer, step)
+        if not must_resume:
+            dcp.save(state_of(model, step + 1, rank), checkpoint_id=os.path.join(out, f"step_{step + 1}"))
+    if result:
+        with open(f"{result}.{rank}", "w") as file:
+            file.write(f"{began}\n{serve.weights_hash(model.state_dict())} {random.tolist()}\n")
+    dist.destroy_process_group()
+
+
+def run_rank(*arguments):
+    try:
+        rank_main(*arguments)
+    except serve.NothingToResume as error:
+        print(f"nothing to resume: {error}", file=sys.stderr)
+        serve.leave(3)
+    except BaseException as error:
+        print(f"rank {arguments[0]}: {type(error).__name__}: {error}", file=sys.stderr)
+        serve.leave(4)
+    serve.leave(0)
+
+
+def train(out, last, must_resume=False):
+    scratch = tempfile.mkdtemp()
+    store, result = os.path.join(scratch, "store"), os.path.join(scratch, "result")
+    children = []
+    try:
+        for rank in range(RANKS):
+            child = os.fork()
+            if child == 0:
+                run_rank(rank, store, out, last, must_resume, result)
+            children.append(child)
+        statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        if 3 in statuses:
+            raise serve.NothingToResume("no folder has a .metadata")
+        if any(statuses):
+            raise RuntimeError(f"a rank failed: {statuses}")
+        told = [open(f"{result}.{rank}").read().split("\n") for rank in range(RANKS)]
+        return int(told[0][0]), [(f"rank {rank}", " ".join(told[rank])) for rank in range(RANKS)]
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def warm_up(target, scratch):
+    """Without ranks: a process that has a process group must not be forked."""
+    model = make_model()
+    take_step(model, make_optimizer(model), 0)
+    state = state_of(model, 1, 0)
+    dcp.save(state, checkpoint_id=os.path.join(scratch, "step_1"), no_dist=True)
+    dcp.load(state, checkpoint_id=os.path.join(scratch, "step_1"), no_dist=True)

@@ -1,0 +1,138 @@
+"""Tries the savers beside this file, with lockstep's laboratory of programs and with ckpt-chaos, and keeps what came of it.
+
+Prints nothing but progress; tests/savers/results.json is what page.py makes docs/savers.md from.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RESULTS = os.path.join(HERE, "results.json")
+
+# name, what it is, packages, operations tried by each failure (0: all)
+SAVERS = [
+    ("torch_save_renamed", "torch.save, own name, fsync, rename", ["torch"], 0),
+    ("torch_save_two", "torch.save to one name by two processes", ["torch"], 0),
+    ("dcp_two", "torch.distributed.checkpoint, two Gloo ranks, a folder a step", ["torch"], 0),
+    ("hf_trainer", "Hugging Face Trainer, save_total_limit=1", ["transformers", "torch"], 24),
+    ("lightning_trainer", "Lightning, ModelCheckpoint(save_last=True)", ["lightning", "torch"], 24),
+    ("accelerate_state", "Accelerate, save_state, total_limit=1", ["accelerate", "torch"], 24),
+]
+FAILURES = ["kill", "disk_full", "EIO", "short_write", "hold"]
+
+
+def config_text(name, title, points, python):
+    return f"""# Does {title} survive?
+name: {name}
+laboratory: program
+program:
+  subject: "{title}"
+  server: "{python} {HERE}/serve.py {name}"
+  setup: setup {{out}}
+  save: save {{out}}
+  resume: resume {{out}} {{resume}}
+  failures: [{", ".join(FAILURES)}]
+  points: {points}
+  deadline_s: 30
+"""
+
+
+def versions(packages):
+    return [f"{package} {importlib.metadata.version(package)}" for package in packages]
+
+
+def try_lockstep(lockstep, scratch, saver, points, jobs):
+    name, title, packages, usual = saver
+    config = os.path.join(scratch, f"{name}.yaml")
+    with open(config, "w") as file:
+        file.write(config_text(name, title, usual if points is None else points, sys.executable))
+    out = os.path.join(scratch, name)
+    began = time.monotonic()
+    run = subprocess.run([lockstep, "run", config, "--out", out, "--jobs", str(jobs)], capture_output=True, text=True, timeout=1800)
+    if run.returncode not in (0, 1, 4, 5):
+        return {"problem": run.stderr.strip().splitlines()[-1] if run.stderr.strip() else f"status {run.returncode}"}
+    with open(os.path.join(out, "results.json")) as file:
+        laboratory = json.load(file)["laboratory"]
+    return {
+        "title": title,
+        "versions": versions(packages),
+        "table": laboratory["table"],
+        "facts": laboratory["facts"],
+        "trials": laboratory["trials"],
+        "seconds": round(time.monotonic() - began, 1),
+        "first": first_sentences(laboratory["findings"]),
+    }
+
+
+def first_sentences(findings):
+    """One finding a failure; paths of this machine stand for themselves nowhere."""
+    sentences = {}
+    for finding in findings:
+        text = re.sub(r"/[^ '\"]*/work/\d+/", "", finding["sentence"])
+        sentences.setdefault(finding["failure"], {"trial": finding["trial"], "outcome": finding["outcome"], "sentence": text})
+    return sentences
+
+
+def try_chaos(scratch, saver, points):
+    name = saver[0]
+    chaos = os.path.join(os.path.dirname(sys.executable), "ckpt-chaos")
+    if not os.path.exists(chaos):
+        return {"problem": "ckpt-chaos is not installed"}
+    serve = os.path.join(HERE, "serve.py")
+    command = [chaos, "run", "--work", os.path.join(scratch, f"chaos-{name}"), "--max-points", str(points), "--modes", "before"]
+    command += ["--result-file", "{out}/final.txt", "--step-regex", r"resumed from step (\d+)", "--timeout", "120"]
+    command += ["--", sys.executable, serve, name, "whole", "{out}"]
+    began = time.monotonic()
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    except subprocess.TimeoutExpired:
+        return {"problem": "it did not end within 900 s"}
+    said = (run.stdout + run.stderr).strip().splitlines()
+    return {
+        "version": versions(["ckpt-chaos"])[0],
+        "points": points,
+        "status": run.returncode,
+        "said": [re.sub(r"/[^ ]*/", "", line)[:200] for line in said[-25:]],
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lockstep", required=True)
+    parser.add_argument("--scratch", required=True)
+    parser.add_argument("--results", default=RESULTS)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--points", type=int)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--chaos-points", type=int, default=6)
+    parser.add_argument("--tools", default="lockstep,ckpt-chaos")
+    options = parser.parse_args()
+    os.makedirs(options.scratch, exist_ok=True)
+    kept = {}
+    if os.path.exists(options.results):
+        with open(options.results) as file:
+            kept = json.load(file)
+    for saver in SAVERS:
+        if options.only and saver[0] not in options.only.split(","):
+            continue
+        entry = kept.setdefault(saver[0], {})
+        for tool in options.tools.split(","):
+            print(f"    {saver[0]} by {tool}", file=sys.stderr, flush=True)
+            if tool == "lockstep":
+                entry[tool] = try_lockstep(options.lockstep, options.scratch, saver, options.points, options.jobs)
+            else:
+                entry[tool] = try_chaos(options.scratch, saver, options.chaos_points)
+            with open(options.results, "w") as file:
+                json.dump(kept, file, indent=1, sort_keys=True)
+                file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
