@@ -1,6 +1,5 @@
 #include "harness/program/failures.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,13 +14,11 @@ namespace {
 using enum OperationKind;
 
 bool any(const Operation& operation) { return operation.kind != map; }
-bool needs_space(const Operation& operation) {
-  return operation.kind == write || operation.kind == copy || operation.kind == resize || operation.kind == make_dir ||
-         operation.kind == rename || (operation.kind == open && (operation.flags & O_CREAT) != 0);
-}
+/// A rename may need a block for its folder.
+bool may_need_space(const Operation& operation) { return needs_space(operation) || operation.kind == rename; }
 /// Delayed allocation finds out at the sync or the close that there is no space.
 bool may_find_no_space(const Operation& operation) {
-  return needs_space(operation) || operation.kind == sync || operation.kind == close;
+  return may_need_space(operation) || operation.kind == sync || operation.kind == close;
 }
 bool touches_the_disk(const Operation& operation) { return operation.kind != map && operation.call != "msync"; }
 bool writes_bytes(const Operation& operation) { return operation.kind == write && operation.bytes > 1; }
@@ -31,7 +28,7 @@ constexpr auto kKinds = std::to_array<FailureKind>({
     {"kill_all", "all killed", "SIGKILL to every process before the operation", Act::kill_all, 0, any},
     {"ENOSPC", "fails with ENOSPC", "the one operation finds the disk full", Act::fail, ENOSPC, may_find_no_space},
     {"disk_full", "disk full from there on", "this and all later operations that need space fail with ENOSPC",
-     Act::fail_space, ENOSPC, needs_space},
+     Act::fail_space, ENOSPC, may_need_space},
     {"EDQUOT", "fails with EDQUOT", "the one operation is over the quota", Act::fail, EDQUOT, may_find_no_space},
     {"EIO", "fails with EIO", "the disk fails the one operation", Act::fail, EIO, touches_the_disk},
     {"short_write", "short write", "half of the bytes are written, and the call says so", Act::shorten, 0, writes_bytes},

@@ -1,6 +1,8 @@
 #include "harness/program/operation.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <array>
 
@@ -21,6 +23,23 @@ std::string words_of(const Operation& operation) {
                                                     : fmt::format(", {} bytes", operation.bytes);
   if (operation.offset >= 0) text += fmt::format(" at {}", operation.offset);
   return text;
+}
+
+bool stands_already(const Operation& operation, const std::string& watched) {
+  const bool makes = operation.kind == OperationKind::open || operation.kind == OperationKind::make_dir;
+  struct stat facts {};
+  return makes && ::lstat((watched + "/" + operation.path).c_str(), &facts) == 0;
+}
+
+bool needs_space(const Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::open: return (operation.flags & O_CREAT) != 0;
+    case OperationKind::write:
+    case OperationKind::copy:
+    case OperationKind::resize:
+    case OperationKind::make_dir: return true;
+    default: return false;
+  }
 }
 
 }  // namespace lockstep::program

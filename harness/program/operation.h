@@ -39,4 +39,9 @@ struct Operation {
 /// "pwrite64 a/b.bin, 4096 bytes at 512".
 std::string words_of(const Operation& operation);
 
+/// Does it write bytes or make a name, for which a disk must have room?
+bool needs_space(const Operation& operation);
+/// Is it to open or to make what exists below `watched`? The kernel says so before it looks for room.
+bool stands_already(const Operation& operation, const std::string& watched);
+
 }  // namespace lockstep::program

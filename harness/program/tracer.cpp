@@ -45,28 +45,6 @@ struct Thread {
   std::optional<user_regs_struct> registers_after;  ///< arguments as the program gave them, then
 };
 
-bool exists(const std::string& path) {
-  struct stat facts {};
-  return ::lstat(path.c_str(), &facts) == 0;
-}
-
-/// To open or make what exists takes no space: the kernel says so before it looks for any.
-bool stands_already(const Operation& operation, const std::string& watched) {
-  const bool makes = operation.kind == OperationKind::open || operation.kind == OperationKind::make_dir;
-  return makes && exists(watched + "/" + operation.path);
-}
-
-bool needs_space(const Operation& operation) {
-  switch (operation.kind) {
-    case OperationKind::open: return (operation.flags & O_CREAT) != 0;
-    case OperationKind::write:
-    case OperationKind::copy:
-    case OperationKind::resize:
-    case OperationKind::make_dir: return true;
-    default: return false;
-  }
-}
-
 }  // namespace
 
 std::string tracing_problem() {

@@ -1,0 +1,77 @@
+// `lockstep run` of a config that names a laboratory, as a user meets it.
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/read_file.h"
+#include "tests/support/program.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kHead = R"(# Does it survive?
+name: tried
+laboratory: program
+program:
+  setup: "printf 'step 1\n' > {out}/state"
+  resume: "cp {out}/state {resume}"
+  failures: [kill, disk_full]
+)";
+constexpr const char* kGood = "  save: \"t={out}/.state.new; printf 'step 2\\\\n' > $t && mv $t {out}/state\"\n";
+constexpr const char* kInPlace = "  save: \"printf 'step 2\\\\n' > {out}/state\"\n";
+
+class LaboratoryProgram : public testing::Test {
+ protected:
+  void write(const std::string& save) { write_text(folder_ / "tried.yaml", kHead + save); }
+  ProgramEnd run(std::vector<std::string> words) {
+    words.insert(words.begin(), LOCKSTEP_BINARY_DIR "/bin/lockstep");
+    return Program(words, folder_.path(), {{"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"}}).end();
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(LaboratoryProgram, EndsWith0WhereNothingIsFound) {
+  write(kGood);
+  const ProgramEnd end = run({"run", "tried.yaml"});
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("No fault found"));
+  for (const char* file : {"results.json", "report.html", "summary.md", "junit.xml", "operations.jsonl", "matrix.json"})
+    EXPECT_TRUE(std::filesystem::exists(folder_ / ("out/tried/" + std::string(file)))) << file;
+  EXPECT_EQ(run({"report", "out/tried"}).out.substr(0, 5), end.out.substr(0, 5));
+}
+
+TEST_F(LaboratoryProgram, EndsWith1AndAScriptThatFindsTheFaultAgain) {
+  write(kInPlace);
+  const ProgramEnd end = run({"run", "tried.yaml", "--json"});
+  EXPECT_EQ(end.code, 1) << end.err;
+  const nlohmann::json laboratory = nlohmann::json::parse(end.out).at("laboratory");
+  EXPECT_GT(laboratory.at("faults"), 0);
+  const std::string replay = laboratory.at("findings").at(0).at("replay");
+  ASSERT_THAT(replay, HasSubstr("sh "));
+  const std::string script = replay.substr(3);
+  const ProgramEnd again = Program({"/bin/sh", script}, folder_.path(), {}).end();
+  EXPECT_EQ(again.code, 1) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("1 trial (1 case), 1 wrong"));
+}
+
+TEST_F(LaboratoryProgram, SaysWhatItWouldDoAndWhatIsWrong) {
+  write(kGood);
+  const ProgramEnd plan = run({"plan", "tried.yaml"});
+  EXPECT_EQ(plan.code, 0);
+  EXPECT_THAT(plan.out, HasSubstr("laboratory program"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+  EXPECT_EQ(run({"run", "tried.yaml", "--only", "kill@9:9"}).code, 6);
+  EXPECT_EQ(run({"run", "tried.yaml", "--seeds", "0..3"}).code, 2);
+  const ProgramEnd wrong = run({"run", "tried.yaml", "--set", "program.points=-1"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--set program.points=-1"));
+  write("  save: true\n");
+  EXPECT_THAT(run({"run", "tried.yaml"}).err, HasSubstr("tried.yaml:8:3: program.save lacks the placeholder {out}"));
+}
+
+}  // namespace
+}  // namespace lockstep
