@@ -51,7 +51,7 @@ def coverage(results):
     for name, title, _, _ in savers.SAVERS:
         entry = results.get(name, {}).get("lockstep", {})
         if "facts" in entry:
-            facts = "; ".join(f"{what}: {figure}" for what, figure in entry["facts"])
+            facts = "; ".join(f"{fact['key']}: {fact['value']}" for fact in entry["facts"])
             lines.append(f"- {title}: {facts}.")
     return lines
 

@@ -20,9 +20,9 @@ SAVERS = [
     ("torch_save_renamed", "torch.save, own name, fsync, rename", ["torch"], 0),
     ("torch_save_two", "torch.save to one name by two processes", ["torch"], 0),
     ("dcp_two", "torch.distributed.checkpoint, two Gloo ranks, a folder a step", ["torch"], 0),
-    ("hf_trainer", "Hugging Face Trainer, save_total_limit=1", ["transformers", "torch"], 24),
-    ("lightning_trainer", "Lightning, ModelCheckpoint(save_last=True)", ["lightning", "torch"], 24),
-    ("accelerate_state", "Accelerate, save_state, total_limit=1", ["accelerate", "torch"], 24),
+    ("hf_trainer", "Hugging Face Trainer, save_total_limit=1", ["transformers", "torch"], 0),
+    ("lightning_trainer", "Lightning, ModelCheckpoint(save_last=True)", ["lightning", "torch"], 0),
+    ("accelerate_state", "Accelerate, save_state, total_limit=1", ["accelerate", "torch"], 0),
 ]
 FAILURES = ["kill", "disk_full", "EIO", "short_write", "hold"]
 

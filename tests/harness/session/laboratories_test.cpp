@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -75,7 +76,8 @@ TEST(TrialsLine, IsOneLineATenthWhereNobodyWatches) {
   for (std::size_t done = 1; done <= 100; ++done) line.on_progress({done, 100, 0, static_cast<double>(done), 100.0 - done});
   EXPECT_THAT(err.str(), HasSubstr("10/100 trials · about 1 min 30 s left\n"));
   EXPECT_THAT(err.str(), HasSubstr("100/100 trials\n"));
-  EXPECT_EQ(std::count(err.str().begin(), err.str().end(), '\n'), 10);
+  const std::string text = err.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 10);
 }
 
 }  // namespace
