@@ -8,6 +8,7 @@ import savers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = [
+    ("none", "undisturbed"),
     ("killed", "killed"),
     ("disk full from there on", "disk full"),
     ("fails with EIO", "EIO"),

@@ -58,6 +58,7 @@ def command(target, words):
             began, tensors = target.train(out, last=3, must_resume=True)
             report(words[2], [f"began at step {began}", *(f"{name} {value}" for name, value in tensors)])
         elif what == "whole":
+            os.makedirs(out, exist_ok=True)
             began, tensors = target.train(out, last=3)
             print(f"resumed from step {began}", flush=True)
             report(os.path.join(out, "final.txt"), [f"{name} {value}" for name, value in tensors])

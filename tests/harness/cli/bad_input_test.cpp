@@ -224,8 +224,10 @@ TEST_F(BadInput, EveryCauseThatAClaimNamesIsThere) {
 TEST_F(BadInput, ConfigsOfTheRepositoryPlan) {
   for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
-    // Their data may not be here: generated ones have as many pairs.
-    const ProgramEnd end = run({"plan", entry.path().string(), "--set", "data.source=synthetic"});
+    // Their data may not be here: generated ones have as many pairs. Laboratories have no data.
+    std::vector<std::string> words{"plan", entry.path().string()};
+    if (!entry.path().stem().string().starts_with("checkpoint_")) words.insert(words.end(), {"--set", "data.source=synthetic"});
+    const ProgramEnd end = run(words);
     EXPECT_EQ(end.code, 0) << entry.path() << end.err;
   }
 }

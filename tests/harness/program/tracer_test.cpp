@@ -18,6 +18,15 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+/// Where ptrace is refused, every test of this program says so.
+class PtraceIsAllowed : public testing::Environment {
+ public:
+  void SetUp() override {
+    if (const std::string problem = tracing_problem(); !problem.empty()) GTEST_SKIP() << problem;
+  }
+};
+const testing::Environment* const kPtrace = testing::AddGlobalTestEnvironment(new PtraceIsAllowed);
+
 TEST(Tracer, SeesStreamsVectorsMappingsThreadsForksAndPrograms) {
   const SavingFolder folder;
   const TracedRun run = folder.run("exec " + kSaver + " every_way save " + folder.out() + " 2");
