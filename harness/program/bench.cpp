@@ -47,8 +47,9 @@ Bench::Bench(const ProgramConfig& config, const LaboratoryRun& run, int slot)
   if (!config_.setup.empty()) {
     const TracedRun made = command(config_.setup, options());
     if (made.hung || made.exit_status != 0) {
-      throw ConfigError(fmt::format("program.setup {}: {}", made.hung ? "did not end in time" : fmt::format("ended with status {}", made.exit_status),
-                                    last_line(printed())));
+      const std::string how =
+          made.hung ? std::string("did not end in time") : fmt::format("ended with status {}", made.exit_status);
+      throw ConfigError(fmt::format("program.setup {}: {}", how, last_line(printed())));
     }
   }
   copy_folder(out_, before_);

@@ -64,7 +64,8 @@ class Planner {
 
   FailurePlan plan() {
     for (int i = 1; i <= 2; ++i)
-      plan_.failures.push_back({{fmt::format("none@{}", i), "none", "anywhere", limits_.trial_s}, nullptr, {}, "nothing fails"});
+      plan_.failures.push_back(
+          {{fmt::format("none@{}", i), "none", "anywhere", limits_.trial_s}, nullptr, {}, "nothing fails"});
     for (const FailureKind& kind : failure_kinds()) {
       const bool wanted = limits_.kinds.empty() || std::ranges::find(limits_.kinds, kind.name) != limits_.kinds.end();
       if (wanted) add(kind);

@@ -125,10 +125,10 @@ CaseResult judge_state(const Expected& expected, const Observed& observed, const
                                                    save_words(observed)));
   if (expected.fresh && result == *expected.fresh)
     return fault("lost work", failure, "A checkpoint stood there before; the resumption begins anew without a word");
+  const std::string differs = difference(expected.after.front(), result);
   if (is_mixed(expected, result))
-    return fault("mixed", failure, fmt::format("The resumption took parts of two saves: {}", difference(expected.after.front(), result)));
-  return fault("silent", failure,
-               fmt::format("The resumption took damaged data without a word: {}", difference(expected.after.front(), result)));
+    return fault("mixed", failure, fmt::format("The resumption took parts of two saves: {}", differs));
+  return fault("silent", failure, fmt::format("The resumption took damaged data without a word: {}", differs));
 }
 
 }  // namespace

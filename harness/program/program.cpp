@@ -39,8 +39,8 @@ class Worker : public LaboratoryWorker {
       : config_(config), reference_(reference), tally_(tally), bench_(config, run, slot) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
-    const auto planned = std::ranges::find(reference_.plan.failures, trial.name,
-                                           [](const PlannedFailure& each) -> const std::string& { return each.trial.name; });
+    const auto name_of_planned = [](const PlannedFailure& each) -> const std::string& { return each.trial.name; };
+    const auto planned = std::ranges::find(reference_.plan.failures, trial.name, name_of_planned);
     LOCKSTEP_CHECK(planned != reference_.plan.failures.end(), "a trial that was planned is known");
     bench_.restore();
     const TracedRun saved = bench_.save(planned->intervention, false);
@@ -90,13 +90,12 @@ class ProgramLaboratory : public Laboratory {
     std::vector<std::string> lines{"save: " + config_.save};
     if (!config_.server.empty()) lines.push_back("by a server that starts once a slot: " + config_.server);
     for (const FailureKind& kind : failure_kinds()) {
-      const bool wanted = config_.failures.empty() || std::ranges::find(config_.failures, kind.name) != config_.failures.end();
-      if (wanted) lines.push_back(fmt::format("{}: {}", kind.name, kind.help));
+      const auto at = std::ranges::find(config_.failures, kind.name);
+      if (config_.failures.empty() || at != config_.failures.end()) lines.push_back(fmt::format("{}: {}", kind.name, kind.help));
     }
-    lines.push_back(config_.points == 0 ? "at every operation on files that an undisturbed save is seen to do"
-                                        : fmt::format("at {} of the operations on files that an undisturbed save is seen to do, "
-                                                      "evenly spread",
-                                                      config_.points));
+    lines.push_back(fmt::format("at {} on files that an undisturbed save is seen to do",
+                                config_.points == 0 ? std::string("every operation")
+                                                    : fmt::format("{} of the operations, evenly spread,", config_.points)));
     return lines;
   }
 
@@ -130,8 +129,9 @@ class ProgramLaboratory : public Laboratory {
     std::vector<std::pair<std::string, std::string>> facts = facts_;
     facts.insert(facts.end(), reference_.plan.facts.begin(), reference_.plan.facts.end());
     if (tally_.stuck > 0)
-      facts.emplace_back("schedules that cannot occur",
-                         fmt::format("{}: the other writer waited for the held one, which went on first", tally_.stuck.load()));
+      facts.emplace_back(
+          "schedules that cannot occur",
+          fmt::format("{}: the other writer waited for the held one, which went on first", tally_.stuck.load()));
     return facts;
   }
 
@@ -139,7 +139,8 @@ class ProgramLaboratory : public Laboratory {
     std::vector<std::string> notes = notes_;
     notes.insert(notes.end(), tally_.notes.begin(), tally_.notes.end());
     notes.emplace_back(
-        "A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these trials.");
+        "A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these "
+        "trials.");
     return notes;
   }
 
@@ -169,9 +170,9 @@ class ProgramLaboratory : public Laboratory {
       if (ordered.exit_status == 0) run = std::move(ordered);
     }
     if (run.hung || run.exit_status != 0) {
-      throw ConfigError(fmt::format("program.save {} without a failure: {}",
-                                    run.hung ? std::string("did not end in time") : fmt::format("ended with status {}", run.exit_status),
-                                    last_line(bench.printed())));
+      const std::string how =
+          run.hung ? std::string("did not end in time") : fmt::format("ended with status {}", run.exit_status);
+      throw ConfigError(fmt::format("program.save {} without a failure: {}", how, last_line(bench.printed())));
     }
     Observed observed;
     bench.resume(observed);
@@ -216,7 +217,8 @@ class ProgramLaboratory : public Laboratory {
         if (run.stuck || run.hung || !run.acted || run.exit_status != 0) continue;
         Observed observed;
         bench.resume(observed);
-        if (observed.result && std::ranges::find(serial, *observed.result) == serial.end()) serial.push_back(*observed.result);
+        const bool is_new = observed.result && std::ranges::find(serial, *observed.result) == serial.end();
+        if (is_new) serial.push_back(*observed.result);
       }
     }
     if (!serial.empty()) {
@@ -261,8 +263,9 @@ std::unique_ptr<Laboratory> make(const LaboratorySource& source, Problems& probl
 }  // namespace program
 
 const LaboratoryKind& program_laboratory() {
-  static const LaboratoryKind kKind{"program", "a program that saves, run under ptrace with a failure at one operation on files",
-                                    &program::make, &program::program_schema};
+  static const LaboratoryKind kKind{
+      "program", "a program that saves, run under ptrace with a failure at one operation on files", &program::make,
+      &program::program_schema};
   return kKind;
 }
 

@@ -24,8 +24,8 @@ constexpr Range kSeconds{0.05, 86400};
 const std::array kFields{
     PROGRAM(subject, {}, "", "what is tried, in a few words; empty: the save command"),
     PROGRAM(server, {}, "",
-            "command that starts once, prints ready, takes save, resume and setup as lines, and forks for each; empty: each "
-            "command is started by itself"),
+            "command that starts once, prints ready, takes save, resume and setup as lines, and forks for each; empty: "
+            "each command is started by itself"),
     PROGRAM(setup, {}, "", "makes in {out} what stands there before the save: an older checkpoint; empty: nothing does"),
     PROGRAM(save, {}, "", "saves into the folder {out}; runs under the tracer"),
     PROGRAM(resume, {}, "", "goes on from what stands in {out}; writes its end result to the file or folder {resume}"),
@@ -110,7 +110,8 @@ nlohmann::ordered_json program_schema() {
   }
   SchemaJson names = SchemaJson::array();
   for (const std::string_view name : failure_names()) names.push_back(name);
-  schema["properties"]["failures"] = list_schema({{"type", "string"}, {"enum", names}}, "what is tried; all, if it is not given");
+  schema["properties"]["failures"] =
+      list_schema({{"type", "string"}, {"enum", names}}, "what is tried; all, if it is not given");
   return schema;
 }
 

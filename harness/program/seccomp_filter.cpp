@@ -13,8 +13,8 @@
 namespace lockstep::program {
 namespace {
 
-constexpr uint32_t kLoad = BPF_LD | BPF_W | BPF_ABS, kEqual = BPF_JMP | BPF_JEQ | BPF_K, kAnyBit = BPF_JMP | BPF_JSET | BPF_K,
-                   kReturn = BPF_RET | BPF_K;
+constexpr uint32_t kLoad = BPF_LD | BPF_W | BPF_ABS, kEqual = BPF_JMP | BPF_JEQ | BPF_K,
+                   kAnyBit = BPF_JMP | BPF_JSET | BPF_K, kReturn = BPF_RET | BPF_K;
 
 /// The lower half of an argument; little endian.
 uint32_t low_half(int argument) {

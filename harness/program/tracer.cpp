@@ -308,7 +308,7 @@ class Tracer::Loop {
       run_.acted = true;
       run_.acted_at = operation.number;
     }
-    const bool about_space = wanted.act == Act::fail_space || (wanted.act == Act::fail && (wanted.error == ENOSPC || wanted.error == EDQUOT));
+    const bool about_space = wanted.act == Act::fail_space || wanted.error == ENOSPC || wanted.error == EDQUOT;
     if (here && wanted.act == Act::fail_space) full_ = true;
     if (about_space && stands_already(operation, options_.watched)) return finish(tid, thread);
     if (full_ && needs_space(operation)) return refuse(tid, thread, registers, ENOSPC);
