@@ -9,6 +9,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import serve
 from small_model import make_model, make_optimizer, take_step
@@ -25,8 +26,10 @@ def newest(out):
     return max(steps, default=0)
 
 
-def state_of(model, step, rank):
-    return {"model": model.state_dict(), "step": torch.tensor(step), f"random_{rank}": torch.full((16,), float(100 * step + rank))}
+def state_of(model, optimizer, step, rank):
+    weights, moments = get_state_dict(model, optimizer)
+    random = torch.full((16,), float(100 * step + rank))
+    return {"model": weights, "optimizer": moments, "step": torch.tensor(step), f"random_{rank}": random}
 
 
 def rank_main(rank, store, out, last, must_resume, result):
@@ -38,19 +41,20 @@ def rank_main(rank, store, out, last, must_resume, result):
     began = newest(out)
     if began == 0 and must_resume:
         raise serve.NothingToResume("no folder has a .metadata")
-    state = state_of(model, 0, rank)
+    state = state_of(model, optimizer, 0, rank)
     if began > 0:
         dcp.load(state, checkpoint_id=os.path.join(out, f"step_{began}"))
-        model.load_state_dict(state["model"])
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         began = int(state["step"])
     random = state[f"random_{rank}"]
     for step in range(began, last):
         take_step(model, optimizer, step)
         if not must_resume:
-            dcp.save(state_of(model, step + 1, rank), checkpoint_id=os.path.join(out, f"step_{step + 1}"))
+            dcp.save(state_of(model, optimizer, step + 1, rank), checkpoint_id=os.path.join(out, f"step_{step + 1}"))
     if result:
         with open(f"{result}.{rank}", "w") as file:
-            file.write(f"{began}\n{serve.weights_hash(model.state_dict())} {random.tolist()}\n")
+            loaded = f" {began} {random.tolist()}" if must_resume else ""
+            file.write(f"{began}\n{serve.weights_hash(model.state_dict())}{loaded}\n")
     dist.destroy_process_group()
 
 
@@ -82,7 +86,7 @@ def train(out, last, must_resume=False):
         if any(statuses):
             raise RuntimeError(f"a rank failed: {statuses}")
         told = [open(f"{result}.{rank}").read().split("\n") for rank in range(RANKS)]
-        return int(told[0][0]), [(f"rank {rank}", " ".join(told[rank])) for rank in range(RANKS)]
+        return int(told[0][0]), [(f"rank {rank}", told[rank][1]) for rank in range(RANKS)]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -90,7 +94,8 @@ def train(out, last, must_resume=False):
 def warm_up(target, scratch):
     """Without ranks: a process that has a process group must not be forked."""
     model = make_model()
-    take_step(model, make_optimizer(model), 0)
-    state = state_of(model, 1, 0)
+    optimizer = make_optimizer(model)
+    take_step(model, optimizer, 0)
+    state = state_of(model, optimizer, 1, 0)
     dcp.save(state, checkpoint_id=os.path.join(scratch, "step_1"), no_dist=True)
     dcp.load(state, checkpoint_id=os.path.join(scratch, "step_1"), no_dist=True)
