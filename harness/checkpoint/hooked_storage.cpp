@@ -115,4 +115,13 @@ std::error_code HookedStorage::stat(const std::string& path, PathStatus& status)
                 [&](Operation&, std::size_t) { return inner_.stat(path, status); });
 }
 
+std::error_code HookedStorage::lock(const std::string& path, int& file) {
+  file = -1;
+  return hooked({.kind = OperationKind::lock, .path = path}, [&](Operation&, std::size_t) {
+    const std::error_code error = inner_.lock(path, file);
+    if (!error) file_of(file) = {path, 0};
+    return error;
+  });
+}
+
 }  // namespace lockstep::checkpoint

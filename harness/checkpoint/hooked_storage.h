@@ -27,6 +27,7 @@ class HookedStorage final : public Storage {
   std::error_code open(const std::string& path, int& file) override;
   std::error_code read(int file, std::span<char> into, std::size_t& got) override;
   std::error_code stat(const std::string& path, PathStatus& status) override;
+  std::error_code lock(const std::string& path, int& file) override;
 
  private:
   struct OpenFile {

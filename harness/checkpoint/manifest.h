@@ -67,7 +67,7 @@ struct CommitRecord {
 };
 CommitRecord commit_of(const Manifest& manifest, std::string_view manifest_text);
 std::string to_text(const CommitRecord& commit);
-CommitRecord commit_from(std::string_view text, std::string& problem);
+CommitRecord commit_from(std::string_view text, std::string& problem, bool* newer = nullptr);
 /// The first field in which the manifest is not what was committed: "step: 100 was committed, the manifest
 /// has 101".
 std::string contradiction(const CommitRecord& commit, const Manifest& manifest);

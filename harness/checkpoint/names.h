@@ -5,6 +5,7 @@
 //        rank-0-of-4.safetensors               what rank 0 of 4 wrote
 //        manifest.json  commit.json
 //   ROOT/latest, ROOT/best_model               pointers: small files that name a checkpoint
+//   ROOT/.lock                                held by the process that saves
 //   ROOT/.saving-epoch_2_step_371-PID-NONCE    one that is being written, or was when its process ended
 //   ROOT/.replaced-epoch_2_step_371-PID-NONCE  an older one of the same step, until the newer is committed
 
@@ -16,6 +17,7 @@
 namespace lockstep::checkpoint {
 
 inline constexpr std::string_view kLatest = "latest";
+inline constexpr std::string_view kLock = ".lock";
 inline constexpr std::string_view kBest = "best_model";
 inline constexpr std::string_view kManifest = "manifest.json";
 inline constexpr std::string_view kCommit = "commit.json";
@@ -35,7 +37,7 @@ std::string shard_name(int rank, int world_size);
 bool is_part_name(std::string_view name);
 
 /// What kind of entry of ROOT a name is.
-enum class EntryKind { checkpoint, saving, replaced, pointer_temporary, other };
+enum class EntryKind { checkpoint, saving, replaced, temporary, other };
 
 struct EntryName {
   EntryKind kind = EntryKind::other;

@@ -32,6 +32,8 @@ std::string_view name_of(OperationKind kind) {
       return "read";
     case OperationKind::stat:
       return "stat";
+    case OperationKind::lock:
+      return "lock";
     case OperationKind::gather:
       return "gather";
   }

@@ -25,6 +25,7 @@ enum class OperationKind {
   open,           ///< a file for reading
   read,           ///< bytes of an open file; the system may give fewer
   stat,           ///< what stands at a path, and its length
+  lock,           ///< the right to save into a folder, against other processes
   gather,         ///< a collective: every rank gives its text and gets those of all
 };
 

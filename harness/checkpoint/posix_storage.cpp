@@ -1,5 +1,6 @@
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -95,6 +96,16 @@ class PosixStorage final : public Storage {
     status.file = S_ISREG(found.st_mode);
     status.length = static_cast<uint64_t>(found.st_size);
     return {};
+  }
+  std::error_code lock(const std::string& path, int& file) override {
+    file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kFileMode);
+    if (file < 0) return last_error();
+    const std::error_code error = error_of(::flock(file, LOCK_EX | LOCK_NB));
+    if (error) {
+      ::close(file);
+      file = -1;
+    }
+    return error;
   }
 };
 

@@ -10,16 +10,11 @@
 #include <vector>
 
 #include "harness/checkpoint/group.h"
-#include "harness/checkpoint/names.h"
 #include "harness/checkpoint/planted.h"
 #include "harness/checkpoint/state.h"
 #include "harness/checkpoint/storage.h"
 
 namespace lockstep::checkpoint {
-
-/// Does a writer still work on its folder? By default: its process lives and, if it is this one, that try is
-/// under way.
-bool writer_lives(const Writer& writer);
 
 struct SaveOptions {
   std::string root;         ///< a folder, which the first save makes (its parent must stand)
@@ -27,7 +22,6 @@ struct SaveOptions {
   int keep_last = 3;        ///< checkpoints, at least 1; the best one is among them, and then at least 2
   double deadline_s = 60;   ///< for a rank that shows no progress
   std::size_t block_bytes = std::size_t{1} << 20;  ///< one write, and one step of the hash
-  std::function<bool(const Writer&)> lives = writer_lives;
   /// 16 hex digits, another at each call; by default from process, clock and count. Rank 0's is used.
   std::function<std::string()> nonce;
   Planted planted = {};
@@ -40,7 +34,6 @@ struct SaveRequest {
 
 enum class Saved {
   committed,      ///< whole and durable, and the newest
-  already_there,  ///< this step's state stands there, committed earlier, with the same content
   failed,         ///< as if it had never begun; older ones are untouched
   unknown,        ///< a rank ended while the commit was under way: a load tells
 };
@@ -51,7 +44,7 @@ struct SaveOutcome {
   std::string save_id;
   std::string problem;               ///< why it failed: the same text on every rank that lives
   std::vector<std::string> remarks;  ///< what came after the commit and failed, and what was cleaned
-  explicit operator bool() const { return saved == Saved::committed || saved == Saved::already_there; }
+  explicit operator bool() const { return saved == Saved::committed; }
 };
 
 /// One rank's saver. Its group belongs to it alone; storage and group outlive it.

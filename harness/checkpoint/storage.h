@@ -23,7 +23,7 @@ struct PathStatus {
 };
 
 /// Operations on files and folders. Each returns what the system said (an errno of the generic category), or
-/// no error. None is retried here, and none of them waits for another process.
+/// no error. None is retried here, and none waits for another process.
 class Storage {
  public:
   Storage() = default;
@@ -56,6 +56,9 @@ class Storage {
   virtual std::error_code read(int file, std::span<char> into, std::size_t& got) = 0;
   /// What stands at a path; no error, and `exists` false, if nothing does.
   virtual std::error_code stat(const std::string& path, PathStatus& status) = 0;
+  /// Locks a file, which is made if there is none, against every other lock of it; EWOULDBLOCK if it is held.
+  /// `close` unlocks, and so does the end of the process.
+  virtual std::error_code lock(const std::string& path, int& file) = 0;
 };
 
 /// The machine's file system.
