@@ -92,10 +92,14 @@ class Loading {
   /// True: it is decided.
   bool try_newest() {
     for (const Json& attempt : sight_["attempts"]) {
+      if (standing_of(attempt) != Standing::unfinished) continue;
+      const std::string told = text_in(attempt, "name") + ": " + text_in(attempt, "problem");
+      outcome_.remarks.push_back(told + "; it does not count");
+    }
+    for (const Json& attempt : sight_["attempts"]) {
       const std::string told = text_in(attempt, "name") + ": " + text_in(attempt, "problem");
       switch (standing_of(attempt)) {
         case Standing::unfinished:
-          outcome_.remarks.push_back(told + "; it does not count");
           break;
         case Standing::damaged:
           outcome_.refused.push_back(told);

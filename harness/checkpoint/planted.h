@@ -16,7 +16,7 @@ struct Planted {
   bool no_data_sync = false;           ///< no fsync of files
   bool no_folder_sync = false;         ///< no fsync of folders
   /// Ranks do not wait for each other here: "begin", "written", "renamed", "committed", "finished".
-  std::string skipped_gather;
+  std::string skipped_gather = {};
 };
 
 }  // namespace lockstep::checkpoint

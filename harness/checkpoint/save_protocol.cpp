@@ -99,10 +99,10 @@ SaveOutcome SaveProtocol::run() {
   if (!problem.empty()) {
     if (first()) abandon();
     unlock();
-    outcome_.problem = fmt::format("{} was not saved: {}", name_, problem);
+    outcome_.problem = fmt::format("{} was not saved: {}", outcome_.name, problem);
     if (may_be_committed_) {
       outcome_.saved = Saved::unknown;
-      outcome_.problem = fmt::format("nobody can tell this rank whether {} was saved: {}", name_, problem);
+      outcome_.problem = fmt::format("nobody can tell this rank whether {} was saved: {}", outcome_.name, problem);
     }
     return outcome_;
   }
@@ -203,6 +203,7 @@ std::string SaveProtocol::begin() {
   if (!all) return all.problem;
   if (early) return problem;
   const std::vector<Json> messages = messages_of(all);
+  outcome_.name = checkpoint_name(messages[0].value("epoch", int64_t{0}), messages[0].value("step", int64_t{0}));
   if (std::string theirs = problems_of(messages); !theirs.empty()) return theirs;
   for (std::size_t rank = 1; rank < messages.size(); ++rank) {
     if (std::string other = mismatch(messages[0], messages[rank], rank); !other.empty()) return other;

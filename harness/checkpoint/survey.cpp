@@ -32,8 +32,10 @@ void examine_manifest(Storage& storage, const std::string& folder, Entry& entry)
   Manifest manifest = manifest_from(file.text, problem, &newer);
   if (newer) return set(entry, Standing::newer, fmt::format("{}: {}", kManifest, problem));
   // A changed field says more than a checksum that does not fit.
-  const std::string changed = manifest.save_id.empty() ? "" : contradiction(entry.commit, manifest);
-  if (!changed.empty()) problem = changed;
+  if (!manifest.save_id.empty() && (problem.empty() || problem.starts_with("is damaged"))) {
+    const std::string changed = contradiction(entry.commit, manifest);
+    if (!changed.empty()) problem = changed;
+  }
   if (problem.empty() && file.text.size() != entry.commit.manifest_length) {
     problem = fmt::format("length: {} bytes were committed, found {}", entry.commit.manifest_length, file.text.size());
   }

