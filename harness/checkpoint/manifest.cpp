@@ -168,6 +168,8 @@ Manifest manifest_from(std::string_view text, std::string& problem, bool* newer)
   fields.only({"checksum", "format", "format_version", "save_id", "sequence", "epoch", "step", "world_size", "config_hash",
                "writer", "files", "kinds"});
   read_common(fields, manifest);
+  // A field that cannot be read contradicts nothing.
+  if (damage.empty() ? !problem.empty() : !unread.empty()) manifest.save_id.clear();
   if (!problem.empty()) return manifest;
   Fields writer(fields.object("writer"), problem);
   manifest.writer = {writer.count("process"), writer.hash("nonce", 16)};

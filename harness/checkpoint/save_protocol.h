@@ -41,6 +41,7 @@ class SaveProtocol {
   void abandon();
   void unlock();
   bool planted_exists();
+  void planted_deletion();
 
   const SaveOptions& options_;
   Storage& storage_;

@@ -30,7 +30,7 @@ struct ShardIdentity {
 struct ShardOptions {
   std::size_t block_bytes = std::size_t{1} << 20;
   Durability durability = {};
-  std::function<void()> progress;  ///< after each block; may be empty
+  std::function<void()> progress = {};  ///< after each block; may be empty
   // A lab's planted mistakes.
   bool takes_over = false;  ///< a file of its name that stands there already goes
   bool one_name = false;    ///< every rank writes the file of rank 0

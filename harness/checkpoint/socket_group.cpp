@@ -80,7 +80,9 @@ void SocketGroup::progress() {
 std::string SocketGroup::receive(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   std::array<char, kMostBytes + 1> packet;
-  const ssize_t count = ::recv(peer.socket, packet.data(), packet.size(), MSG_DONTWAIT);
+  ssize_t count = ::recv(peer.socket, packet.data(), packet.size(), MSG_DONTWAIT);
+  // It left without reading all; what it sent before is still there.
+  if (count < 0 && errno == ECONNRESET) count = ::recv(peer.socket, packet.data(), packet.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EINTR || would_wait())) return "";
   if (count <= 0) return fmt::format("rank {} ended (at '{}')", rank, label_);
   const std::string_view text(packet.data() + 1, static_cast<std::size_t>(count) - 1);

@@ -32,7 +32,7 @@ void examine_manifest(Storage& storage, const std::string& folder, Entry& entry)
   Manifest manifest = manifest_from(file.text, problem, &newer);
   if (newer) return set(entry, Standing::newer, fmt::format("{}: {}", kManifest, problem));
   // A changed field says more than a checksum that does not fit.
-  if (!manifest.save_id.empty() && (problem.empty() || problem.starts_with("is damaged"))) {
+  if (!manifest.save_id.empty()) {
     const std::string changed = contradiction(entry.commit, manifest);
     if (!changed.empty()) problem = changed;
   }
