@@ -15,7 +15,8 @@ using Json = nlohmann::json;
 std::vector<const Tensor*> sorted(const Section& section) {
   std::vector<const Tensor*> tensors;
   for (const Tensor& tensor : section.tensors) tensors.push_back(&tensor);
-  std::sort(tensors.begin(), tensors.end(), [](const Tensor* a, const Tensor* b) { return a->name < b->name; });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const Tensor* a, const Tensor* b) { return a->name < b->name; });
   return tensors;
 }
 
@@ -32,17 +33,18 @@ Json form_of(const Section& section) {
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// Ranks hold ranges in the order of ranks, without a gap.
-std::vector<Slice> slices_of(const Tensor& tensor, const std::string& where, const std::vector<const Json*>& theirs,
-                             std::string& problem) {
+std::vector<Slice> slices_of(const Tensor& tensor, const std::string& where,
+                             const std::vector<const Json*>& theirs, std::string& problem) {
   std::vector<Slice> slices;
   int64_t at = 0;
   for (std::size_t rank = 0; rank < theirs.size(); ++rank) {
     const Slice slice = {(*theirs[rank])[0].get<int64_t>(), (*theirs[rank])[1].get<int64_t>()};
     if (slice.begin != at && problem.empty()) {
-      problem = slice.begin > at
-                    ? fmt::format("{}: elements {} to {} are held by no rank", where, at, slice.begin)
-                    : fmt::format("{}: rank {} holds elements from {} on, which an earlier rank holds up to {}", where,
-                                  rank, slice.begin, at);
+      problem =
+          slice.begin > at
+              ? fmt::format("{}: elements {} to {} are held by no rank", where, at, slice.begin)
+              : fmt::format("{}: rank {} holds elements from {} on, which an earlier rank holds up to {}",
+                            where, rank, slice.begin, at);
     }
     at = slice.end;
     slices.push_back(slice);
@@ -79,7 +81,8 @@ Json contribution_of(const State& state) {
   for (const auto& [kind, section] : state.sections) {
     Json own = {{"values", section.rank_values}, {"held", Json::object()}};
     for (const Tensor& tensor : section.tensors) {
-      if (tensor.placement == Placement::sharded) own["held"][tensor.name] = {tensor.slice.begin, tensor.slice.end};
+      if (tensor.placement == Placement::sharded)
+        own["held"][tensor.name] = {tensor.slice.begin, tensor.slice.end};
       if (tensor.placement == Placement::per_rank) own["held"][tensor.name] = tensor.shape;
     }
     kinds[kind] = std::move(own);
@@ -94,7 +97,8 @@ std::map<std::string, KindEntry> assemble(const State& state, const std::vector<
   for (const auto& [kind, section] : state.sections) {
     KindEntry& entry = kinds[kind];
     entry.values = section.values;
-    for (const Json& contribution : contributions) entry.rank_values.push_back(contribution.at(kind).at("values"));
+    for (const Json& contribution : contributions)
+      entry.rank_values.push_back(contribution.at(kind).at("values"));
     for (const Tensor* tensor : sorted(section)) {
       TensorEntry& form = entry.tensors.emplace_back();
       form.name = tensor->name;

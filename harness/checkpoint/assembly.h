@@ -23,7 +23,8 @@ nlohmann::json contribution_of(const State& state);
 
 /// All ranks get the same from the same contributions. `problem`: "parameters: w: elements 4 to 6 are held by
 /// no rank".
-std::map<std::string, KindEntry> assemble(const State& state, const std::vector<nlohmann::json>& contributions,
+std::map<std::string, KindEntry> assemble(const State& state,
+                                          const std::vector<nlohmann::json>& contributions,
                                           std::string& problem);
 
 }  // namespace lockstep::checkpoint

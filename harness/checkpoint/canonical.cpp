@@ -43,7 +43,8 @@ nlohmann::json canonical_object(std::string_view text, std::string& problem) {
   } else {
     problem = seal_problem(object);
     // White space and ways to write a number are not in the checksum.
-    if (problem.empty() && text_of(object) != text) problem = "is damaged: its bytes are not those that were written";
+    if (problem.empty() && text_of(object) != text)
+      problem = "is damaged: its bytes are not those that were written";
   }
   return object;
 }
@@ -54,8 +55,10 @@ const nlohmann::json& Fields::at(const char* name) {
   return found == object_.end() ? kNothing : *found;
 }
 
-void Fields::expect(bool right, const std::string& field, const std::string& expected, const nlohmann::json& found) {
-  if (!right && problem_.empty()) problem_ = fmt::format("{}: {} expected, found {}", field, expected, shown(found));
+void Fields::expect(bool right, const std::string& field, const std::string& expected,
+                    const nlohmann::json& found) {
+  if (!right && problem_.empty())
+    problem_ = fmt::format("{}: {} expected, found {}", field, expected, shown(found));
 }
 
 int64_t Fields::count(const char* name, int64_t least) {
@@ -74,8 +77,7 @@ std::string Fields::text(const char* name) {
 std::string Fields::hash(const char* name, std::size_t digits) {
   const nlohmann::json& value = at(name);
   const std::string text = value.is_string() ? value.get<std::string>() : "";
-  const bool right =
-      text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  const bool right = text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
   expect(right, name, fmt::format("{} hexadecimal digits", digits), value);
   return right ? text : "";
 }

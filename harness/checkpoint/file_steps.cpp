@@ -30,7 +30,8 @@ std::error_code close_fully(Storage& storage, int file) {
   return error == std::errc::interrupted ? std::error_code() : error;
 }
 
-Failure write_new_file(Storage& storage, const std::string& path, std::string_view bytes, Durability durability) {
+Failure write_new_file(Storage& storage, const std::string& path, std::string_view bytes,
+                       Durability durability) {
   int file = -1;
   if (const auto error = uninterrupted([&] { return storage.create(path, file); })) {
     return failure_of(path, "create", error);
@@ -46,8 +47,8 @@ Failure write_new_file(Storage& storage, const std::string& path, std::string_vi
   return failure;
 }
 
-Failure replace_file(Storage& storage, const std::string& folder, std::string_view name, std::string_view bytes,
-                     const Writer& writer, Durability durability, bool* renamed) {
+Failure replace_file(Storage& storage, const std::string& folder, std::string_view name,
+                     std::string_view bytes, const Writer& writer, Durability durability, bool* renamed) {
   if (renamed != nullptr) *renamed = false;
   const std::string temporary = folder + "/" + temporary_name_of(name, writer);
   if (Failure failure = write_new_file(storage, temporary, bytes, durability)) return failure;
@@ -70,9 +71,9 @@ Failure rename_path(Storage& storage, const std::string& from, const std::string
 }
 
 bool is_refusal(std::error_code error) {
-  constexpr std::errc kDamage[] = {std::errc::no_such_file_or_directory, std::errc::io_error,
-                                   std::errc::is_a_directory,            std::errc::not_a_directory,
-                                   std::errc::invalid_argument,          std::errc::file_too_large};
+  constexpr std::errc kDamage[] = {
+      std::errc::no_such_file_or_directory, std::errc::io_error,         std::errc::is_a_directory,
+      std::errc::not_a_directory,           std::errc::invalid_argument, std::errc::file_too_large};
   return error && std::find(std::begin(kDamage), std::end(kDamage), error) == std::end(kDamage);
 }
 

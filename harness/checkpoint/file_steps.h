@@ -43,11 +43,13 @@ struct Durability {
 };
 
 /// A new file with these bytes, durable but for its name. What could not be finished is removed again.
-Failure write_new_file(Storage& storage, const std::string& path, std::string_view bytes, Durability durability = {});
+Failure write_new_file(Storage& storage, const std::string& path, std::string_view bytes,
+                       Durability durability = {});
 /// Puts a file in place of what stands at FOLDER/NAME: under a temporary name, synced, renamed, the folder
 /// synced. If only the last step failed, `renamed` says that the new one stands.
-Failure replace_file(Storage& storage, const std::string& folder, std::string_view name, std::string_view bytes,
-                     const Writer& writer, Durability durability = {}, bool* renamed = nullptr);
+Failure replace_file(Storage& storage, const std::string& folder, std::string_view name,
+                     std::string_view bytes, const Writer& writer, Durability durability = {},
+                     bool* renamed = nullptr);
 Failure sync_names(Storage& storage, const std::string& folder, Durability durability = {});
 Failure rename_path(Storage& storage, const std::string& from, const std::string& to);
 
@@ -62,6 +64,7 @@ struct SmallFile {
   bool missing = false;
 };
 /// Refuses more than `most_bytes`.
-SmallFile read_small_file(Storage& storage, const std::string& path, uint64_t most_bytes = uint64_t{64} << 20);
+SmallFile read_small_file(Storage& storage, const std::string& path,
+                          uint64_t most_bytes = uint64_t{64} << 20);
 
 }  // namespace lockstep::checkpoint

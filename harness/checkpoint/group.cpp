@@ -5,7 +5,8 @@
 namespace lockstep::checkpoint {
 
 Gathered HookedGroup::all_gather(const std::string& label, const std::string& mine, double deadline_s) {
-  const Operation operation{.number = seam_.next_number(), .kind = OperationKind::gather, .path = label, .bytes = mine};
+  const Operation operation{
+      .number = seam_.next_number(), .kind = OperationKind::gather, .path = label, .bytes = mine};
   const Intervention wanted = seam_.hook().before(operation);
   Gathered all;
   if (!wanted.error || wanted.performed) all = inner_.all_gather(label, mine, deadline_s);

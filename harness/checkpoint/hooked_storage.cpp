@@ -101,12 +101,12 @@ std::error_code HookedStorage::open(const std::string& path, int& file) {
 std::error_code HookedStorage::read(int file, std::span<char> into, std::size_t& got) {
   got = 0;
   OpenFile& at = file_of(file);
-  return hooked({.kind = OperationKind::read, .path = at.path, .offset = at.offset},
-                [&](Operation&, std::size_t most) {
-                  const std::error_code error = inner_.read(file, into.first(std::min(most, into.size())), got);
-                  at.offset += static_cast<int64_t>(got);
-                  return error;
-                });
+  return hooked(
+      {.kind = OperationKind::read, .path = at.path, .offset = at.offset}, [&](Operation&, std::size_t most) {
+        const std::error_code error = inner_.read(file, into.first(std::min(most, into.size())), got);
+        at.offset += static_cast<int64_t>(got);
+        return error;
+      });
 }
 
 std::error_code HookedStorage::stat(const std::string& path, PathStatus& status) {

@@ -129,7 +129,8 @@ class Loading {
       name = text_in(pointer, "checkpoint");
     }
     for (const Json& attempt : sight_["attempts"]) {
-      if (save_id.empty() ? text_in(attempt, "name") != name : text_in(attempt, "save_id") != save_id) continue;
+      if (save_id.empty() ? text_in(attempt, "name") != name : text_in(attempt, "save_id") != save_id)
+        continue;
       if (standing_of(attempt) == Standing::whole) return attempt_decides(attempt);
       refuse(text_in(attempt, "name") + ": " + text_in(attempt, "problem"));
       return true;
@@ -181,13 +182,13 @@ class Loading {
     if (entry.standing != Standing::whole) return entry.problem;
     Manifest& manifest = entry.manifest;
     if (manifest.save_id != text_in(attempt, "save_id")) {
-      return fmt::format("save_id: {} expected, found {}: another save took its place", text_in(attempt, "save_id"),
-                         manifest.save_id);
+      return fmt::format("save_id: {} expected, found {}: another save took its place",
+                         text_in(attempt, "save_id"), manifest.save_id);
     }
     hard = true;
     if (!options_.config_hash.empty() && manifest.config_hash != options_.config_hash) {
-      return fmt::format("config_hash: {} expected, found {}: it is of a run with another config", options_.config_hash,
-                         manifest.config_hash);
+      return fmt::format("config_hash: {} expected, found {}: it is of a run with another config",
+                         options_.config_hash, manifest.config_hash);
     }
     if (std::string problem = misfit(manifest, options_.expected); !problem.empty()) return problem;
     hard = false;
@@ -196,11 +197,11 @@ class Loading {
     std::map<int, ReadShard> shards;
     for (int rank = 0; rank < manifest.world_size; ++rank) {
       if (!needed.contains(rank) && rank % group_.size() != group_.rank()) continue;
-      const ShardIdentity identity = {manifest.save_id, manifest.epoch,      manifest.step, rank,
+      const ShardIdentity identity = {manifest.save_id,    manifest.epoch,      manifest.step, rank,
                                       manifest.world_size, manifest.config_hash};
-      ReadShard shard = read_shard(storage_, options_.root + "/" + entry.name,
-                                   manifest.files[static_cast<std::size_t>(rank)], identity,
-                                   {.block_bytes = options_.block_bytes, .progress = [this] { group_.progress(); }});
+      ReadShard shard = read_shard(
+          storage_, options_.root + "/" + entry.name, manifest.files[static_cast<std::size_t>(rank)],
+          identity, {.block_bytes = options_.block_bytes, .progress = [this] { group_.progress(); }});
       hard = shard.refusing;
       if (!shard.problem.empty()) return shard.problem;
       if (needed.contains(rank)) shards[rank] = std::move(shard);
@@ -217,8 +218,8 @@ class Loading {
     const Json& latest = sight_[std::string(kLatest)];
     if (!latest.value("missing", true)) {
       const std::string named = text_in(latest, "checkpoint");
-      refuse(fmt::format("{}: {} stands there{}, but no checkpoint: what was saved is gone", options_.root, kLatest,
-                         named.empty() ? "" : " and names " + named));
+      refuse(fmt::format("{}: {} stands there{}, but no checkpoint: what was saved is gone", options_.root,
+                         kLatest, named.empty() ? "" : " and names " + named));
     } else if (options_.fresh_start) {
       outcome_.loaded = Loaded::fresh;
     } else if (!sight_.value("exists", false)) {
@@ -226,27 +227,33 @@ class Loading {
     } else {
       std::string others;
       for (const Json& name : sight_["strangers"]) {
-        if (name == kManifest) others = "; it looks like a checkpoint itself, give the folder that it stands in";
+        if (name == kManifest)
+          others = "; it looks like a checkpoint itself, give the folder that it stands in";
       }
       if (others.empty() && !sight_["strangers"].empty()) {
-        others = fmt::format("; it holds {}, which is none of a saver's", in_quotes(sight_["strangers"][0].get<std::string>()));
+        others = fmt::format("; it holds {}, which is none of a saver's",
+                             in_quotes(sight_["strangers"][0].get<std::string>()));
       }
-      refuse(fmt::format("{}: no checkpoint in it{}; ask for a fresh start to begin at step 0", options_.root, others));
+      refuse(fmt::format("{}: no checkpoint in it{}; ask for a fresh start to begin at step 0", options_.root,
+                         others));
     }
     return true;
   }
 
   std::string exhausted() const {
-    return fmt::format("{}: no checkpoint in it is whole: {}", options_.root, fmt::join(outcome_.refused, "; "));
+    return fmt::format("{}: no checkpoint in it is whole: {}", options_.root,
+                       fmt::join(outcome_.refused, "; "));
   }
 
   /// Says where `latest` is not what was loaded.
   void note_pointer(const Json& attempt) {
     const Json& latest = sight_[std::string(kLatest)];
-    const std::string name = outcome_.name, problem = text_in(latest, "problem"), named = text_in(latest, "checkpoint");
+    const std::string name = outcome_.name, problem = text_in(latest, "problem"),
+                      named = text_in(latest, "checkpoint");
     if (text_in(latest, "save_id") == text_in(attempt, "save_id") || !options_.name.empty()) return;
     if (!problem.empty()) {
-      outcome_.remarks.push_back(fmt::format("{}; the newest checkpoint that is whole is loaded, {}", problem, name));
+      outcome_.remarks.push_back(
+          fmt::format("{}; the newest checkpoint that is whole is loaded, {}", problem, name));
       return;
     }
     const Json* found = nullptr;
@@ -254,9 +261,9 @@ class Loading {
       if (text_in(other, "save_id") == text_in(latest, "save_id")) found = &other;
     }
     const bool older = outcome_.manifest.step >= latest.value("step", int64_t{0});
-    const std::string fault = found == nullptr                                        ? "which is not there"
-                              : standing_of(*found) == Standing::whole && older       ? "and a newer one is whole"
-                                                                                      : "which is refused";
+    const std::string fault = found == nullptr                                  ? "which is not there"
+                              : standing_of(*found) == Standing::whole && older ? "and a newer one is whole"
+                                                                                : "which is refused";
     outcome_.remarks.push_back(fmt::format("{} names {} (step {}), {}: {} is loaded", kLatest, named,
                                            latest.value("step", int64_t{0}), fault, name));
   }

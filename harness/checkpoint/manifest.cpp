@@ -50,7 +50,8 @@ std::vector<int64_t> shape_from(const Json& json, const std::string& where, Fiel
 }
 
 /// The ranks' slices must be each element once.
-std::vector<Slice> slices_from(const Json& json, const TensorEntry& tensor, const std::string& where, Fields& fields) {
+std::vector<Slice> slices_from(const Json& json, const TensorEntry& tensor, const std::string& where,
+                               Fields& fields) {
   Tensor whole;
   whole.shape = tensor.shape;
   std::vector<Slice> slices;
@@ -63,7 +64,8 @@ std::vector<Slice> slices_from(const Json& json, const TensorEntry& tensor, cons
     at = slice[1].get<int64_t>();
     slices.push_back({slice[0].get<int64_t>(), at});
   }
-  fields.expect(at == whole.elements(), where, fmt::format("slices of {} elements", whole.elements()), Json(at));
+  fields.expect(at == whole.elements(), where, fmt::format("slices of {} elements", whole.elements()),
+                Json(at));
   return slices;
 }
 
@@ -73,14 +75,17 @@ TensorEntry tensor_from(const Json& json, const std::string& kind, std::size_t r
   tensor.name = fields.text("name");
   const std::string where = fmt::format("kinds: {}: {}", kind, tensor.name);
   tensor.dtype = fields.text("dtype");
-  fields.expect(element_bytes(tensor.dtype).has_value(), where + ": dtype", "a type of safetensors", Json(tensor.dtype));
+  fields.expect(element_bytes(tensor.dtype).has_value(), where + ": dtype", "a type of safetensors",
+                Json(tensor.dtype));
   const std::string placement = fields.text("placement");
-  fields.expect(placement_named(placement).has_value(), where + ": placement", "a placement", Json(placement));
+  fields.expect(placement_named(placement).has_value(), where + ": placement", "a placement",
+                Json(placement));
   tensor.placement = placement_named(placement).value_or(Placement::replicated);
   if (tensor.placement == Placement::per_rank) {
     fields.only({"name", "dtype", "placement", "shapes"});
     const Json& shapes = fields.list("shapes");
-    fields.expect(shapes.size() == ranks, where + ": shapes", fmt::format("{} shapes", ranks), Json(shapes.size()));
+    fields.expect(shapes.size() == ranks, where + ": shapes", fmt::format("{} shapes", ranks),
+                  Json(shapes.size()));
     for (const Json& shape : shapes) tensor.shapes.push_back(shape_from(shape, where + ": shapes", fields));
     return tensor;
   }
@@ -91,7 +96,8 @@ TensorEntry tensor_from(const Json& json, const std::string& kind, std::size_t r
   }
   fields.only({"name", "dtype", "placement", "shape", "slices"});
   const Json& slices = fields.list("slices");
-  fields.expect(slices.size() == ranks, where + ": slices", fmt::format("{} slices", ranks), Json(slices.size()));
+  fields.expect(slices.size() == ranks, where + ": slices", fmt::format("{} slices", ranks),
+                Json(slices.size()));
   tensor.slices = slices_from(slices, tensor, where + ": slices", fields);
   return tensor;
 }
@@ -100,11 +106,12 @@ KindEntry kind_from(const Json& json, const std::string& name, std::size_t ranks
   Fields fields(json, problem);
   KindEntry kind;
   fields.only({"tensors", "values", "rank_values"});
-  for (const Json& tensor : fields.list("tensors")) kind.tensors.push_back(tensor_from(tensor, name, ranks, problem));
+  for (const Json& tensor : fields.list("tensors"))
+    kind.tensors.push_back(tensor_from(tensor, name, ranks, problem));
   kind.values = fields.object("values");
   const Json& rank_values = fields.list("rank_values");
-  fields.expect(rank_values.size() == ranks, fmt::format("kinds: {}: rank_values", name), fmt::format("{} objects", ranks),
-                Json(rank_values.size()));
+  fields.expect(rank_values.size() == ranks, fmt::format("kinds: {}: rank_values", name),
+                fmt::format("{} objects", ranks), Json(rank_values.size()));
   for (const Json& values : rank_values) kind.rank_values.push_back(values);
   return kind;
 }
@@ -124,9 +131,14 @@ void read_common(Fields& fields, Record& record) {
 
 template <class Record>
 Json common_json(const Record& record) {
-  return {{"format", kFormat},       {"format_version", kFormatVersion},    {"save_id", record.save_id},
-          {"sequence", record.sequence}, {"epoch", record.epoch},           {"step", record.step},
-          {"world_size", record.world_size}, {"config_hash", record.config_hash}};
+  return {{"format", kFormat},
+          {"format_version", kFormatVersion},
+          {"save_id", record.save_id},
+          {"sequence", record.sequence},
+          {"epoch", record.epoch},
+          {"step", record.step},
+          {"world_size", record.world_size},
+          {"config_hash", record.config_hash}};
 }
 
 /// Says of a newer format that it is one before anything else is held against it.
@@ -134,7 +146,8 @@ std::string format_problem(const Json& object, int& version) {
   const Json found = object.value("format", Json());
   if (found != kFormat) return fmt::format("format: \"{}\" expected, found {}", kFormat, found.dump());
   const auto number = object.find("format_version");
-  if (number == object.end() || !number->is_number_integer()) return "format_version: a whole number expected";
+  if (number == object.end() || !number->is_number_integer())
+    return "format_version: a whole number expected";
   const int64_t at = number->get<int64_t>();
   version = static_cast<int>(std::clamp<int64_t>(at, 0, 1 << 30));
   if (at == kFormatVersion) return "";
@@ -165,8 +178,8 @@ Manifest manifest_from(std::string_view text, std::string& problem, bool* newer)
   // Of a damaged one too: the commit record tells which field was changed.
   std::string unread;
   Fields fields(json, problem.empty() ? problem : unread);
-  fields.only({"checksum", "format", "format_version", "save_id", "sequence", "epoch", "step", "world_size", "config_hash",
-               "writer", "files", "kinds"});
+  fields.only({"checksum", "format", "format_version", "save_id", "sequence", "epoch", "step", "world_size",
+               "config_hash", "writer", "files", "kinds"});
   read_common(fields, manifest);
   // A field that cannot be read contradicts nothing.
   if (damage.empty() ? !problem.empty() : !unread.empty()) manifest.save_id.clear();
@@ -182,7 +195,8 @@ Manifest manifest_from(std::string_view text, std::string& problem, bool* newer)
     const std::string expected = shard_name(static_cast<int>(manifest.files.size()), manifest.world_size);
     manifest.files.push_back(
         {file.text("name"), static_cast<uint64_t>(file.count("length")), file.hash("hash", 32)});
-    fields.expect(manifest.files.back().name == expected, "files: name", expected, Json(manifest.files.back().name));
+    fields.expect(manifest.files.back().name == expected, "files: name", expected,
+                  Json(manifest.files.back().name));
     if (!problem.empty()) return manifest;
   }
   for (const auto& [name, kind] : fields.object("kinds").items()) {
@@ -217,8 +231,8 @@ CommitRecord commit_from(std::string_view text, std::string& problem, bool* newe
   Fields fields(json, problem.empty() ? problem : unread);
   read_common(fields, commit);
   if (!problem.empty()) return commit;
-  fields.only({"checksum", "format", "format_version", "save_id", "sequence", "epoch", "step", "world_size", "config_hash",
-               "manifest_length", "manifest_hash"});
+  fields.only({"checksum", "format", "format_version", "save_id", "sequence", "epoch", "step", "world_size",
+               "config_hash", "manifest_length", "manifest_hash"});
   commit.manifest_length = static_cast<uint64_t>(fields.count("manifest_length"));
   commit.manifest_hash = fields.hash("manifest_hash", 32);
   return commit;
@@ -232,13 +246,16 @@ std::string contradiction(const CommitRecord& commit, const Manifest& manifest) 
   if (commit.sequence != manifest.sequence) return told("sequence", commit.sequence, manifest.sequence);
   if (commit.epoch != manifest.epoch) return told("epoch", commit.epoch, manifest.epoch);
   if (commit.step != manifest.step) return told("step", commit.step, manifest.step);
-  if (commit.world_size != manifest.world_size) return told("world_size", commit.world_size, manifest.world_size);
-  if (commit.config_hash != manifest.config_hash) return told("config_hash", commit.config_hash, manifest.config_hash);
+  if (commit.world_size != manifest.world_size)
+    return told("world_size", commit.world_size, manifest.world_size);
+  if (commit.config_hash != manifest.config_hash)
+    return told("config_hash", commit.config_hash, manifest.config_hash);
   return "";
 }
 
 std::string to_text(const Pointer& pointer) {
-  return canonical_text({{"checkpoint", pointer.checkpoint}, {"save_id", pointer.save_id}, {"step", pointer.step}});
+  return canonical_text(
+      {{"checkpoint", pointer.checkpoint}, {"save_id", pointer.save_id}, {"step", pointer.step}});
 }
 
 Pointer pointer_from(std::string_view text, std::string& problem) {

@@ -38,7 +38,7 @@ struct KindEntry {
 
 struct Manifest {
   int format_version = kFormatVersion;
-  std::string save_id;   ///< another for each try to save
+  std::string save_id;  ///< another for each try to save
   /// One more than that of any checkpoint that stood there; the newest has the highest
   int64_t sequence = 0;
   int64_t epoch = 0, step = 0;

@@ -129,7 +129,8 @@ std::error_code MemoryStorage::rename(const std::string& from, const std::string
   if (target && !node->bytes && target->bytes) return error_of(std::errc::not_a_directory);
   if (target && !node->bytes && has_children(to)) return error_of(std::errc::directory_not_empty);
   std::vector<std::pair<std::string, std::shared_ptr<Node>>> below;
-  for (auto at = nodes_.lower_bound(from + "/"); at != nodes_.end() && at->first.starts_with(from + "/"); ++at) {
+  for (auto at = nodes_.lower_bound(from + "/"); at != nodes_.end() && at->first.starts_with(from + "/");
+       ++at) {
     below.emplace_back(at->first, at->second);
   }
   nodes_.erase(from);

@@ -64,9 +64,13 @@ bool is_shard_name(std::string_view name) {
 
 }  // namespace
 
-std::string checkpoint_name(int64_t epoch, int64_t step) { return fmt::format("epoch_{}_step_{}", epoch, step); }
+std::string checkpoint_name(int64_t epoch, int64_t step) {
+  return fmt::format("epoch_{}_step_{}", epoch, step);
+}
 
-std::string shard_name(int rank, int world_size) { return fmt::format("rank-{}-of-{}.safetensors", rank, world_size); }
+std::string shard_name(int rank, int world_size) {
+  return fmt::format("rank-{}-of-{}.safetensors", rank, world_size);
+}
 
 bool is_part_name(std::string_view name) {
   if (name == kManifest || name == kCommit || is_shard_name(name)) return true;
@@ -109,6 +113,8 @@ std::string replaced_name(const std::string& checkpoint, const Writer& writer) {
   return with_writer(kReplaced, checkpoint, writer);
 }
 
-std::string temporary_name_of(std::string_view file, const Writer& writer) { return with_writer(".", file, writer); }
+std::string temporary_name_of(std::string_view file, const Writer& writer) {
+  return with_writer(".", file, writer);
+}
 
 }  // namespace lockstep::checkpoint

@@ -44,7 +44,8 @@ std::string in_words(const Operation& operation) {
   const std::string_view name = name_of(operation.kind);
   switch (operation.kind) {
     case OperationKind::write:
-      return fmt::format("write {} bytes at {} of {}", operation.bytes.size(), operation.offset, operation.path);
+      return fmt::format("write {} bytes at {} of {}", operation.bytes.size(), operation.offset,
+                         operation.path);
     case OperationKind::read:
       return fmt::format("read {} at {}", operation.path, operation.offset);
     case OperationKind::rename:

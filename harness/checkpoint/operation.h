@@ -36,9 +36,9 @@ std::string_view name_of(OperationKind kind);
 struct Operation {
   int64_t number = 0;  ///< from 0, one count for the files and the collectives of a rank
   OperationKind kind = OperationKind::create;
-  std::string path = {};     ///< of the file or folder; the label of a collective ("written", "commit")
-  std::string to = {};       ///< the new name of what is renamed
-  int64_t offset = 0;      ///< where in the file a write or read begins
+  std::string path = {};  ///< of the file or folder; the label of a collective ("written", "commit")
+  std::string to = {};    ///< the new name of what is renamed
+  int64_t offset = 0;     ///< where in the file a write or read begins
   /// What is to be written; after the operation: what was. A collective: this rank's text
   std::string_view bytes = {};
 };

@@ -54,7 +54,8 @@ bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin
 
 std::string tensor_misfit(const std::string& where, const TensorEntry& entry, const Tensor& expected) {
   if ((entry.placement == Placement::per_rank) != (expected.placement == Placement::per_rank)) {
-    return fmt::format("{}: {} expected, found {}", where, name_of(expected.placement), name_of(entry.placement));
+    return fmt::format("{}: {} expected, found {}", where, name_of(expected.placement),
+                       name_of(entry.placement));
   }
   if (entry.placement == Placement::per_rank) {
     if (entry.dtype == expected.dtype) return "";
@@ -71,12 +72,14 @@ std::string kind_misfit(const std::string& words, const KindEntry& entry, const 
     if (found == entry.tensors.end()) {
       return fmt::format("{}: {}: the run needs it, the checkpoint has none", words, tensor.name);
     }
-    if (std::string problem = tensor_misfit(words + ": " + tensor.name, *found, tensor); !problem.empty()) return problem;
+    if (std::string problem = tensor_misfit(words + ": " + tensor.name, *found, tensor); !problem.empty())
+      return problem;
   }
   for (const TensorEntry& tensor : entry.tensors) {
     const bool needed = std::any_of(expected.tensors.begin(), expected.tensors.end(),
                                     [&](const Tensor& other) { return other.name == tensor.name; });
-    if (!needed) return fmt::format("{}: {}: the checkpoint has it, the run does not know it", words, tensor.name);
+    if (!needed)
+      return fmt::format("{}: {}: the checkpoint has it, the run does not know it", words, tensor.name);
   }
   for (const auto& [name, value] : expected.values.items()) {
     if (!entry.values.contains(name)) {
@@ -100,21 +103,24 @@ std::string gather_bytes(const TensorEntry& entry, const std::string& key, const
     const ShardTensor* stored = nullptr;
     const std::span<const std::byte> all = shard.tensor(key, &stored);
     const std::size_t expected = static_cast<std::size_t>(slice.end - slice.begin) * element;
-    if (stored == nullptr) return fmt::format("{}: the manifest says that it is in rank {}'s file", key, rank);
+    if (stored == nullptr)
+      return fmt::format("{}: the manifest says that it is in rank {}'s file", key, rank);
     if (stored->dtype != entry.dtype || all.size() != expected) {
-      return fmt::format("{}: {} bytes of {} expected in rank {}'s file, found {} of {}", key, expected, entry.dtype, rank,
-                         all.size(), stored->dtype);
+      return fmt::format("{}: {} bytes of {} expected in rank {}'s file, found {} of {}", key, expected,
+                         entry.dtype, rank, all.size(), stored->dtype);
     }
     const Slice common = {std::max(slice.begin, held.begin), std::min(slice.end, held.end)};
-    const std::span<const std::byte> part = all.subspan(static_cast<std::size_t>(common.begin - slice.begin) * element,
-                                                        static_cast<std::size_t>(common.end - common.begin) * element);
+    const std::span<const std::byte> part =
+        all.subspan(static_cast<std::size_t>(common.begin - slice.begin) * element,
+                    static_cast<std::size_t>(common.end - common.begin) * element);
     if (common == held) {
       tensor.bytes = part;
       tensor.keeps = shard.bytes;
       return "";
     }
     if (!own) own = std::shared_ptr<char[]>(new char[bytes]);
-    std::memcpy(own.get() + static_cast<std::size_t>(common.begin - held.begin) * element, part.data(), part.size());
+    std::memcpy(own.get() + static_cast<std::size_t>(common.begin - held.begin) * element, part.data(),
+                part.size());
   }
   tensor.bytes = {reinterpret_cast<const std::byte*>(own.get()), own ? bytes : 0};
   tensor.keeps = own;
@@ -122,8 +128,8 @@ std::string gather_bytes(const TensorEntry& entry, const std::string& key, const
 }
 
 /// What one rank had for itself.
-std::string take_own(const std::string& kind, const TensorEntry& entry, int rank, const std::map<int, ReadShard>& shards,
-                     Section& section) {
+std::string take_own(const std::string& kind, const TensorEntry& entry, int rank,
+                     const std::map<int, ReadShard>& shards, Section& section) {
   const std::string key = kind + "/" + entry.name;
   const ReadShard& shard = shards.at(rank);
   Tensor tensor;
@@ -136,8 +142,8 @@ std::string take_own(const std::string& kind, const TensorEntry& entry, int rank
   tensor.keeps = shard.bytes;
   if (stored == nullptr) return fmt::format("{}: the manifest says that it is in rank {}'s file", key, rank);
   if (form(stored->dtype, stored->shape) != form(tensor.dtype, tensor.shape)) {
-    return fmt::format("{}: {} expected in rank {}'s file, found {}", key, form(tensor.dtype, tensor.shape), rank,
-                       form(stored->dtype, stored->shape));
+    return fmt::format("{}: {} expected in rank {}'s file, found {}", key, form(tensor.dtype, tensor.shape),
+                       rank, form(stored->dtype, stored->shape));
   }
   section.tensors.push_back(std::move(tensor));
   return "";
@@ -150,10 +156,12 @@ std::string misfit(const Manifest& manifest, const State* expected) {
   for (const auto& [kind, section] : expected->sections) {
     const auto found = manifest.kinds.find(kind);
     if (found == manifest.kinds.end()) return words_of(kind) + ": the run needs it, the checkpoint has none";
-    if (std::string problem = kind_misfit(words_of(kind), found->second, section); !problem.empty()) return problem;
+    if (std::string problem = kind_misfit(words_of(kind), found->second, section); !problem.empty())
+      return problem;
   }
   for (const auto& [kind, entry] : manifest.kinds) {
-    if (expected->find(kind) == nullptr) return words_of(kind) + ": the checkpoint has it, the run does not know it";
+    if (expected->find(kind) == nullptr)
+      return words_of(kind) + ": the checkpoint has it, the run does not know it";
   }
   return "";
 }
@@ -199,7 +207,8 @@ Part part_of(const Manifest& manifest, const std::map<int, ReadShard>& shards, c
       } else if (same) {
         part.problem = take_own(kind, tensor, request.rank, shards, section);
       }
-      for (int rank = 0; rank < manifest.world_size && !same && tensor.placement == Placement::per_rank; ++rank) {
+      for (int rank = 0; rank < manifest.world_size && !same && tensor.placement == Placement::per_rank;
+           ++rank) {
         Section& theirs = part.of_ranks[static_cast<std::size_t>(rank)].sections[kind];
         if (part.problem.empty()) part.problem = take_own(kind, tensor, rank, shards, theirs);
       }

@@ -109,7 +109,8 @@ std::vector<std::string> retire(Storage& storage, const std::string& root, const
     if (const Failure failure = unlink_file(storage, root + "/" + name)) remarks.push_back(failure.text);
   }
   if (changed) {
-    if (const Failure failure = sync_names(storage, root, retention.durability)) remarks.push_back(failure.text);
+    if (const Failure failure = sync_names(storage, root, retention.durability))
+      remarks.push_back(failure.text);
   }
   return remarks;
 }

@@ -51,16 +51,18 @@ std::string read_tensor(const std::string& name, const nlohmann::ordered_json& e
   tensor.end = offsets[1].get<uint64_t>();
   const std::optional<uint64_t> expected = bytes_of(tensor.shape, *element);
   if (tensor.end < tensor.begin || !expected || *expected != tensor.end - tensor.begin) {
-    return fmt::format("{} bytes expected of its shape, found offsets {} to {}", expected.value_or(0), tensor.begin,
-                       tensor.end);
+    return fmt::format("{} bytes expected of its shape, found offsets {} to {}", expected.value_or(0),
+                       tensor.begin, tensor.end);
   }
   return "";
 }
 
-std::string read_metadata(const nlohmann::ordered_json& entries, std::map<std::string, std::string>& metadata) {
+std::string read_metadata(const nlohmann::ordered_json& entries,
+                          std::map<std::string, std::string>& metadata) {
   if (!entries.is_object()) return "__metadata__: an object expected";
   for (const auto& [name, value] : entries.items()) {
-    if (!value.is_string()) return fmt::format("__metadata__: {}: a text expected, found {}", name, value.dump());
+    if (!value.is_string())
+      return fmt::format("__metadata__: {}: a text expected, found {}", name, value.dump());
     metadata[name] = value.get<std::string>();
   }
   return "";
@@ -68,7 +70,8 @@ std::string read_metadata(const nlohmann::ordered_json& entries, std::map<std::s
 
 uint64_t length_at(std::string_view file) {
   uint64_t length = 0;
-  for (std::size_t byte = kLengthBytes; byte-- > 0;) length = length << 8 | static_cast<unsigned char>(file[byte]);
+  for (std::size_t byte = kLengthBytes; byte-- > 0;)
+    length = length << 8 | static_cast<unsigned char>(file[byte]);
   return length;
 }
 
@@ -99,7 +102,8 @@ ShardHeader decode_header(std::string_view file, uint64_t& data_begin, std::stri
   }
   const uint64_t length = length_at(file);
   if (length > kMostHeaderBytes || length > file.size() - kLengthBytes) {
-    problem = fmt::format("a header of {} bytes expected, found {} bytes", length, file.size() - kLengthBytes);
+    problem =
+        fmt::format("a header of {} bytes expected, found {} bytes", length, file.size() - kLengthBytes);
     return header;
   }
   data_begin = kLengthBytes + length;
@@ -125,7 +129,8 @@ ShardHeader decode_header(std::string_view file, uint64_t& data_begin, std::stri
   uint64_t at = 0;
   for (const ShardTensor& tensor : header.tensors) {
     if (tensor.begin != at) {
-      problem = fmt::format("header: {}: data from {} on expected, found {}", in_quotes(tensor.name), at, tensor.begin);
+      problem = fmt::format("header: {}: data from {} on expected, found {}", in_quotes(tensor.name), at,
+                            tensor.begin);
       return header;
     }
     at = tensor.end;

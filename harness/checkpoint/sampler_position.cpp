@@ -28,7 +28,8 @@ std::string permutation_hash(const std::vector<int64_t>& ids) {
   return long_hash_in_hex({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int64_t)});
 }
 
-std::vector<int64_t> next_places(const SamplerPosition& position, int rank, int world_size, int64_t rows_per_rank) {
+std::vector<int64_t> next_places(const SamplerPosition& position, int rank, int world_size,
+                                 int64_t rows_per_rank) {
   std::vector<int64_t> places;
   for (int64_t row = 0; row < rows_per_rank; ++row) {
     const int64_t place = position.cursor + row * world_size + rank;

@@ -19,11 +19,11 @@ namespace lockstep::checkpoint {
 
 struct SamplerPosition {
   int64_t epoch = 0;
-  int64_t samples = 0;           ///< places of the epoch's permutation that count
-  int64_t seed = 0;              ///< the permutation's, with its epoch
+  int64_t samples = 0;  ///< places of the epoch's permutation that count
+  int64_t seed = 0;     ///< the permutation's, with its epoch
   /// Of the places' sample ids, so that another permutation is noticed; may be empty
   std::string permutation_hash;
-  int64_t cursor = 0;            ///< places that have been seen
+  int64_t cursor = 0;  ///< places that have been seen
   bool operator==(const SamplerPosition&) const = default;
 };
 
@@ -32,7 +32,8 @@ std::string permutation_hash(const std::vector<int64_t>& ids);
 
 /// The places that one rank's next rows have, fewer at the end of the epoch. All ranks' together are the next
 /// places, each once.
-std::vector<int64_t> next_places(const SamplerPosition& position, int rank, int world_size, int64_t rows_per_rank);
+std::vector<int64_t> next_places(const SamplerPosition& position, int rank, int world_size,
+                                 int64_t rows_per_rank);
 
 /// After a step of all ranks; at the end of the epoch it is the begin of the next, whose permutation is not
 /// known here.

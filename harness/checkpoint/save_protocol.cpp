@@ -52,8 +52,8 @@ std::string mismatch(const Json& first, const Json& other, std::size_t rank) {
 
 }  // namespace
 
-SaveProtocol::SaveProtocol(const SaveOptions& options, Storage& storage, Group& group, const SaveRequest& request,
-                           const State& state)
+SaveProtocol::SaveProtocol(const SaveOptions& options, Storage& storage, Group& group,
+                           const SaveRequest& request, const State& state)
     : options_(options),
       storage_(storage),
       group_(group),
@@ -61,7 +61,9 @@ SaveProtocol::SaveProtocol(const SaveOptions& options, Storage& storage, Group& 
       state_(state),
       name_(checkpoint_name(request.epoch, request.step)) {}
 
-Durability SaveProtocol::durability() const { return {!options_.planted.no_data_sync, !options_.planted.no_folder_sync}; }
+Durability SaveProtocol::durability() const {
+  return {!options_.planted.no_data_sync, !options_.planted.no_folder_sync};
+}
 
 ShardOptions SaveProtocol::shard_options() const {
   const bool shared = options_.planted.shared_temporary_name || options_.planted.rename_before_data;
@@ -78,7 +80,8 @@ Gathered SaveProtocol::gather(const std::string& label, const Json& mine) {
     alone.texts[static_cast<std::size_t>(group_.rank())] = mine.dump();
     return alone;
   }
-  return group_.all_gather(label, mine.dump(-1, ' ', false, Json::error_handler_t::replace), options_.deadline_s);
+  return group_.all_gather(label, mine.dump(-1, ' ', false, Json::error_handler_t::replace),
+                           options_.deadline_s);
 }
 
 SaveOutcome SaveProtocol::run() {
@@ -102,7 +105,8 @@ SaveOutcome SaveProtocol::run() {
     outcome_.problem = fmt::format("{} was not saved: {}", outcome_.name, problem);
     if (may_be_committed_) {
       outcome_.saved = Saved::unknown;
-      outcome_.problem = fmt::format("nobody can tell this rank whether {} was saved: {}", outcome_.name, problem);
+      outcome_.problem =
+          fmt::format("nobody can tell this rank whether {} was saved: {}", outcome_.name, problem);
     }
     return outcome_;
   }
@@ -123,7 +127,8 @@ std::string SaveProtocol::make_root() {
   const auto unmade = uninterrupted([&] { return storage_.make_folder(options_.root); });
   if (unmade && unmade != std::errc::file_exists) return failure_of(options_.root, "make", unmade).text;
   const std::size_t slash = options_.root.find_last_of('/');
-  const std::string parent = slash == std::string::npos ? "." : options_.root.substr(0, std::max<std::size_t>(slash, 1));
+  const std::string parent =
+      slash == std::string::npos ? "." : options_.root.substr(0, std::max<std::size_t>(slash, 1));
   return sync_names(storage_, parent, durability()).text;
 }
 
@@ -133,7 +138,8 @@ std::string SaveProtocol::prepare() {
   if (!options_.planted.no_lock) {
     const std::string path = fmt::format("{}/{}", options_.root, kLock);
     const auto error = uninterrupted([&] { return storage_.lock(path, lock_); });
-    if (error == std::errc::operation_would_block) return path + ": another process saves into this folder now";
+    if (error == std::errc::operation_would_block)
+      return path + ": another process saves into this folder now";
     if (error) return failure_of(path, "lock", error).text;
   }
   const Survey found = survey(storage_, options_.root, false);
@@ -146,7 +152,8 @@ std::string SaveProtocol::prepare() {
   if (const std::string problem = make_room(); !problem.empty()) return problem;
   const auto error = uninterrupted([&] { return storage_.make_folder(folder_); });
   const bool taken_over = options_.planted.shared_temporary_name || options_.planted.rename_before_data;
-  if (error && !(taken_over && error == std::errc::file_exists)) return failure_of(folder_, "make", error).text;
+  if (error && !(taken_over && error == std::errc::file_exists))
+    return failure_of(folder_, "make", error).text;
   made_ = true;
   return "";
 }
@@ -163,7 +170,8 @@ std::string SaveProtocol::make_room() {
     return failure_of(final_path(), "list", unlisted).text;
   }
   for (const std::string& name : names) {
-    if (!is_part_name(name)) return fmt::format("{}: it holds {}, which is no part of a checkpoint", final_path(), name);
+    if (!is_part_name(name))
+      return fmt::format("{}: it holds {}, which is no part of a checkpoint", final_path(), name);
   }
   return "";
 }
@@ -178,13 +186,14 @@ std::string SaveProtocol::begin() {
   manifest_.world_size = group_.size();
   manifest_.config_hash = options_.config_hash;
   manifest_.sequence = 1;
-  manifest_.save_id = long_hash_in_hex(
-      fmt::format("{} {} {} {} {}", options_.config_hash, request_.epoch, request_.step, manifest_.writer.process, nonce));
+  manifest_.save_id = long_hash_in_hex(fmt::format("{} {} {} {} {}", options_.config_hash, request_.epoch,
+                                                   request_.step, manifest_.writer.process, nonce));
   folder_ = options_.planted.rename_before_data ? final_path()
                                                 : options_.root + "/" + saving_name(name_, manifest_.writer);
   std::string problem = state_problem(state_);
   if (options_.keep_last < (request_.best ? 2 : 1)) {
-    problem = fmt::format("keep_last: at least {} expected, found {}", request_.best ? 2 : 1, options_.keep_last);
+    problem =
+        fmt::format("keep_last: at least {} expected, found {}", request_.best ? 2 : 1, options_.keep_last);
   }
   if (problem.empty() && first()) problem = prepare();
   const Json mine = {{"problem", problem},
@@ -203,7 +212,8 @@ std::string SaveProtocol::begin() {
   if (!all) return all.problem;
   if (early) return problem;
   const std::vector<Json> messages = messages_of(all);
-  outcome_.name = checkpoint_name(messages[0].value("epoch", int64_t{0}), messages[0].value("step", int64_t{0}));
+  outcome_.name =
+      checkpoint_name(messages[0].value("epoch", int64_t{0}), messages[0].value("step", int64_t{0}));
   if (std::string theirs = problems_of(messages); !theirs.empty()) return theirs;
   for (std::size_t rank = 1; rank < messages.size(); ++rank) {
     if (std::string other = mismatch(messages[0], messages[rank], rank); !other.empty()) return other;
@@ -219,8 +229,8 @@ std::string SaveProtocol::begin() {
 
 /// Each rank its file; then all know all files.
 std::string SaveProtocol::write() {
-  const ShardIdentity identity = {manifest_.save_id, request_.epoch,       request_.step, group_.rank(),
-                                  group_.size(),     options_.config_hash};
+  const ShardIdentity identity = {manifest_.save_id, request_.epoch, request_.step,
+                                  group_.rank(),     group_.size(),  options_.config_hash};
   const bool early = options_.planted.skipped_gather == "written";
   WrittenShard shard;
   if (early) {
@@ -228,10 +238,12 @@ std::string SaveProtocol::write() {
   } else {
     shard = write_shard(storage_, folder_, identity, state_, shard_options());
   }
-  const Json mine = {{"problem", shard.failure.text},
-                     {"file", {{"name", shard.entry.name}, {"length", shard.entry.length}, {"hash", shard.entry.hash}}},
-                     {"kinds", contribution_of(state_)}};
-  const Gathered all = early ? group_.all_gather("written early", mine.dump(), options_.deadline_s) : gather("written", mine);
+  const Json mine = {
+      {"problem", shard.failure.text},
+      {"file", {{"name", shard.entry.name}, {"length", shard.entry.length}, {"hash", shard.entry.hash}}},
+      {"kinds", contribution_of(state_)}};
+  const Gathered all =
+      early ? group_.all_gather("written early", mine.dump(), options_.deadline_s) : gather("written", mine);
   if (!all) return all.problem;
   const std::vector<Json> messages = messages_of(all);
   if (std::string theirs = problems_of(messages); !theirs.empty()) return theirs;
@@ -264,7 +276,8 @@ std::string SaveProtocol::move_aside() {
 /// Rank 0: the manifest, and the final name.
 std::string SaveProtocol::install(const std::string& manifest_text) {
   const std::string path = fmt::format("{}/{}", folder_, kManifest);
-  if (const Failure failure = write_new_file(storage_, path, manifest_text, durability())) return failure.text;
+  if (const Failure failure = write_new_file(storage_, path, manifest_text, durability()))
+    return failure.text;
   if (const Failure failure = sync_names(storage_, folder_, durability())) return failure.text;
   if (folder_ == final_path()) return "";
   if (const std::string problem = move_aside(); !problem.empty()) return problem;
@@ -276,15 +289,18 @@ std::string SaveProtocol::install(const std::string& manifest_text) {
 /// All agree on the manifest's bytes before one of them commits it.
 std::string SaveProtocol::rename_all(const std::string& manifest_text) {
   const std::string problem = first() ? install(manifest_text) : "";
-  const Gathered all = gather("renamed", {{"problem", problem}, {"manifest", long_hash_in_hex(manifest_text)}});
+  const Gathered all =
+      gather("renamed", {{"problem", problem}, {"manifest", long_hash_in_hex(manifest_text)}});
   may_be_committed_ = !first() && !all;
   if (!all) return all.problem;
   const std::vector<Json> messages = messages_of(all);
   if (std::string theirs = problems_of(messages); !theirs.empty()) return theirs;
   for (std::size_t rank = 1; rank < messages.size() && options_.planted.skipped_gather.empty(); ++rank) {
-    const Json expected = messages[0].value("manifest", Json()), found = messages[rank].value("manifest", Json());
+    const Json expected = messages[0].value("manifest", Json()),
+               found = messages[rank].value("manifest", Json());
     if (expected != found) {
-      return fmt::format("{}: rank 0 has one of hash {}, rank {} of {}", kManifest, expected.dump(), rank, found.dump());
+      return fmt::format("{}: rank 0 has one of hash {}, rank {} of {}", kManifest, expected.dump(), rank,
+                         found.dump());
     }
   }
   folder_ = final_path();
@@ -294,8 +310,9 @@ std::string SaveProtocol::rename_all(const std::string& manifest_text) {
 /// The commit record makes the checkpoint count: the one rename on which everything hangs.
 std::string SaveProtocol::write_commit(const std::string& manifest_text) {
   bool renamed = false;
-  const Failure failure = replace_file(storage_, folder_, kCommit, to_text(commit_of(manifest_, manifest_text)),
-                                       manifest_.writer, durability(), &renamed);
+  const Failure failure =
+      replace_file(storage_, folder_, kCommit, to_text(commit_of(manifest_, manifest_text)), manifest_.writer,
+                   durability(), &renamed);
   if (!failure || !renamed) return failure.text;
   // It stands, and may be gone after a power loss: it must not count.
   const std::string path = fmt::format("{}/{}", folder_, kCommit);
@@ -325,7 +342,8 @@ void SaveProtocol::advance_pointers() {
   const std::string text = to_text(Pointer{name_, manifest_.save_id, request_.step});
   for (const std::string_view pointer : {kBest, kLatest}) {
     if (pointer == kBest && !request_.best) continue;
-    if (const Failure failure = replace_file(storage_, options_.root, pointer, text, manifest_.writer, durability())) {
+    if (const Failure failure =
+            replace_file(storage_, options_.root, pointer, text, manifest_.writer, durability())) {
       outcome_.remarks.push_back(failure.text);
     }
   }
@@ -351,9 +369,11 @@ void SaveProtocol::finish() {
 /// save.
 void SaveProtocol::abandon() {
   if (may_be_committed_ || !made_) return;
-  if (const Failure failure = take_away(storage_, folder_, durability())) outcome_.remarks.push_back(failure.text);
+  if (const Failure failure = take_away(storage_, folder_, durability()))
+    outcome_.remarks.push_back(failure.text);
   if (aside_.empty()) return;
-  if (const Failure failure = rename_path(storage_, aside_, final_path())) outcome_.remarks.push_back(failure.text);
+  if (const Failure failure = rename_path(storage_, aside_, final_path()))
+    outcome_.remarks.push_back(failure.text);
   if (const Failure failure = sync_names(storage_, options_.root, durability())) {
     outcome_.remarks.push_back(failure.text);
   }

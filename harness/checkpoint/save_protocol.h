@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/checkpoint/saver.h"
+#include "harness/checkpoint/group.h"
+#include "harness/checkpoint/save.h"
 #include "harness/checkpoint/shard.h"
 #include "harness/checkpoint/survey.h"
 

@@ -33,7 +33,10 @@ struct Saver::Background {
 };
 
 Saver::Saver(SaveOptions options, Storage& storage, Group& group)
-    : options_(std::move(options)), storage_(storage), group_(group), background_(std::make_unique<Background>()) {
+    : options_(std::move(options)),
+      storage_(storage),
+      group_(group),
+      background_(std::make_unique<Background>()) {
   if (!options_.nonce) options_.nonce = next_nonce;
   while (options_.root.size() > 1 && options_.root.ends_with('/')) options_.root.pop_back();
 }

@@ -47,8 +47,8 @@ struct WrittenShard {
 
 /// Writes what this rank holds: on rank 0 replicated tensors as well. Durable but for its name when it
 /// returns; what could not be finished is removed.
-WrittenShard write_shard(Storage& storage, const std::string& folder, const ShardIdentity& identity, const State& state,
-                         const ShardOptions& options);
+WrittenShard write_shard(Storage& storage, const std::string& folder, const ShardIdentity& identity,
+                         const State& state, const ShardOptions& options);
 
 /// The same file's name, length and hash, without writing it.
 FileEntry measure_shard(const ShardIdentity& identity, const State& state, const ShardOptions& options);
@@ -64,7 +64,7 @@ struct ReadShard {
   /// The bytes of one of its tensors: "KIND/NAME"; empty if it has none of that name.
   std::span<const std::byte> tensor(const std::string& name, const ShardTensor** entry = nullptr) const;
 };
-ReadShard read_shard(Storage& storage, const std::string& folder, const FileEntry& entry, const ShardIdentity& identity,
-                     const ShardOptions& options);
+ReadShard read_shard(Storage& storage, const std::string& folder, const FileEntry& entry,
+                     const ShardIdentity& identity, const ShardOptions& options);
 
 }  // namespace lockstep::checkpoint

@@ -50,14 +50,15 @@ std::span<const std::byte> ReadShard::tensor(const std::string& name, const Shar
   for (const ShardTensor& tensor : header.tensors) {
     if (tensor.name != name) continue;
     if (entry != nullptr) *entry = &tensor;
-    return {reinterpret_cast<const std::byte*>(bytes.get()) + data_begin + tensor.begin, tensor.end - tensor.begin};
+    return {reinterpret_cast<const std::byte*>(bytes.get()) + data_begin + tensor.begin,
+            tensor.end - tensor.begin};
   }
   if (entry != nullptr) *entry = nullptr;
   return {};
 }
 
-ReadShard read_shard(Storage& storage, const std::string& folder, const FileEntry& entry, const ShardIdentity& identity,
-                     const ShardOptions& options) {
+ReadShard read_shard(Storage& storage, const std::string& folder, const FileEntry& entry,
+                     const ShardIdentity& identity, const ShardOptions& options) {
   ReadShard shard;
   const std::string path = folder + "/" + entry.name;
   const auto failed = [&](std::error_code error) {
@@ -72,7 +73,8 @@ ReadShard read_shard(Storage& storage, const std::string& folder, const FileEntr
     return shard;
   }
   if (status.length != entry.length) {
-    shard.problem = fmt::format("{}: length: {} bytes expected, found {}", entry.name, entry.length, status.length);
+    shard.problem =
+        fmt::format("{}: length: {} bytes expected, found {}", entry.name, entry.length, status.length);
     return shard;
   }
   char* const memory = new (std::nothrow) char[std::max<uint64_t>(entry.length, 1)];

@@ -82,7 +82,8 @@ std::string SocketGroup::receive(int rank) {
   std::array<char, kMostBytes + 1> packet;
   ssize_t count = ::recv(peer.socket, packet.data(), packet.size(), MSG_DONTWAIT);
   // It left without reading all; what it sent before is still there.
-  if (count < 0 && errno == ECONNRESET) count = ::recv(peer.socket, packet.data(), packet.size(), MSG_DONTWAIT);
+  if (count < 0 && errno == ECONNRESET)
+    count = ::recv(peer.socket, packet.data(), packet.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EINTR || would_wait())) return "";
   if (count <= 0) return fmt::format("rank {} ended (at '{}')", rank, label_);
   const std::string_view text(packet.data() + 1, static_cast<std::size_t>(count) - 1);
@@ -143,7 +144,8 @@ Gathered SocketGroup::all_gather(const std::string& label, const std::string& mi
   const double start_s = monotonic_s();
   for (Peer& peer : peers_) peer = {.socket = peer.socket, .heard_s = start_s};
   const auto any_busy = [&] {
-    return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return busy(peer, text.size()); });
+    return std::any_of(peers_.begin(), peers_.end(),
+                       [&](const Peer& peer) { return busy(peer, text.size()); });
   };
   while (any_busy()) {
     std::string problem;
@@ -161,7 +163,9 @@ Gathered SocketGroup::all_gather(const std::string& label, const std::string& mi
     const std::string& theirs = rank == rank_ ? text : peers_[static_cast<std::size_t>(rank)].incoming;
     const std::size_t end = theirs.find('\n');
     if (end == std::string::npos || theirs.compare(0, end, label) != 0) {
-      return {{}, leave(fmt::format("rank {} is at '{}' and rank {} at '{}'", rank_, label, rank, theirs.substr(0, end)))};
+      return {{},
+              leave(fmt::format("rank {} is at '{}' and rank {} at '{}'", rank_, label, rank,
+                                theirs.substr(0, end)))};
     }
     all.texts.push_back(theirs.substr(end + 1));
   }

@@ -26,9 +26,9 @@ class SocketGroup final : public Group {
  private:
   struct Peer {
     int socket = -1;
-    std::string incoming = {};///< what has come of its text
-    std::size_t sent = 0;     ///< of our own text
-    bool complete = false;    ///< its text is here
+    std::string incoming = {};  ///< what has come of its text
+    std::size_t sent = 0;       ///< of our own text
+    bool complete = false;      ///< its text is here
     double heard_s = 0;
   };
   bool busy(const Peer& peer, std::size_t length) const;
@@ -40,7 +40,7 @@ class SocketGroup final : public Group {
   int rank_;
   std::vector<Peer> peers_;
   double last_progress_s_ = 0;
-  std::string label_;  ///< of the gather
+  std::string label_;   ///< of the gather
   std::string broken_;  ///< why this group is at its end
 };
 

@@ -94,8 +94,9 @@ std::string words_of(std::string_view kind_name) {
 }
 
 Section& State::operator[](std::string_view kind_name) {
-  const bool known = kind_name.starts_with(kind::stream_prefix) ||
-                     std::any_of(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == kind_name; });
+  const bool known =
+      kind_name.starts_with(kind::stream_prefix) ||
+      std::any_of(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == kind_name; });
   LOCKSTEP_CHECK(known, "no kind of state is called " + std::string(kind_name));
   return sections[std::string(kind_name)];
 }

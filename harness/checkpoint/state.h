@@ -43,8 +43,8 @@ struct Tensor {
   std::string dtype = "F32";
   std::vector<int64_t> shape;  ///< of the whole tensor, all ranks together; of a per-rank one: of this rank's
   Placement placement = Placement::replicated;
-  Slice slice;  ///< sharded: what this rank holds. Otherwise unused
-  std::span<const std::byte> bytes;  ///< little endian, row major: the whole, or the slice
+  Slice slice;                        ///< sharded: what this rank holds. Otherwise unused
+  std::span<const std::byte> bytes;   ///< little endian, row major: the whole, or the slice
   std::shared_ptr<const void> keeps;  ///< what `bytes` points into, where the tensor owns it
 
   int64_t elements() const;  ///< of the whole

@@ -13,7 +13,8 @@ namespace {
 std::string shown(const nlohmann::json& value, const nlohmann::json& other) {
   if (!value.is_object() || !value.contains("value") || !other.is_object()) return value.dump();
   const bool alike = other.contains("value") && other["value"] == value["value"];
-  return alike ? fmt::format("{} (bits {})", value["value"].dump(), value.value("bits", "")) : value["value"].dump();
+  return alike ? fmt::format("{} (bits {})", value["value"].dump(), value.value("bits", ""))
+               : value["value"].dump();
 }
 
 /// "sampler cursor: sample 371 expected, 355 seen": a value's name says what is counted.
@@ -23,12 +24,13 @@ void compare_values(const std::string& words, const nlohmann::json& expected, co
     if (!seen.contains(name)) {
       differences.push_back(fmt::format("{}: {} {} expected, none seen", words, name, value.dump()));
     } else if (seen[name] != value) {
-      differences.push_back(
-          fmt::format("{}: {} {} expected, {} seen", words, name, shown(value, seen[name]), shown(seen[name], value)));
+      differences.push_back(fmt::format("{}: {} {} expected, {} seen", words, name, shown(value, seen[name]),
+                                        shown(seen[name], value)));
     }
   }
   for (const auto& [name, value] : seen.items()) {
-    if (!expected.contains(name)) differences.push_back(fmt::format("{}: no {} expected, {} seen", words, name, value.dump()));
+    if (!expected.contains(name))
+      differences.push_back(fmt::format("{}: no {} expected, {} seen", words, name, value.dump()));
   }
 }
 
@@ -44,11 +46,14 @@ void compare_tensor(const std::string& words, const Tensor& expected, const Tens
     return;
   }
   if (!(expected.held() == seen.held()) || expected.bytes.size() != seen.bytes.size()) {
-    differences.push_back(fmt::format("{}: {}: elements {} to {} expected, {} to {} seen", words, expected.name,
-                                      expected.held().begin, expected.held().end, seen.held().begin, seen.held().end));
+    differences.push_back(fmt::format("{}: {}: elements {} to {} expected, {} to {} seen", words,
+                                      expected.name, expected.held().begin, expected.held().end,
+                                      seen.held().begin, seen.held().end));
     return;
   }
-  if (expected.bytes.empty() || std::memcmp(expected.bytes.data(), seen.bytes.data(), expected.bytes.size()) == 0) return;
+  if (expected.bytes.empty() ||
+      std::memcmp(expected.bytes.data(), seen.bytes.data(), expected.bytes.size()) == 0)
+    return;
   const std::size_t size = std::max<std::size_t>(element_bytes(expected.dtype).value_or(1), 1);
   std::size_t count = 0, first = 0;
   const std::size_t elements = expected.bytes.size() / size;
@@ -56,12 +61,12 @@ void compare_tensor(const std::string& words, const Tensor& expected, const Tens
     if (std::memcmp(expected.bytes.data() + at * size, seen.bytes.data() + at * size, size) == 0) continue;
     if (count++ == 0) first = at + static_cast<std::size_t>(expected.held().begin);
   }
-  differences.push_back(
-      fmt::format("{}: {} differs in {} of {} elements, first in element {}", words, expected.name, count, elements, first));
+  differences.push_back(fmt::format("{}: {} differs in {} of {} elements, first in element {}", words,
+                                    expected.name, count, elements, first));
 }
 
-void compare_tensors(const std::string& words, const std::vector<Tensor>& expected, const std::vector<Tensor>& seen,
-                     std::vector<std::string>& differences) {
+void compare_tensors(const std::string& words, const std::vector<Tensor>& expected,
+                     const std::vector<Tensor>& seen, std::vector<std::string>& differences) {
   const auto named = [](const std::vector<Tensor>& all, const std::string& name) {
     return std::find_if(all.begin(), all.end(), [&](const Tensor& tensor) { return tensor.name == name; });
   };

@@ -37,9 +37,11 @@ void examine_manifest(Storage& storage, const std::string& folder, Entry& entry)
     if (!changed.empty()) problem = changed;
   }
   if (problem.empty() && file.text.size() != entry.commit.manifest_length) {
-    problem = fmt::format("length: {} bytes were committed, found {}", entry.commit.manifest_length, file.text.size());
+    problem = fmt::format("length: {} bytes were committed, found {}", entry.commit.manifest_length,
+                          file.text.size());
   }
-  if (const std::string hash = long_hash_in_hex(file.text); problem.empty() && hash != entry.commit.manifest_hash) {
+  if (const std::string hash = long_hash_in_hex(file.text);
+      problem.empty() && hash != entry.commit.manifest_hash) {
     problem = fmt::format("hash: {} was committed, found {}", entry.commit.manifest_hash, hash);
   }
   if (!problem.empty()) return set(entry, Standing::damaged, fmt::format("{}: {}", kManifest, problem));
@@ -51,7 +53,8 @@ void examine_lengths(Storage& storage, const std::string& folder, Entry& entry) 
   for (const FileEntry& file : entry.manifest.files) {
     PathStatus status;
     const auto error = uninterrupted([&] { return storage.stat(folder + "/" + file.name, status); });
-    if (error) return set(entry, Standing::refusing, fmt::format("{}: cannot read: {}", file.name, error.message()));
+    if (error)
+      return set(entry, Standing::refusing, fmt::format("{}: cannot read: {}", file.name, error.message()));
     if (status.exists && status.file && status.length == file.length) continue;
     const std::string found = status.exists ? std::to_string(status.length) : "no file";
     return set(entry, Standing::damaged,
@@ -60,10 +63,12 @@ void examine_lengths(Storage& storage, const std::string& folder, Entry& entry) 
 }
 
 void examine(Storage& storage, const std::string& root, bool lengths, Entry& entry) {
-  if (entry.parsed.kind == EntryKind::saving) return set(entry, Standing::unfinished, "a save that did not finish");
+  if (entry.parsed.kind == EntryKind::saving)
+    return set(entry, Standing::unfinished, "a save that did not finish");
   const std::string folder = root + "/" + entry.name;
   const SmallFile file = read_small_file(storage, fmt::format("{}/{}", folder, kCommit));
-  if (file.missing) return set(entry, Standing::unfinished, fmt::format("{}: missing, the save did not finish", kCommit));
+  if (file.missing)
+    return set(entry, Standing::unfinished, fmt::format("{}: missing, the save did not finish", kCommit));
   if (file.failure) return set_unreadable(entry, kCommit, file);
   std::string problem;
   bool newer = false;

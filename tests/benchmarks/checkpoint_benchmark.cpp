@@ -1,5 +1,5 @@
-// A verified durable save beside a plain write and fsync of the same bytes, in turns on one disk, so that both see the same weather.
-// What is compared: medians. The goal is a ratio of at most 1.25 at 256 MiB.
+// A verified durable save beside a plain write and fsync of the same bytes, in turns on one disk, so that
+// both see the same weather. What is compared: medians. The goal is a ratio of at most 1.25 at 256 MiB.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -40,7 +40,8 @@ State state_of(int64_t bytes) {
     tensor.name = "layer_" + std::to_string(at);
     tensor.shape = {bytes / kTensors / 4};
     std::vector<std::byte> content(static_cast<std::size_t>(bytes / kTensors));
-    for (std::size_t byte = 0; byte < content.size(); byte += 8) content[byte] = static_cast<std::byte>(byte * 31 >> 5);
+    for (std::size_t byte = 0; byte < content.size(); byte += 8)
+      content[byte] = static_cast<std::byte>(byte * 31 >> 5);
     state[kind::parameters].tensors.push_back(owning(std::move(tensor), content));
   }
   return state;
@@ -77,7 +78,8 @@ void save_beside_plain_write(benchmark::State& state) {
   std::vector<double> plain, saved, ratio;
   int64_t step = 0;
   for (auto _ : state) {
-    // Either goes first in turn; what a save deletes is not part of the plain write, so the old one goes before.
+    // Either goes first in turn; what a save deletes is not part of the plain write, so the old one goes
+    // before.
     std::filesystem::remove_all(options.root);
     const auto save = [&] {
       Saver saver(options, posix_storage(), group);
@@ -95,7 +97,8 @@ void save_beside_plain_write(benchmark::State& state) {
   }
   LoadOptions load_from;
   load_from.root = options.root;
-  if (load(load_from, posix_storage(), group).manifest.step != step) state.SkipWithError("what was saved does not load");
+  if (load(load_from, posix_storage(), group).manifest.step != step)
+    state.SkipWithError("what was saved does not load");
   std::filesystem::remove_all(folder);
   state.counters["plain_s"] = median(plain);
   state.counters["save_s"] = median(saved);
@@ -103,7 +106,12 @@ void save_beside_plain_write(benchmark::State& state) {
   state.counters["ratio_pairs"] = median(ratio);
   state.counters["pairs"] = static_cast<double>(saved.size());
 }
-BENCHMARK(save_beside_plain_write)->Arg(16)->Arg(256)->Iterations(11)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(save_beside_plain_write)
+    ->Arg(16)
+    ->Arg(256)
+    ->Iterations(11)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace lockstep::checkpoint

@@ -51,7 +51,8 @@ inline std::vector<float> floats_in(const Tensor& tensor) {
   return values;
 }
 
-/// A state with every kind that there is; what it holds follows from the step, and a rank's part from the rank.
+/// A state with every kind that there is; what it holds follows from the step, and a rank's part from the
+/// rank.
 inline State state_at(int64_t step, int rank, int size) {
   State state;
   const float base = static_cast<float>(1000 * step);
@@ -65,7 +66,8 @@ inline State state_at(int64_t step, int rank, int size) {
   state[kind::accumulation].values["micro_batches"] = step % 3;
   state[kind::accumulation].tensors = {
       floats("gradient/w", {2}, base + static_cast<float>(300 + rank), Placement::per_rank)};
-  put_position(state, {.epoch = step / 10, .samples = 97, .seed = 7, .permutation_hash = "p", .cursor = step % 97});
+  put_position(state,
+               {.epoch = step / 10, .samples = 97, .seed = 7, .permutation_hash = "p", .cursor = step % 97});
   state["stream/dropout"].rank_values["words"] = {step, rank};
   state["stream/noise"].values["counter"] = 5 * step;
   state[kind::best_metric].values["recall"] = 0.5;
@@ -92,12 +94,13 @@ inline SaveOptions save_options() {
 }
 
 /// All ranks save this step; their outcomes by rank.
-inline std::vector<SaveOutcome> save_on(Storage& disk, int64_t step, int size, const SaveOptions& options = save_options(),
-                                        bool best = false) {
+inline std::vector<SaveOutcome> save_on(Storage& disk, int64_t step, int size,
+                                        const SaveOptions& options = save_options(), bool best = false) {
   std::vector<SaveOutcome> outcomes(static_cast<std::size_t>(size));
   run_ranks(size, [&](int rank, Group& group) {
     Saver saver(options, disk, group);
-    outcomes[static_cast<std::size_t>(rank)] = saver.save({step / 10, step, best}, state_at(step, rank, size));
+    outcomes[static_cast<std::size_t>(rank)] =
+        saver.save({step / 10, step, best}, state_at(step, rank, size));
   });
   return outcomes;
 }
@@ -110,7 +113,8 @@ inline LoadOptions load_options() {
   return options;
 }
 
-inline std::vector<LoadOutcome> load_on(Storage& disk, int size, const LoadOptions& options = load_options()) {
+inline std::vector<LoadOutcome> load_on(Storage& disk, int size,
+                                        const LoadOptions& options = load_options()) {
   std::vector<LoadOutcome> outcomes(static_cast<std::size_t>(size));
   run_ranks(size, [&](int rank, Group& group) {
     outcomes[static_cast<std::size_t>(rank)] = load(options, disk, group);
@@ -143,7 +147,8 @@ class FaultHook final : public Hook {
 
   Intervention before(const Operation& operation) override {
     seen.push_back(in_words(operation));
-    if (!dead_at.empty() && dead_from < 0 && seen.back().find(dead_at) != std::string::npos) dead_from = operation.number;
+    if (!dead_at.empty() && dead_from < 0 && seen.back().find(dead_at) != std::string::npos)
+      dead_from = operation.number;
     if (dead_from >= 0 && operation.number >= dead_from) return {.error = {EIO, std::generic_category()}};
     if (operation.number == fail_at) {
       return {.error = {error, std::generic_category()}, .performed = performed, .most_bytes = most_bytes};

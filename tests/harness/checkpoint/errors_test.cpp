@@ -1,4 +1,5 @@
-// A save in which an operation fails: every rank hears of it, the older checkpoint stays, and the next save succeeds.
+// A save in which an operation fails: every rank hears of it, the older checkpoint stays, and the next save
+// succeeds.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +21,8 @@ struct Faulty {
   std::vector<std::string> seen;
 };
 
-/// Saves step 11 on two ranks over step 10; one rank's operation fails. Kept savers save step 12 afterwards, without a fault.
+/// Saves step 11 on two ranks over step 10; one rank's operation fails. Kept savers save step 12 afterwards,
+/// without a fault.
 Faulty save_with(MemoryStorage& disk, int rank_of_fault, FaultHook& hook, bool again) {
   Faulty result;
   result.outcomes.resize(2);
@@ -64,8 +66,9 @@ TEST_P(FailingOperation, IsToldToAllRanksAndLosesNothing) {
         const bool saved = faulty.outcomes[0].saved == Saved::committed;
         EXPECT_EQ(wrong_with(load_on(disk, 2), saved ? 11 : 10), "") << where;
         // What failed is told, as the reason or as a remark; but looking, reading and closing what was read.
-        const bool read_only = where.starts_with("open") || where.starts_with("read") || where.starts_with("stat") ||
-                               where.starts_with("list") || where.starts_with("close");
+        const bool read_only = where.starts_with("open") || where.starts_with("read") ||
+                               where.starts_with("stat") || where.starts_with("list") ||
+                               where.starts_with("close");
         if (GetParam() != EINTR && !read_only && !performed) {
           const std::string remarks = testing::PrintToString(faulty.outcomes[0].remarks);
           EXPECT_THAT(faulty.outcomes[0].problem + remarks, HasSubstr(std::strerror(GetParam()))) << where;
@@ -89,8 +92,9 @@ TEST_P(FailingOperation, LeavesASaverThatSavesTheNextStep) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Errnos, FailingOperation, testing::Values(ENOSPC, EIO, EINTR),
-                         [](const auto& at) { return at.param == ENOSPC ? "ENOSPC" : at.param == EIO ? "EIO" : "EINTR"; });
+INSTANTIATE_TEST_SUITE_P(Errnos, FailingOperation, testing::Values(ENOSPC, EIO, EINTR), [](const auto& at) {
+  return at.param == ENOSPC ? "ENOSPC" : at.param == EIO ? "EIO" : "EINTR";
+});
 
 TEST(SaveErrors, NameTheRankTheFileAndTheReason) {
   MemoryStorage disk;
@@ -102,8 +106,9 @@ TEST(SaveErrors, NameTheRankTheFileAndTheReason) {
   ASSERT_THAT(faulty.seen[1], HasSubstr("write"));
   for (const SaveOutcome& outcome : faulty.outcomes) {
     EXPECT_EQ(outcome.saved, Saved::failed);
-    EXPECT_THAT(outcome.problem, AllOf(HasSubstr("epoch_1_step_11 was not saved"), HasSubstr("rank 1"),
-                                       HasSubstr("rank-1-of-2.safetensors: cannot write: No space left on device")));
+    EXPECT_THAT(outcome.problem,
+                AllOf(HasSubstr("epoch_1_step_11 was not saved"), HasSubstr("rank 1"),
+                      HasSubstr("rank-1-of-2.safetensors: cannot write: No space left on device")));
   }
 }
 
@@ -137,7 +142,8 @@ TEST(SaveErrors, TellOfARankThatIsGoneAtOnce) {
   const double start_s = monotonic_s();
   run_ranks(3, [&](int rank, Group& group) {
     if (rank == 2) return;
-    outcomes[static_cast<std::size_t>(rank)] = Saver(save_options(), disk, group).save({1, 11}, state_at(11, rank, 3));
+    outcomes[static_cast<std::size_t>(rank)] =
+        Saver(save_options(), disk, group).save({1, 11}, state_at(11, rank, 3));
   });
   EXPECT_LT(monotonic_s() - start_s, 5);
   for (const int rank : {0, 1}) {
@@ -175,11 +181,14 @@ TEST(SaveErrors, TellOfRanksThatSaveOtherThings) {
               HasSubstr("early-stop patience: rank 1 holds other tensors or values than rank 0"));
   EXPECT_THAT(problem_of([](int rank, SaveRequest&, SaveOptions&, State& state) {
                 if (rank == 1) state[kind::moments].tensors[0].slice = {9, 15};
-                if (rank == 1) state[kind::moments].tensors[0].bytes = state[kind::moments].tensors[0].bytes.first(24);
+                if (rank == 1)
+                  state[kind::moments].tensors[0].bytes = state[kind::moments].tensors[0].bytes.first(24);
               }),
               HasSubstr("moments: first_moment/w: elements 7 to 9 are held by no rank"));
   EXPECT_THAT(problem_of([](int rank, SaveRequest&, SaveOptions&, State& state) {
-                if (rank == 1) state[kind::parameters].tensors[0].bytes = state[kind::parameters].tensors[0].bytes.first(8);
+                if (rank == 1)
+                  state[kind::parameters].tensors[0].bytes =
+                      state[kind::parameters].tensors[0].bytes.first(8);
               }),
               HasSubstr("rank 1: parameters: w: 60 bytes expected of elements 0 to 15, found 8"));
   EXPECT_THAT(problem_of([](int, SaveRequest& request, SaveOptions& options, State&) {
@@ -194,7 +203,8 @@ TEST(SaveErrors, LeaveAForeignFolderAlone) {
   prepare(disk);
   disk.put_file(std::string(kRoot) + "/epoch_1_step_11/notes.txt", "mine");
   const std::vector<SaveOutcome> outcomes = save_on(disk, 11, 2);
-  EXPECT_THAT(outcomes[1].problem, HasSubstr("epoch_1_step_11: it holds notes.txt, which is no part of a checkpoint"));
+  EXPECT_THAT(outcomes[1].problem,
+              HasSubstr("epoch_1_step_11: it holds notes.txt, which is no part of a checkpoint"));
   EXPECT_EQ(*disk.bytes(std::string(kRoot) + "/epoch_1_step_11/notes.txt"), "mine");
   EXPECT_TRUE(save_on(disk, 12, 2)[0]);
   EXPECT_EQ(*disk.bytes(std::string(kRoot) + "/epoch_1_step_11/notes.txt"), "mine");

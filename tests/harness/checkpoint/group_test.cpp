@@ -62,7 +62,8 @@ TEST(SocketGroup, NamesARankThatGivesNoSign) {
       while (told < 2) ::sched_yield();
       return;
     }
-    EXPECT_THAT(group.all_gather("written", "x", 0.05).problem, HasSubstr("rank 1 gave no sign of progress for 0.05 s"));
+    EXPECT_THAT(group.all_gather("written", "x", 0.05).problem,
+                HasSubstr("rank 1 gave no sign of progress for 0.05 s"));
     ++told;
   });
 }

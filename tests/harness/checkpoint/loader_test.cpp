@@ -28,7 +28,9 @@ class Loader : public testing::Test {
     save_on(disk_, 10, 2);
     save_on(disk_, 11, 2);
   }
-  void put(const std::string& name, std::string bytes) { disk_.put_file(kRootText + "/" + name, std::move(bytes)); }
+  void put(const std::string& name, std::string bytes) {
+    disk_.put_file(kRootText + "/" + name, std::move(bytes));
+  }
   std::string bytes(const std::string& name) const { return *disk_.bytes(kRootText + "/" + name); }
   /// What all ranks are told, which must be the same.
   LoadOutcome load_all(const LoadOptions& options = load_options()) {
@@ -45,13 +47,17 @@ class Loader : public testing::Test {
 TEST_F(Loader, TakesTheNewestByManifestWhateverThePointerSays) {
   const std::string latest = bytes("latest");
   std::string other;
-  const Pointer behind{"epoch_1_step_10", manifest_from(bytes("epoch_1_step_10/manifest.json"), other).save_id, 10};
+  const Pointer behind{"epoch_1_step_10",
+                       manifest_from(bytes("epoch_1_step_10/manifest.json"), other).save_id, 10};
   const std::pair<std::string, std::string> cases[] = {
       {"", "latest: is empty"},
       {latest.substr(0, 20), "latest: is not JSON, or cut short"},
-      {to_text(behind), "latest names epoch_1_step_10 (step 10), and a newer one is whole: epoch_1_step_11 is loaded"},
-      {to_text(Pointer{"epoch_9_step_99", std::string(32, 'a'), 99}), "latest names epoch_9_step_99 (step 99), which is not there"},
-      {to_text(Pointer{"epoch_1_step_10", std::string(32, 'x'), 10}), "latest: save_id: 32 hexadecimal digits expected"}};
+      {to_text(behind),
+       "latest names epoch_1_step_10 (step 10), and a newer one is whole: epoch_1_step_11 is loaded"},
+      {to_text(Pointer{"epoch_9_step_99", std::string(32, 'a'), 99}),
+       "latest names epoch_9_step_99 (step 99), which is not there"},
+      {to_text(Pointer{"epoch_1_step_10", std::string(32, 'x'), 10}),
+       "latest: save_id: 32 hexadecimal digits expected"}};
   for (const auto& [text, remark] : cases) {
     put("latest", text);
     const LoadOutcome outcome = load_all();
@@ -59,7 +65,8 @@ TEST_F(Loader, TakesTheNewestByManifestWhateverThePointerSays) {
     EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr(remark)));
   }
   disk_.take(kRootText + "/latest");
-  EXPECT_THAT(load_all().remarks, ElementsAre(HasSubstr("latest: missing; the newest checkpoint that is whole")));
+  EXPECT_THAT(load_all().remarks,
+              ElementsAre(HasSubstr("latest: missing; the newest checkpoint that is whole")));
   put("latest", latest);
   EXPECT_THAT(load_all().remarks, IsEmpty());
 }
@@ -68,8 +75,9 @@ TEST_F(Loader, DoesNotCountASaveThatDidNotFinish) {
   disk_.take(kRootText + "/epoch_1_step_11/commit.json");
   const LoadOutcome outcome = load_all();
   EXPECT_EQ(outcome.manifest.step, 10);
-  EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr("epoch_1_step_11: commit.json: missing"),
-                                           HasSubstr("latest names epoch_1_step_11 (step 11), which is not there")));
+  EXPECT_THAT(outcome.remarks,
+              ElementsAre(HasSubstr("epoch_1_step_11: commit.json: missing"),
+                          HasSubstr("latest names epoch_1_step_11 (step 11), which is not there")));
 }
 
 TEST_F(Loader, TakesTheOneBeforeADamagedOneAndSaysSo) {
@@ -78,8 +86,9 @@ TEST_F(Loader, TakesTheOneBeforeADamagedOneAndSaysSo) {
   put("epoch_1_step_11/rank-1-of-2.safetensors", shard);
   const LoadOutcome outcome = load_all();
   EXPECT_EQ(outcome.manifest.step, 10);
-  EXPECT_THAT(outcome.refused, ElementsAre(AllOf(HasSubstr("epoch_1_step_11: rank-1-of-2.safetensors: hash: "),
-                                                 HasSubstr(" expected, found "))));
+  EXPECT_THAT(outcome.refused,
+              ElementsAre(AllOf(HasSubstr("epoch_1_step_11: rank-1-of-2.safetensors: hash: "),
+                                HasSubstr(" expected, found "))));
   EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr("which is refused: epoch_1_step_10 is loaded")));
 }
 
@@ -112,33 +121,42 @@ TEST_F(Loader, NamesAChangedFieldOfTheManifest) {
       {[](Json& json) { json["epoch"] = 2; }, "epoch: 1 was committed, the manifest has 2"},
       {[](Json& json) { json["sequence"] = 7; }, "sequence: 2 was committed, the manifest has 7"},
       {[](Json& json) { json["save_id"] = std::string(32, '0'); }, "save_id: "},
-      {[](Json& json) { json["config_hash"] = "x"; }, "config_hash: config was committed, the manifest has x"},
+      {[](Json& json) { json["config_hash"] = "x"; },
+       "config_hash: config was committed, the manifest has x"},
       {[](Json& json) { json["world_size"] = 3; }, "world_size: 2 was committed, the manifest has 3"},
       {[](Json& json) { json["world_size"] = -1; }, "world_size: a whole number from 1 expected, found -1"},
       {[](Json& json) { json["format"] = "x"; }, "format: \"lockstep checkpoint\" expected, found \"x\""},
       {[](Json& json) { json["more"] = 1; }, "more: no such field expected, found 1"},
       {[](Json& json) { json.erase("files"); }, "files: a list expected, found nothing"},
-      {[](Json& json) { json["files"][1]["name"] = "rank-0-of-2.safetensors"; }, "files: name: rank-1-of-2.safetensors expected"},
-      {[](Json& json) { json["files"][1]["hash"] = "0"; }, "hash: 32 hexadecimal digits expected, found \"0\""},
+      {[](Json& json) { json["files"][1]["name"] = "rank-0-of-2.safetensors"; },
+       "files: name: rank-1-of-2.safetensors expected"},
+      {[](Json& json) { json["files"][1]["hash"] = "0"; },
+       "hash: 32 hexadecimal digits expected, found \"0\""},
       {[](Json& json) { json["files"][1]["length"] = 1; }, "manifest.json: length: "},
-      {[](Json& json) { json["kinds"]["parameters"]["tensors"][0]["dtype"] = "F8"; }, "dtype: a type of safetensors expected"},
-      {[](Json& json) { json["kinds"]["moments"]["tensors"][0]["slices"][1][0] = 8; }, "a slice from element 7 on expected"},
+      {[](Json& json) { json["kinds"]["parameters"]["tensors"][0]["dtype"] = "F8"; },
+       "dtype: a type of safetensors expected"},
+      {[](Json& json) { json["kinds"]["moments"]["tensors"][0]["slices"][1][0] = 8; },
+       "a slice from element 7 on expected"},
       {[](Json& json) { json["kinds"].erase("patience"); }, "manifest.json: length: "},
       {[](Json& json) { json["kinds"]["patience"]["values"]["checks_left"] = 4; }, "manifest.json: hash: "},
-      {[](Json& json) { json["writer"]["process"] = "x"; }, "process: a whole number from 0 expected, found \"x\""}};
+      {[](Json& json) { json["writer"]["process"] = "x"; },
+       "process: a whole number from 0 expected, found \"x\""}};
   for (const auto& [change, expected] : cases) {
     put(path, changed(text, change));
     const LoadOutcome outcome = load_all();
     EXPECT_EQ(outcome.manifest.step, 10);
-    EXPECT_THAT(outcome.refused, ElementsAre(AllOf(HasSubstr("epoch_1_step_11: manifest.json: "), HasSubstr(expected))));
+    EXPECT_THAT(outcome.refused,
+                ElementsAre(AllOf(HasSubstr("epoch_1_step_11: manifest.json: "), HasSubstr(expected))));
   }
   // The same change with the checksum left as it was.
-  put(path, text.substr(0, text.find("\"step\": 11")) + "\"step\": 12" + text.substr(text.find("\"step\": 11") + 10));
+  put(path, text.substr(0, text.find("\"step\": 11")) + "\"step\": 12" +
+                text.substr(text.find("\"step\": 11") + 10));
   EXPECT_THAT(load_all().refused, ElementsAre(HasSubstr("step: 11 was committed, the manifest has 12")));
 }
 
 TEST_F(Loader, RefusesEveryFlippedBitAndEveryTruncation) {
-  for (const char* name : {"manifest.json", "commit.json", "rank-0-of-2.safetensors", "rank-1-of-2.safetensors"}) {
+  for (const char* name :
+       {"manifest.json", "commit.json", "rank-0-of-2.safetensors", "rank-1-of-2.safetensors"}) {
     const std::string path = std::string("epoch_1_step_11/") + name, text = bytes(path);
     AloneGroup alone;
     LoadOptions options = load_options();
@@ -165,17 +183,19 @@ TEST_F(Loader, RefusesEveryFlippedBitAndEveryTruncation) {
 TEST_F(Loader, BeginsAtStep0OnlyIfThatIsAskedFor) {
   LoadOptions options = load_options();
   options.root = "/run/none";
-  EXPECT_THAT(load_all(options).problem, AllOf(HasSubstr("/run/none: no such folder"), HasSubstr("ask for a fresh start")));
+  EXPECT_THAT(load_all(options).problem,
+              AllOf(HasSubstr("/run/none: no such folder"), HasSubstr("ask for a fresh start")));
   options.fresh_start = true;
   EXPECT_EQ(load_all(options).loaded, Loaded::fresh);
   // What was saved and is damaged, or gone, is no reason to begin anew.
   options.root = kRoot;
   for (const char* name : {"epoch_1_step_10/manifest.json", "epoch_1_step_11/manifest.json"}) put(name, "");
-  EXPECT_THAT(load_all(options).problem,
-              AllOf(HasSubstr("no checkpoint in it is whole"), HasSubstr("epoch_1_step_11: manifest.json: is empty"),
-                    HasSubstr("epoch_1_step_10: manifest.json: is empty")));
+  EXPECT_THAT(load_all(options).problem, AllOf(HasSubstr("no checkpoint in it is whole"),
+                                               HasSubstr("epoch_1_step_11: manifest.json: is empty"),
+                                               HasSubstr("epoch_1_step_10: manifest.json: is empty")));
   for (const char* name : {"epoch_1_step_10", "epoch_1_step_11"}) disk_.take(kRootText + "/" + name);
-  EXPECT_THAT(load_all(options).problem, HasSubstr("latest stands there and names epoch_1_step_11, but no checkpoint"));
+  EXPECT_THAT(load_all(options).problem,
+              HasSubstr("latest stands there and names epoch_1_step_11, but no checkpoint"));
   disk_.take(kRootText + "/latest");
   EXPECT_EQ(load_all(options).loaded, Loaded::fresh);
 }
@@ -186,7 +206,8 @@ TEST_F(Loader, RefusesAFolderThatIsNone) {
   disk_.put_file("/run/data/train.ts", "x");
   EXPECT_THAT(load_all(options).problem, HasSubstr("/run/data: no checkpoint in it; it holds 'train.ts'"));
   options.root = kRootText + "/epoch_1_step_11";
-  EXPECT_THAT(load_all(options).problem, HasSubstr("looks like a checkpoint itself, give the folder that it stands in"));
+  EXPECT_THAT(load_all(options).problem,
+              HasSubstr("looks like a checkpoint itself, give the folder that it stands in"));
   options.root = "/run/data/train.ts";
   EXPECT_THAT(load_all(options).problem, HasSubstr("/run/data/train.ts: cannot list: Not a directory"));
 }
@@ -197,7 +218,9 @@ TEST_F(Loader, RefusesANewerFormatInsteadOfAnOlderCheckpoint) {
   const std::vector<std::string> before = disk_.paths();
   const LoadOutcome outcome = load_all();
   EXPECT_EQ(outcome.loaded, Loaded::refused);
-  EXPECT_THAT(outcome.problem, HasSubstr("epoch_1_step_11: commit.json: format_version: 1 expected, found 2; a newer lockstep"));
+  EXPECT_THAT(
+      outcome.problem,
+      HasSubstr("epoch_1_step_11: commit.json: format_version: 1 expected, found 2; a newer lockstep"));
   EXPECT_EQ(disk_.paths(), before);
 }
 

@@ -1,4 +1,5 @@
-// The classic mistakes of savers, planted: each does the harm that the order of operations is there to prevent.
+// The classic mistakes of savers, planted: each does the harm that the order of operations is there to
+// prevent.
 
 #include "harness/checkpoint/planted.h"
 
@@ -12,8 +13,9 @@ namespace {
 
 using namespace support;
 
-/// Saves steps 10 and 11 on two ranks, the latter with a mistake, and rank 0 ends at `dead_at` if that is a part of an operation's
-/// words. Returns what is wrong then: an acknowledged step that does not load, or a pointer to what does not.
+/// Saves steps 10 and 11 on two ranks, the latter with a mistake, and rank 0 ends at `dead_at` if that is a
+/// part of an operation's words. Returns what is wrong then: an acknowledged step that does not load, or a
+/// pointer to what does not.
 std::string harm_of(const Planted& planted, const std::string& dead_at, bool pointer = false) {
   MemoryStorage disk;
   prepare(disk);
@@ -47,8 +49,8 @@ std::string harm_of(const Planted& planted, const std::string& dead_at, bool poi
 }
 
 TEST(Planted, DoNoHarmWhereNothingIsPlanted) {
-  for (const char* dead_at : {"", "create", "gather 'written'", "gather 'renamed'", "commit.json", "gather 'committed'",
-                              "unlink"}) {
+  for (const char* dead_at : {"", "create", "gather 'written'", "gather 'renamed'", "commit.json",
+                              "gather 'committed'", "unlink"}) {
     EXPECT_EQ(harm_of({}, dead_at), "") << dead_at;
     EXPECT_EQ(harm_of({}, dead_at, true), "") << dead_at;
   }

@@ -12,12 +12,14 @@ namespace {
 
 using namespace support;
 
-/// The state that a rank has after another number of ranks had saved: all but what each of those had for itself.
+/// The state that a rank has after another number of ranks had saved: all but what each of those had for
+/// itself.
 State shared_part(int64_t step, int rank, int size) {
   State state = state_at(step, rank, size);
   for (auto& [kind, section] : state.sections) {
     section.rank_values = nlohmann::json::object();
-    std::erase_if(section.tensors, [](const Tensor& tensor) { return tensor.placement == Placement::per_rank; });
+    std::erase_if(section.tensors,
+                  [](const Tensor& tensor) { return tensor.placement == Placement::per_rank; });
   }
   return state;
 }
@@ -62,7 +64,8 @@ TEST(Reshard, GivesTheSliceThatARankAsksFor) {
   const std::vector<LoadOutcome> loaded = load_on(disk, 1, options);
   ASSERT_TRUE(loaded[0]) << loaded[0].problem;
   const Section& moments = *loaded[0].state.find(kind::moments);
-  EXPECT_EQ(floats_in(moments.tensors[0]), (std::vector<float>{13104, 13105, 13106, 13107, 13108, 13109, 13110}));
+  EXPECT_EQ(floats_in(moments.tensors[0]),
+            (std::vector<float>{13104, 13105, 13106, 13107, 13108, 13109, 13110}));
   EXPECT_EQ(moments.tensors[1].bytes.size(), 15 * sizeof(float));
 }
 
@@ -112,12 +115,14 @@ TEST(StateDifferences, NameKindValueAndTensor) {
   State seen = state_at(371, 0, 2);
   put_position(seen, {.epoch = 37, .samples = 97, .seed = 7, .permutation_hash = "p", .cursor = 64});
   seen.sections.erase("patience");
-  seen[kind::moments].tensors[0] = floats("first_moment/w", {3, 5}, 0, Placement::sharded, even_slice(15, 0, 2));
+  seen[kind::moments].tensors[0] =
+      floats("first_moment/w", {3, 5}, 0, Placement::sharded, even_slice(15, 0, 2));
   seen[kind::cached_controls].values["rate"] = 0.25;
-  EXPECT_THAT(state_differences(expected, seen),
-              testing::ElementsAre("cached control values: rate 0.125 expected, 0.25 seen",
-                                   "moments: first_moment/w differs in 7 of 7 elements, first in element 0",
-                                   "early-stop patience: missing", "sampler cursor: sample 80 expected, 64 seen"));
+  EXPECT_THAT(
+      state_differences(expected, seen),
+      testing::ElementsAre("cached control values: rate 0.125 expected, 0.25 seen",
+                           "moments: first_moment/w differs in 7 of 7 elements, first in element 0",
+                           "early-stop patience: missing", "sampler cursor: sample 80 expected, 64 seen"));
 }
 
 TEST(StateKinds, AreNamedAndMany) {

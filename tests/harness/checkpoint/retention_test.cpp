@@ -53,7 +53,8 @@ class Watcher final : public Hook {
   void after(const Operation&, std::error_code) override {
     MemoryStorage now(disk_);
     int whole = 0;
-    for (const Entry& entry : survey(now, kRoot, true).entries) whole += entry.standing == Standing::whole ? 1 : 0;
+    for (const Entry& entry : survey(now, kRoot, true).entries)
+      whole += entry.standing == Standing::whole ? 1 : 0;
     fewest = std::min(fewest, whole);
     most = std::max(most, whole);
   }
@@ -100,7 +101,8 @@ TEST(Retention, LeavesADamagedOneUntilEnoughNewerOnesStand) {
   options.keep_last = 2;
   for (const int64_t step : {1, 2}) save_on(disk, step, 1, options);
   disk.put_file(std::string(kRoot) + "/epoch_0_step_2/rank-0-of-1.safetensors", "torn");
-  EXPECT_THAT(save_on(disk, 3, 1, options)[0].remarks, ElementsAre(HasSubstr("epoch_0_step_2 is damaged and stays")));
+  EXPECT_THAT(save_on(disk, 3, 1, options)[0].remarks,
+              ElementsAre(HasSubstr("epoch_0_step_2 is damaged and stays")));
   EXPECT_THAT(names_in(disk), ElementsAre("epoch_0_step_1", "epoch_0_step_2", "epoch_0_step_3", "latest"));
   EXPECT_THAT(save_on(disk, 4, 1, options)[0].remarks, IsEmpty());
   EXPECT_THAT(names_in(disk), ElementsAre("epoch_0_step_3", "epoch_0_step_4", "latest"));

@@ -68,34 +68,37 @@ TEST(Saver, KeepsTheOrderOfItsOperations) {
   std::vector<std::string> order = order_of(hook.seen);
   for (std::string& words : order) {
     const std::string tag = "-" + std::to_string(::getpid()) + "-0123456789abcdef";
-    for (std::size_t at = words.find(tag); at != std::string::npos; at = words.find(tag)) words.erase(at, tag.size());
+    for (std::size_t at = words.find(tag); at != std::string::npos; at = words.find(tag))
+      words.erase(at, tag.size());
   }
-  EXPECT_THAT(order, testing::ElementsAre(
-                         "lock ROOT/.lock", "make folder ROOT/.saving-epoch_1_step_11", "gather 'begin'",
-                         "create ROOT/.saving-epoch_1_step_11/rank-0-of-1.safetensors",
-                         "write of ROOT/.saving-epoch_1_step_11/rank-0-of-1.safetensors",
-                         "sync ROOT/.saving-epoch_1_step_11/rank-0-of-1.safetensors",
-                         "close ROOT/.saving-epoch_1_step_11/rank-0-of-1.safetensors", "gather 'written'",
-                         "create ROOT/.saving-epoch_1_step_11/manifest.json",
-                         "write of ROOT/.saving-epoch_1_step_11/manifest.json",
-                         "sync ROOT/.saving-epoch_1_step_11/manifest.json",
-                         "close ROOT/.saving-epoch_1_step_11/manifest.json", "sync folder ROOT/.saving-epoch_1_step_11",
-                         "rename ROOT/.saving-epoch_1_step_11 to ROOT/epoch_1_step_11", "sync folder ROOT",
-                         "gather 'renamed'", "create ROOT/epoch_1_step_11/.commit.json",
-                         "write of ROOT/epoch_1_step_11/.commit.json", "sync ROOT/epoch_1_step_11/.commit.json",
-                         "close ROOT/epoch_1_step_11/.commit.json",
-                         "rename ROOT/epoch_1_step_11/.commit.json to ROOT/epoch_1_step_11/commit.json",
-                         "sync folder ROOT/epoch_1_step_11", "gather 'committed'", "create ROOT/.latest",
-                         "write of ROOT/.latest", "sync ROOT/.latest", "close ROOT/.latest",
-                         "rename ROOT/.latest to ROOT/latest", "sync folder ROOT",
-                         "unlink ROOT/epoch_1_step_10/commit.json", "sync folder ROOT/epoch_1_step_10",
-                         "unlink ROOT/epoch_1_step_10/manifest.json",
-                         "unlink ROOT/epoch_1_step_10/rank-0-of-1.safetensors", "remove folder ROOT/epoch_1_step_10",
-                         "sync folder ROOT", "gather 'finished'", "close ROOT/.lock"));
+  EXPECT_THAT(
+      order,
+      testing::ElementsAre(
+          "lock ROOT/.lock", "make folder ROOT/.saving-epoch_1_step_11", "gather 'begin'",
+          "create ROOT/.saving-epoch_1_step_11/rank-0-of-1.safetensors",
+          "write of ROOT/.saving-epoch_1_step_11/rank-0-of-1.safetensors",
+          "sync ROOT/.saving-epoch_1_step_11/rank-0-of-1.safetensors",
+          "close ROOT/.saving-epoch_1_step_11/rank-0-of-1.safetensors", "gather 'written'",
+          "create ROOT/.saving-epoch_1_step_11/manifest.json",
+          "write of ROOT/.saving-epoch_1_step_11/manifest.json",
+          "sync ROOT/.saving-epoch_1_step_11/manifest.json",
+          "close ROOT/.saving-epoch_1_step_11/manifest.json", "sync folder ROOT/.saving-epoch_1_step_11",
+          "rename ROOT/.saving-epoch_1_step_11 to ROOT/epoch_1_step_11", "sync folder ROOT",
+          "gather 'renamed'", "create ROOT/epoch_1_step_11/.commit.json",
+          "write of ROOT/epoch_1_step_11/.commit.json", "sync ROOT/epoch_1_step_11/.commit.json",
+          "close ROOT/epoch_1_step_11/.commit.json",
+          "rename ROOT/epoch_1_step_11/.commit.json to ROOT/epoch_1_step_11/commit.json",
+          "sync folder ROOT/epoch_1_step_11", "gather 'committed'", "create ROOT/.latest",
+          "write of ROOT/.latest", "sync ROOT/.latest", "close ROOT/.latest",
+          "rename ROOT/.latest to ROOT/latest", "sync folder ROOT", "unlink ROOT/epoch_1_step_10/commit.json",
+          "sync folder ROOT/epoch_1_step_10", "unlink ROOT/epoch_1_step_10/manifest.json",
+          "unlink ROOT/epoch_1_step_10/rank-0-of-1.safetensors", "remove folder ROOT/epoch_1_step_10",
+          "sync folder ROOT", "gather 'finished'", "close ROOT/.lock"));
 }
 
 /// One save with a fault on one rank.
-std::vector<SaveOutcome> save_with(MemoryStorage& disk, int64_t step, int size, int rank_of_fault, FaultHook& hook) {
+std::vector<SaveOutcome> save_with(MemoryStorage& disk, int64_t step, int size, int rank_of_fault,
+                                   FaultHook& hook) {
   std::vector<SaveOutcome> outcomes(static_cast<std::size_t>(size));
   Seam seam(hook);
   HookedStorage hooked(disk, seam);
@@ -104,7 +107,8 @@ std::vector<SaveOutcome> save_with(MemoryStorage& disk, int64_t step, int size, 
     const bool faulty = rank == rank_of_fault;
     SaveOptions options = save_options();
     options.keep_last = 2;
-    Saver saver(options, faulty ? static_cast<Storage&>(hooked) : disk, faulty ? static_cast<Group&>(hooked_group) : group);
+    Saver saver(options, faulty ? static_cast<Storage&>(hooked) : disk,
+                faulty ? static_cast<Group&>(hooked_group) : group);
     outcomes[static_cast<std::size_t>(rank)] = saver.save({step / 10, step}, state_at(step, rank, size));
   });
   return outcomes;
@@ -132,7 +136,8 @@ TEST(Saver, LeavesTheOldOrTheNewWhereverItDies) {
         const bool finished = static_cast<int64_t>(hook.seen.size()) <= at;
         const std::vector<LoadOutcome> loaded = load_on(disk, size);
         const bool is_new = loaded[0] && loaded[0].manifest.step == 11;
-        EXPECT_EQ(wrong_with(loaded, is_new ? 11 : 10), "") << "rank " << dead << " died before operation " << at;
+        EXPECT_EQ(wrong_with(loaded, is_new ? 11 : 10), "")
+            << "rank " << dead << " died before operation " << at;
         for (const SaveOutcome& outcome : outcomes) {
           // Who was told that it is saved finds it; who was told that it is not finds the old one.
           EXPECT_TRUE(is_new || outcome.saved != Saved::committed) << hook.seen.back();
@@ -140,7 +145,8 @@ TEST(Saver, LeavesTheOldOrTheNewWhereverItDies) {
         }
         EXPECT_LE(whole_in(disk), 3) << hook.seen.back();
         // The next run saves, and what the dead one left is gone.
-        for (const SaveOutcome& outcome : save_on(disk, 12, size, options)) EXPECT_TRUE(outcome) << outcome.problem;
+        for (const SaveOutcome& outcome : save_on(disk, 12, size, options))
+          EXPECT_TRUE(outcome) << outcome.problem;
         EXPECT_EQ(wrong_with(load_on(disk, size), 12), "");
         for (const std::string& path : disk.paths()) {
           if (path.ends_with("/.lock")) continue;

@@ -120,7 +120,8 @@ TEST_P(AnyStorage, SavesAndLoads) {
   LoadOptions load_from = load_options();
   load_from.root = options.root;
   for (const int64_t step : {1, 2, 3, 4, 4}) {
-    for (const SaveOutcome& outcome : save_on(storage(), step, 2, options)) EXPECT_TRUE(outcome) << outcome.problem;
+    for (const SaveOutcome& outcome : save_on(storage(), step, 2, options))
+      EXPECT_TRUE(outcome) << outcome.problem;
     EXPECT_EQ(wrong_with(load_on(storage(), 2, load_from), step), "");
   }
 }
@@ -135,13 +136,16 @@ TEST(Names, SayWhatTheyAre) {
   EXPECT_EQ(parse_entry_name(saving_name(name, writer)).writer, writer);
   EXPECT_EQ(parse_entry_name(replaced_name(name, writer)).kind, EntryKind::replaced);
   EXPECT_EQ(parse_entry_name(temporary_name_of("latest", writer)).kind, EntryKind::temporary);
-  for (const char* other : {"epoch_2", "epoch_02_step_3", "epoch_2_step_3.old", "epoch_-1_step_3", ".saving-epoch_1_step_2",
-                            "latest", ".lock", "", ".saving-epoch_1_step_2-x-0123456789abcdef"}) {
+  for (const char* other :
+       {"epoch_2", "epoch_02_step_3", "epoch_2_step_3.old", "epoch_-1_step_3", ".saving-epoch_1_step_2",
+        "latest", ".lock", "", ".saving-epoch_1_step_2-x-0123456789abcdef"}) {
     EXPECT_EQ(parse_entry_name(other).kind, EntryKind::other) << other;
   }
-  for (const char* part : {"manifest.json", "commit.json", "rank-3-of-4.safetensors"}) EXPECT_TRUE(is_part_name(part));
+  for (const char* part : {"manifest.json", "commit.json", "rank-3-of-4.safetensors"})
+    EXPECT_TRUE(is_part_name(part));
   EXPECT_TRUE(is_part_name(temporary_name_of("commit.json", writer)));
-  for (const char* other : {"rank-4-of-4.safetensors", "notes.txt", "rank-0-of-1.safetensors.bak", ".commit.json"}) {
+  for (const char* other :
+       {"rank-4-of-4.safetensors", "notes.txt", "rank-0-of-1.safetensors.bak", ".commit.json"}) {
     EXPECT_FALSE(is_part_name(other)) << other;
   }
 }
@@ -180,13 +184,20 @@ TEST(Safetensors, RefuseWhatTheFormatForbids) {
     return problem;
   };
   EXPECT_EQ(problem_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4), "");
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5), HasSubstr("4 bytes of data expected, found 5"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3), HasSubstr("4 bytes of data expected, found 3"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4), HasSubstr("8 bytes expected of its shape"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", 8), HasSubstr("data from 0 on expected, found 4"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"X","shape":[],"data_offsets":[0,1]}})", 1), HasSubstr("no type is called 'X'"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1), HasSubstr("a shape of counts"));
-  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F64","shape":[4611686018427387904,8],"data_offsets":[0,0]}})", 0), HasSubstr("found offsets 0 to 0"));
+  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5),
+              HasSubstr("4 bytes of data expected, found 5"));
+  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3),
+              HasSubstr("4 bytes of data expected, found 3"));
+  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
+              HasSubstr("8 bytes expected of its shape"));
+  EXPECT_THAT(problem_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", 8),
+              HasSubstr("data from 0 on expected, found 4"));
+  EXPECT_THAT(problem_of(R"({"a":{"dtype":"X","shape":[],"data_offsets":[0,1]}})", 1),
+              HasSubstr("no type is called 'X'"));
+  EXPECT_THAT(problem_of(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1),
+              HasSubstr("a shape of counts"));
+  EXPECT_THAT(problem_of(R"({"a":{"dtype":"F64","shape":[4611686018427387904,8],"data_offsets":[0,0]}})", 0),
+              HasSubstr("found offsets 0 to 0"));
   EXPECT_THAT(problem_of(R"({"a":1})", 0), HasSubstr("dtype, shape and data_offsets expected"));
   EXPECT_THAT(problem_of(R"([1])", 0), HasSubstr("an object expected"));
   uint64_t begin = 0;

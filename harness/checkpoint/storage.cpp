@@ -72,7 +72,8 @@ class PosixStorage final : public Storage {
     struct stat found = {};
     std::error_code error = error_of(::fstat(file, &found));
     if (!error && !S_ISREG(found.st_mode)) {
-      error = std::make_error_code(S_ISDIR(found.st_mode) ? std::errc::is_a_directory : std::errc::invalid_argument);
+      error = std::make_error_code(S_ISDIR(found.st_mode) ? std::errc::is_a_directory
+                                                          : std::errc::invalid_argument);
     }
     if (error) {
       ::close(file);

@@ -67,7 +67,8 @@ ShardHeader header_of(const ShardIdentity& identity, const std::vector<Piece>& p
   for (const Piece& piece : pieces) {
     const Tensor& tensor = *piece.tensor;
     if (tensor.placement == Placement::sharded) {
-      slices[piece.name] = {{"begin", tensor.slice.begin}, {"end", tensor.slice.end}, {"shape", tensor.shape}};
+      slices[piece.name] = {
+          {"begin", tensor.slice.begin}, {"end", tensor.slice.end}, {"shape", tensor.shape}};
     }
     header.tensors.push_back({piece.name, tensor.dtype, shape_of(tensor), at, at + tensor.bytes.size()});
     at += tensor.bytes.size();
@@ -81,7 +82,9 @@ ShardHeader header_of(const ShardIdentity& identity, const std::vector<Piece>& p
 class Blocks {
  public:
   Blocks(std::size_t block_bytes, std::function<std::error_code(std::string_view)> write)
-      : block_bytes_(std::max<std::size_t>(block_bytes, 1)), write_(std::move(write)), hash_(XXH3_createState()) {
+      : block_bytes_(std::max<std::size_t>(block_bytes, 1)),
+        write_(std::move(write)),
+        hash_(XXH3_createState()) {
     XXH3_128bits_reset(hash_.get());
   }
   std::error_code add(std::string_view bytes) {
@@ -133,7 +136,8 @@ std::error_code add_all(Blocks& blocks, const ShardIdentity& identity, const Sta
   if (const auto error = blocks.add(encode_header(header_of(identity, pieces)))) return error;
   for (const Piece& piece : pieces) {
     const std::span<const std::byte> bytes = piece.tensor->bytes;
-    if (const auto error = blocks.add({reinterpret_cast<const char*>(bytes.data()), bytes.size()})) return error;
+    if (const auto error = blocks.add({reinterpret_cast<const char*>(bytes.data()), bytes.size()}))
+      return error;
   }
   return blocks.finish();
 }
@@ -156,8 +160,8 @@ std::string state_problem(const State& state) {
       }
       const std::size_t expected = static_cast<std::size_t>(held.end - held.begin) * *element;
       if (tensor.bytes.size() != expected) {
-        return fmt::format("{}: {} bytes expected of elements {} to {}, found {}", where, expected, held.begin, held.end,
-                           tensor.bytes.size());
+        return fmt::format("{}: {} bytes expected of elements {} to {}, found {}", where, expected,
+                           held.begin, held.end, tensor.bytes.size());
       }
     }
   }
@@ -170,11 +174,12 @@ FileEntry measure_shard(const ShardIdentity& identity, const State& state, const
   return {shard_name(identity.rank, identity.world_size), blocks.length(), blocks.hash()};
 }
 
-WrittenShard write_shard(Storage& storage, const std::string& folder, const ShardIdentity& identity, const State& state,
-                         const ShardOptions& options) {
+WrittenShard write_shard(Storage& storage, const std::string& folder, const ShardIdentity& identity,
+                         const State& state, const ShardOptions& options) {
   WrittenShard result;
   result.entry.name = shard_name(identity.rank, identity.world_size);
-  const std::string path = folder + "/" + (options.one_name ? shard_name(0, identity.world_size) : result.entry.name);
+  const std::string path =
+      folder + "/" + (options.one_name ? shard_name(0, identity.world_size) : result.entry.name);
   int file = -1;
   std::error_code error = uninterrupted([&] { return storage.create(path, file); });
   if (error == std::errc::file_exists && options.takes_over) {
