@@ -29,6 +29,16 @@ bool outlived(const Survey& survey, const Entry& entry, const std::vector<std::s
   return newer >= keep_last;
 }
 
+/// A checkpoint that was to be replaced, and was not, has its name again.
+Failure give_back_name(Storage& storage, const std::string& root, const std::string& aside) {
+  const EntryName parsed = parse_entry_name(aside);
+  const std::string path = root + "/" + checkpoint_name(parsed.epoch, parsed.step);
+  PathStatus status;
+  const auto error = uninterrupted([&] { return storage.stat(path, status); });
+  if (error) return failure_of(path, "look", error);
+  return status.exists ? Failure{} : rename_path(storage, root + "/" + aside, path);
+}
+
 Failure unlink_file(Storage& storage, const std::string& path) {
   const auto error = uninterrupted([&] { return storage.unlink(path); });
   if (error == std::errc::no_such_file_or_directory) return {};
@@ -103,6 +113,11 @@ std::vector<std::string> retire(Storage& storage, const std::string& root, const
       remarks.push_back(failure.text);
     }
     if (retention.progress) retention.progress();
+  }
+  for (const std::string& name : kept) {
+    if (parse_entry_name(name).kind != EntryKind::replaced) continue;
+    changed = true;
+    if (const Failure failure = give_back_name(storage, root, name)) remarks.push_back(failure.text);
   }
   for (const std::string& name : found.temporaries) {
     changed = true;

@@ -109,7 +109,7 @@ void save_beside_plain_write(benchmark::State& state) {
 BENCHMARK(save_beside_plain_write)
     ->Arg(16)
     ->Arg(256)
-    ->Iterations(11)
+    ->Iterations(21)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 

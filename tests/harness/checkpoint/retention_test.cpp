@@ -127,6 +127,28 @@ TEST(Retention, PutsANewSaveOfAStepInPlaceOfTheOld) {
   }
 }
 
+TEST(Retention, GivesAReplacedOneItsNameBackWhereItsSuccessorNeverCame) {
+  MemoryStorage disk;
+  prepare(disk);
+  save_on(disk, 5, 1);
+  FaultHook hook;
+  hook.dead_at = "gather 'renamed'";
+  Seam seam(hook);
+  HookedStorage hooked(disk, seam);
+  AloneGroup alone;
+  HookedGroup group(alone, seam);
+  EXPECT_FALSE(Saver(save_options(), hooked, group).save({0, 5}, state_at(5, 0, 1)));
+  EXPECT_THAT(names_in(disk), ElementsAre(HasSubstr(".replaced-epoch_0_step_5"), "epoch_0_step_5", "latest"));
+  EXPECT_EQ(wrong_with(load_on(disk, 1), 5), "");
+  // The dead one's lock went with its process; here it is taken over by hand.
+  MemoryStorage after(disk);
+  save_on(after, 6, 1);
+  EXPECT_THAT(names_in(after), ElementsAre("epoch_0_step_5", "epoch_0_step_6", "latest"));
+  LoadOptions older = load_options();
+  older.name = "epoch_0_step_5";
+  EXPECT_EQ(wrong_with(load_on(after, 1, older), 5), "");
+}
+
 TEST(Retention, IsNotMisledByAStaleCommitMark) {
   MemoryStorage disk;
   prepare(disk);
