@@ -9,7 +9,8 @@
 
 namespace lockstep::checkpoint {
 
-/// Hands every operation on to `inner`, with its number, and as the seam's hook wants it.
+/// Hands every operation on to `inner`, with its number, and as the seam's hook wants it. A close is
+/// performed whatever the hook says, as a process that ends closes its files.
 class HookedStorage final : public Storage {
  public:
   HookedStorage(Storage& inner, Seam& seam) : inner_(inner), seam_(seam) {}

@@ -270,7 +270,8 @@ std::string SaveProtocol::move_aside() {
   const std::string aside = options_.root + "/" + replaced_name(name_, manifest_.writer);
   if (const Failure failure = rename_path(storage_, final_path(), aside)) return failure.text;
   aside_ = aside;
-  return "";
+  // Durably, before the new one takes its name: a power loss must not keep the second rename alone.
+  return sync_names(storage_, options_.root, durability()).text;
 }
 
 /// Rank 0: the manifest, and the final name.

@@ -23,7 +23,6 @@ std::string harm_of(const Planted& planted, const std::string& dead_at, bool poi
   options.keep_last = 1;
   save_on(disk, 10, 2, options);
   options.planted = planted;
-  options.deadline_s = 0.3;
   FaultHook hook;
   hook.dead_at = dead_at;
   if (dead_at.empty()) hook.dead_at = "never";
