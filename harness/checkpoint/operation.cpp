@@ -1,6 +1,8 @@
 #include "harness/checkpoint/operation.h"
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
 
 namespace lockstep::checkpoint {
 
@@ -55,6 +57,24 @@ std::string in_words(const Operation& operation) {
     default:
       return fmt::format("{} {}", name, operation.path);
   }
+}
+
+Intervention Recorder::before(const Operation& operation) {
+  return next_ == nullptr ? Intervention{} : next_->before(operation);
+}
+
+void Recorder::after(const Operation& operation, std::error_code error) {
+  {
+    const std::lock_guard lock(mutex_);
+    Done& done = done_.emplace_back(Done{operation, std::string(operation.bytes), error});
+    done.operation.bytes = done.bytes;
+  }
+  if (next_ != nullptr) next_->after(operation, error);
+}
+
+Intervention SignalAt::before(const Operation& operation) {
+  if (operation.number == number_) ::kill(::getpid(), signal_);
+  return {};
 }
 
 }  // namespace lockstep::checkpoint

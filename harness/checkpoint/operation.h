@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -76,6 +78,38 @@ class Seam {
  private:
   Hook& hook_;
   std::atomic<int64_t> count_{0};
+};
+
+/// What was done, in order, with the bytes; hands on to another hook if there is one.
+class Recorder final : public Hook {
+ public:
+  struct Done {
+    Operation operation;  ///< its `bytes` point into `bytes`
+    std::string bytes;
+    std::error_code error;
+  };
+  explicit Recorder(Hook* next = nullptr) : next_(next) {}
+  Intervention before(const Operation& operation) override;
+  void after(const Operation& operation, std::error_code error) override;
+  /// To be read when no operation is under way.
+  const std::deque<Done>& done() const { return done_; }
+
+ private:
+  Hook* next_;
+  std::mutex mutex_;
+  std::deque<Done> done_;
+};
+
+/// Sends this process a signal before the operation of that number: SIGKILL ends it there, SIGSTOP holds it
+/// there until SIGCONT comes.
+class SignalAt final : public Hook {
+ public:
+  SignalAt(int64_t number, int signal) : number_(number), signal_(signal) {}
+  Intervention before(const Operation& operation) override;
+
+ private:
+  int64_t number_;
+  int signal_;
 };
 
 }  // namespace lockstep::checkpoint

@@ -16,18 +16,6 @@ namespace {
 using namespace support;
 using lockstep::support::TempFolder;
 
-class KillAt final : public Hook {
- public:
-  explicit KillAt(int64_t number) : number_(number) {}
-  Intervention before(const Operation& operation) override {
-    if (operation.number == number_) ::kill(::getpid(), SIGKILL);
-    return {};
-  }
-
- private:
-  int64_t number_;
-};
-
 /// Two processes save step 11; `killed` dies before its operation `at`. Returns how the survivor's save
 /// ended, and whether the other one was killed.
 std::pair<Saved, bool> save_and_kill(const SaveOptions& options, int killed, int64_t at) {
@@ -37,7 +25,7 @@ std::pair<Saved, bool> save_and_kill(const SaveOptions& options, int killed, int
     children[rank] = ::fork();
     if (children[rank] != 0) continue;
     groups[static_cast<std::size_t>(1 - rank)]->close();
-    KillAt hook(rank == killed ? at : -1);
+    SignalAt hook(rank == killed ? at : -1, SIGKILL);
     Seam seam(hook);
     HookedStorage storage(posix_storage(), seam);
     HookedGroup group(*groups[static_cast<std::size_t>(rank)], seam);
