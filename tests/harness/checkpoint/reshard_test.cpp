@@ -1,0 +1,150 @@
+// What was saved on some ranks is loaded on others.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/checkpoint_ranks.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using namespace support;
+
+/// The state that a rank has after another number of ranks had saved: all but what each of those had for
+/// itself.
+State shared_part(int64_t step, int rank, int size) {
+  State state = state_at(step, rank, size);
+  for (auto& [kind, section] : state.sections) {
+    section.rank_values = nlohmann::json::object();
+    std::erase_if(section.tensors,
+                  [](const Tensor& tensor) { return tensor.placement == Placement::per_rank; });
+  }
+  return state;
+}
+
+TEST(Reshard, GivesEveryNumberOfRanksTheSameState) {
+  for (const int saved : {1, 2, 3, 4, 5, 8}) {
+    MemoryStorage disk;
+    prepare(disk);
+    ASSERT_TRUE(save_on(disk, 13, saved)[0]);
+    for (const int size : {1, 2, 3, 4, 5, 8}) {
+      const std::vector<LoadOutcome> loaded = load_on(disk, size);
+      if (size == saved) {
+        EXPECT_EQ(wrong_with(loaded, 13), "");
+        continue;
+      }
+      for (int rank = 0; rank < size; ++rank) {
+        const LoadOutcome& outcome = loaded[static_cast<std::size_t>(rank)];
+        ASSERT_TRUE(outcome) << outcome.problem;
+        EXPECT_THAT(state_differences(shared_part(13, rank, size), outcome.state), testing::IsEmpty())
+            << saved << " to " << size;
+        ASSERT_EQ(outcome.of_ranks.size(), static_cast<std::size_t>(saved));
+        for (int old = 0; old < saved; ++old) {
+          const State& theirs = outcome.of_ranks[static_cast<std::size_t>(old)];
+          EXPECT_EQ(theirs.find("stream/dropout")->rank_values["words"], nlohmann::json({13, old}));
+          EXPECT_EQ(floats_in(theirs.find(kind::accumulation)->tensors[0])[0], 13300 + old);
+        }
+      }
+    }
+  }
+}
+
+TEST(Reshard, GivesTheSliceThatARankAsksFor) {
+  MemoryStorage disk;
+  prepare(disk);
+  ASSERT_TRUE(save_on(disk, 13, 3)[0]);
+  State expected = state_at(0, 0, 1);
+  Tensor& moment = expected[kind::moments].tensors[0];
+  moment.slice = {4, 11};
+  expected[kind::moments].tensors[1].placement = Placement::replicated;
+  LoadOptions options = load_options();
+  options.expected = &expected;
+  const std::vector<LoadOutcome> loaded = load_on(disk, 1, options);
+  ASSERT_TRUE(loaded[0]) << loaded[0].problem;
+  const Section& moments = *loaded[0].state.find(kind::moments);
+  EXPECT_EQ(floats_in(moments.tensors[0]),
+            (std::vector<float>{13104, 13105, 13106, 13107, 13108, 13109, 13110}));
+  EXPECT_EQ(moments.tensors[1].bytes.size(), 15 * sizeof(float));
+}
+
+TEST(Reshard, ReadsEachSampleOnce) {
+  const int sizes[] = {1, 2, 3, 4, 5, 8};
+  for (const int before : sizes) {
+    for (const int after : sizes) {
+      for (const int64_t rows : {1, 3}) {
+        SamplerPosition position{.epoch = 2, .samples = 97, .seed = 1, .permutation_hash = {}, .cursor = 0};
+        std::multiset<int64_t> seen;
+        for (int step = 0; position.epoch == 2; ++step) {
+          const int size = step < 2 ? before : after;
+          for (int rank = 0; rank < size; ++rank) {
+            for (const int64_t place : next_places(position, rank, size, rows)) seen.insert(place);
+          }
+          if (step == 1) {
+            // Through a checkpoint's state and back.
+            State state;
+            put_position(state, advanced(position, size, rows));
+            std::string problem;
+            position = position_in(state, problem);
+            ASSERT_EQ(problem, "");
+          } else {
+            position = advanced(position, size, rows);
+          }
+        }
+        EXPECT_EQ(seen.size(), 97u);
+        EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 97u) << before << " to " << after;
+        EXPECT_EQ(position.cursor, 0);
+      }
+    }
+  }
+}
+
+TEST(SamplerPosition, NamesWhatIsMissing) {
+  State state;
+  put_position(state, {});
+  state[kind::sampler_cursor].values = nlohmann::json::object();
+  std::string problem;
+  position_in(state, problem);
+  EXPECT_EQ(problem, "sampler cursor: sample: missing");
+}
+
+TEST(StateDifferences, NameKindValueAndTensor) {
+  const State expected = state_at(371, 0, 2);
+  EXPECT_THAT(state_differences(expected, state_at(371, 0, 2)), testing::IsEmpty());
+  State seen = state_at(371, 0, 2);
+  put_position(seen, {.epoch = 37, .samples = 97, .seed = 7, .permutation_hash = "p", .cursor = 64});
+  seen.sections.erase("patience");
+  seen[kind::moments].tensors[0] =
+      floats("first_moment/w", {3, 5}, 0, Placement::sharded, even_slice(15, 0, 2));
+  seen[kind::cached_controls].values["rate"] = 0.25;
+  EXPECT_THAT(
+      state_differences(expected, seen),
+      testing::ElementsAre("cached control values: rate 0.125 expected, 0.25 seen",
+                           "moments: first_moment/w differs in 7 of 7 elements, first in element 0",
+                           "early-stop patience: missing", "sampler cursor: sample 80 expected, 64 seen"));
+}
+
+TEST(StateKinds, AreNamedAndMany) {
+  EXPECT_GE(kinds().size() + 1, 14u);
+  EXPECT_EQ(words_of("stream/dropout"), "random stream dropout");
+  EXPECT_EQ(words_of("loss_scale"), "loss scale");
+}
+
+TEST(EvenSlices, AreAllElementsOnce) {
+  for (const int64_t count : {0, 1, 7, 15, 64}) {
+    for (const int parts : {1, 2, 3, 8, 20}) {
+      int64_t at = 0;
+      for (int part = 0; part < parts; ++part) {
+        const Slice slice = even_slice(count, part, parts);
+        EXPECT_EQ(slice.begin, at);
+        EXPECT_LE(slice.end - slice.begin, count / parts + 1);
+        at = slice.end;
+      }
+      EXPECT_EQ(at, count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint
