@@ -40,6 +40,7 @@ std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options) {
   store->setTimeout(timeout);
   ProcessGroups groups;
   groups.timeout = timeout;
+  groups.by_root_bytes = int64_t{1} << 20;
   groups.data = make_group(store, "data", options, timeout);
   groups.gradients = make_group(store, "gradients", options, timeout);
   return make_process_group_comm(std::move(groups));

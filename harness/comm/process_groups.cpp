@@ -15,6 +15,12 @@ class ProcessGroupComm : public Comm {
   int world_size() const override { return groups_.data->getSize(); }
 
   void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
+    if (tensor.scalar_type() == at::kLong && goes_by_root(tensor)) {
+      const at::Tensor all = gather_at_root(tensor, "all_reduce", tag);
+      if (rank() == 0) tensor.copy_(all.sum(0));
+      broadcast_as("all_reduce", tensor, 0, tag);
+      return;
+    }
     std::vector<at::Tensor> tensors{tensor};
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::SUM;
@@ -23,9 +29,12 @@ class ProcessGroupComm : public Comm {
   }
 
   at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
-    std::vector<int64_t> shape = tensor.sizes().vec();
-    shape.insert(shape.begin(), world_size());
-    at::Tensor all = at::empty(shape, tensor.options());
+    if (goes_by_root(tensor)) {
+      at::Tensor all = gather_at_root(tensor, "all_gather", tag);
+      broadcast_as("all_gather", all, 0, tag);
+      return all;
+    }
+    at::Tensor all = room_for_all(tensor);
     std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
     std::vector<at::Tensor> inputs{tensor.detach()};
     c10d::AllgatherOptions options;
@@ -35,11 +44,7 @@ class ProcessGroupComm : public Comm {
   }
 
   void broadcast(at::Tensor tensor, int root, std::string_view tag) override {
-    std::vector<at::Tensor> tensors{tensor};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    options.timeout = groups_.timeout;
-    finish("broadcast", tag, [&] { return groups_.data->broadcast(tensors, options); });
+    broadcast_as("broadcast", tensor, root, tag);
   }
 
   void barrier(std::string_view tag) override {
@@ -54,6 +59,37 @@ class ProcessGroupComm : public Comm {
   }
 
  private:
+  bool goes_by_root(const at::Tensor& tensor) const {
+    return world_size() > 1 && static_cast<int64_t>(tensor.nbytes()) * world_size() <= groups_.by_root_bytes;
+  }
+
+  at::Tensor room_for_all(const at::Tensor& tensor) const {
+    std::vector<int64_t> shape = tensor.sizes().vec();
+    shape.insert(shape.begin(), world_size());
+    return at::empty(shape, tensor.options());
+  }
+
+  /// [V, ...], filled on rank 0 alone. `operation`: whose part it is.
+  at::Tensor gather_at_root(const at::Tensor& tensor, const char* operation, std::string_view tag) {
+    at::Tensor all = room_for_all(tensor);
+    std::vector<std::vector<at::Tensor>> outputs;
+    if (rank() == 0) outputs.push_back(all.unbind(0));
+    std::vector<at::Tensor> inputs{tensor.detach()};
+    c10d::GatherOptions options;
+    options.rootRank = 0;
+    options.timeout = groups_.timeout;
+    finish(operation, tag, [&] { return groups_.data->gather(outputs, inputs, options); });
+    return all;
+  }
+
+  void broadcast_as(const char* operation, const at::Tensor& tensor, int root, std::string_view tag) {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    options.timeout = groups_.timeout;
+    finish(operation, tag, [&] { return groups_.data->broadcast(tensors, options); });
+  }
+
   template <typename Start>
   void finish(const char* operation, std::string_view tag, Start start) {
     try {

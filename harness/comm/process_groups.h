@@ -16,6 +16,9 @@ struct ProcessGroups {
   c10::intrusive_ptr<c10d::ProcessGroup> data;
   c10::intrusive_ptr<c10d::ProcessGroup> gradients;
   std::chrono::milliseconds timeout{60000};
+  /// All-gathers and all-reduces of integers up to so many bytes of all ranks together go to rank 0 and from there to
+  /// all: 2 (V - 1) messages instead of a ring's V (V - 1) and more. Nothing is rounded on either way.
+  int64_t by_root_bytes = 0;
 };
 
 std::unique_ptr<Comm> make_process_group_comm(ProcessGroups groups);

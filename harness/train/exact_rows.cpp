@@ -162,13 +162,11 @@ void ExactRows::exchange(Comm& comm, int64_t step, bool gradients) {
     rows_ += of_rank[kRows];
   }
   if (comm.world_size() == 1) return;
-  const auto sum = [&comm](ExactSum& of, const DigitRange& range, const char* tag) {
-    const at::Tensor digits = of.digits(range);
-    if (digits.numel() > 0) comm.all_reduce_sum(digits, tag);
-    of.set_digits(range, digits);
-  };
-  if (gradients) sum(gradients_, of_gradients, "exact.gradients");
-  sum(scalars_, of_scalars, "exact.scalars");
+  const at::Tensor of_rows = gradients ? gradients_.digits(of_gradients) : at::empty({0}, at::kLong);
+  const at::Tensor sums = at::cat({of_rows.flatten(), scalars_.digits(of_scalars).flatten()});
+  if (sums.numel() > 0) comm.all_reduce_sum(sums, "exact.sums");
+  if (gradients) gradients_.set_digits(of_gradients, sums.narrow(0, 0, of_rows.numel()));
+  scalars_.set_digits(of_scalars, sums.narrow(0, of_rows.numel(), sums.numel() - of_rows.numel()));
 }
 
 }  // namespace lockstep

@@ -54,16 +54,21 @@ int gloo_rank(const std::string& store, int rank, int world, const std::vector<s
       return 1;
     }
   }
-  const at::Tensor gathered = comm->all_gather(at::full({2}, rank, at::kLong), "test");
-  for (int r = 0; r < world; ++r) {
-    if (gathered[r][1].item<int64_t>() != r) {
-      return 2;
+  // The first goes by rank 0, the second round the ring.
+  for (const int64_t elements : {int64_t{2}, int64_t{200000}}) {
+    const at::Tensor own = at::arange(elements, at::kLong) + (int64_t{rank} << 40);
+    const at::Tensor gathered = comm->all_gather(own, "test");
+    for (int r = 0; r < world; ++r) {
+      if (!gathered[r].equal(at::arange(elements, at::kLong) + (int64_t{r} << 40))) return 2;
     }
+    at::Tensor sum = own.clone();
+    comm->all_reduce_sum(sum, "test");
+    if (!sum.equal(world * at::arange(elements, at::kLong) + (int64_t{world} * (world - 1) / 2 << 40))) return 3;
   }
   return 0;
 }
 
-TEST(RingSum, HasTheBitsOfGloo) {
+TEST(GlooComm, AddsAsItsRingDoesAndMovesIntegersWhole) {
   for (const int world : {2, 3, 5, 8}) {
     const support::TempFolder folder;
     std::vector<pid_t> children;
