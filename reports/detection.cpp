@@ -21,11 +21,15 @@ std::string interval_in_percent(const Interval& interval) {
   return fmt::format("{:.1f} to {:.1f} %", 100 * interval.low, 100 * interval.high);
 }
 
+bool has_exact_trials(const Detection& detection) {
+  return std::ranges::any_of(detection.rows, [](const DetectionRow& row) { return row.exact_trials > 0; });
+}
+
 std::vector<std::vector<std::string>> table_of(const Detection& detection) {
   std::vector<std::vector<std::string>> rows{detection_heads(detection)};
   for (const DetectionRow& row : detection.rows) {
     rows.push_back({short_line(row.mutant, kLongestName)});
-    for (std::string& cell : detection_cells(row)) rows.back().push_back(std::move(cell));
+    for (std::string& cell : detection_cells(detection, row)) rows.back().push_back(std::move(cell));
   }
   return rows;
 }
@@ -66,7 +70,7 @@ void write_table(Markup& out, const Detection& detection) {
   open_table(out, "plain trials", heads);
   for (const DetectionRow& row : detection.rows) {
     out.open("tr").element("th", {{"scope", "row"}}, short_line(row.mutant, kLongestName));
-    for (const std::string& cell : detection_cells(row)) out.element("td", {{"class", "n"}}, cell);
+    for (const std::string& cell : detection_cells(detection, row)) out.element("td", {{"class", "n"}}, cell);
     out.element("td", {}, short_line(row.report, kLongestText)).close();
   }
   close_table(out);
@@ -93,15 +97,19 @@ void write_misses(Markup& out, const Detection& detection) {
 
 std::vector<std::string> detection_heads(const Detection& detection) {
   std::vector<std::string> heads{"mutant", "caught", "step", "place", "named", "wrongly"};
+  if (has_exact_trials(detection)) heads.emplace_back("exact, free");
   heads.insert(heads.end(), detection.detectors.begin(), detection.detectors.end());
   heads.emplace_back("loss curve");
   return heads;
 }
 
-std::vector<std::string> detection_cells(const DetectionRow& row) {
+std::vector<std::string> detection_cells(const Detection& detection, const DetectionRow& row) {
   std::vector<std::string> cells{share(row.caught, row.trials), share(row.exact_step, row.trials),
                                  share(row.exact_place, row.trials), share(row.right_cause, row.trials),
                                  count_or_dot(row.wrong_cause)};
+  if (has_exact_trials(detection)) {
+    cells.push_back(row.exact_trials == 0 ? "·" : share(row.exact_found, row.exact_trials));
+  }
   for (const int first : row.first_found) cells.push_back(count_or_dot(first));
   cells.push_back(row.by_loss_curve == 0 ? "·" : share(row.by_loss_curve, row.trials));
   return cells;
@@ -110,12 +118,15 @@ std::vector<std::string> detection_cells(const DetectionRow& row) {
 std::string detection_caption(const Detection& detection) {
   return fmt::format(
       "Of each mutant's trials: caught, at the exact step, in the exact tensor or collective, named rightly; "
-      "then how "
+      "{}then how "
       "many each detector was the first to show. Loss curve: trials that a comparison of training-loss "
       "curves would "
       "have found, that is runs whose loss (mean over ranks) is more than {:.0f} % away from its reference's "
       "at any "
       "step, or that ended early.",
+      has_exact_trials(detection) ? "of its free runs in exact arithmetic those that show it at its step and place (·: it "
+                                    "cannot act there); "
+                                  : "",
       100 * detection.loss_tolerance);
 }
 

@@ -12,7 +12,7 @@ namespace lockstep {
 std::vector<std::string> detection_heads(const Detection& detection);
 
 /// One line of it: "5/5" for shares, a count for detectors, "·" for none.
-std::vector<std::string> detection_cells(const DetectionRow& row);
+std::vector<std::string> detection_cells(const Detection& detection, const DetectionRow& row);
 
 /// How the table is read, and the rule of its last column.
 std::string detection_caption(const Detection& detection);

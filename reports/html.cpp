@@ -221,6 +221,8 @@ std::string html_report(const Results& results) {
     write_grid(out, page);
     if (asked.by_outcome || has_outcome) write_outcome_plot(out, page);
     write_differences(out, page);
+    write_drift(out, page);
+    write_exact(out, page);
     write_curves(out, page);
     write_growth(out, page);
     write_noise_scale(out, page);

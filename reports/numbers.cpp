@@ -66,10 +66,14 @@ std::string band_share(double band_used) {
   return fmt::format("{:.1e} ×", band_used);
 }
 
-std::string band_words(double band_used) {
-  if (band_used == 0) return "none of the band";
+std::string band_words(double band_used, std::string_view of) {
+  if (band_used == 0) return fmt::format("none of the {}", of);
   const bool is_part = band_used > 0 && band_used <= 1;
-  return band_share(band_used) + (is_part ? " of the band" : " the band");
+  return fmt::format("{} {}the {}", band_share(band_used), is_part ? "of " : "", of);
+}
+
+std::string used_words(const Mechanism& mechanism) {
+  return band_words(mechanism.band_used, mechanism.twins ? "bound" : "band");
 }
 
 std::string probability_words(double p) {

@@ -87,7 +87,7 @@ std::string mechanism_words(const CellResult& cell) {
   if (!cell.mechanism) return "mechanism not compared";
   const Mechanism& mechanism = *cell.mechanism;
   std::string text = style_of(mechanism.verdict).words;
-  if (mechanism.verdict == VerdictKind::within_envelope) text += " (" + band_words(mechanism.band_used) + ")";
+  if (mechanism.verdict == VerdictKind::within_envelope) text += " (" + used_words(mechanism) + ")";
   return text;
 }
 
@@ -142,7 +142,7 @@ std::string note_words(const CellResult& cell) {
     text = (cell.verdict == cell.mechanism->verdict ? "" : "mechanism ") + mechanism_words(cell);
     if (cell.verdict == cell.mechanism->verdict) {
       text = cell.mechanism->verdict == VerdictKind::within_envelope
-                 ? band_words(cell.mechanism->band_used) + " used"
+                 ? used_words(*cell.mechanism) + " used"
                  : clean_line(cell.mechanism->sentence);
     }
   }

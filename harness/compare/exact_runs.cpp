@@ -231,7 +231,14 @@ ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfR
   OwnFindings own = own_findings(a, b, before, true);
   ExactFinding found{std::move(own.difference), std::move(own.ledger)};
   const std::optional<Difference> bits = StepComparison(a, b).first();
-  if (bits && (!found.difference || earlier(*bits, *found.difference))) found = {bits, std::nullopt};
+  if (!bits) return found;
+  if (!found.difference || earlier(*bits, *found.difference)) return {bits, std::nullopt};
+  Divergence& first = found.difference->divergence;
+  if (first.phase == bits->divergence.phase && !found.ledger) {
+    // At the same place the row is what the rank's own records do not say.
+    first.row = bits->divergence.row;
+    first.sample = bits->divergence.sample;
+  }
   return found;
 }
 

@@ -7,6 +7,7 @@
 
 #include "harness/base/read_file.h"
 #include "harness/config/trainer_spec.h"
+#include "harness/plan/drift.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/question.h"
 #include "harness/plan/read_source.h"
@@ -66,6 +67,7 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
     if (asks.select != nullptr) asks.select(matrix, cells);
     matrix.timing.layouts.clear();
   }
+  if (asks.trains) keep_drift_snapshots(cells);
   matrix.cells = std::move(cells);
   return matrix;
 }

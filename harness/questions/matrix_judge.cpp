@@ -13,7 +13,9 @@
 #include "harness/config/field.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/compare/compare.h"
+#include "harness/evidence/drift.h"
 #include "harness/evidence/timing.h"
+#include "harness/plan/drift.h"
 #include "harness/plan/exact_pairs.h"
 #include "harness/plan/question.h"
 #include "harness/questions/forced_inputs.h"
@@ -65,6 +67,7 @@ class MatrixJudge {
   Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
   void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_exactly(const Cell& cell, CellResult& result) const;
+  void judge_drift(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
   void judge_noise_scale(const SeedPair& first, CellResult& result) const;
   bool is_as_expected(const Cell& cell, const CellResult& result) const;
@@ -294,6 +297,24 @@ void MatrixJudge::judge_exactly(const Cell& cell, CellResult& result) const {
   }
 }
 
+/// How far rounding alone carries a cell that is its reference in another arithmetic.
+void MatrixJudge::judge_drift(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const {
+  if (result.failure || !rounds_alone(cell)) return;
+  std::vector<DriftPair> apart;
+  for (const SeedPair& pair : pairs) {
+    if (!pair.cell || !pair.reference || pair.cell->config.trace == TraceLevel::off) return;
+    apart.push_back({&evidence_of(*pair.reference), &evidence_of(*pair.cell), dir_of(*pair.reference), dir_of(*pair.cell)});
+  }
+  try {
+    result.drift = drift_of(apart, plan_.matrix.primary.metric);
+  } catch (const std::runtime_error& error) {
+    result.failure = judge_failure("unreadable", result.run, error.what());
+    return;
+  }
+  if (const std::string words = drift_sentence(result.drift); result.mechanism && !words.empty())
+    result.mechanism->sentence += " " + words;
+}
+
 void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
   if (judge_.read_costs == nullptr || result.failure || !first.cell) return;
   try {
@@ -390,6 +411,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
       judge_computing(cell, pairs.front(), result);
       judge_certification(cell, pairs, result);
       judge_exactly(cell, result);
+      judge_drift(cell, pairs, result);
       judge_costs(pairs.front(), result);
       judge_noise_scale(pairs.front(), result);
     }

@@ -52,6 +52,9 @@ struct DetectionRow {
   int right_cause = 0, wrong_cause = 0;
   int by_loss_curve = 0;         ///< what a comparison of the loss curves would have found
   std::vector<int> first_found;  ///< by detector: the trials that it was the first to show
+  /// Trials beside these, in exact arithmetic and without a forced step; and those of them that showed the fault at its step
+  /// and place.
+  int exact_trials = 0, exact_found = 0;
 };
 
 /// A trial that did not come out as it must.

@@ -382,6 +382,9 @@ Object<CellResult> describe() {
                "the command that repeats the first step that differs, from its kept state; empty if none was "
                "kept"),
            KEY(settings), KEY(config), KEY(curves),
+           KEY(drift, added(usual<std::vector<CurveBand>>()),
+               "Of a cell that is its reference in another arithmetic: how far rounding alone carries it, by step. parameters: "
+               "a share of their length; the others: absolute differences."),
            KEY(short_name, added(text()), "scenario without the part on its own reference; empty: the same."),
            KEY(layout, added(usual<std::optional<Layout>>()), "null: not known"),
            KEY(real_ranks, added(flag()), "Processes, not threads of one."),

@@ -14,7 +14,7 @@ namespace {
 
 struct LadderCount {
   int compared = 0, inside = 0, divergent = 0;
-  double most_used = 0;
+  const Mechanism* most_used = nullptr;  ///< of those inside; null: every bit of theirs is equal
   int wanted = 0, agreed = 0, parted = 0, real = 0;
   int64_t steps = 0, asked = 0;
 };
@@ -26,7 +26,9 @@ LadderCount count_ladder(const Results& results) {
       const VerdictKind kind = cell.mechanism->verdict;
       const bool inside = kind == VerdictKind::identical || kind == VerdictKind::within_envelope;
       ++count.compared;
-      if (inside) ++count.inside, count.most_used = std::max(count.most_used, cell.mechanism->band_used);
+      count.inside += inside;
+      const double most = count.most_used == nullptr ? 0 : count.most_used->band_used;
+      if (inside && cell.mechanism->band_used > most) count.most_used = &*cell.mechanism;
       if (kind == VerdictKind::divergent) ++count.divergent;
     }
     count.real += cell.real_ranks;
@@ -59,13 +61,15 @@ void write_ladder(Markup& out, const Results& results) {
   if (count.compared == 0) {
     write_join(out, "und", "?", "nothing compared");
   } else if (count.inside == count.compared) {
-    write_join(out, "ok", count.most_used > 0 ? "≈" : "=",
+    write_join(out, "ok", count.most_used ? "≈" : "=",
                fmt::format("{}, {}", counted(count.inside, "cell"),
-                           count.most_used > 0 ? "at most " + band_words(count.most_used) + " used"
-                                               : "every bit equal"));
+                           count.most_used ? "at most " + used_words(*count.most_used) + " used" : "every bit equal"));
   } else {
     std::string text = fmt::format("{} of {} differ", count.divergent, counted(count.compared, "cell"));
-    if (count.inside > 0) text += fmt::format("; the others used at most {}", band_words(count.most_used));
+    if (count.inside > 0) {
+      text += count.most_used ? fmt::format("; the others used at most {}", used_words(*count.most_used))
+                              : "; every bit of the others is equal";
+    }
     write_join(out, count.divergent > 0 ? "bad" : "und", count.divergent > 0 ? "≠" : "?", text);
   }
   write_rung(out, "R1 · emulated ranks", "threads of one process; same shards, same order of addition");
@@ -149,7 +153,7 @@ void write_row(Markup& out, const CellResult& cell, const std::string& anchor) {
   if (cell.mechanism) {
     write_verdict(out, cell, cell.mechanism->verdict);
     if (!cell.mechanism->forced.empty()) {
-      out.text(", " + band_words(cell.mechanism->band_used));
+      out.text(", " + used_words(*cell.mechanism));
       if (!cell.mechanism->band_measured && !cell.mechanism->twins) out.text(" (bound, not measured)");
     }
   } else {

@@ -40,6 +40,8 @@ void write_answers(Markup& out, const Headline& headline);
 void write_grid(Markup& out, const Page& page);         ///< two axes against each other
 void write_differences(Markup& out, const Page& page);  ///< paired differences by step
 void write_growth(Markup& out, const Page& page);       ///< rules where the batch grows
+void write_drift(Markup& out, const Page& page);  ///< rounding alone, by step
+void write_exact(Markup& out, const Page& page);  ///< first steps in exact arithmetic
 void write_noise_scale(Markup& out, const Page& page);
 void write_costs(Markup& out, const Page& page);  ///< speed-up, communication, memory
 void write_power(Markup& out, const Page& page);  ///< spread, power, seeds needed, estimates

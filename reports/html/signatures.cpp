@@ -155,7 +155,7 @@ void write_signatures(Markup& out, const Page& page) {
     }
     out.element("b", {}, name_words(cell.scenario)).text(" against " + name_words(cell.reference) + " ");
     const double used = cell.mechanism->band_used;
-    out.element("b", {{"class", used <= 1 ? "t-ok" : "t-bad"}}, band_words(used));
+    out.element("b", {{"class", used <= 1 ? "t-ok" : "t-bad"}}, used_words(*cell.mechanism));
     out.close();
     write_heat_table(out, cell.mechanism->forced);
     if (cell.mechanism->forced.size() > 2)

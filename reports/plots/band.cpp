@@ -87,7 +87,7 @@ void write_row(Markup& out, const BandAxis& axis, const CellResult& cell, const 
   out.open("tr");
   row_label(out, cell, anchor);
   out.open("td", {{"class", "plot"}});
-  const std::string used = compared ? band_words(cell.mechanism->band_used) : "no forced comparison";
+  const std::string used = compared ? used_words(*cell.mechanism) : "no forced comparison";
   open_row_drawing(out, name_words(cell.scenario) + ": " + used, mechanism_words(cell));
   draw_row(out, axis, cell);
   out.close();

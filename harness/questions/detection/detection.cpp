@@ -185,6 +185,17 @@ void count(const TrialScore& score, DetectionRow& row) {
   if (score.detector >= 0) ++row.first_found[static_cast<std::size_t>(score.detector)];
 }
 
+/// The mutant's row, made where there is none yet.
+DetectionRow& row_of(Detection& detection, const std::string& mutant) {
+  const auto row = std::ranges::find(detection.rows, mutant, &DetectionRow::mutant);
+  if (row != detection.rows.end()) return *row;
+  DetectionRow fresh;
+  fresh.mutant = mutant;
+  fresh.report = find_mutant(mutant)->report;
+  fresh.first_found.assign(detection.detectors.size(), 0);
+  return detection.rows.emplace_back(std::move(fresh));
+}
+
 DetectionRow total_of(const std::vector<DetectionRow>& rows) {
   DetectionRow total;
   for (const DetectionRow& row : rows) {
@@ -194,6 +205,8 @@ DetectionRow total_of(const std::vector<DetectionRow>& rows) {
     total.right_cause += row.right_cause;
     total.wrong_cause += row.wrong_cause;
     total.by_loss_curve += row.by_loss_curve;
+    total.exact_trials += row.exact_trials;
+    total.exact_found += row.exact_found;
   }
   return total;
 }
@@ -225,6 +238,11 @@ void set_rates(Detection& detection, int64_t idle, bool exact) {
   rates.push_back(forbidden(detection_rate("named wrongly", all.wrong_cause, all.trials)));
   rates.push_back(
       forbidden(detection_rate("false alarms on clean pairs", detection.false_alarms, detection.clean)));
+  if (all.exact_trials > 0) {
+    rates.push_back(asked(detection_rate("found at the exact step and place by a free run in exact arithmetic",
+                                         all.exact_found, all.exact_trials),
+                          1));
+  }
   if (idle > 0) rates.push_back(forbidden(detection_rate("never acted", idle, all.trials + idle)));
   rates.push_back(detection_rate("found by comparing loss curves", all.by_loss_curve, all.trials));
   detection.passed =
@@ -233,7 +251,9 @@ void set_rates(Detection& detection, int64_t idle, bool exact) {
 
 }  // namespace
 
-bool TrialScore::is_right() const { return planted ? !idle && caught && exact() && right_cause : !caught; }
+bool TrialScore::is_found() const { return planted && !idle && caught && exact(); }
+
+bool TrialScore::is_right() const { return planted ? is_found() && right_cause : !caught; }
 
 const std::vector<std::string>& detector_names() {
   static const std::vector<std::string> names{"samples", "random",  "control", "ledger",   "energies", "loss",
@@ -274,6 +294,9 @@ Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
   pairs.mutant = "pairs";
   pairs.first_found.assign(detection.detectors.size(), 0);
   int64_t idle = 0;
+  const auto is_exact = [](const Cell& cell) { return cell.config.arithmetic == Arithmetic::exact; };
+  // Where others are native, trials in exact arithmetic stand beside them.
+  const bool exact = !matrix.cells.empty() && std::ranges::all_of(matrix.cells, is_exact);
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = matrix.cells[i];
     CellResult& result = cells[i];
@@ -282,35 +305,30 @@ Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
       result.failure.reset();  // The trial is that of its first fault.
       result.verdict = result.mechanism->verdict;
     }
-    result.as_expected = score.is_right();
+    const bool beside = !exact && cell.config.arithmetic == Arithmetic::exact;
+    result.as_expected = beside ? score.is_found() : score.is_right();
     if (!score.planted) {
       ++detection.clean;
       detection.false_alarms += score.caught;
+    } else if (beside) {
+      DetectionRow& row = row_of(detection, cell.config.mutant.name);
+      ++row.exact_trials;
+      row.exact_found += score.is_found();
     } else if (score.idle) {
       ++idle;
     } else if (cell.config.second_mutant.name != "none") {
       count(score, pairs);
     } else {
-      auto row = std::ranges::find(detection.rows, cell.config.mutant.name, &DetectionRow::mutant);
-      if (row == detection.rows.end()) {
-        DetectionRow fresh;
-        fresh.mutant = cell.config.mutant.name;
-        fresh.report = find_mutant(fresh.mutant)->report;
-        fresh.first_found = std::vector<int>(detection.detectors.size(), 0);
-        row = detection.rows.insert(row, std::move(fresh));
-      }
-      count(score, *row);
+      count(score, row_of(detection, cell.config.mutant.name));
     }
-    if (!score.is_right()) {
+    if (!result.as_expected) {
       detection.misses.push_back({result.scenario, wrong_words(score), planted_words(cell.config),
                                   said_words(result), result.rerun});
     }
     slim(cell, result);
   }
   if (pairs.trials > 0) detection.rows.push_back(std::move(pairs));
-  const bool exact = std::ranges::all_of(
-      matrix.cells, [](const Cell& cell) { return cell.config.arithmetic == Arithmetic::exact; });
-  set_rates(detection, idle, exact && !matrix.cells.empty());
+  set_rates(detection, idle, exact);
   return detection;
 }
 

@@ -25,6 +25,7 @@ struct TrialScore {
   bool by_loss_curve = false;
   int detector = -1;  ///< index into detector_names() of what showed it first
   bool exact() const { return exact_step && exact_place; }
+  bool is_found() const;  ///< a planted fault that acted was caught, at its step and place
   bool is_right() const;  ///< caught, exact, named; of a clean pair: silent
 };
 

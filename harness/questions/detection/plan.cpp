@@ -28,6 +28,8 @@ const std::array kFields{
     MatrixField DETECTION(pairs, Range{0, 10000}, "trials",
                           "trials of a detection matrix with two mutants at once"),
     MatrixField DETECTION(clean, Range{0, 100000}, "trials", "trials of a detection matrix without a mutant"),
+    MatrixField DETECTION(exact, Range{}, "",
+                          "each mutant's trials again as free runs in exact arithmetic, 8x3 against 1x24"),
     MatrixField DETECTION(steps, Range{2, 1000}, "steps",
                           "length of a detection matrix's runs; clean ones have 1 to so many"),
     MatrixField DETECTION(draw_seed, ranges::kSeed, "", "seed of all of a detection matrix's draws"),

@@ -97,7 +97,15 @@ class Expansion {
 
   std::vector<Cell> run() {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
-      for (const int64_t seed : source_.matrix.seeds) add_single(i, seed);
+      for (const int64_t seed : source_.matrix.seeds) add_single(i, seed, source_.base.arithmetic);
+    }
+    if (detection_.exact && source_.base.arithmetic != Arithmetic::exact) {
+      for (std::size_t i = 0; i < entries_.size(); ++i) {
+        const bool acts = entries_[i]->beyond_exact.empty() && !fails(*entries_[i]);
+        for (const int64_t seed : source_.matrix.seeds) {
+          if (acts) add_single(i, seed, Arithmetic::exact);
+        }
+      }
     }
     for (int64_t pair = 0; pair < detection_.pairs; ++pair) {
       if (!add_pair(pair)) break;
@@ -155,6 +163,16 @@ class Expansion {
         fit.push_back(layout);
     }
     return fit.empty() ? kLayouts.back() : draws.pick("layout", fit);
+  }
+
+  /// 8x3, or the next layout whose rows can be taken in so many micro-steps.
+  Layout most_ranks(const std::vector<Setting>& settings, const RunConfig& config) const {
+    if (has(settings, "layout")) return config.layout;
+    Layout most = kLayouts.front();
+    for (const Layout& layout : kLayouts) {
+      if (layout.rows_per_rank % config.accumulation == 0) most = layout;
+    }
+    return most;
   }
 
   std::string draw_tensor(const Draws& draws, const MutantDraws& of, double factor, int world) const {
@@ -223,13 +241,17 @@ class Expansion {
     cells_.push_back(std::move(cell));
   }
 
-  void add_single(std::size_t index, int64_t seed) {
+  /// Another arithmetic than the matrix's: a free run beside the mutant's own trials, between the layouts that differ most.
+  void add_single(std::size_t index, int64_t seed, Arithmetic arithmetic) {
     const MutantEntry& entry = *entries_[index];
     const Draws draws(detection_.draw_seed, entry.name, seed);
     RunConfig config =
         faultless(seed, static_cast<int64_t>(XXH3_64bits(entry.name.data(), entry.name.size()) % kVariants));
+    const bool beside = arithmetic != config.arithmetic;
+    config.arithmetic = arithmetic;
     lockstep::apply(settings_[index], config);
-    config.layout = draw_layout(draws, entry.min_world, settings_[index], config, fails(entry));
+    config.layout = beside ? most_ranks(settings_[index], config)
+                           : draw_layout(draws, entry.min_world, settings_[index], config, fails(entry));
     const std::optional<MutantConfig> mutant = draw_mutant(draws, entry, config);
     if (!mutant) {
       problems_.add(place(), fmt::format("mutant {} cannot show within {} steps", entry.name, config.steps));
@@ -241,7 +263,7 @@ class Expansion {
       if (!has(settings_[index], "ranks")) config.backend = Backend::gloo;
       if (entry.causes.find("hung") != std::string_view::npos) config.timeout_s = kHungTimeoutS;
     }
-    finish(fmt::format("{} #{}", entry.name, seed), std::move(config));
+    finish(fmt::format("{}{} #{}", entry.name, beside ? " exact" : "", seed), std::move(config));
   }
 
   /// Settings of both; false if they want different values of one key.

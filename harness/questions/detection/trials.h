@@ -17,13 +17,15 @@ struct DetectionConfig {
   int64_t clean = 1000;                       ///< trials with none
   int64_t steps = 20;                         ///< of every planted run; clean ones have 1 to so many
   int64_t draw_seed = 1;                      ///< of everything that is drawn
+  /// Each mutant's trials again in exact arithmetic, 8x3 against one process, without a forced step.
+  bool exact = false;
 };
 
 /// Reads `all` or a list of mutants.
 void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& problems);
 
 /// Cells of a detection matrix: mutants x seeds ("flip_bit #3"), then pairs ("flip_bit + grad_scale #7"),
-/// then clean ones ("clean #512"). What a trial draws (layout, optimizer, rank, step, tensor, bit, factor) is
+/// then, if asked for, mutants x seeds in exact arithmetic ("flip_bit exact #3"), then clean ones ("clean #512"). What a trial draws (layout, optimizer, rank, step, tensor, bit, factor) is
 /// a hash of (draw_seed, its name, what is drawn), so that a trial is the same whatever else is in the
 /// matrix. References are one process of the same global batch; trials of one seed draw from few settings, so
 /// that they share references. Reports mutants that cannot show within detection.steps.

@@ -114,6 +114,53 @@ TEST(DetectionScore, AFaultThatNeverActedIsNeitherCaughtNorMissed) {
   EXPECT_THAT(results.summary.sentence, HasSubstr("never acted 1 of 40, where none is allowed"));
 }
 
+/// The same trials, with those in exact arithmetic beside them.
+Trials with_exact_trials() {
+  Trials trials;
+  std::string config = kConfig;
+  config.replace(config.find("clean: 40"), 9, "clean: 40, exact: true");
+  trials.matrix = parse_matrix(config, "d.yaml", {});
+  trials.cells.clear();
+  trials.gaps.clear();
+  for (const Cell& cell : trials.matrix.cells) {
+    trials.cells.push_back(perfect(cell));
+    trials.gaps.push_back(0.01);
+  }
+  return trials;
+}
+
+TEST(DetectionScore, TrialsInExactArithmeticHaveAColumnOfTheirOwn) {
+  Trials trials = with_exact_trials();
+  const Results all = trials.score();
+  EXPECT_TRUE(all.detection->passed);
+  const DetectionRow& row = row_of(*all.detection, "flip_bit");
+  EXPECT_EQ(row.trials, 10) << "those in native arithmetic";
+  EXPECT_EQ(row.exact_trials, 10);
+  EXPECT_EQ(row.exact_found, 10);
+  EXPECT_EQ(row_of(*all.detection, "die").exact_trials, 0) << "a rank that dies changes no meaning";
+  const Results read = results_from_json(results_to_json(all), "r.json");
+  EXPECT_EQ(row_of(*read.detection, "flip_bit").exact_found, 10);
+
+  CellResult& late = trials.of("flip_bit exact #4");
+  ++late.mechanism->first_divergence->step;
+  const Results missed = trials.score();
+  EXPECT_FALSE(missed.detection->passed);
+  EXPECT_EQ(row_of(*missed.detection, "flip_bit").exact_found, 9);
+  EXPECT_EQ(row_of(*missed.detection, "flip_bit").exact, 10) << "the mutant's own trials";
+  EXPECT_THAT(short_rates(*missed.detection),
+              ElementsAre("found at the exact step and place by a free run in exact arithmetic"));
+  ASSERT_EQ(missed.detection->misses.size(), 1u);
+  EXPECT_EQ(missed.detection->misses[0].cell, "flip_bit exact #4");
+  EXPECT_EQ(missed.detection->misses[0].wrong, "another step");
+}
+
+TEST(DetectionScore, AnExactTrialNeedNoCause) {
+  Trials trials = with_exact_trials();
+  trials.of("grad_scale exact #2").mechanism->cause.reset();
+  EXPECT_TRUE(trials.score().detection->passed);
+  EXPECT_THAT(trials.score().detection->misses, IsEmpty());
+}
+
 TEST(DetectionScore, APairWhoseFirstFaultKeepsTheOtherFromActingIsThatOfTheFirst) {
   Trials trials;
   for (const char* key : {"second_mutant", "mutant second_mutant"}) {

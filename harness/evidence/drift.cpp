@@ -1,0 +1,119 @@
+#include "harness/evidence/drift.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "harness/results/metric_names.h"
+#include "harness/trace/reader.h"
+#include "harness/trace/record_values.h"
+
+namespace lockstep {
+namespace {
+
+using Values = std::map<std::string, std::vector<double>>;
+
+/// The parameters of a step's snapshot, by name; nothing where none was kept.
+Values parameters_in(const StepRecords& step) {
+  Values parameters;
+  for (const Record& record : step.records) {
+    // Moments and buffers have a family before their name.
+    if (record.phase != Phase::snapshot || record.name.find('/') != std::string::npos) continue;
+    if (record.dtype != DType::float32 && record.dtype != DType::float64) continue;
+    if (std::optional<std::vector<double>> values = values_of(record)) parameters[record.name] = *std::move(values);
+  }
+  return parameters;
+}
+
+std::map<int64_t, Values> snapshots_in(const std::string& run_dir) {
+  std::map<int64_t, Values> snapshots;
+  TraceReader reader(run_dir + "/rank-0.trace");
+  while (const std::optional<StepRecords> step = reader.next()) {
+    if (Values parameters = parameters_in(*step); !parameters.empty()) snapshots[step->step] = std::move(parameters);
+  }
+  return snapshots;
+}
+
+/// |b - a| / |a| over all tensors; nothing if they are not of one model.
+std::optional<double> relative_distance(const Values& a, const Values& b) {
+  double apart = 0, whole = 0;
+  if (a.size() != b.size()) return std::nullopt;
+  for (const auto& [name, values] : a) {
+    const auto other = b.find(name);
+    if (other == b.end() || other->second.size() != values.size()) return std::nullopt;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      apart += (other->second[i] - values[i]) * (other->second[i] - values[i]);
+      whole += values[i] * values[i];
+    }
+  }
+  if (whole == 0) return std::nullopt;
+  return std::sqrt(apart / whole);
+}
+
+Series parameter_drift(const DriftPair& pair) {
+  Series series;
+  const std::map<int64_t, Values> cell = snapshots_in(pair.cell_dir);
+  for (const auto& [step, parameters] : snapshots_in(pair.reference_dir)) {
+    const auto own = cell.find(step);
+    if (own == cell.end()) continue;
+    if (const std::optional<double> distance = relative_distance(parameters, own->second)) {
+      series.steps.push_back(step);
+      series.values.push_back(*distance);
+    }
+  }
+  return series;
+}
+
+Series differences(const Series& reference, const Series& cell) {
+  std::map<int64_t, double> by_step;
+  for (std::size_t i = 0; i < reference.steps.size(); ++i) by_step[reference.steps[i]] = reference.values[i];
+  Series series;
+  for (std::size_t i = 0; i < cell.steps.size(); ++i) {
+    const auto other = by_step.find(cell.steps[i]);
+    if (other == by_step.end()) continue;
+    series.steps.push_back(cell.steps[i]);
+    series.values.push_back(std::abs(cell.values[i] - other->second));
+  }
+  return series;
+}
+
+}  // namespace
+
+std::vector<CurveBand> drift_of(const std::vector<DriftPair>& pairs, const std::string& primary_metric) {
+  std::vector<RunEvidence> apart;
+  for (const DriftPair& pair : pairs) {
+    RunEvidence& of_pair = apart.emplace_back();
+    of_pair.curves[std::string(kParameterDrift)] = parameter_drift(pair);
+    for (const std::string& metric : {std::string("loss"), primary_metric}) {
+      const auto reference = pair.reference->curves.find(metric);
+      const auto cell = pair.cell->curves.find(metric);
+      if (reference == pair.reference->curves.end() || cell == pair.cell->curves.end()) continue;
+      of_pair.curves[metric] = differences(reference->second, cell->second);
+    }
+  }
+  std::vector<const RunEvidence*> seeds;
+  for (const RunEvidence& of_pair : apart) seeds.push_back(&of_pair);
+  std::vector<std::string> metrics{std::string(kParameterDrift), "loss"};
+  if (primary_metric != "loss") metrics.push_back(primary_metric);
+  return curve_bands(seeds, metrics);
+}
+
+std::string drift_sentence(const std::vector<CurveBand>& drift) {
+  std::string parts;
+  int64_t last = 0;
+  for (const CurveBand& band : drift) {
+    if (band.steps.empty()) continue;
+    const double most = *std::ranges::max_element(band.high);
+    last = std::max(last, band.steps.back());
+    if (!parts.empty()) parts += ", the ";
+    parts += band.metric == kParameterDrift ? fmt::format("parameters at most {:.1e} of their length apart", most)
+                                            : fmt::format("{} {:.1e}", metric_label(band.metric), most);
+  }
+  if (parts.empty()) return {};
+  return fmt::format("Up to step {} rounding alone carried the {}.", last, parts);
+}
+
+}  // namespace lockstep
