@@ -6,7 +6,9 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 
+#include "harness/config/trainer_spec.h"
 #include "harness/results/metric_names.h"
 #include "harness/trace/reader.h"
 #include "harness/trace/record_values.h"
@@ -37,34 +39,50 @@ std::map<int64_t, Values> snapshots_in(const std::string& run_dir) {
   return snapshots;
 }
 
-/// |b - a| / |a| over all tensors; nothing if they are not of one model.
-std::optional<double> relative_distance(const Values& a, const Values& b) {
-  double apart = 0, whole = 0;
+std::set<std::string> parameters_without_gradient(const RunConfig& config) {
+  std::set<std::string> names;
+  for (const ModelParameter& parameter : spec_of(config).parameters(config, config.data.channels)) {
+    if (parameter.without_gradient) names.insert(parameter.name);
+  }
+  return names;
+}
+
+/// What two runs' parameters are apart, as shares of their length.
+struct Distance {
+  double with_gradient = 0, without = 0;
+};
+
+/// Nothing if they are not of one model.
+std::optional<Distance> distance_of(const Values& a, const Values& b, const std::set<std::string>& without_gradient) {
+  double apart = 0, apart_without = 0, whole = 0;
   if (a.size() != b.size()) return std::nullopt;
   for (const auto& [name, values] : a) {
     const auto other = b.find(name);
     if (other == b.end() || other->second.size() != values.size()) return std::nullopt;
+    double& sum = without_gradient.contains(name) ? apart_without : apart;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      apart += (other->second[i] - values[i]) * (other->second[i] - values[i]);
+      sum += (other->second[i] - values[i]) * (other->second[i] - values[i]);
       whole += values[i] * values[i];
     }
   }
   if (whole == 0) return std::nullopt;
-  return std::sqrt(apart / whole);
+  return Distance{std::sqrt(apart / whole), std::sqrt(apart_without / whole)};
 }
 
-Series parameter_drift(const DriftPair& pair) {
-  Series series;
+void add_parameters(const DriftPair& pair, const std::set<std::string>& without_gradient, RunEvidence& apart) {
+  Series &moved = apart.curves[std::string(kParameterDrift)], &idle = apart.curves[std::string(kIdleParameterDrift)];
   const std::map<int64_t, Values> cell = snapshots_in(pair.cell_dir);
   for (const auto& [step, parameters] : snapshots_in(pair.reference_dir)) {
     const auto own = cell.find(step);
     if (own == cell.end()) continue;
-    if (const std::optional<double> distance = relative_distance(parameters, own->second)) {
-      series.steps.push_back(step);
-      series.values.push_back(*distance);
-    }
+    const std::optional<Distance> distance = distance_of(parameters, own->second, without_gradient);
+    if (!distance) continue;
+    moved.steps.push_back(step);
+    moved.values.push_back(distance->with_gradient);
+    if (without_gradient.empty()) continue;
+    idle.steps.push_back(step);
+    idle.values.push_back(distance->without);
   }
-  return series;
 }
 
 Series differences(const Series& reference, const Series& cell) {
@@ -82,11 +100,13 @@ Series differences(const Series& reference, const Series& cell) {
 
 }  // namespace
 
-std::vector<CurveBand> drift_of(const std::vector<DriftPair>& pairs, const std::string& primary_metric) {
+std::vector<CurveBand> drift_of(const std::vector<DriftPair>& pairs, const RunConfig& config,
+                                const std::string& primary_metric) {
+  const std::set<std::string> without_gradient = parameters_without_gradient(config);
   std::vector<RunEvidence> apart;
   for (const DriftPair& pair : pairs) {
     RunEvidence& of_pair = apart.emplace_back();
-    of_pair.curves[std::string(kParameterDrift)] = parameter_drift(pair);
+    add_parameters(pair, without_gradient, of_pair);
     for (const std::string& metric : {std::string("loss"), primary_metric}) {
       const auto reference = pair.reference->curves.find(metric);
       const auto cell = pair.cell->curves.find(metric);
@@ -96,7 +116,7 @@ std::vector<CurveBand> drift_of(const std::vector<DriftPair>& pairs, const std::
   }
   std::vector<const RunEvidence*> seeds;
   for (const RunEvidence& of_pair : apart) seeds.push_back(&of_pair);
-  std::vector<std::string> metrics{std::string(kParameterDrift), "loss"};
+  std::vector<std::string> metrics{std::string(kParameterDrift), std::string(kIdleParameterDrift), "loss"};
   if (primary_metric != "loss") metrics.push_back(primary_metric);
   return curve_bands(seeds, metrics);
 }
@@ -109,8 +129,12 @@ std::string drift_sentence(const std::vector<CurveBand>& drift) {
     const double most = *std::ranges::max_element(band.high);
     last = std::max(last, band.steps.back());
     if (!parts.empty()) parts += ", the ";
-    parts += band.metric == kParameterDrift ? fmt::format("parameters at most {:.1e} of their length apart", most)
-                                            : fmt::format("{} {:.1e}", metric_label(band.metric), most);
+    if (band.metric == kParameterDrift)
+      parts += fmt::format("parameters at most {:.1e} of their length apart", most);
+    else if (band.metric == kIdleParameterDrift)
+      parts += fmt::format("{} {:.1e}", kIdleParameterDrift, most);
+    else
+      parts += fmt::format("{} {:.1e}", metric_label(band.metric), most);
   }
   if (parts.empty()) return {};
   return fmt::format("Up to step {} rounding alone carried the {}.", last, parts);

@@ -306,7 +306,7 @@ void MatrixJudge::judge_drift(const Cell& cell, const std::vector<SeedPair>& pai
     apart.push_back({&evidence_of(*pair.reference), &evidence_of(*pair.cell), dir_of(*pair.reference), dir_of(*pair.cell)});
   }
   try {
-    result.drift = drift_of(apart, plan_.matrix.primary.metric);
+    result.drift = drift_of(apart, cell.config, plan_.matrix.primary.metric);
   } catch (const std::runtime_error& error) {
     result.failure = judge_failure("unreadable", result.run, error.what());
     return;

@@ -322,8 +322,8 @@ struct CellResult {
   std::optional<Failure> failure;
   std::optional<Cause> cause;  ///< of the failure; that of a divergence stands in the mechanism
   std::vector<CurveBand> curves;
-  /// Of a cell that is its reference in another arithmetic: how far rounding alone carries it, by step. "parameters" is a
-  /// distance in shares of their length, the others are absolute differences.
+  /// Of a cell that is its reference in another arithmetic: how far rounding alone carries it, by step. "parameters" and
+  /// "parameters without a gradient" are distances in shares of their length, the others are absolute differences.
   std::vector<CurveBand> drift;
   std::vector<std::pair<std::string, std::string>> settings;  ///< axis -> value
   std::vector<std::pair<std::string, std::string>> config;    ///< dotted key -> value, every field

@@ -16,7 +16,7 @@ namespace {
 constexpr double kLabelPx = 12;
 
 std::string label_of(const CurveBand& band) {
-  return band.metric == "parameters" ? "parameters" : metric_words(band.metric);
+  return band.metric.starts_with("parameters") ? band.metric : metric_words(band.metric);
 }
 
 bool is_drawn(const CurveBand& band, std::size_t i) {
@@ -120,7 +120,8 @@ void write_drift(Markup& out, const Page& page) {
   if (cells.empty()) return;
   open_section(out, "drift", "How far does rounding alone carry a run?",
                "The same process, batch, samples and draws in two arithmetics, seed by seed. Parameters: their distance in "
-               "shares of their length, before the step. The others: absolute differences. Lines are medians over the seeds, "
+               "shares of their length, before the step; those whose gradient is zero by symmetry apart, for rounding alone moves "
+               "them, under Adam as far as any other. The rest: absolute differences. Lines are medians over the seeds, "
                "bands run from the smallest to the largest. A difference between layouts that is larger is not what rounding made.");
   out.open("div", {{"class", "two"}});
   for (const CellResult* cell : cells) {
