@@ -34,7 +34,7 @@ class Run {
     end_.problem = load();
     if (end_.problem.empty()) train();
     end_.ended_at = trainer_.steps();
-    end_.state = trainer_.state();
+    end_.state = trainer_.whole_state();
     return std::move(end_);
   }
 
@@ -81,8 +81,7 @@ class Run {
         save(saver);
     }
     if (end_.problem.empty() && options_.save_last) {
-      at(Phase::last_save);
-      take(save_before_exit(saver, request(), trainer_.state()));
+      save_last(saver);
     } else if (const std::optional<SaveOutcome> last = saver.wait()) {
       take(*last);
     }
@@ -116,6 +115,13 @@ class Run {
       take(saver.save(request(), trainer_.state()));
     }
     at(Phase::saved);
+  }
+
+  void save_last(checkpoint::Saver& saver) {
+    at(Phase::last_save);
+    if (!options_.asynchronous) return take(saver.save(request(), trainer_.state()));
+    if (const std::optional<SaveOutcome> earlier = saver.save_async(request(), trainer_.state())) take(*earlier);
+    if (const std::optional<SaveOutcome> last = saver.wait()) take(*last);
   }
 
   void end_preempted(checkpoint::Saver& saver) {

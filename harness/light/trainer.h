@@ -64,6 +64,8 @@ class Trainer {
 
   /// For a save: views and copies, valid until the next step.
   checkpoint::State state() const;
+  /// What this rank trains with: the parameters whole, and no planted mistake of the save.
+  checkpoint::State whole_state() const;
   /// For a load: the kinds, forms and slices that this rank needs.
   checkpoint::State expected() const;
   /// Goes on from a checkpoint. Where the number of ranks was another, each rank takes for itself: rank 0 the sum of all

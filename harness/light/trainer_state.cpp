@@ -148,11 +148,16 @@ State to_checkpoint(const TrainerState& now, const Config& config, int rank, int
   return state;
 }
 
-State Trainer::expected() const {
-  // However it was saved, every rank trains with all of the parameters.
+State Trainer::whole_state() const {
   Config whole = config_;
   whole.shard_parameters = false;
-  State state = to_checkpoint(now_, whole, rank_, ranks_);
+  whole.planted = {};
+  return to_checkpoint(now_, whole, rank_, ranks_);
+}
+
+State Trainer::expected() const {
+  State state = whole_state();
+  for (const std::string& left_out : config_.planted.left_out) state.sections.erase(left_out);
   if (!config_.planted.shard_off_by_one) return state;
   for (Tensor& each : state[kind::moments].tensors) {
     each.slice.begin = std::min<int64_t>(each.slice.begin + 1, kParameters);
