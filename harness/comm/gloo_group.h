@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "harness/checkpoint/group.h"
-#include "harness/comm/gloo.h"
+#include "harness/comm/gloo_options.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "harness/comm/comm.h"
-#include "harness/comm/gloo.h"
+#include "harness/comm/gloo_options.h"
 
 namespace lockstep {
 

@@ -108,7 +108,8 @@ bool goes_on(const std::string& dir, const PlannedRun& run, const BuildIdentity&
   bool any = false;
   for (fs::directory_iterator at(dir + "/checkpoints", error), end; !error && at != end; at.increment(error))
     any = any || at->path().filename().string().starts_with("epoch_");
-  if (!any) return false;
+  // One that finished and is run again has lost what it left: nothing of it is gone on with.
+  if (!any || fs::exists(dir + "/done", error)) return false;
   std::string problem;
   const std::optional<json> earlier = read_sealed(dir + "/run.json", problem);
   if (!earlier || earlier->value("config_hash", "") != run.hash || earlier->value("data_hash", "") != data_hash) return false;

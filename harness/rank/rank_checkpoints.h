@@ -8,6 +8,7 @@
 #include "harness/checkpoint/group.h"
 #include "harness/checkpoint/hooked_storage.h"
 #include "harness/config/run_config.h"
+#include "harness/preemption/signals.h"
 #include "harness/train/checkpoints.h"
 
 namespace lockstep {

@@ -42,7 +42,7 @@ struct Process {
   std::unique_ptr<Scenario> scenario;
   BeatFile beats;
   nlohmann::json planted;                      ///< of run.json: what a laboratory does to this run's checkpoints
-  std::unique_ptr<PreemptionSignals> signals;  ///< of runs with checkpoints
+  const PreemptionSignals* signals = nullptr;  ///< of runs with checkpoints
 
   std::string path(const std::string& name) const { return task.run_dir + "/" + name; }
 };
@@ -249,7 +249,8 @@ int rank_main(const RankTask& task) {
     const int world = config.layout.world_size;
     Process process{task, config, run.value("data_hash", ""), make_scenario(config.trainer),
                     BeatFile::open(task.run_dir + "/beat", world), run.value("planted", nlohmann::json::object()), nullptr};
-    if (config.checkpoint.on()) process.signals = std::make_unique<PreemptionSignals>();
+    // For as long as the process lives: one that comes when the run is done changes nothing any more.
+    if (config.checkpoint.on()) process.signals = new PreemptionSignals();
     at::set_num_threads(1);
     process.scenario->prepare(process.config);
     if (task.rank < 0 && world > 1) return run_emulated(process);

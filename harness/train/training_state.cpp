@@ -115,15 +115,17 @@ void put_tensors(const TrainingParts& parts, bool sharded, State& state) {
     state[kind::normalisers].tensors.push_back(entry_of(buffer.name, buffer.value, false, parts.context));
 }
 
-/// The curves of this rank's result in one tensor of its own: how long they are differs between ranks.
+/// Curves and metrics of this rank's result in one tensor of its own: how long they are differs between ranks.
 void put_curves(const RankResult& result, State& state) {
-  nlohmann::json curves = nlohmann::json::object();
+  nlohmann::json told = {{"curves", nlohmann::json::object()}, {"metrics", nlohmann::json::object()}};
+  nlohmann::json& curves = told["curves"];
+  for (const auto& [name, value] : result.metrics) told["metrics"][name] = std::bit_cast<uint64_t>(value);
   for (const auto& [name, series] : result.curves) {
     std::vector<uint64_t> bits;
     for (const double value : series.values) bits.push_back(std::bit_cast<uint64_t>(value));
     curves[name] = {{"steps", series.steps}, {"bits", bits}};
   }
-  const auto bytes = std::make_shared<std::vector<uint8_t>>(nlohmann::json::to_cbor(curves));
+  const auto bytes = std::make_shared<std::vector<uint8_t>>(nlohmann::json::to_cbor(told));
   checkpoint::Tensor tensor;
   tensor.name = kSeries;
   tensor.dtype = "U8";
@@ -139,9 +141,10 @@ void take_curves(const State& state, RankResult& result) {
   const checkpoint::Tensor* const tensor = section == nullptr ? nullptr : find_tensor(*section, kSeries);
   if (tensor == nullptr) return;
   const auto* first = reinterpret_cast<const uint8_t*>(tensor->bytes.data());
-  const nlohmann::json curves = nlohmann::json::from_cbor(first, first + tensor->bytes.size());
+  const nlohmann::json told = nlohmann::json::from_cbor(first, first + tensor->bytes.size());
   result.curves.clear();
-  for (const auto& [name, series] : curves.items()) {
+  for (const auto& [name, bits] : told.at("metrics").items()) result.metrics[name] = std::bit_cast<double>(bits.get<uint64_t>());
+  for (const auto& [name, series] : told.at("curves").items()) {
     Series& into = result.curves[name];
     into.steps = series.at("steps").get<std::vector<int64_t>>();
     for (const uint64_t bits : series.at("bits").get<std::vector<uint64_t>>())
