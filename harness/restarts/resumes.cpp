@@ -87,7 +87,7 @@ class Resumes : public Experiment {
     if (newest != from) return fmt::format("a checkpoint of step {} expected, the newest is of step {}", from, newest);
     bool reached = false;
     const Ended ended = bench.attempt(dir, config_, {}, [&](const Going& going) {
-      if (reached || going.fewest_steps() < until) return;
+      if (reached || going.fewest_steps() <= until) return;  // an evaluation is reported before its step ends
       reached = true;
       going.signal_all(SIGKILL);
     });
