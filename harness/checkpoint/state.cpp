@@ -27,7 +27,7 @@ constexpr std::array<Dtype, 13> kDtypes{{{"BOOL", 1},
                                          {"I64", 8},
                                          {"U64", 8}}};
 
-constexpr std::array<Kind, 15> kKinds{{{kind::parameters, "parameters"},
+constexpr std::array<Kind, 16> kKinds{{{kind::parameters, "parameters"},
                                        {kind::moments, "moments"},
                                        {kind::optimizer_step, "optimizer step"},
                                        {kind::scheduler, "scheduler"},
@@ -41,7 +41,8 @@ constexpr std::array<Kind, 15> kKinds{{{kind::parameters, "parameters"},
                                        {kind::averaged_weights, "averaged weights"},
                                        {kind::normalisers, "running normalisers"},
                                        {kind::control_values, "control values"},
-                                       {kind::cached_controls, "cached control values"}}};
+                                       {kind::cached_controls, "cached control values"},
+                                       {kind::curves, "curves"}}};
 
 constexpr std::array<std::string_view, 3> kPlacements{"replicated", "sharded", "per_rank"};
 

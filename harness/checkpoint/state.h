@@ -91,6 +91,8 @@ inline constexpr std::string_view normalisers = "normalisers";
 inline constexpr std::string_view control_values = "control_values";
 /// Copies of control values that code keeps elsewhere
 inline constexpr std::string_view cached_controls = "cached_controls";
+/// What the run has measured so far and will tell at its end
+inline constexpr std::string_view curves = "curves";
 inline constexpr std::string_view stream_prefix = "stream/";
 }  // namespace kind
 

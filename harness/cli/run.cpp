@@ -38,6 +38,7 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   options.command_started = command_started;
   options.data_hash_of = [&prepared](const RunConfig& config) { return prepared.data.hash_of(config); };
   options.stop_requested = StopSignals::requested();
+  options.stop_signal = StopSignals::number();
   options.on_event = [&](const RunEvent& event) { progress.on_event(event); };
   const StopSignals signals;
   return launch(prepared.plan, options, prepared.identity);
@@ -157,7 +158,7 @@ int run_command(const RunOptions& options, const Console& console, double comman
     console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
                                launched.finished + launched.reused, prepared.plan.runs.size(),
                                clean_line(command_text(options.selection)));
-    return kExitInterrupted;
+    return *StopSignals::number() == SIGUSR1 ? kExitInterrupted - SIGINT + SIGUSR1 : kExitInterrupted;
   }
   return judge_and_report(prepared, launched, folder, options, console);
 }

@@ -3,14 +3,19 @@
 namespace lockstep {
 namespace {
 
-constexpr int kNumbers[] = {SIGINT, SIGTERM, SIGHUP};
-volatile int stop_requested = 0;
+constexpr int kNumbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+volatile int stop_requested = 0, first_number = 0;
 
-void request_stop(int) { stop_requested = stop_requested == 0 ? 1 : 2; }
+void request_stop(int number) {
+  if (stop_requested == 0) first_number = number;
+  stop_requested = stop_requested == 0 ? 1 : 2;
+}
 
 }  // namespace
 
 const volatile int* StopSignals::requested() { return &stop_requested; }
+
+const volatile int* StopSignals::number() { return &first_number; }
 
 StopSignals::StopSignals() {
   struct sigaction action {};

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// Takes SIGINT, SIGTERM and SIGHUP as long as it lives; one of them that was ignored stays so.
+/// Takes SIGINT, SIGTERM, SIGHUP and SIGUSR1 as long as it lives; one of them that was ignored stays so.
 class StopSignals {
  public:
   StopSignals();
@@ -16,9 +16,11 @@ class StopSignals {
 
   /// 0; 1 after the first signal; 2 after another.
   static const volatile int* requested();
+  /// The first that came; 0: none.
+  static const volatile int* number();
 
  private:
-  static constexpr std::size_t kCount = 3;
+  static constexpr std::size_t kCount = 4;
   struct sigaction before_[kCount];
 };
 

@@ -14,11 +14,10 @@ static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 13,
               "widen this");
 
 namespace lockstep {
-namespace {
 
-c10::intrusive_ptr<c10d::ProcessGroup> make_group(const c10::intrusive_ptr<c10d::Store>& store,
-                                                  const char* name, const GlooOptions& options,
-                                                  std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       const char* name, const GlooOptions& options) {
+  const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout_s * 1000));
   auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, store);
   auto gloo_options = c10d::ProcessGroupGloo::Options::create(timeout);
   gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
@@ -32,8 +31,6 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_group(const c10::intrusive_ptr<c10d:
   return group;
 }
 
-}  // namespace
-
 std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options) {
   const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout_s * 1000));
   auto store = c10::make_intrusive<c10d::FileStore>(options.store_path, options.world_size);
@@ -41,8 +38,8 @@ std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options) {
   ProcessGroups groups;
   groups.timeout = timeout;
   groups.by_root_bytes = int64_t{1} << 20;
-  groups.data = make_group(store, "data", options, timeout);
-  groups.gradients = make_group(store, "gradients", options, timeout);
+  groups.data = make_gloo_group(store, "data", options);
+  groups.gradients = make_gloo_group(store, "gradients", options);
   return make_process_group_comm(std::move(groups));
 }
 

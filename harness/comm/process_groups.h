@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "harness/comm/comm.h"
+#include "harness/comm/gloo_options.h"
 
 namespace lockstep {
 
@@ -22,6 +23,10 @@ struct ProcessGroups {
 };
 
 std::unique_ptr<Comm> make_process_group_comm(ProcessGroups groups);
+
+/// Meets the other ranks in a process group of that name.
+c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       const char* name, const GlooOptions& options);
 
 /// c10d::Reducer over the group, with PyTorch's rules for buckets.
 std::unique_ptr<GradientReducer> make_c10d_reducer(c10::intrusive_ptr<c10d::ProcessGroup> group,

@@ -20,9 +20,14 @@ struct JsonSlot {
   const RunField* field;
 };
 
-std::vector<JsonSlot> make_json_slots(const TrainerSpec& trainer) {
+/// Keys that came later than runs whose hashes must stay: they stand in a text only where one of them is set.
+constexpr std::string_view kLaterKeys = "checkpoint.";
+bool sets_later_keys(const RunConfig& config) { return !(config.checkpoint == CheckpointConfig{}); }
+
+std::vector<JsonSlot> make_json_slots(const TrainerSpec& trainer, bool later_keys) {
   const auto fields = fields_of(trainer);
   std::vector<const RunField*> sorted(fields.begin(), fields.end());
+  if (!later_keys) std::erase_if(sorted, [](const RunField* field) { return field->spec.key.starts_with(kLaterKeys); });
   std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->spec.key < b->spec.key; });
   std::vector<JsonSlot> slots;
   std::string_view group;
@@ -89,13 +94,16 @@ void read_object(const YamlNode& map, const std::string& prefix, RunConfig& conf
 }
 
 /// The slots of a trainer's fields.
-const std::vector<JsonSlot>& json_slots(const TrainerSpec& trainer) {
-  static const std::map<const TrainerSpec*, std::vector<JsonSlot>> slots = [] {
-    std::map<const TrainerSpec*, std::vector<JsonSlot>> all;
-    for (const TrainerSpec* spec : trainer_specs()) all.emplace(spec, make_json_slots(*spec));
+const std::vector<JsonSlot>& json_slots(const TrainerSpec& trainer, bool later_keys) {
+  using Slots = std::map<std::pair<const TrainerSpec*, bool>, std::vector<JsonSlot>>;
+  static const Slots slots = [] {
+    Slots all;
+    for (const TrainerSpec* spec : trainer_specs()) {
+      for (const bool later : {false, true}) all.emplace(std::pair(spec, later), make_json_slots(*spec, later));
+    }
     return all;
   }();
-  return slots.at(&trainer);
+  return slots.at({&trainer, later_keys});
 }
 
 /// The trainer that a run's JSON names, or the default one.
@@ -112,7 +120,7 @@ const TrainerSpec& trainer_of(const nlohmann::json& json, Problems& problems) {
 std::string canonical_json(const RunConfig& config) {
   std::string out;
   out.reserve(1600);
-  for (const JsonSlot& slot : json_slots(spec_of(config))) {
+  for (const JsonSlot& slot : json_slots(spec_of(config), sets_later_keys(config))) {
     out += slot.before;
     append_json(out, slot.field->of(config));
   }
@@ -122,6 +130,25 @@ std::string canonical_json(const RunConfig& config) {
 
 std::string config_hash(const RunConfig& config) {
   return hash_in_hex(canonical_json(config));
+}
+
+std::string training_hash(const RunConfig& config) {
+  const CoreConfig plain;
+  RunConfig same = config;
+  same.layout = {1, config.layout.global_batch()};
+  same.rows = plain.rows;
+  same.backend = plain.backend;
+  same.stop_after = plain.stop_after;
+  same.bucket_cap_bytes = plain.bucket_cap_bytes;
+  same.gradient_as_bucket_view = plain.gradient_as_bucket_view;
+  same.find_unused_parameters = plain.find_unused_parameters;
+  same.data.prefetch = plain.data.prefetch;
+  same.process_start = plain.process_start;
+  same.trace = plain.trace;
+  same.snapshot_steps = plain.snapshot_steps;
+  same.checkpoint = plain.checkpoint;
+  same.timeout_s = plain.timeout_s;
+  return config_hash(same);
 }
 
 RunConfig run_config_from_json(const std::string& text, const std::string& file_name) {
@@ -144,6 +171,7 @@ RunConfig run_config_from_json(const std::string& text, const std::string& file_
 std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& config) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const RunField* field : fields_of(spec_of(config))) {
+    if (field->spec.key.starts_with(kLaterKeys) && !sets_later_keys(config)) continue;
     out.emplace_back(field->spec.key, text_of(field->of(config)));
   }
   return out;

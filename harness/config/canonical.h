@@ -15,6 +15,11 @@ std::string canonical_json(const RunConfig& config);
 /// 16 hex digits of the XXH3 hash of canonical_json.
 std::string config_hash(const RunConfig& config);
 
+/// The same of what is trained alone: neither how many ranks share a step's rows and by which means, nor what is written
+/// down and kept, nor where the run stops. Runs of one such hash go on from each other's checkpoints; with native
+/// arithmetic another number of ranks rounds differently from there on.
+std::string training_hash(const RunConfig& config);
+
 /// The inverse of canonical_json. Throws ConfigError on unknown keys, wrong types and values out of range.
 RunConfig run_config_from_json(const std::string& text, const std::string& file_name);
 

@@ -95,6 +95,19 @@ struct ForcedConfig {
   bool operator==(const ForcedConfig&) const = default;
 };
 
+/// Checkpoints of a run, from which it goes on when it is started again (docs/checkpoint.md). What is trained does not
+/// depend on them: a config without any has the hash that it had before there were checkpoints.
+struct CheckpointConfig {
+  int64_t every = 0;     ///< steps between saves; 0: none, and signals end the run at once
+  int keep = 3;          ///< newest ones that stay, the best one among them
+  std::string best;      ///< metric of evaluations by which `best_model` is chosen; empty: the trainer's own
+  bool async = false;    ///< training goes on while a thread saves a copy of the state
+  bool sharded = false;  ///< each rank writes a part of parameters and moments; else rank 0 writes all of them
+  double grace_s = 30;   ///< from a signal to stop to the end of the save that it asks for
+  bool on() const { return every > 0; }
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
 /// What every trainer's runs have.
 struct CoreConfig {
   DataConfig data;
@@ -134,6 +147,7 @@ struct CoreConfig {
   std::vector<int64_t> snapshot_steps;  ///< steps before which the parameters are kept whole in the trace
   int64_t eval_every = 25;              ///< steps between evaluations; 0: only at the end
   ForcedConfig forced;
+  CheckpointConfig checkpoint;
   MutantConfig mutant, second_mutant;
   double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
 };

@@ -32,6 +32,7 @@ struct Finding {
 struct Testimony {
   enum class Kind { none, unreadable, finished, failed } kind = Kind::none;
   std::string message, phase;
+  bool stopped = false;  ///< in order, after an agreed step, because a signal asked for it
 };
 
 Testimony testimony_of(const std::string& dir, int rank) {
@@ -39,12 +40,12 @@ Testimony testimony_of(const std::string& dir, int rank) {
   if (::access(path.c_str(), F_OK) != 0) return {};
   try {
     const RankResult result = read_rank_result(path);
-    if (result.status == "finished") return {Testimony::Kind::finished, {}, result.phase};
+    if (result.status == "finished") return {Testimony::Kind::finished, {}, result.phase, false};
     const std::string message = result.error.empty() ? "ended as '" + result.status + "'" : result.error;
-    return {Testimony::Kind::failed, message, result.phase};
+    return {Testimony::Kind::failed, message, result.phase, result.status == "interrupted"};
   } catch (const std::runtime_error& error) {
     // A rank may die while it writes: what it left is evidence against it, not a fault of ours.
-    return {Testimony::Kind::unreadable, error.what(), {}};
+    return {Testimony::Kind::unreadable, error.what(), {}, false};
   }
 }
 
@@ -55,7 +56,8 @@ std::string signal_text(int signal) {
 }
 
 Finding thrown(int rank, const Testimony& testimony) {
-  return {true, only_lost_its_peers(testimony.message), rank, "threw", testimony.message, testimony.phase};
+  return {true, only_lost_its_peers(testimony.message), rank, testimony.stopped ? "interrupted" : "threw",
+          testimony.message, testimony.phase};
 }
 
 Finding judge_one(const RunEnds& ends, const RankEnd& end) {

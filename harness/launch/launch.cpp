@@ -140,7 +140,9 @@ void Launch::start_what_can() {
 void Launch::start(std::size_t job) {
   const PlannedRun& run = *runs_[job];
   const std::string dir = run_folder(options_.out_dir, run.id);
-  prepare_run_folder(dir, run, identity_, options_.data_hash_of ? options_.data_hash_of(run.config) : "");
+  const std::string data_hash = options_.data_hash_of ? options_.data_hash_of(run.config) : "";
+  if (goes_on(dir, run, identity_, data_hash)) tell({RunEvent::Kind::resumed, run.id});
+  prepare_run_folder(dir, run, identity_, data_hash);
   going_[run.id] = std::make_unique<Going>(run, job, dir, monotonic_s());
   launcher_->start({run.id, dir, run.config.layout.world_size, processes_of(run.config), options_.command_started,
                     run.config.process_start == ProcessStart::executed});
@@ -154,7 +156,8 @@ void Launch::heed_stop() {
   queue_->stop();
   for (auto& [id, going] : going_) {
     going->stopped_by_user = true;
-    signal(*going, wish == 1 ? SIGTERM : SIGKILL);
+    const bool warned = options_.stop_signal != nullptr && *options_.stop_signal == SIGUSR1;
+    signal(*going, wish > 1 ? SIGKILL : warned && going->run->config.checkpoint.on() ? SIGUSR1 : SIGTERM);
   }
 }
 
@@ -214,7 +217,12 @@ void Launch::handle_exit(Going& going, const LauncherEvent& event) {
   }
   RunEnds this_one = going.facts;
   this_one.ends = {going.facts.ends.back()};
-  if (going.kill_at == kNever && name_failure(this_one)) going.kill_at = now + options_.kill_grace_s;
+  if (going.kill_at != kNever) return;
+  // Ranks that were stopped in order end one after the other.
+  if (const auto failure = name_failure(this_one)) {
+    const bool in_order = failure->kind == "interrupted";
+    going.kill_at = now + (in_order ? going.run->config.checkpoint.grace_s : options_.kill_grace_s);
+  }
 }
 
 void Launch::look_after(Going& going, double now) {
@@ -266,7 +274,8 @@ void Launch::signal(Going& going, int number) {
     // A launcher that is still loading has its own deadline.
     going.dead_by = std::max(now, launcher_ready_ ? now : launcher_started_ + kLoadDeadline_s) + kDeathDeadline_s;
   } else {
-    going.kill_at = std::min(going.kill_at, now + options_.kill_grace_s);
+    const CheckpointConfig& kept = going.run->config.checkpoint;
+    going.kill_at = std::min(going.kill_at, now + (kept.on() ? kept.grace_s : options_.kill_grace_s));
   }
 }
 
@@ -275,7 +284,8 @@ void Launch::conclude(Going& going) {
   going_.erase(ended->run->id);
   const double seconds = ended->seconds(monotonic_s());
   std::optional<RankFailure> failure = ended->hung ? ended->hung : name_failure(ended->facts);
-  if (failure && !ended->hung && ended->stopped_by_user) failure = interrupted_failure(ended->facts);
+  const bool told_so = failure && failure->kind == "interrupted";
+  if (failure && !ended->hung && ended->stopped_by_user && !told_so) failure = interrupted_failure(ended->facts);
   if (!failure) failure = unreadable_failure(ended->facts, *ended->run);
   if (!failure) {
     write_done(ended->facts.dir, *ended->run, identity_, seconds);
@@ -291,6 +301,8 @@ void Launch::conclude(Going& going) {
         fmt::format("{}: rank {} found the disk full: {}; free some space and run again to resume",
                     ended->facts.dir, failure->rank, failure->message));
   }
+  // Somebody else has told its ranks to stop: it is not finished, and it did not fail.
+  if (interrupted) report_.interrupted = true;
   const std::vector<std::size_t> given_up = queue_->failed(ended->job);
   fail(std::move(*failure), seconds);
   if (report_.interrupted) return;

@@ -14,7 +14,8 @@ namespace lockstep {
 
 struct RunEvent {
   /// stray: the launcher reported on a run that is not going; the report is ignored.
-  enum class Kind { started, progress, finished, failed, reused, stray } kind = Kind::started;
+  /// resumed: it goes on from the checkpoints of an attempt that was interrupted; it will say from which step.
+  enum class Kind { started, progress, finished, failed, reused, stray, resumed } kind = Kind::started;
   std::string run;
   int64_t step = 0, steps = 0;
   double seconds = 0;  ///< since the run started
@@ -35,9 +36,12 @@ struct LaunchOptions {
   /// read.
   std::function<std::string(const RunConfig&)> data_hash_of;
   const volatile int* stop_requested = nullptr;  ///< set by a signal handler: 1 = drain in order, 2 = kill
+  const volatile int* stop_signal = nullptr;     ///< which one asked first; ranks get it too, SIGTERM for one of a terminal
   double hang_grace_s =
       2;  ///< beyond a run's timeout_s, so that what its ranks say of a silent peer comes first
-  double kill_grace_s = 1;  ///< from a rank's failure (or the request to stop) to the SIGKILL of the others
+  /// From a rank's failure (or the request to stop) to the SIGKILL of the others. A run with checkpoints has its own
+  /// checkpoint.grace_s from the request on.
+  double kill_grace_s = 1;
 };
 
 struct LaunchReport {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -101,9 +102,48 @@ std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity&
   return facts;
 }
 
+bool goes_on(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity, const std::string& data_hash) {
+  if (!run.config.checkpoint.on()) return false;
+  std::error_code error;
+  bool any = false;
+  for (fs::directory_iterator at(dir + "/checkpoints", error), end; !error && at != end; at.increment(error))
+    any = any || at->path().filename().string().starts_with("epoch_");
+  // One that finished and is run again has lost what it left: nothing of it is gone on with.
+  if (!any || fs::exists(dir + "/done", error)) return false;
+  std::string problem;
+  const std::optional<json> earlier = read_sealed(dir + "/run.json", problem);
+  if (!earlier || earlier->value("config_hash", "") != run.hash || earlier->value("data_hash", "") != data_hash) return false;
+  const json facts = earlier->value("provenance", json::object());
+  return facts.value("build", "") == identity.build && facts.value("libtorch", "") == identity.libtorch &&
+         facts.value("isa", "") == identity.isa;
+}
+
+namespace {
+
+/// What a run that goes on needs of its earlier attempt. Anything else would be taken for this attempt's.
+bool is_needed(const std::string& name) {
+  return name == "checkpoints" || (name.starts_with("rank-") && (name.ends_with(".trace") || name.ends_with(".log")));
+}
+
+void clear_run_folder(const std::string& dir, Files& files) {
+  std::vector<std::string> others;
+  std::error_code unlisted;
+  for (fs::directory_iterator at(dir, unlisted), end; !unlisted && at != end; at.increment(unlisted)) {
+    if (!is_needed(at->path().filename().string())) others.push_back(at->path().string());
+  }
+  for (const std::string& path : others) {
+    if (const auto error = files.remove_all(path))
+      throw MachineError(path + ": cannot remove what an earlier attempt left: " + error.message());
+  }
+}
+
+}  // namespace
+
 void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,
                         const std::string& data_hash, Files& files) {
-  if (const auto error = files.remove_all(dir)) {
+  if (goes_on(dir, run, identity, data_hash)) {
+    clear_run_folder(dir, files);
+  } else if (const auto error = files.remove_all(dir)) {
     throw MachineError(dir + ": cannot remove what an earlier attempt left: " + error.message());
   }
   if (const auto error = files.make_folders(dir)) {

@@ -23,7 +23,12 @@ int processes_of(const RunConfig& config);
 /// Build, machine and environment, as run.json and the reports state them.
 std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity& identity);
 
-/// Makes the folder anew, without what an earlier attempt left, and writes run.json. `data_hash`: of the data
+/// Can an attempt of this run that was interrupted be gone on with? It left checkpoints, and its run.json says that it was of
+/// the same config, program and data.
+bool goes_on(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity, const std::string& data_hash = "");
+
+/// Makes the folder anew, without what an earlier attempt left, and writes run.json. Of one that is gone on with its
+/// checkpoints, traces and logs stay. `data_hash`: of the data
 /// that the run is planned on, which its ranks hold against what they read; empty: not known. Throws
 /// MachineError.
 void prepare_run_folder(const std::string& dir, const PlannedRun& run, const BuildIdentity& identity,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -66,16 +67,17 @@ std::optional<RunConfig> config_in(const fs::path& run_json) {
 
 /// "steps was 100, is 101", one a key.
 std::vector<std::string> differing_keys(const RunConfig& was, const RunConfig& is) {
-  const auto before = config_fields(was), now = config_fields(is);
+  const auto before_all = config_fields(was), now = config_fields(is);
+  const std::map<std::string, std::string> before(before_all.begin(), before_all.end());
   std::vector<std::string> keys, following;
-  for (std::size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
-    if (before[i] == now[i]) continue;
+  for (const auto& [name, value] : now) {
+    const auto was_it = before.find(name);
+    if (was_it == before.end() || was_it->second == value) continue;
     const auto shown = [](const std::string& text) { return text.empty() ? "''" : text; };
     std::string words =
-        fmt::format("{} was {}, is {}", now[i].first, shown(before[i].second), shown(now[i].second));
+        fmt::format("{} was {}, is {}", name, shown(was_it->second), shown(value));
     // These follow from other keys: the rest says more.
-    const std::string& key = now[i].first;
-    const bool follows = key == "snapshot_steps" || key.starts_with("forced.");
+    const bool follows = name == "snapshot_steps" || name.starts_with("forced.");
     (follows ? following : keys).push_back(std::move(words));
   }
   if (keys.empty()) keys = std::move(following);

@@ -13,6 +13,7 @@ RunConfig first_steps(RunConfig config, int64_t seed, int64_t steps) {
   config.backend = Backend::emulated;
   config.stop_after = steps < config.steps ? steps : 0;
   config.eval_every = 0;
+  config.checkpoint = CheckpointConfig{};
   config.snapshot_steps.clear();
   return config;
 }

@@ -164,6 +164,7 @@ class Planner {
     config.seed = first_seed(*reference.first);
     config.snapshot_steps.clear();
     config.eval_every = 0;
+    config.checkpoint = CheckpointConfig{};
     config.forced = {reference.first_run, below(matrix_.forced_steps, config.steps), repeat, matrix_.replay};
     return config;
   }
@@ -203,6 +204,7 @@ class Planner {
       config.seed = first_seed(cell);
       config.backend = Backend::gloo;
       config.eval_every = 0;
+      config.checkpoint = CheckpointConfig{};
       config.stop_after = matrix_.certify_steps < config.steps ? matrix_.certify_steps : 0;
       add(RunRole::certify, cell.name, std::move(config));
     }

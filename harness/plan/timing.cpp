@@ -20,6 +20,7 @@ RunConfig timing_config(const Matrix& matrix, const Layout& layout) {
   config.trace = TraceLevel::off;
   config.snapshot_steps.clear();
   config.eval_every = 0;
+  config.checkpoint = CheckpointConfig{};
   config.forced = ForcedConfig{};
   config.mutant = config.second_mutant = MutantConfig{};
   return config;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "harness/config/learning_rate.h"
 #include "harness/config/trainer_spec.h"
 
@@ -80,6 +82,25 @@ void check_size(const RunConfig& config, Found& found) {
   }
 }
 
+void check_checkpoint(const RunConfig& config, Found& found) {
+  if (!config.checkpoint.on()) return;
+  if (config.mutant.name != "none" || config.second_mutant.name != "none") {
+    found.emplace_back("checkpoint.every",
+                       "what a planted fault remembers stands in no checkpoint: a cell with a mutant takes no checkpoint.every");
+  }
+  const std::string& best = config.checkpoint.best;
+  const auto metrics = spec_of(config).metrics();
+  const bool evaluated = std::ranges::any_of(metrics, [&](const MetricSpec& metric) {
+    return metric.name == best && metric.when == MetricSpec::When::evaluation && metric.higher_is_better;
+  });
+  if (!best.empty() && !evaluated) {
+    found.emplace_back("checkpoint.best",
+                       fmt::format("checkpoint.best {} is no metric of evaluations of which it is known whether higher "
+                                   "is better; the trainer's own is {}",
+                                   best, spec_of(config).shown_metric));
+  }
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> training_problems(const RunConfig& config,
@@ -90,6 +111,7 @@ std::vector<std::pair<std::string, std::string>> training_problems(const RunConf
   check_precision(config, asks, found);
   check_arithmetic(config, asks, found);
   check_perturbation(config, asks, found);
+  check_checkpoint(config, found);
   return found;
 }
 

@@ -15,13 +15,16 @@
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
 #include "harness/comm/emulated.h"
+#include "harness/checkpoint/groups/thread_group.h"
 #include "harness/comm/gloo.h"
+#include "harness/comm/gloo_group.h"
 #include "harness/comm/ledger.h"
 #include "harness/comm/solo.h"
 #include "harness/config/canonical.h"
 #include "harness/data/sampler.h"
 #include "harness/launch/beat.h"
 #include "harness/launch/run_folder.h"
+#include "harness/rank/rank_checkpoints.h"
 #include "harness/train/loop.h"
 #include "harness/train/perturb.h"
 #include "scenarios/mutants/mutants.h"
@@ -38,6 +41,8 @@ struct Process {
   std::string planned_data;  ///< hash of the data that the run was planned on; empty: not said
   std::unique_ptr<Scenario> scenario;
   BeatFile beats;
+  nlohmann::json planted;                      ///< of run.json: what a laboratory does to this run's checkpoints
+  const PreemptionSignals* signals = nullptr;  ///< of runs with checkpoints
 
   std::string path(const std::string& name) const { return task.run_dir + "/" + name; }
 };
@@ -102,8 +107,14 @@ std::string snapshots_of(const Process& process) {
   return forced.kept_step.empty() ? process.path("../" + forced.from + "/rank-0.trace") : forced.kept_step;
 }
 
+/// What a rank meets the others by.
+struct Meeting {
+  std::function<std::unique_ptr<Comm>()> comm;
+  std::function<RankGroups()> groups;  ///< for checkpoints
+};
+
 /// One rank from its communicator to its result file. Nothing escapes: what was thrown stands in the result.
-bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Comm>()>& connect) {
+int run_rank(Process& process, int rank, const Meeting& meet) {
   const RunConfig& config = process.config;
   RankResult result;
   result.rank = rank;
@@ -113,10 +124,13 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
   result.status = "failed";
   result.phase = "rendezvous";
   int64_t step_now = 0;
+  int exit_code = 1;
   try {
     at::set_num_threads(1);
     require_planned_data(process.planned_data, result.data_hash, rank);
-    TraceWriter trace(process.path("rank-" + std::to_string(rank) + ".trace"),
+    const std::string trace_path = process.path("rank-" + std::to_string(rank) + ".trace");
+    const bool keeps = config.checkpoint.on() && !config.forced.on();
+    TraceWriter trace(keeps ? trace_path + ".new" : trace_path,
                       {result.config_hash, rank, config.layout.world_size, config.trainer, config.trace,
                        config.backend == Backend::gloo ? "real" : "emulated"});
     const auto beat = [&](int64_t step, const std::string& operation) {
@@ -129,7 +143,7 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
     beat(0, "rendezvous");
     const std::unique_ptr<Mutant> mutant = make_mutant(config, rank);
     CommunicationMeter meter;
-    std::unique_ptr<Comm> comm = connect();
+    std::unique_ptr<Comm> comm = meet.comm();
     comm = mutant == nullptr ? std::move(comm) : mutant->below_ledger(std::move(comm));
     comm = make_ledger_comm(
         std::move(comm), trace, [&](const std::string& operation) { beat(step_now, operation); }, &meter);
@@ -141,14 +155,22 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
                         rows,    beat, &monotonic_s, rows_ahead};
     context.positions_of = [&config](int64_t all_rows, int of_rank) { return positions_of(config, all_rows, of_rank); };
     context.meter = &meter;
-    if (!config.forced.on()) {
-      train(context, result, config.resume_from.empty() ? "" : process.path("../" + config.resume_from + "/rank-0.trace"));
-    } else {
+    if (config.forced.on()) {
       compute_forced(context, snapshots_of(process), result);
+      exit_code = 0;
+    } else if (keeps) {
+      RankCheckpoints checkpoints(process.task.run_dir, process.planted, config, rank, meet.groups());
+      const SamplerSteps steps = sampler_steps(config, process.scenario->samples());
+      const CheckpointSetup setup = checkpoints.setup(trace_path, steps, *process.signals);
+      exit_code = train(context, result, "", &setup);
+    } else {
+      const bool resumes = !config.resume_from.empty();
+      exit_code = train(context, result, resumes ? process.path("../" + config.resume_from + "/rank-0.trace") : "");
     }
-    trace.finish();
+    // A trace without its end is one that a later attempt goes on with.
+    if (exit_code == 0) trace.finish();
     result.faults_acted = acted_faults(mutant.get());
-    result.status = "finished";
+    result.status = exit_code == 0 ? "finished" : "interrupted";
   } catch (const std::exception& error) {
     const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
     result.error = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
@@ -156,18 +178,22 @@ bool run_rank(Process& process, int rank, const std::function<std::unique_ptr<Co
                  result.phase.c_str(), result.error.c_str());
   }
   write_rank_result(process.path("rank-" + std::to_string(rank) + ".result.json"), result);
-  return result.status == "finished";
+  return exit_code;
 }
 
-bool run_emulated(Process& process) {
-  EmulatedWorld world(process.config.layout.world_size, process.config.timeout_s);
+int run_emulated(Process& process) {
+  const int world_size = process.config.layout.world_size;
+  EmulatedWorld world(world_size, process.config.timeout_s);
+  checkpoint::ThreadMeeting saving(world_size), agreeing(world_size);
   std::vector<std::thread> threads;
-  std::vector<char> finished(static_cast<std::size_t>(process.config.layout.world_size), 0);
-  for (int rank = 0; rank < process.config.layout.world_size; ++rank) {
+  std::vector<int> codes(static_cast<std::size_t>(world_size), 1);
+  for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      const bool ok = run_rank(process, rank, [&world, rank] { return world.comm(rank); });
-      finished[static_cast<std::size_t>(rank)] = ok ? 1 : 0;
-      if (!ok) {
+      const Meeting meet{[&world, rank] { return world.comm(rank); },
+                         [&saving, &agreeing, rank] { return RankGroups{saving.group(rank), agreeing.group(rank)}; }};
+      const int code = run_rank(process, rank, meet);
+      codes[static_cast<std::size_t>(rank)] = code;
+      if (code != 0) {
         world.abort("lost its peer: rank " + std::to_string(rank) + " has failed");
       }
     });
@@ -175,7 +201,42 @@ bool run_emulated(Process& process) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  return std::all_of(finished.begin(), finished.end(), [](char ok) { return ok != 0; });
+  // A rank that failed decides; else all were stopped alike, or finished.
+  const auto failed = std::find(codes.begin(), codes.end(), 1);
+  return failed != codes.end() ? 1 : codes.front();
+}
+
+/// Ranks of several processes see each other's beats.
+PeerSigns signs_of(Process& process, int rank) {
+  PeerSigns signs;
+  signs.count = [&process, rank] {
+    uint64_t sum = 0;
+    for (int other = 0; other < process.beats.world_size(); ++other) {
+      if (other != rank) sum += process.beats.changes(other);
+    }
+    return sum;
+  };
+  signs.report = [&process, rank] { process.beats.report(rank, process.beats.step(rank), "save"); };
+  return signs;
+}
+
+Meeting meeting_of(Process& process, int rank) {
+  const RunConfig& config = process.config;
+  const int world = config.layout.world_size;
+  if (world == 1) {
+    return {[] { return make_solo_comm(); },
+            [] {
+              return RankGroups{std::make_unique<checkpoint::AloneGroup>(), std::make_unique<checkpoint::AloneGroup>()};
+            }};
+  }
+  return {[&process, &config, rank, world] {
+            return make_gloo_comm({process.path("store"), rank, world, "127.0.0.1", config.timeout_s});
+          },
+          [&process, &config, rank, world] {
+            const GlooOptions options{process.path("store-checkpoints"), rank, world, "127.0.0.1", config.timeout_s};
+            auto groups = make_gloo_groups(options, {"saving", "agreeing"}, signs_of(process, rank));
+            return RankGroups{std::move(groups[0]), std::move(groups[1])};
+          }};
 }
 
 }  // namespace
@@ -187,20 +248,14 @@ int rank_main(const RankTask& task) {
     RunConfig config = run_config_from_json(run.at("config").dump(), run_path);
     const int world = config.layout.world_size;
     Process process{task, config, run.value("data_hash", ""), make_scenario(config.trainer),
-                    BeatFile::open(task.run_dir + "/beat", world)};
+                    BeatFile::open(task.run_dir + "/beat", world), run.value("planted", nlohmann::json::object()), nullptr};
+    // For as long as the process lives: one that comes when the run is done changes nothing any more.
+    if (config.checkpoint.on()) process.signals = new PreemptionSignals();
     at::set_num_threads(1);
     process.scenario->prepare(process.config);
-    if (task.rank < 0 && world > 1) {
-      return run_emulated(process) ? 0 : 1;
-    }
+    if (task.rank < 0 && world > 1) return run_emulated(process);
     const int rank = std::max(task.rank, 0);
-    const auto connect = [&]() -> std::unique_ptr<Comm> {
-      if (world == 1) {
-        return make_solo_comm();
-      }
-      return make_gloo_comm({process.path("store"), rank, world, "127.0.0.1", config.timeout_s});
-    };
-    return run_rank(process, rank, connect) ? 0 : 1;
+    return run_rank(process, rank, meeting_of(process, rank));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

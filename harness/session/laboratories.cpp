@@ -22,6 +22,7 @@
 #include "harness/plan/matrix_folder.h"
 #include "harness/plan/schema.h"
 #include "harness/program/program.h"
+#include "harness/restarts/restarts.h"
 #include "harness/resume/resume.h"
 #include "harness/session/out_folder.h"
 #include "harness/session/progress_table.h"
@@ -32,7 +33,7 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 std::span<const LaboratoryKind* const> laboratory_kinds() {
-  static const std::array kKinds{&program_laboratory(), &resume_laboratory()};
+  static const std::array kKinds{&program_laboratory(), &resume_laboratory(), &trainer_laboratory()};
   return kKinds;
 }
 

@@ -52,6 +52,8 @@ std::string event_line(const RunEvent& event) {
   switch (event.kind) {
     case RunEvent::Kind::started:
       return "started   " + event.run;
+    case RunEvent::Kind::resumed:
+      return "resuming  " + event.run + "  from its newest checkpoint";
     case RunEvent::Kind::finished:
       return fmt::format("finished  {}  {:.1f} s", event.run, event.seconds);
     case RunEvent::Kind::failed:
@@ -133,7 +135,8 @@ void Progress::on_event(const RunEvent& event) {
   if (ended) end(i, event.kind == RunEvent::Kind::finished, now);
   view_.state.work_done = time_left_.work_done();
   // On a terminal the table tells of starts and ends; a failure is worth a line that stays.
-  const bool tell = !console_.err_terminal || event.kind == RunEvent::Kind::failed;
+  const bool tell =
+      !console_.err_terminal || event.kind == RunEvent::Kind::failed || event.kind == RunEvent::Kind::resumed;
   if (tell) say(event);
   repaint(ended && view_.state.runs_done + view_.state.failed == view_.state.runs);
 }

@@ -87,6 +87,23 @@ class ResultReader {
   std::string path_;
 };
 
+CheckpointsOfRank read_checkpoints(const ResultReader& reader, const Json& json) {
+  if (!json.is_object()) reader.fail("\"checkpoints\" is not an object");
+  CheckpointsOfRank kept;
+  for (const Json& step : reader.at(json, "saved")) {
+    if (!step.is_number_integer()) reader.fail("a step of \"saved\" is not an integer");
+    kept.saved.push_back(step.get<int64_t>());
+  }
+  kept.seconds = reader.number(reader.at(json, "seconds"), "seconds");
+  kept.problems = reader.texts(json, "problems");
+  kept.resumed_at = reader.integer(json, "resumed_at");
+  kept.resumed_from = reader.text(json, "resumed_from");
+  kept.remarks = reader.texts(json, "remarks");
+  kept.stop_signal = static_cast<int>(reader.integer(json, "stop_signal"));
+  kept.stop_seconds = reader.number(reader.at(json, "stop_seconds"), "stop_seconds");
+  return kept;
+}
+
 }  // namespace
 
 void write_rank_result(const std::string& path, const RankResult& result, Files& files) {
@@ -121,6 +138,16 @@ void write_rank_result(const std::string& path, const RankResult& result, Files&
     Json values = Json::array();
     for (double value : series.values) values.push_back(json_number(value));
     json["curves"][name] = {{"steps", series.steps}, {"values", std::move(values)}};
+  }
+  if (const CheckpointsOfRank& kept = result.checkpoints; kept.any()) {
+    json["checkpoints"] = {{"saved", kept.saved},
+                           {"seconds", json_number(kept.seconds)},
+                           {"problems", kept.problems},
+                           {"resumed_at", kept.resumed_at},
+                           {"resumed_from", kept.resumed_from},
+                           {"remarks", kept.remarks},
+                           {"stop_signal", kept.stop_signal},
+                           {"stop_seconds", json_number(kept.stop_seconds)}};
   }
   seal(json);
   write_file_atomically(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", files);
@@ -164,6 +191,7 @@ RankResult read_rank_result(const std::string& path) {
   result.received_bytes = read("received_bytes");
   // Results from before faults were watched have none.
   if (json.contains("faults_acted")) result.faults_acted = reader.texts(json, "faults_acted");
+  if (json.contains("checkpoints")) result.checkpoints = read_checkpoints(reader, json["checkpoints"]);
   for (const auto& [name, value] : reader.at(json, "metrics").items())
     result.metrics[name] = reader.metric(value, name);
   for (const auto& [name, value] : reader.at(json, "curves").items())

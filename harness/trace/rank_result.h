@@ -16,6 +16,19 @@ struct Series {
   std::vector<double> values;
 };
 
+/// What a rank saved of its run, and where the run went on.
+struct CheckpointsOfRank {
+  std::vector<int64_t> saved;     ///< steps whose checkpoints were committed by this process
+  double seconds = 0;             ///< in which training waited for them
+  std::vector<std::string> problems;  ///< of saves that failed
+  int64_t resumed_at = 0;         ///< the step before which this process loaded a checkpoint; 0: it began
+  std::string resumed_from;       ///< its name
+  std::vector<std::string> remarks;  ///< of the load: newer ones that were refused, pointers behind
+  int stop_signal = 0;            ///< that ended the run after an agreed step
+  double stop_seconds = 0;        ///< from that signal, as this rank heard of it, to the end of the save
+  bool any() const { return !saved.empty() || !problems.empty() || resumed_at > 0 || stop_signal != 0; }
+};
+
 struct RankResult {
   int rank = 0;
   int world_size = 1;
@@ -41,6 +54,7 @@ struct RankResult {
   double received_bytes = 0;       ///< from other ranks in the collectives of one of those steps, in the mean
   /// The planted faults that changed something on this rank: "mutant", "second_mutant".
   std::vector<std::string> faults_acted;
+  CheckpointsOfRank checkpoints;  ///< written only if there is any
 };
 
 /// Doubles are kept as 17 digits and as hex bits where they are metrics; NaN and infinities as strings.

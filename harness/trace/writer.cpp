@@ -75,6 +75,68 @@ struct TraceWriter::Impl {
     sequence.push_back(definitions.number(definition).first);
   }
 
+  /// What a reader made of a record, as it was.
+  void add(const Record& record) {
+    Definition what;
+    what.phase = record.phase;
+    what.name = record.name;
+    what.dtype = record.dtype;
+    what.shape = record.shape;
+    what.replicated = record.replicated;
+    what.has_stats = record.has_stats;
+    ByteSink sink(data);
+    if (record.phase == Phase::collective) {
+      const CollectiveRecord& collective = record.collective;
+      what.kind = RecordKind::collective;
+      what.name = collective.op;
+      what.reduction = collective.reduction;
+      what.group = collective.group;
+      what.tag = collective.tag;
+      what.root = collective.root;
+      add(what);
+      sink.raw(collective.hash_in);
+      sink.raw(collective.hash_out);
+    } else if (record.is_scalar) {
+      what.kind = RecordKind::scalar;
+      add(what);
+      sink.raw(record.value);
+    } else if (record.phase == Phase::random) {
+      what.kind = RecordKind::random;
+      add(what);
+      sink.raw(record.stats.hash);
+      sink.varint(static_cast<uint64_t>(record.value));
+    } else if (record.phase == Phase::samples) {
+      what.shape = {};
+      add(what);
+      sink.ids(record.ids);
+    } else {
+      what.kind = RecordKind::tensor;
+      what.has_ids = !record.ids.empty();
+      what.has_payload = header.level == TraceLevel::full || !record.payload.empty();
+      add(what);
+      add_tensor(what, record.stats, record.ids);
+      sink.bytes(record.payload.data(), record.payload.size());
+    }
+  }
+
+  void add_tensor(const Definition& what, const TensorStats& stats, std::span<const int64_t> ids) {
+    ByteSink sink(data);
+    sink.raw(stats.hash);
+    if (what.has_stats) {
+      if (fits_float32(what.dtype)) {
+        sink.raw(static_cast<float>(stats.norm));
+        sink.raw(static_cast<float>(stats.min));
+        sink.raw(static_cast<float>(stats.max));
+      } else {
+        sink.raw(stats.norm);
+        sink.raw(stats.min);
+        sink.raw(stats.max);
+      }
+      sink.varint(stats.nonfinite);
+    }
+    if (what.has_ids) sink.ids(ids);
+  }
+
   [[noreturn]] void fail(const char* doing, std::error_code error) {
     broken = true;
     throw MachineError(path + ": cannot " + doing + ": " + error.message());
@@ -216,23 +278,9 @@ TensorStats TraceWriter::tensor(Phase phase, std::string_view name, const Tensor
   what.has_payload = level == TraceLevel::full || (keep == Keep::whole && !spoken_for);
   what.has_ids = !ids.empty();
   impl_->add(what);
-  ByteSink sink(impl_->data);
-  sink.raw(stats.hash);
-  if (what.has_stats) {
-    if (fits_float32(tensor.dtype)) {
-      sink.raw(static_cast<float>(stats.norm));
-      sink.raw(static_cast<float>(stats.min));
-      sink.raw(static_cast<float>(stats.max));
-    } else {
-      sink.raw(stats.norm);
-      sink.raw(stats.min);
-      sink.raw(stats.max);
-    }
-    sink.varint(stats.nonfinite);
-  }
-  if (what.has_ids) sink.ids(ids);
+  impl_->add_tensor(what, stats, ids);
   if (what.has_payload)
-    sink.bytes(tensor.data, static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype));
+    ByteSink(impl_->data).bytes(tensor.data, static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype));
   return stats;
 }
 
@@ -258,6 +306,22 @@ void TraceWriter::end_step() {
   if (!impl_) return;
   LOCKSTEP_CHECK(impl_->in_step, "end_step without begin_step: " + impl_->path);
   impl_->write_step(FrameType::step);
+}
+
+void TraceWriter::copy(const StepRecords& step) {
+  if (!impl_) return;
+  begin_step(step.step);
+  for (const Record& record : step.records) impl_->add(record);
+  end_step();
+}
+
+void TraceWriter::pause() {
+  LOCKSTEP_CHECK(!impl_ || !impl_->in_step, "a trace pauses between steps alone");
+  if (impl_) paused_ = std::move(impl_);
+}
+
+void TraceWriter::go_on() {
+  if (paused_) impl_ = std::move(paused_);
 }
 
 void TraceWriter::finish() {

@@ -45,12 +45,18 @@ class TraceWriter {
                      std::span<const int64_t> ids = {}, Keep keep = Keep::by_level);
   void collective(const CollectiveRecord& record);
   void end_step();
+  /// A whole step as a reader gave it: its bytes are those that the writer of that trace wrote.
+  void copy(const StepRecords& step);
+  /// Between two steps: every call until `go_on` returns at once, as at level `off`.
+  void pause();
+  void go_on();
   /// Writes what is left and the end mark: a trace without it was cut short.
   void finish();
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> paused_;
 };
 
 }  // namespace lockstep

@@ -115,9 +115,35 @@ void note_resident(const RankContext& context, int64_t done, int64_t end, RankRe
   }
 }
 
+/// Forward, backward and reduction of the step before the one that the run goes on with, of which nothing stays: the
+/// reducer gives its buckets their final shape after its first pass, and the run that was never stopped has long had it.
+void shape_buckets(const RankContext& context, TracedStep& traced, int64_t begin, RankResult& result) {
+  if (context.config->arithmetic == Arithmetic::exact || context.comm->world_size() == 1) return;
+  context.trace->pause();
+  TracedStep::Options options;
+  options.ids = context.rows(begin - 1);
+  const TracedStep::Outcome outcome = traced.run(begin - 1, options);
+  context.task->update_buffers();
+  result.activation_bytes = static_cast<double>(outcome.kept_bytes);
+  context.trace->go_on();
+}
+
+/// The step before which the run stands: its newest checkpoint's, or the beginning.
+int64_t go_on(const RankContext& context, TracedStep& traced, Checkpoints& checkpoints, RankResult& result) {
+  const int64_t begin = checkpoints.find();
+  if (begin > 0) {
+    shape_buckets(context, traced, begin, result);
+    checkpoints.restore();
+  }
+  checkpoints.take_over_trace(begin);
+  result.steps_done = begin;
+  return begin;
+}
+
 }  // namespace
 
-void train(const RankContext& context, RankResult& result, const std::string& resume_trace) {
+int train(const RankContext& context, RankResult& result, const std::string& resume_trace,
+          const CheckpointSetup* setup) {
   const RunConfig& config = *context.config;
   const int64_t end = config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
   if (config.perturb == Perturbation::epsilon) {
@@ -127,9 +153,21 @@ void train(const RankContext& context, RankResult& result, const std::string& re
   TracedStep traced(context);
   Update update(context);
   StepMeter meter(context.meter);
-  const int64_t begin = resume_trace.empty() ? 0 : config.resume_step;
+  const auto checkpoints =
+      setup == nullptr ? nullptr : std::make_unique<Checkpoints>(context, *setup, update, result);
+  int64_t begin = resume_trace.empty() ? 0 : config.resume_step;
+  if (checkpoints != nullptr) {
+    begin = go_on(context, traced, *checkpoints, result);
+    if (checkpoints->stops_at_begin()) return 128 + result.checkpoints.stop_signal;
+  }
   if (!resume_trace.empty()) update.load(read_snapshots(resume_trace, {begin}).at(begin));
-  const std::unique_ptr<Prefetcher> prefetcher = make_prefetcher(context, begin, end);
+  // A run that was never stopped counts rows, draws and the rate's steps as one number.
+  const auto counters = [&](int64_t step) {
+    if (checkpoints != nullptr) return checkpoints->counters();
+    return StepCounters{step, step, step};
+  };
+  const int64_t first_rows = counters(begin).samples;
+  const std::unique_ptr<Prefetcher> prefetcher = make_prefetcher(context, first_rows, first_rows + end - begin);
   for (int64_t step = begin; step < end; ++step) {
     meter.begin(context.now_s());
     if (context.mutant != nullptr) {
@@ -146,29 +184,34 @@ void train(const RankContext& context, RankResult& result, const std::string& re
       options.ids = context.rows(step, std::move(dealt.ids));
       options.prepared = std::move(dealt.prepared);
     } else {
-      options.ids = context.rows(step);
+      options.ids = context.rows(counters(step).samples);
     }
-    options.learning_rate = update.learning_rate(step);
-    const TracedStep::Outcome outcome = traced.run(step, options);
+    options.learning_rate = update.learning_rate(counters(step).rate);
+    const TracedStep::Outcome outcome = traced.run(counters(step).draws, options);
     update.apply(step, outcome, options.learning_rate, Keep::by_level);
     meter.end(context.now_s(), result);
     result.steps_done = step + 1;
     result.activation_bytes = std::max(result.activation_bytes, static_cast<double>(outcome.kept_bytes));
     note_resident(context, step + 1, end, result);
     add_to_curves(result, step, outcome, options.learning_rate);
-    if (step + 1 == end) {
-      evaluate(context, Evaluation::last, step + 1, result);
-    } else if (config.eval_every > 0 && (step + 1) % config.eval_every == 0) {
-      evaluate(context, Evaluation::curve, step + 1, result);
+    const bool evaluates = step + 1 == end || (config.eval_every > 0 && (step + 1) % config.eval_every == 0);
+    if (evaluates) {
+      evaluate(context, step + 1 == end ? Evaluation::last : Evaluation::curve, step + 1, result);
     }
     context.trace->end_step();
     context.beat(step + 1, "train");
+    // Who has trained to the end has finished, whatever signal came.
+    if (checkpoints != nullptr && checkpoints->after_step(step + 1, evaluates, step + 1 == end)) {
+      return 128 + result.checkpoints.stop_signal;
+    }
   }
+  if (checkpoints != nullptr) checkpoints->finish();
   meter.fill(result);
   result.parameters_hash = hash_of(context.task->parameters());
   for (const at::Tensor& parameter : context.task->parameters().tensors) {
     result.weight_bytes += static_cast<double>(parameter.nbytes());
   }
+  return 0;
 }
 
 }  // namespace lockstep

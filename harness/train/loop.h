@@ -4,13 +4,16 @@
 #include <string>
 
 #include "harness/trace/rank_result.h"
+#include "harness/train/checkpoints.h"
 #include "harness/train/rank_context.h"
 
 namespace lockstep {
 
 /// Trains config->steps steps (or stop_after). Fills curves, metrics and timing of `result`. `resume_trace`: rank 0's trace of
-/// the run that it goes on from, which holds a snapshot of config->resume_step; empty: it begins.
-void train(const RankContext& context, RankResult& result, const std::string& resume_trace = {});
+/// the run that it goes on from, which holds a snapshot of config->resume_step; empty: it begins. `setup`: what its checkpoints
+/// stand on; null: it has none. Returns 0, or the exit code of a run that a signal stopped after an agreed step.
+int train(const RankContext& context, RankResult& result, const std::string& resume_trace = {},
+          const CheckpointSetup* setup = nullptr);
 
 /// At each of config->forced.steps: loads the snapshot of `trace_path` (rank 0's trace of the run that
 /// training came from), computes and reduces the gradients there, updates, and keeps all of it whole. With

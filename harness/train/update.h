@@ -22,6 +22,7 @@ class Update {
   void snapshot();
   /// The inverse. Throws std::runtime_error naming what the snapshot lacks.
   void load(const Snapshot& snapshot);
+  Optimizer& optimizer() { return optimizer_; }
 
  private:
   void clip(int64_t step, const TracedStep::Outcome& outcome);

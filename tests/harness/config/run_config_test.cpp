@@ -47,12 +47,13 @@ std::size_t keys_in_group(std::string_view prefix) {
 }
 
 TEST(CoreFields, CoverEveryMemberOfTheStructs) {
-  constexpr std::size_t kGroups = 4, kTrainer = 1;
+  constexpr std::size_t kGroups = 5, kTrainer = 1;
   std::size_t grouped = 0;
-  for (const char* group : {"data.", "forced.", "mutant.", "second_mutant."}) grouped += keys_in_group(group);
+  for (const char* group : {"data.", "forced.", "checkpoint.", "mutant.", "second_mutant."}) grouped += keys_in_group(group);
   EXPECT_EQ(keys_in_group("second_mutant."), member_count<MutantConfig>());
   EXPECT_EQ(keys_in_group("data."), member_count<DataConfig>());
   EXPECT_EQ(keys_in_group("forced."), member_count<ForcedConfig>());
+  EXPECT_EQ(keys_in_group("checkpoint."), member_count<CheckpointConfig>());
   EXPECT_EQ(keys_in_group("mutant."), member_count<MutantConfig>());
   EXPECT_EQ(core_fields().size() - grouped, member_count<CoreConfig>() - kGroups + kTrainer);
 }
@@ -126,6 +127,29 @@ TEST(ConfigHash, ChangesWithEveryFieldAndByTheLastBitOfADouble) {
   }
 }
 
+TEST(ConfigHash, IsWhatItWasBeforeThereWereCheckpointsUnlessTheyAreOn) {
+  RunConfig config;
+  EXPECT_EQ(canonical_json(config).find("checkpoint"), std::string::npos);
+  config.checkpoint.every = 10;
+  EXPECT_NE(canonical_json(config).find(R"("checkpoint":{"async":false,"best":"","every":10)"), std::string::npos);
+}
+
+TEST(TrainingHash, IsThatOfWhatIsTrainedWhereverAndByHoweverManyRanks) {
+  RunConfig config;
+  const std::string hash = training_hash(config);
+  config.layout = {8, 3};
+  config.backend = Backend::gloo;
+  config.checkpoint.every = 10;
+  config.stop_after = 7;
+  config.trace = TraceLevel::full;
+  EXPECT_EQ(training_hash(config), hash);
+  config.layout = {8, 4};
+  EXPECT_NE(training_hash(config), hash);
+  config.layout = {8, 3};
+  config.lr = 0.5;
+  EXPECT_NE(training_hash(config), hash);
+}
+
 TEST(ConfigHash, IsSixteenHexDigitsAndStaysTheSame) {
   EXPECT_THAT(config_hash(RunConfig{}), testing::MatchesRegex("[0-9a-f]+"));
   EXPECT_EQ(config_hash(RunConfig{}).size(), 16u);
@@ -176,7 +200,9 @@ TEST(ConfigFields, ListEveryFieldInWords) {
   config.lr_scale = 0.125;
   config.snapshot_steps = {0, 5};
   const auto fields = config_fields(config);
-  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size());
+  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint."));
+  config.checkpoint.every = 10;
+  EXPECT_EQ(config_fields(config).size(), fields_of(spec_of(config)).size());
   const std::map<std::string, std::string> by_key(fields.begin(), fields.end());
   EXPECT_EQ(by_key.at("layout"), "8x3");
   EXPECT_EQ(by_key.at("lr_scale"), "0.125");

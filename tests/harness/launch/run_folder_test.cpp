@@ -55,6 +55,50 @@ TEST(RunFolder, RemovesWhatAnEarlierAttemptLeft) {
   EXPECT_TRUE(std::filesystem::exists(folder / "runs/a/run.json"));
 }
 
+TEST(RunFolder, KeepsCheckpointsTracesAndLogsOfARunThatGoesOn) {
+  const TemporaryFolder folder;
+  const std::string dir = folder / "runs/a";
+  PlannedRun run = a_run();
+  run.config.checkpoint.every = 10;
+  run.hash = config_hash(run.config);
+  const BuildIdentity identity{"b", "2.13.0", "avx2", "d"};
+  prepare_run_folder(dir, run, identity, "data");
+  EXPECT_FALSE(goes_on(dir, run, identity, "data")) << "it has no checkpoint";
+  std::filesystem::create_directories(dir + "/checkpoints/epoch_0_step_10");
+  for (const char* name : {"rank-0.trace", "rank-0.log", "rank-0.result.json", "store", "rank-0.trace.new"})
+    write_text(dir + "/" + name, "old");
+  EXPECT_TRUE(goes_on(dir, run, identity, "data"));
+  prepare_run_folder(dir, run, identity, "data");
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) names.push_back(entry.path().filename().string());
+  EXPECT_THAT(names, testing::UnorderedElementsAre("checkpoints", "rank-0.trace", "rank-0.log", "run.json"));
+}
+
+TEST(RunFolder, IsMadeAnewWhereTheRunIsAnotherOneOrHasNoCheckpoints) {
+  const TemporaryFolder folder;
+  const std::string dir = folder / "runs/a";
+  PlannedRun run = a_run();
+  run.config.checkpoint.every = 10;
+  run.hash = config_hash(run.config);
+  const BuildIdentity identity{"b", "2.13.0", "avx2", "d"};
+  prepare_run_folder(dir, run, identity, "data");
+  std::filesystem::create_directories(dir + "/checkpoints/epoch_0_step_10");
+  EXPECT_FALSE(goes_on(dir, run, {"another program", "2.13.0", "avx2", "d"}, "data"));
+  EXPECT_FALSE(goes_on(dir, run, identity, "other data"));
+  PlannedRun other = run;
+  other.hash = "another config";
+  EXPECT_FALSE(goes_on(dir, other, identity, "data"));
+  PlannedRun plain = run;
+  plain.config.checkpoint = {};
+  EXPECT_FALSE(goes_on(dir, plain, identity, "data"));
+  write_text(dir + "/done", "it finished");
+  EXPECT_FALSE(goes_on(dir, run, identity, "data"));
+  std::filesystem::remove(dir + "/done");
+  EXPECT_TRUE(goes_on(dir, run, identity, "data"));
+  prepare_run_folder(dir, other, identity, "data");
+  EXPECT_FALSE(std::filesystem::exists(dir + "/checkpoints"));
+}
+
 TEST(RunFolder, SaysWhichFolderCannotBeMade) {
   const TemporaryFolder folder;
   write_text(folder / "runs", "a file");

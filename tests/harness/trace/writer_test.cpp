@@ -37,6 +37,51 @@ const std::vector<int64_t> kShape = {2, 3};
 
 TensorView view() { return {kValues.data(), DType::float32, kShape, {}}; }
 
+/// Two steps with a record of each kind, whole or only hashed.
+void write_steps(TraceWriter& writer) {
+  for (int64_t step = 0; step < 2; ++step) {
+    writer.begin_step(step);
+    writer.samples(std::vector<int64_t>{1403, 7, -1});
+    writer.random("dropout", 99, 432);
+    writer.scalar(Phase::evaluation, "accuracy", std::nan("7"), Sharing::own);
+    writer.tensor(Phase::local_gradients, "head.weight", view(), Sharing::own);
+    writer.tensor(Phase::parameters, "head.weight", view(), Sharing::replicated);
+    writer.tensor(Phase::energies, "energies", view(), Sharing::own, std::vector<int64_t>{5, 6}, Keep::whole);
+    writer.collective({"broadcast", "", "data", "initial", 2, DType::float64, {3}, 17, 18});
+    writer.collective({"barrier", "", "data", "", -1, DType::int64, {1}, 1, 2});
+    writer.end_step();
+  }
+}
+
+TEST(TraceWriter, CopiesWhatAReaderGivesByteForByte) {
+  for (const TraceLevel level : {TraceLevel::hash, TraceLevel::stats, TraceLevel::full}) {
+    for (const int rank : {0, 1}) {
+      TempFolder folder;
+      TraceWriter first(folder / "first", header_of(rank, 3, level));
+      write_steps(first);
+      first.finish();
+      TraceWriter second(folder / "second", header_of(rank, 3, level));
+      for (const StepRecords& step : read_trace(folder / "first").steps) second.copy(step);
+      second.finish();
+      EXPECT_EQ(support::read_file(folder / "second"), support::read_file(folder / "first"));
+    }
+  }
+}
+
+TEST(TraceWriter, WritesNothingWhileItPauses) {
+  TempFolder folder;
+  TraceWriter plain(folder / "plain", header_of(0, 1)), paused(folder / "paused", header_of(0, 1));
+  paused.pause();
+  EXPECT_FALSE(paused.enabled());
+  write_steps(paused);
+  paused.go_on();
+  write_steps(paused);
+  write_steps(plain);
+  paused.finish();
+  plain.finish();
+  EXPECT_EQ(support::read_file(folder / "paused"), support::read_file(folder / "plain"));
+}
+
 TEST(TraceWriter, GivesBackEveryKindOfRecord) {
   TempFolder folder;
   CollectiveRecord reduce{"reduce_gradients", "mean",  "gradients", "bucket 2", -1,

@@ -1,0 +1,142 @@
+// The laboratory over real runs: a slice of each experiment is silent on the trainer as it is, and what judges them notices
+// what is wrong.
+
+#include "harness/restarts/restarts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/laboratory/run_trials.h"
+#include "harness/launch/identity.h"
+#include "harness/restarts/experiment.h"
+#include "harness/restarts/judge.h"
+#include "harness/restarts/restarts_config.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep::restarts {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kMatrix = LOCKSTEP_SOURCE_DIR "/configs/smoke.yaml";
+
+std::string config_of(const std::string& more) {
+  return "name: tried\nlaboratory: trainer\ntrainer:\n  matrix: " + kMatrix +
+         "\n  cell: 3x8 global\n  set: [model.width=8, model.hidden=16, data.series=12, data.series_steps=40, "
+         "schedule=cosine, eval_every=2, running_stats=true]\n" +
+         more;
+}
+
+LaboratoryConfig read(const std::string& text) {
+  const LaboratoryKind* const kinds[] = {&trainer_laboratory()};
+  return read_laboratory(text, "tried.yaml", {}, kinds);
+}
+
+LaboratoryResult run_config(const std::string& text) {
+  const support::TempFolder folder;
+  const LaboratoryConfig config = read(text);
+  const int stop = 0;
+  const LaboratoryRun run{folder.path(), 2, &stop, [](const std::string&) {}};
+  TrialOptions options;
+  options.clock = monotonic_s;
+  LaboratoryResult result = run_trials(*config.laboratory, run, options).result;
+  for (const LaboratoryFinding& finding : result.findings)
+    ADD_FAILURE() << finding.trial << ": " << finding.outcome << ": " << finding.sentence;
+  return result;
+}
+
+std::string problem_of(const std::string& text) {
+  try {
+    read(text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TrainerLaboratory, IsSilentOnKillsWithinSaves) {
+  const LaboratoryResult result = run_config(config_of("  tries: [kill]\n  points: 2\n"));
+  EXPECT_EQ(result.trials, 2 * (2 + 2 + 2 + 4 + 1));
+  EXPECT_EQ(result.faults + result.undecided, 0);
+}
+
+TEST(TrainerLaboratory, IsSilentOnStops) {
+  const LaboratoryResult result = run_config(config_of("  tries: [resume]\n  resume_steps: 3\n"));
+  EXPECT_EQ(result.trials, 6);
+  EXPECT_EQ(result.faults + result.undecided, 0);
+}
+
+TEST(TrainerLaboratory, NamesEveryKindThatIsLeftOut) {
+  const LaboratoryResult result = run_config(config_of("  tries: [left_out]\n"));
+  EXPECT_GE(result.trials, 20);
+  EXPECT_EQ(result.faults + result.undecided, 0);
+}
+
+TEST(TrainerLaboratory, IsSilentOnRandomKillsAndSignals) {
+  const LaboratoryResult result = run_config(config_of("  tries: [cycle, preempt]\n  cycles: 4\n  signals: 6\n"));
+  EXPECT_EQ(result.cases, 4 + 1 + 6);
+  EXPECT_EQ(result.faults + result.undecided, 0);
+}
+
+TEST(TrainerLaboratory, RefusesWhatItCannotTry) {
+  EXPECT_THAT(problem_of("name: tried\nlaboratory: trainer\ntrainer:\n  cell: x\n"), HasSubstr("trainer.matrix is missing"));
+  EXPECT_THAT(problem_of(config_of("  tries: [kil]\n")), HasSubstr("unknown 'kil'; known are kill, resume, left_out"));
+  EXPECT_THAT(problem_of("name: tried\nlaboratory: trainer\ntrainer:\n  matrix: " + kMatrix + "\n  cell: 5x5\n"),
+              HasSubstr("trainer.cell: '5x5' selects no cell"));
+  EXPECT_THAT(problem_of("name: tried\nlaboratory: trainer\ntrainer:\n  matrix: /nowhere.yaml\n  cell: 5x5\n"),
+              HasSubstr("/nowhere.yaml"));
+}
+
+TEST(Shaped, SaysThatABatchCannotBeShared) {
+  RunConfig config;
+  config.layout = {3, 8};
+  EXPECT_EQ(shaped(config, {4, 10, 2}).layout.rows_per_rank, 6);
+  EXPECT_THROW(shaped(config, {5, 10, 2}), ConfigError);
+}
+
+/// Two equal runs of the trainer, and what is noticed when one of them is changed.
+TEST(Judge, NamesTheRankAndTheStepAtWhichTwoRunsPart) {
+  const support::TempFolder folder;
+  const RestartsConfig config = [] {
+    LaboratorySource source;
+    Problems problems("tried.yaml");
+    const LaboratoryKind* const kinds[] = {&trainer_laboratory()};
+    source = read_laboratory(config_of(""), "tried.yaml", {}, kinds).source;
+    return read_restarts_config(source, problems);
+  }();
+  const int stop = 0;
+  Bench bench(rank_program_path(), folder.path() + "/work", 60, &stop);
+  const RunConfig run = shaped(config.subject.config, {2, 6, 2, 3, false, false});
+  const std::string whole = reference(bench, "whole", run);
+  EXPECT_EQ(kept_in(whole).whole, (std::vector<int64_t>{6, 4, 2}));
+
+  const std::string same = bench.copy(whole, "same");
+  EXPECT_EQ(first_difference(whole, same, 2), "");
+  EXPECT_EQ(trace_difference_before(whole, same, 2, 6), "");
+
+  RunConfig other = run;
+  other.warmup_steps = 3;
+  other.schedule = Schedule::warmup;
+  const std::string changed = bench.empty("changed");
+  bench.attempt(changed, other);
+  EXPECT_THAT(trace_difference_before(whole, changed, 2, 6), HasSubstr("rank 0: trace: step 0: control, learning_rate"));
+  EXPECT_THAT(first_difference(whole, changed, 2), HasSubstr("rank 0: curve "));
+
+  std::filesystem::resize_file(trace_of(same, 1), std::filesystem::file_size(trace_of(same, 1)) / 2);
+  EXPECT_THAT(first_difference(whole, same, 2), HasSubstr("rank 1: trace: step "));
+  std::filesystem::remove(same + "/rank-1.result.json");
+  EXPECT_THAT(first_difference(whole, same, 2), HasSubstr("rank 1: it did not finish"));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(same + "/checkpoints")) {
+    if (entry.path().filename() == "manifest.json") std::ofstream(entry.path(), std::ios::app) << "x";
+  }
+  EXPECT_TRUE(kept_in(same).whole.empty());
+  EXPECT_EQ(kept_in(same).damaged, 3);
+}
+
+}  // namespace
+}  // namespace lockstep::restarts
