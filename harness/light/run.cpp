@@ -105,6 +105,7 @@ class Run {
 
   void take(const SaveOutcome& outcome) {
     if (!outcome && end_.problem.empty()) end_.problem = outcome.problem;
+    if (outcome && options_.on_committed) options_.on_committed(outcome);
   }
 
   void save(checkpoint::Saver& saver) {

@@ -31,6 +31,7 @@ struct RunOptions {
   double grace_s = 30;
   std::function<void(const StepRecord&)> on_step = {};
   std::function<void(Phase, int64_t step)> on_phase = {};
+  std::function<void(const checkpoint::SaveOutcome&)> on_committed = {};
 };
 
 struct RunEnd {

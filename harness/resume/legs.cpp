@@ -65,11 +65,13 @@ std::vector<std::string> end_differences(const std::vector<light::RunEnd>& expec
 }
 
 light::TrainerState trainer_state_of(const light::RunEnd& end, const light::Config& config, int rank, int ranks) {
-  light::TrainerState now = light::initial_state(config, rank, ranks);
+  light::Config plain = config;
+  plain.planted = {};
+  light::TrainerState now = light::initial_state(plain, rank, ranks);
   checkpoint::LoadOutcome held;
   held.state = end.state;
   // Whole, as every rank has them while it trains.
-  light::from_checkpoint(held, config, rank, ranks, now);
+  light::from_checkpoint(held, plain, rank, ranks, now);
   return now;
 }
 

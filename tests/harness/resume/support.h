@@ -16,6 +16,7 @@ inline LaboratoryResult run(Laboratory& laboratory, const std::string& only = ""
   const int never = 0;
   LaboratoryRun run;
   run.out_dir = folder.path();
+  run.jobs = 2;
   run.stop_requested = &never;
   run.say = [](const std::string&) {};
   TrialOptions options;
