@@ -77,7 +77,8 @@ class Run {
         return;
       }
       if (step()) return end_preempted(saver);
-      if (end_.problem.empty() && trainer_.steps() < options_.until && checkpoint::due(trainer_.steps(), options_.save_every))
+      if (end_.problem.empty() && trainer_.steps() < options_.until &&
+          checkpoint::due(trainer_.steps(), options_.save_every))
         save(saver);
     }
     if (end_.problem.empty() && options_.save_last) {

@@ -35,7 +35,12 @@ struct Planned {
 class Chain {
  public:
   Chain(const ResumeConfig& config, const Planned& planned, light::RunOptions options, Board& board, TrialDone& done)
-      : config_(config), planned_(planned), options_(std::move(options)), board_(board), done_(done), draws_(planned.seed) {
+      : config_(config),
+        planned_(planned),
+        options_(std::move(options)),
+        board_(board),
+        done_(done),
+        draws_(planned.seed) {
     options_.until = config.steps;
     options_.asynchronous = planned.asynchronous;
     folder_ = options_.root;
@@ -72,7 +77,8 @@ class Chain {
     if (kill && planned_.kill != Kill::rank_at_operation) {
       wait_ms(unit_interval(draws_.bits(count_++)) * window_ms_);
       for (int rank = 0; rank < planned_.ranks; ++rank) {
-        if (rank == victim || planned_.kill == Kill::all_at_moment) ::kill(processes[static_cast<std::size_t>(rank)], SIGKILL);
+        if (rank == victim || planned_.kill == Kill::all_at_moment)
+          ::kill(processes[static_cast<std::size_t>(rank)], SIGKILL);
       }
     }
     const Ended ended = wait_for(processes, config_.deadline_s + 10);
@@ -81,7 +87,8 @@ class Chain {
         ended.statuses, [](int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; });
     const bool finished =
         std::ranges::all_of(ended.statuses, [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; });
-    where_ = fmt::format("{}, {}, start {}: ", planned_.trial.name, options_.root.substr(folder_.size() + 1), done_.sums["starts"]);
+    where_ = fmt::format("{}, {}, start {}: ", planned_.trial.name, options_.root.substr(folder_.size() + 1),
+                         done_.sums["starts"]);
     if (ended.hung) return fault("hang", "a rank had not ended when the deadline was over");
     if (killed) {
       ++kills_;
@@ -139,16 +146,20 @@ class Chain {
     for (int rank = 0; rank < planned_.ranks; ++rank) {
       if (board_.rank(rank).refused > 0) return static_cast<void>(fault("a checkpoint was refused", said()));
     }
-    if (committed_ > 0 && whole == 0) return static_cast<void>(fault("none left", "no checkpoint is whole, and one was"));
+    if (committed_ > 0 && whole == 0)
+      return static_cast<void>(fault("none left", "no checkpoint is whole, and one was"));
     if (whole > options_.keep_last + 1)
-      return static_cast<void>(fault("too many kept", fmt::format("at most {} expected, found {}", options_.keep_last + 1, whole)));
+      return static_cast<void>(
+          fault("too many kept", fmt::format("at most {} expected, found {}", options_.keep_last + 1, whole)));
     if (newest < committed_)
       return static_cast<void>(
-          fault("a save was lost", fmt::format("step {} was told as saved, the newest whole one is of {}", committed_, newest)));
+          fault("a save was lost",
+                fmt::format("step {} was told as saved, the newest whole one is of {}", committed_, newest)));
     if (lost > most)
-      return static_cast<void>(fault("progress was lost", fmt::format("step {} was taken, the newest whole one is of {}; at most {} "
-                                                                      "may be lost",
-                                                                      reached, newest, counted(most, "step"))));
+      return static_cast<void>(
+          fault("progress was lost", fmt::format("step {} was taken, the newest whole one is of {}; at most {} "
+                                                 "may be lost",
+                                                 reached, newest, counted(most, "step"))));
     if (victim >= 0) done_.add("killed, progress kept", CaseVerdict::good);
   }
 
@@ -161,7 +172,10 @@ class Chain {
     const std::vector<light::RunEnd> seen = light::run_threads(load, planned_.ranks, checkpoint::posix_storage());
     for (const light::RunEnd& end : seen) {
       if (!end.problem.empty() || end.began_at != config_.steps)
-        return static_cast<void>(fault("the end is not saved", end.problem.empty() ? fmt::format("step {} expected, {} found", config_.steps, end.began_at) : end.problem));
+        return static_cast<void>(
+            fault("the end is not saved", end.problem.empty()
+                                              ? fmt::format("step {} expected, {} found", config_.steps, end.began_at)
+                                              : end.problem));
     }
     const std::vector<std::string> differences = end_differences(expected, seen);
     if (!differences.empty()) return static_cast<void>(fault("other bits", differences.front()));
@@ -190,9 +204,10 @@ class Cycles : public ProcessLaboratory {
   }
 
   std::vector<std::string> plan() const override {
-    return {fmt::format("{} of {} steps' runs, {} of each, saved every {} steps, {} kept", counted(config_.cycles, "kill"),
-                        config_.steps, config_.kills_of_a_run, config_.save_every, config_.keep_last),
-            "SIGKILL of a rank before an operation, of a rank at a random moment, of all at a random moment"};
+    return {
+        fmt::format("{} of {} steps' runs, {} of each, saved every {} steps, {} kept", counted(config_.cycles, "kill"),
+                    config_.steps, config_.kills_of_a_run, config_.save_every, config_.keep_last),
+        "SIGKILL of a rank before an operation, of a rank at a random moment, of all at a random moment"};
   }
 
   std::vector<std::pair<std::string, std::string>> facts() const override {
@@ -204,15 +219,18 @@ class Cycles : public ProcessLaboratory {
     return {{"kills", with_commas(of(sum, "kills"))},
             {"runs to their end", with_commas(of(sum, "runs"))},
             {"starts", with_commas(of(sum, "starts"))},
-            {"most steps lost by a kill", fmt::format("{} of {} allowed; asynchronous: {} of {}", of(most, "lost"), config_.save_every,
-                                                      of(most, "lost, asynchronous"), 2 * config_.save_every)},
+            {"most steps lost by a kill",
+             fmt::format("{} of {} allowed; asynchronous: {} of {}", of(most, "lost"), config_.save_every,
+                         of(most, "lost, asynchronous"), 2 * config_.save_every)},
             {"most checkpoints kept", fmt::format("{} of {} allowed", of(most, "kept"), config_.keep_last + 1)}};
   }
 
   std::vector<std::string> notes() const override {
     if (config_.sync) return {};
-    return {"fsync does nothing here (resume.sync: false): a killed process leaves what it wrote in the page cache, so that no kill "
-            "can show a missing one."};
+    return {
+        "fsync does nothing here (resume.sync: false): a killed process leaves what it wrote in the page cache, so "
+        "that no kill "
+        "can show a missing one."};
   }
 
  protected:

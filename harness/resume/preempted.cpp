@@ -1,4 +1,5 @@
-// The light run as processes that are told to end: to one rank, to all, to their launcher, once and often, at any moment.
+// The light run as processes that are told to end: to one rank, to all, to their launcher, once and often, at any
+// moment.
 
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -72,8 +73,14 @@ void send(const Planned& planned, const Board& board) {
 
 class Preempted {
  public:
-  Preempted(const ResumeConfig& config, const Planned& planned, light::RunOptions options, Board& board, TrialDone& done)
-      : config_(config), planned_(planned), options_(std::move(options)), board_(board), done_(done), draws_(planned.seed) {
+  Preempted(const ResumeConfig& config, const Planned& planned, light::RunOptions options, Board& board,
+            TrialDone& done)
+      : config_(config),
+        planned_(planned),
+        options_(std::move(options)),
+        board_(board),
+        done_(done),
+        draws_(planned.seed) {
     options_.asynchronous = planned.asynchronous;
     // It goes on until it is told to end.
     options_.until = 1'000'000;
@@ -140,7 +147,8 @@ class Preempted {
   }
 
   int64_t newest() const {
-    for (const checkpoint::Entry& entry : checkpoint::survey(checkpoint::posix_storage(), options_.root, true).entries) {
+    for (const checkpoint::Entry& entry :
+         checkpoint::survey(checkpoint::posix_storage(), options_.root, true).entries) {
       if (entry.standing == checkpoint::Standing::whole) return entry.commit.step;
     }
     return 0;
@@ -156,12 +164,14 @@ class Preempted {
       const RankBoard& own = board_.rank(rank);
       // Ranks that a signal ended never say how they ended.
       if (own.exit_code == 0)
-        problems.push_back(fmt::format("torn by a signal: rank {} was ended {}", rank,
-                                       own.phase == static_cast<int>(Phase::last_save) ? "in its last save" : "in its run"));
+        problems.push_back(
+            fmt::format("torn by a signal: rank {} was ended {}", rank,
+                        own.phase == static_cast<int>(Phase::last_save) ? "in its last save" : "in its run"));
       else if (own.ended_at != board_.rank(0).ended_at || own.exit_code != expected)
-        problems.push_back(fmt::format("stopped without agreement: rank {} ended after step {} with {}, rank 0 after step {} with {}",
-                                       rank, own.ended_at.load(), own.exit_code.load(), board_.rank(0).ended_at.load(),
-                                       board_.rank(0).exit_code.load()));
+        problems.push_back(
+            fmt::format("stopped without agreement: rank {} ended after step {} with {}, rank 0 after step {} with {}",
+                        rank, own.ended_at.load(), own.exit_code.load(), board_.rank(0).ended_at.load(),
+                        board_.rank(0).exit_code.load()));
     }
     if (!problems.empty()) return problems;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != expected)
@@ -202,7 +212,8 @@ class Preempted {
     std::string text = fmt::format("{} ({}): ", planned_.trial.failure, planned_.trial.place);
     for (const std::string& each : problems) text += each + "; ";
     for (int rank = 0; rank < planned_.ranks; ++rank) {
-      if (const char* const said = board_.rank(rank).problem.data(); *said != '\0') text += fmt::format("rank {}: {}; ", rank, said);
+      if (const char* const said = board_.rank(rank).problem.data(); *said != '\0')
+        text += fmt::format("rank {}: {}; ", rank, said);
     }
     return text.substr(0, text.size() - 2);
   }
@@ -215,7 +226,8 @@ class Preempted {
   void judge_mistake(const std::vector<std::string>& problems) {
     const std::string expected =
         planned_.mistake == Mistake::stops_alone ? "stopped without agreement" : "torn by a signal";
-    const bool found = std::ranges::any_of(problems, [&](const std::string& each) { return each.starts_with(expected); });
+    const bool found =
+        std::ranges::any_of(problems, [&](const std::string& each) { return each.starts_with(expected); });
     if (found) return done_.add("found: " + expected, CaseVerdict::good);
     done_.add("not found", CaseVerdict::fault,
               fmt::format("{} expected; {}", expected, problems.empty() ? "nothing was found" : sentence_of(problems)),
@@ -223,12 +235,14 @@ class Preempted {
   }
 
   std::vector<TimelineStep> timeline() const {
-    std::vector<TimelineStep> steps{{"laboratory", fmt::format("{} to {}", planned_.number == SIGTERM ? "SIGTERM" : "SIGUSR1",
-                                                               kTo[static_cast<int>(planned_.to)]),
+    std::vector<TimelineStep> steps{{"laboratory",
+                                     fmt::format("{} to {}", planned_.number == SIGTERM ? "SIGTERM" : "SIGUSR1",
+                                                 kTo[static_cast<int>(planned_.to)]),
                                      counted(planned_.times, "time")}};
     for (int rank = 0; rank < planned_.ranks; ++rank) {
       const RankBoard& own = board_.rank(rank);
-      steps.push_back({fmt::format("rank {}", rank), fmt::format("takes step {}, got {}", own.reached.load(), counted(own.signals, "signal")),
+      steps.push_back({fmt::format("rank {}", rank),
+                       fmt::format("takes step {}, got {}", own.reached.load(), counted(own.signals, "signal")),
                        own.exit_code == 0 ? "ended by a signal" : fmt::format("ends with {}", own.exit_code.load())});
     }
     return steps;
@@ -252,11 +266,13 @@ class Preemptions : public ProcessLaboratory {
   }
 
   std::vector<std::string> plan() const override {
-    return {fmt::format("{} at random moments: SIGTERM or SIGUSR1, to one rank, to all, to the launcher, once or three times",
-                        counted(config_.signals, "run")),
-            fmt::format("the same at {} chosen moments: before the first step, in a warm-up, a step, an evaluation, a save, an "
-                        "asynchronous one",
-                        std::size(kMoments) * 12),
+    return {fmt::format(
+                "{} at random moments: SIGTERM or SIGUSR1, to one rank, to all, to the launcher, once or three times",
+                counted(config_.signals, "run")),
+            fmt::format(
+                "the same at {} chosen moments: before the first step, in a warm-up, a step, an evaluation, a save, an "
+                "asynchronous one",
+                std::size(kMoments) * 12),
             fmt::format("saved within {:g} s, the exit code kept, resumed for ten steps bit for bit", config_.grace_s)};
   }
 
@@ -269,7 +285,8 @@ class Preemptions : public ProcessLaboratory {
     return {{"runs that were told to end", of(sum, "runs")},
             {"times that they were told", of(sum, "times")},
             {"saved in the grace and resumed bit for bit", of(sum, "resumed bit for bit")},
-            {"longest from the first signal to the end", fmt::format("{} ms of a grace of {:g} s", of(most, "ms"), config_.grace_s)}};
+            {"longest from the first signal to the end",
+             fmt::format("{} ms of a grace of {:g} s", of(most, "ms"), config_.grace_s)}};
   }
 
  protected:
@@ -353,6 +370,8 @@ class Preemptions : public ProcessLaboratory {
 
 }  // namespace
 
-std::unique_ptr<Laboratory> make_preemption(const ResumeConfig& config) { return std::make_unique<Preemptions>(config); }
+std::unique_ptr<Laboratory> make_preemption(const ResumeConfig& config) {
+  return std::make_unique<Preemptions>(config);
+}
 
 }  // namespace lockstep::resume

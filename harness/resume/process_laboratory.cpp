@@ -52,7 +52,8 @@ void make_empty(const std::string& folder) {
 
 }  // namespace
 
-void TrialDone::add(std::string outcome, CaseVerdict verdict, std::string sentence, std::vector<TimelineStep> timeline) {
+void TrialDone::add(std::string outcome, CaseVerdict verdict, std::string sentence,
+                    std::vector<TimelineStep> timeline) {
   const auto same = std::ranges::find_if(cases, [&](const CaseResult& each) {
     return each.verdict == CaseVerdict::good && verdict == each.verdict && each.outcome == outcome;
   });

@@ -1,5 +1,6 @@
 #pragma once
-// What the experiments with real processes share: a trial runs in a workshop's process, and its outcome comes back as text.
+// What the experiments with real processes share: a trial runs in a workshop's process, and its outcome comes back as
+// text.
 
 #include <map>
 #include <memory>
@@ -14,11 +15,13 @@
 
 namespace lockstep::resume {
 
-/// What came of one trial, beside its cases: numbers that are summed over trials, and those of which the greatest counts.
+/// What came of one trial, beside its cases: numbers that are summed over trials, and those of which the greatest
+/// counts.
 struct TrialDone {
   std::vector<CaseResult> cases;
   std::map<std::string, int64_t> sums, greatest;
-  void add(std::string outcome, CaseVerdict verdict, std::string sentence = "", std::vector<TimelineStep> timeline = {});
+  void add(std::string outcome, CaseVerdict verdict, std::string sentence = "",
+           std::vector<TimelineStep> timeline = {});
 };
 
 class ProcessLaboratory : public Laboratory {

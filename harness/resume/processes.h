@@ -44,16 +44,17 @@ class Board {
 struct ProcessRun {
   light::RunOptions options;
   int ranks = 1;
-  bool sync = false;      ///< fsync takes its time
-  bool signals = false;   ///< ranks take SIGTERM and SIGUSR1 as preemption
-  int killed_rank = -1;   ///< that one is killed …
+  bool sync = false;       ///< fsync takes its time
+  bool signals = false;    ///< ranks take SIGTERM and SIGUSR1 as preemption
+  int killed_rank = -1;    ///< that one is killed …
   int64_t killed_at = -1;  ///< … before its operation of that number: on files, in a collective of a save, or of a step
   std::function<void(int rank, light::Phase phase, int64_t step)> on_phase = {};  ///< in the rank's process
 };
 
 /// Forks the ranks, which go on from the newest checkpoint. To be called from a process with one thread.
 /// `on_start`: in this process, after each fork.
-std::vector<pid_t> start_ranks(const ProcessRun& run, const Board& board, const std::function<void(pid_t)>& on_start = {});
+std::vector<pid_t> start_ranks(const ProcessRun& run, const Board& board,
+                               const std::function<void(pid_t)>& on_start = {});
 
 /// How processes ended, as waitpid tells; those that have not within the deadline are killed.
 struct Ended {
@@ -62,8 +63,8 @@ struct Ended {
 };
 Ended wait_for(const std::vector<pid_t>& processes, double deadline_s);
 
-/// A launcher in a process of its own: it starts the ranks, hands signals on to them, waits for all of them, and ends with
-/// their exit code, or with 1 if they do not end alike.
+/// A launcher in a process of its own: it starts the ranks, hands signals on to them, waits for all of them, and ends
+/// with their exit code, or with 1 if they do not end alike.
 pid_t start_launcher(const ProcessRun& run, const Board& board);
 
 /// Waits that long, or until `ready`.

@@ -1,5 +1,5 @@
-// A run is saved on V ranks, goes on on W, and then on V again: parameters, moments and sampler must be the same bits, and
-// every sample must be read once in each epoch.
+// A run is saved on V ranks, goes on on W, and then on V again: parameters, moments and sampler must be the same bits,
+// and every sample must be read once in each epoch.
 
 #include <fmt/format.h>
 
@@ -79,12 +79,12 @@ std::string jitter_problem(const std::vector<light::RunEnd>& before, const std::
   std::set<uint64_t> words;
   for (int rank = 0; rank < ranks; ++rank) {
     const int from = rank % savers;
-    const uint64_t theirs =
-        trainer_state_of(before[static_cast<std::size_t>(from)], config, from, savers).jitter.word;
+    const uint64_t theirs = trainer_state_of(before[static_cast<std::size_t>(from)], config, from, savers).jitter.word;
     const uint64_t expected = rank < savers ? theirs : keyed(theirs, static_cast<uint64_t>(rank / savers)) | 1;
     const uint64_t seen = trainer_state_of(after[static_cast<std::size_t>(rank)], config, rank, ranks).jitter.word;
     if (seen != expected)
-      return fmt::format("random stream jitter: rank {} of {} has not the generator that the rule gives it", rank, ranks);
+      return fmt::format("random stream jitter: rank {} of {} has not the generator that the rule gives it", rank,
+                         ranks);
     if (!words.insert(seen).second) return fmt::format("random stream jitter: rank {} has that of another rank", rank);
   }
   return "";
@@ -182,7 +182,8 @@ class Worker : public LaboratoryWorker {
       }
     }
     int64_t read = 0;
-    if (std::string problem = audit(seen.steps, light.samples, read); !problem.empty()) problems.push_back(std::move(problem));
+    if (std::string problem = audit(seen.steps, light.samples, read); !problem.empty())
+      problems.push_back(std::move(problem));
     if (planned.batch_fixed) {
       const LegsDone control = run_legs(light_of(planned), {{planned.from, end}}, config_.deadline_s);
       if (!control.problem.empty()) problems.push_back("the uninterrupted run: " + control.problem);
@@ -209,9 +210,11 @@ class Worker : public LaboratoryWorker {
 
   static CaseResult judged(const Planned& planned, const std::vector<std::string>& problems) {
     if (problems.empty())
-      return {planned.batch_fixed ? "same bits, each sample once" : "state equal, each sample once", CaseVerdict::good, 1, ""};
+      return {planned.batch_fixed ? "same bits, each sample once" : "state equal, each sample once", CaseVerdict::good,
+              1, ""};
     return {"other state", CaseVerdict::fault, 1,
-            fmt::format("saved on {} and gone on with on {}: {}", counted(planned.from, "rank"), planned.to, told(problems))};
+            fmt::format("saved on {} and gone on with on {}: {}", counted(planned.from, "rank"), planned.to,
+                        told(problems))};
   }
 
   CaseResult judged_mistake(const Planned& planned, const std::vector<std::string>& problems) {
@@ -224,8 +227,8 @@ class Worker : public LaboratoryWorker {
       return {problems.empty() ? "not found" : "named wrongly", CaseVerdict::fault, 1,
               fmt::format("{}: {} expected, found: {}", planned.mistake->words, words, told(problems))};
     const std::lock_guard lock(tally_.mutex);
-    tally_.found.try_emplace(planned.mistake->words, fmt::format("{} to {}: {}", counted(planned.from, "rank"), planned.to,
-                                                                 told(problems)));
+    tally_.found.try_emplace(planned.mistake->words,
+                             fmt::format("{} to {}: {}", counted(planned.from, "rank"), planned.to, told(problems)));
     return {"found and named", CaseVerdict::good, 1, ""};
   }
 
@@ -233,7 +236,8 @@ class Worker : public LaboratoryWorker {
     std::vector<TimelineStep> timeline;
     int64_t at = 0;
     for (const Leg& leg : legs) {
-      timeline.push_back({"run", fmt::format("goes from step {} to {} on {}", at, leg.until, counted(leg.ranks, "rank")),
+      timeline.push_back({"run",
+                          fmt::format("goes from step {} to {} on {}", at, leg.until, counted(leg.ranks, "rank")),
                           leg.asynchronous ? "saved asynchronously" : "saved"});
       at = leg.until;
     }
@@ -254,7 +258,8 @@ class Reshard : public Laboratory {
   std::vector<std::string> plan() const override {
     const auto worlds = static_cast<int64_t>(config_.worlds.size());
     return {fmt::format("from each of {} numbers of ranks to each, and back: {} pairs", worlds, worlds * worlds),
-            "a step's rows fixed: all bits of the run that stayed; rows fixed for each rank: the loaded state, and each sample once"};
+            "a step's rows fixed: all bits of the run that stayed; rows fixed for each rank: the loaded state, and "
+            "each sample once"};
   }
 
   std::vector<Trial> trials(const LaboratoryRun&) override {
@@ -273,13 +278,14 @@ class Reshard : public Laboratory {
 
   std::vector<std::pair<std::string, std::string>> facts() const override {
     std::vector<std::pair<std::string, std::string>> facts{
-        {"pairs of numbers of ranks, and back", fmt::format("{} of {}", tally_.pairs.size(),
-                                                            config_.worlds.size() * config_.worlds.size())},
+        {"pairs of numbers of ranks, and back",
+         fmt::format("{} of {}", tally_.pairs.size(), config_.worlds.size() * config_.worlds.size())},
         {"loads on another number of ranks, or the same", with_commas(tally_.loads)},
         {"samples read, each once in its epoch", with_commas(tally_.samples)},
         {"steps compared bit for bit with a run that stayed", with_commas(tally_.steps)},
         {"what each rank had for itself",
-         "rank 0 takes the sum of half-accumulated gradients, the others none; rank r the generator of rank r mod V of the V "
+         "rank 0 takes the sum of half-accumulated gradients, the others none; rank r the generator of rank r mod V of "
+         "the V "
          "that saved, mixed with r / V unless that is 0"}};
     facts.insert(facts.end(), tally_.found.begin(), tally_.found.end());
     return facts;
@@ -297,9 +303,12 @@ class Reshard : public Laboratory {
     const std::string what = mistake != nullptr ? mistake->name : batch_fixed ? "batch" : "rows";
     planned.trial = {fmt::format("{}-{}@{}:{}{}", from, to, stop, what, asynchronous ? "-async" : ""),
                      mistake != nullptr ? fmt::format("mutant: {}", mistake->words)
-                     : batch_fixed     ? "a step's rows fixed"
-                                       : "each rank's rows fixed, a generator for each rank",
-                     from == to ? "on the same number of ranks" : from < to ? "on more ranks" : "on fewer ranks", 0.1};
+                     : batch_fixed      ? "a step's rows fixed"
+                                        : "each rank's rows fixed, a generator for each rank",
+                     from == to  ? "on the same number of ranks"
+                     : from < to ? "on more ranks"
+                                 : "on fewer ranks",
+                     0.1};
     planned_.push_back(std::move(planned));
   }
 

@@ -24,8 +24,8 @@ std::vector<std::string_view> experiment_names() {
 
 constexpr Range kSeconds{0.05, 86400};
 
-#define RESUME(member, ...)                                                                     \
-  Field<ResumeConfig> {                                                                         \
+#define RESUME(member, ...)                                                                        \
+  Field<ResumeConfig> {                                                                            \
     {"resume." #member, __VA_ARGS__}, [](ResumeConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const std::array kFields{
@@ -45,7 +45,8 @@ const std::array kFields{
     RESUME(steps, Range{1, 100000}, "", "cycles: of a whole run"),
     RESUME(grace_s, kSeconds, "s", "preemption: from the first signal to the end of the run"),
     RESUME(deadline_s, kSeconds, "s", "a rank that shows no progress for so long hangs"),
-    RESUME(sync, {}, "", "cycles, preemption: fsync takes its time; a kill takes nothing that only an fsync would keep"),
+    RESUME(sync, {}, "",
+           "cycles, preemption: fsync takes its time; a kill takes nothing that only an fsync would keep"),
 };
 #undef RESUME
 

@@ -25,7 +25,9 @@ class Unsynced final : public checkpoint::Storage {
     return inner_.list(path, names);
   }
   std::error_code open(const std::string& path, int& file) override { return inner_.open(path, file); }
-  std::error_code read(int file, std::span<char> into, std::size_t& got) override { return inner_.read(file, into, got); }
+  std::error_code read(int file, std::span<char> into, std::size_t& got) override {
+    return inner_.read(file, into, got);
+  }
   std::error_code stat(const std::string& path, checkpoint::PathStatus& status) override {
     return inner_.stat(path, status);
   }

@@ -67,9 +67,10 @@ TEST(ResumeLaboratory, TellsProcessesToEndAndFindsWhoDoesNotAgree) {
   ResumeConfig config;
   config.signals = 6;
   const auto laboratory = make_preemption(config);
-  for (const char* only : {"place==at a random moment", "place==in an evaluation && failure==SIGTERM to the launcher, three times",
-                           "place==while an asynchronous save is under way && failure==SIGUSR1 to one rank",
-                           "place==before the first step && failure==SIGUSR1 to all ranks"}) {
+  for (const char* only :
+       {"place==at a random moment", "place==in an evaluation && failure==SIGTERM to the launcher, three times",
+        "place==while an asynchronous save is under way && failure==SIGUSR1 to one rank",
+        "place==before the first step && failure==SIGUSR1 to all ranks"}) {
     const LaboratoryResult result = support::run(*laboratory, only);
     EXPECT_GT(result.cases, 0) << only;
     EXPECT_EQ(result.faults + result.undecided, 0) << findings_of(result);
@@ -78,7 +79,8 @@ TEST(ResumeLaboratory, TellsProcessesToEndAndFindsWhoDoesNotAgree) {
   EXPECT_EQ(cases_of(alone, "mutant: a rank stops without agreement", "found: stopped without agreement"), 6)
       << findings_of(alone);
   const LaboratoryResult torn = support::run(*laboratory, "failure==mutant: a second signal ends the process");
-  EXPECT_EQ(cases_of(torn, "mutant: a second signal ends the process", "found: torn by a signal"), 6) << findings_of(torn);
+  EXPECT_EQ(cases_of(torn, "mutant: a second signal ends the process", "found: torn by a signal"), 6)
+      << findings_of(torn);
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ inline LaboratoryResult run(Laboratory& laboratory, const std::string& only = ""
 
 inline std::string findings_of(const LaboratoryResult& result) {
   std::string text;
-  for (const LaboratoryFinding& each : result.findings) text += each.trial + ": " + each.outcome + ": " + each.sentence + "\n";
+  for (const LaboratoryFinding& each : result.findings)
+    text += each.trial + ": " + each.outcome + ": " + each.sentence + "\n";
   return text;
 }
 
