@@ -91,11 +91,14 @@ class KillAt final : public checkpoint::Hook {
     ranks = start_ranks(run, board, [&relay](pid_t process) { relay.add(process); });
   }
   int common = -1;
-  for (const pid_t process : ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const pid_t process = ranks[rank];
     siginfo_t info{};
     while (::waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
     }
     relay.remove(process);
+    // Once it is waited for its number may be somebody else's.
+    board.rank(static_cast<int>(rank)).process = 0;
     int status = 0;
     while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
     }

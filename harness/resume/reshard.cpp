@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <tuple>
 
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
@@ -126,7 +127,7 @@ struct Tally {
   std::atomic<int64_t> loads{0}, samples{0}, steps{0};
   std::mutex mutex;
   std::set<std::pair<int, int>> pairs;
-  std::map<std::string, std::string> found;
+  std::map<std::string, std::tuple<int, int, std::string>> found;  ///< by mistake: from, to, what was told
 };
 
 class Worker : public LaboratoryWorker {
@@ -227,8 +228,12 @@ class Worker : public LaboratoryWorker {
       return {problems.empty() ? "not found" : "named wrongly", CaseVerdict::fault, 1,
               fmt::format("{}: {} expected, found: {}", planned.mistake->words, words, told(problems))};
     const std::lock_guard lock(tally_.mutex);
-    tally_.found.try_emplace(planned.mistake->words,
-                             fmt::format("{} to {}: {}", counted(planned.from, "rank"), planned.to, told(problems)));
+    // The first pair, so that it does not hang on which slot came first.
+    std::string text = problems.front();
+    if (problems.back() != problems.front()) text += "; " + problems.back();
+    const std::tuple<int, int, std::string> found{planned.from, planned.to, text};
+    const auto [at, added] = tally_.found.try_emplace(planned.mistake->words, found);
+    if (!added) at->second = std::min(at->second, found);
     return {"found and named", CaseVerdict::good, 1, ""};
   }
 
@@ -287,7 +292,10 @@ class Reshard : public Laboratory {
          "rank 0 takes the sum of half-accumulated gradients, the others none; rank r the generator of rank r mod V of "
          "the V "
          "that saved, mixed with r / V unless that is 0"}};
-    facts.insert(facts.end(), tally_.found.begin(), tally_.found.end());
+    for (const auto& [mistake, found] : tally_.found) {
+      const auto& [from, to, told] = found;
+      facts.emplace_back("planted: " + mistake, fmt::format("{} to {}: {}", counted(from, "rank"), to, told));
+    }
     return facts;
   }
 

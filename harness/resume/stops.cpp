@@ -57,7 +57,10 @@ class Tally {
  public:
   void named(const LostKind& lost) {
     const std::lock_guard lock(mutex_);
-    named_.try_emplace(lost.kind, fmt::format("{} (step {})", lost.sentence, lost.step));
+    // The earliest, so that it does not hang on which slot came first.
+    std::pair<int64_t, std::string> told{lost.step, lost.sentence};
+    const auto [at, added] = named_.try_emplace(lost.kind, told);
+    if (!added) at->second = std::min(at->second, told);
   }
   void compared(int64_t steps) {
     const std::lock_guard lock(mutex_);
@@ -70,13 +73,17 @@ class Tally {
                          fmt::format("{}, {} after each", with_commas(steps_), after));
     if (named_.empty()) return facts;
     facts.emplace_back("kinds of state left out and named", fmt::format("{} of {}", named_.size(), kinds));
-    for (const auto& [kind, sentence] : named_) facts.emplace_back("left out: " + checkpoint::words_of(kind), sentence);
+    for (const auto& [kind, told] : named_) {
+      const std::string words = checkpoint::words_of(kind);
+      facts.emplace_back("left out: " + words,
+                         fmt::format("{} (step {})", told.second.substr(words.size() + 2), told.first));
+    }
     return facts;
   }
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::string, std::string> named_;
+  std::map<std::string, std::pair<int64_t, std::string>> named_;  ///< by kind: step and sentence
   int64_t steps_ = 0;
 };
 

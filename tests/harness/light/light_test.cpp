@@ -84,6 +84,18 @@ TEST(LightTrainer, GoesOnBitForBitFromEveryStep) {
   }
 }
 
+TEST(LightTrainer, EndsWhenItsPatienceDoesWhereverItWasStopped) {
+  Config config;
+  config.patience = 2;
+  Bench whole, stopped, forgetful;
+  EXPECT_EQ(whole.run(config, 2, 40)[0].ended_at, 12);
+  stopped.run(config, 2, 9);
+  EXPECT_EQ(stopped.run(config, 2, 40)[0].ended_at, 12);
+  config.planted.left_out = {"patience"};
+  forgetful.run(config, 2, 9);
+  EXPECT_EQ(forgetful.run(config, 2, 40)[0].ended_at, 16);
+}
+
 TEST(LightTrainer, HasEveryKindOfState) {
   const Trainer trainer(Config{}, 0, 2);
   const checkpoint::State state = trainer.state();
