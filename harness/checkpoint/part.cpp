@@ -50,7 +50,8 @@ std::vector<Slice> slices_of(const TensorEntry& entry, int world_size) {
   return slices;
 }
 
-bool overlap(const Slice& a, const Slice& b) { return a.begin < b.end && b.begin < a.end; }
+/// An empty slice, as ranks have of a tensor with fewer elements than ranks, overlaps nothing.
+bool overlap(const Slice& a, const Slice& b) { return std::max(a.begin, b.begin) < std::min(a.end, b.end); }
 
 std::string tensor_misfit(const std::string& where, const TensorEntry& entry, const Tensor& expected) {
   if ((entry.placement == Placement::per_rank) != (expected.placement == Placement::per_rank)) {

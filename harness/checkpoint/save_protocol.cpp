@@ -149,6 +149,7 @@ std::string SaveProtocol::prepare() {
     manifest_.sequence = std::max(manifest_.sequence, entry.commit.sequence + 1);
     if (entry.name == name_ && entry.standing == Standing::newer) return name_ + ": " + entry.problem;
   }
+  retire_leftovers(found);
   if (const std::string problem = make_room(); !problem.empty()) return problem;
   const auto error = uninterrupted([&] { return storage_.make_folder(folder_); });
   const bool taken_over = options_.planted.shared_temporary_name || options_.planted.rename_before_data;
@@ -156,6 +157,17 @@ std::string SaveProtocol::prepare() {
     return failure_of(folder_, "make", error).text;
   made_ = true;
   return "";
+}
+
+/// Rank 0: a save that was cut short between its commit and its deletions left one more than are kept. They go now, while
+/// keep_last whole ones stay: were it left to this save, another end at the same place would leave two more.
+void SaveProtocol::retire_leftovers(const Survey& found) {
+  const auto whole = std::count_if(found.entries.begin(), found.entries.end(),
+                                   [](const Entry& entry) { return entry.standing == Standing::whole; });
+  if (whole <= options_.keep_last || options_.planted.no_lock) return;
+  const Retention retention{options_.keep_last, durability(), [this] { group_.progress(); }};
+  // What cannot be taken away is told when this save's own deletions come to it.
+  retire(storage_, options_.root, retention);
 }
 
 /// What stands under the final name must be a checkpoint, whole or not: anything else is not ours to move.

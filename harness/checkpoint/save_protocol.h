@@ -30,6 +30,7 @@ class SaveProtocol {
   std::string prepare();
   std::string make_root();
   std::string make_room();
+  void retire_leftovers(const Survey& found);
   std::string begin();
   std::string write();
   std::string install(const std::string& manifest_text);

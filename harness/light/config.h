@@ -24,13 +24,13 @@ struct Planted {
 struct Config {
   uint64_t seed = 1;
   int64_t samples = 60;
-  int64_t batch_rows = 8;     ///< of a step, all ranks together
-  int64_t rows_per_rank = 0;  ///< if not 0: a step has that many for each rank, and batch_rows does not count
-  int64_t accumulate = 3;     ///< steps for one update
+  int64_t batch_rows = 8;      ///< of a step, all ranks together
+  int64_t rows_per_rank = 0;   ///< if not 0: a step has that many for each rank, and batch_rows does not count
+  int64_t accumulate = 3;      ///< steps for one update
   int64_t evaluate_every = 4;  ///< steps
   int64_t patience = 40;       ///< evaluations without a better one after which the run ends
-  /// Rows are jittered by a generator that each rank has for itself. Without it a run has the same bits on any number of
-  /// ranks, if batch_rows is the same.
+  /// Rows are jittered by a generator that each rank has for itself. Without it a run has the same bits on any number
+  /// of ranks, if batch_rows is the same.
   bool jitter = true;
   bool shard_parameters = false;  ///< in checkpoints; moments always are
   Planted planted = {};

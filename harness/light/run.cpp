@@ -77,7 +77,8 @@ class Run {
         return;
       }
       if (step()) return end_preempted(saver);
-      if (end_.problem.empty() && trainer_.steps() < options_.until && checkpoint::due(trainer_.steps(), options_.save_every))
+      if (end_.problem.empty() && trainer_.steps() < options_.until &&
+          checkpoint::due(trainer_.steps(), options_.save_every))
         save(saver);
     }
     if (end_.problem.empty() && options_.save_last) {
@@ -105,6 +106,7 @@ class Run {
 
   void take(const SaveOutcome& outcome) {
     if (!outcome && end_.problem.empty()) end_.problem = outcome.problem;
+    if (outcome && options_.on_committed) options_.on_committed(outcome);
   }
 
   void save(checkpoint::Saver& saver) {

@@ -1,6 +1,6 @@
 #pragma once
-// A run of the light trainer on one rank: it begins or goes on from the newest checkpoint, trains, saves, and ends at its
-// last step, when its patience is at its end, or when it is told to.
+// A run of the light trainer on one rank: it begins or goes on from the newest checkpoint, trains, saves, and ends at
+// its last step, when its patience is at its end, or when it is told to.
 
 #include <functional>
 #include <string>
@@ -31,6 +31,7 @@ struct RunOptions {
   double grace_s = 30;
   std::function<void(const StepRecord&)> on_step = {};
   std::function<void(Phase, int64_t step)> on_phase = {};
+  std::function<void(const checkpoint::SaveOutcome&)> on_committed = {};
 };
 
 struct RunEnd {
@@ -39,7 +40,7 @@ struct RunEnd {
   std::vector<std::string> refused;    ///< newer checkpoints that the load passed over
   int exit_code = 0;                   ///< that of a preemption, if the run was told to end
   bool in_grace = true;
-  std::string problem;                 ///< why it did not come to its end; empty: it did
+  std::string problem;  ///< why it did not come to its end; empty: it did
 };
 
 /// One rank. `training` carries the steps, `saving` belongs to load and saver. `signals`: may be null.

@@ -52,8 +52,7 @@ std::vector<int64_t> reduced(const Gathered& all) {
 std::array<float, kInputs> normalised(const std::array<float, kInputs>& input, const Normaliser& by) {
   std::array<float, kInputs> result{};
   for (std::size_t at = 0; at < result.size(); ++at) {
-    result[at] =
-        static_cast<float>((static_cast<double>(input[at]) - by.mean[at]) / std::sqrt(by.variance[at] + 1e-3));
+    result[at] = static_cast<float>((static_cast<double>(input[at]) - by.mean[at]) / std::sqrt(by.variance[at] + 1e-3));
   }
   return result;
 }
@@ -154,7 +153,8 @@ StepDone Trainer::step(Group& group, const StepOptions& options) {
   Batch batch = next_batch();
   record.step = steps_ + 1;
   record.epoch = now_.sampler.epoch;
-  for (int64_t at = 0; at < batch.rows; ++at) record.samples.push_back(order()[static_cast<std::size_t>(batch.begin + at)]);
+  for (int64_t at = 0; at < batch.rows; ++at)
+    record.samples.push_back(order()[static_cast<std::size_t>(batch.begin + at)]);
   record.micro = now_.micro;
   record.dropout = dropout_bits(config_.seed, now_.dropout);
   record.normaliser = now_.normaliser;

@@ -21,10 +21,10 @@ struct TrainerState {
   std::vector<float> first, second;  ///< moments of this rank's slice
   int64_t updates = 0;               ///< the optimizer's
   Scheduler scheduler;
-  int64_t micro = 0;                        ///< steps since the last update
-  std::vector<int64_t> accumulated;         ///< this rank's gradient of them, in kUnit
-  int64_t accumulated_rows = 0;             ///< this rank's
-  bool accumulated_overflow = false;        ///< on this rank
+  int64_t micro = 0;                  ///< steps since the last update
+  std::vector<int64_t> accumulated;   ///< this rank's gradient of them, in kUnit
+  int64_t accumulated_rows = 0;       ///< this rank's
+  bool accumulated_overflow = false;  ///< on this rank
   checkpoint::SamplerPosition sampler;
   int64_t dropout = 0;  ///< rows that dropout was drawn for, all ranks together
   Generator noise, jitter;
@@ -68,16 +68,16 @@ class Trainer {
   checkpoint::State whole_state() const;
   /// For a load: the kinds, forms and slices that this rank needs.
   checkpoint::State expected() const;
-  /// Goes on from a checkpoint. Where the number of ranks was another, each rank takes for itself: rank 0 the sum of all
-  /// half-accumulated gradients, the others none; rank r the generator of rank r mod V of the V that saved, mixed with
-  /// r / V unless that is 0.
+  /// Goes on from a checkpoint. Where the number of ranks was another, each rank takes for itself: rank 0 the sum of
+  /// all half-accumulated gradients, the others none; rank r the generator of rank r mod V of the V that saved, mixed
+  /// with r / V unless that is 0.
   void restore(const checkpoint::LoadOutcome& loaded);
 
  private:
   struct Batch {
-    int64_t begin = 0, rows = 0;   ///< places of the epoch's order
-    std::vector<int64_t> mine;     ///< places of this rank
-    std::vector<int64_t> sums;     ///< of this rank: loss, rows, inputs' sums and squares
+    int64_t begin = 0, rows = 0;  ///< places of the epoch's order
+    std::vector<int64_t> mine;    ///< places of this rank
+    std::vector<int64_t> sums;    ///< of this rank: loss, rows, inputs' sums and squares
   };
   Batch next_batch() const;
   void forward(Batch& batch, StepRecord& record);
@@ -101,7 +101,8 @@ TrainerState initial_state(const Config& config, int rank, int ranks);
 /// A state as checkpoints have it; what `config` leaves out is not in it.
 checkpoint::State to_checkpoint(const TrainerState& now, const Config& config, int rank, int ranks);
 /// Takes from a checkpoint what it holds; the rest of `now` stays.
-void from_checkpoint(const checkpoint::LoadOutcome& loaded, const Config& config, int rank, int ranks, TrainerState& now);
+void from_checkpoint(const checkpoint::LoadOutcome& loaded, const Config& config, int rank, int ranks,
+                     TrainerState& now);
 
 /// Row i of a step's dropout: what it keeps of each hidden unit, and the bits that it comes from.
 uint64_t dropout_bits(uint64_t seed, int64_t row);

@@ -108,7 +108,8 @@ void plant_cursor(const Config& config, int rank, int ranks, const checkpoint::L
   if (config.planted.cursor_in_batches) now.sampler.cursor *= config.rows_of_step(ranks);
   if (config.planted.cursor_of_rank) {
     const bool same = loaded.of_ranks.empty();
-    const State& theirs = same ? loaded.state : loaded.of_ranks[static_cast<std::size_t>(rank) % loaded.of_ranks.size()];
+    const State& theirs =
+        same ? loaded.state : loaded.of_ranks[static_cast<std::size_t>(rank) % loaded.of_ranks.size()];
     now.sampler.cursor = theirs.find(kind::sampler_cursor)->rank_values.at("rows").get<int64_t>() * ranks;
   }
   now.sampler.cursor = std::min(now.sampler.cursor, now.sampler.samples - 1);
@@ -166,7 +167,8 @@ State Trainer::expected() const {
   return state;
 }
 
-void from_checkpoint(const checkpoint::LoadOutcome& loaded, const Config& config, int rank, int ranks, TrainerState& now) {
+void from_checkpoint(const checkpoint::LoadOutcome& loaded, const Config& config, int rank, int ranks,
+                     TrainerState& now) {
   const State& state = loaded.state;
   const auto with = [&](std::string_view name, const auto& use) {
     if (const Section* const section = state.find(name)) use(*section);
@@ -181,7 +183,8 @@ void from_checkpoint(const checkpoint::LoadOutcome& loaded, const Config& config
     }
   });
   with(kind::moments, [&](const Section& section) {
-    for (const auto& [name, values] : {std::pair{"first_moment", &now.first}, std::pair{"second_moment", &now.second}}) {
+    for (const auto& [name, values] :
+         {std::pair{"first_moment", &now.first}, std::pair{"second_moment", &now.second}}) {
       const Tensor& part = tensor_in(section, name);
       // A slice that a planted mistake has shifted may be shorter than this rank's.
       std::memcpy(values->data(), part.bytes.data(), std::min(part.bytes.size(), values->size() * sizeof(float)));
@@ -221,9 +224,8 @@ void from_checkpoint(const checkpoint::LoadOutcome& loaded, const Config& config
   });
   with(kind::best_metric, [&](const Section& section) { now.patience.best = number_of(section, "best"); });
   with(kind::patience, [&](const Section& section) { now.patience.left = section.values.at("left"); });
-  with(kind::loss_scale, [&](const Section& section) {
-    now.loss_scale = {number_of(section, "scale"), section.values.at("good")};
-  });
+  with(kind::loss_scale,
+       [&](const Section& section) { now.loss_scale = {number_of(section, "scale"), section.values.at("good")}; });
   with(kind::averaged_weights, [&](const Section& section) { take(tensor_in(section, "averaged"), now.averaged); });
   with(kind::normalisers, [&](const Section& section) {
     take(tensor_in(section, "mean"), now.normaliser.mean);

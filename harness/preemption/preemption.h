@@ -11,8 +11,8 @@
 //   if (preemption.agreed() != 0) { save within preemption.left_s(); return preemption.exit_code(); }
 //
 // A rank never stops because of its own signal alone: it tells it, and stops when all have heard. So it does not matter
-// which ranks get the signal, when, how often, or whether they are in a step, an evaluation, a save, or not yet in their
-// first step.
+// which ranks get the signal, when, how often, or whether they are in a step, an evaluation, a save, or not yet in
+// their first step.
 
 #include <functional>
 #include <optional>
@@ -59,8 +59,8 @@ class Preemption {
   double heard_at_s_ = 0;
 };
 
-/// The last save of a run that ends. A save of this very step that is under way is waited for and counts; one of another
-/// step is waited for first. The outcome of the save of `request.step`.
+/// The last save of a run that ends. A save of this very step that is under way is waited for and counts; one of
+/// another step is waited for first. The outcome of the save of `request.step`.
 checkpoint::SaveOutcome save_before_exit(checkpoint::Saver& saver, const checkpoint::SaveRequest& request,
                                          const checkpoint::State& state);
 

@@ -51,7 +51,7 @@ sigset_t set_of(const std::vector<int>& signals) {
 /// The other signals wait while one is handled. Calls that wait go on after it: who waits has work to finish.
 std::vector<struct sigaction> install(const std::vector<int>& signals, void (*handler)(int)) {
   std::vector<struct sigaction> before(signals.size());
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   action.sa_mask = set_of(signals);

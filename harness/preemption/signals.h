@@ -21,8 +21,8 @@ class HeldSignals {
   sigset_t before_;
 };
 
-/// Takes the signals of this process as long as it lives: they end nothing and are remembered. One of them that was held
-/// back comes when the handlers stand. At most one object in a process at a time.
+/// Takes the signals of this process as long as it lives: they end nothing and are remembered. One of them that was
+/// held back comes when the handlers stand. At most one object in a process at a time.
 class PreemptionSignals {
  public:
   explicit PreemptionSignals(std::vector<int> signals = {SIGTERM, SIGUSR1});
@@ -42,8 +42,8 @@ class PreemptionSignals {
   std::vector<struct sigaction> before_;
 };
 
-/// A launcher's part: hands each of the signals on to the processes that it has started. At most one object in a process
-/// at a time.
+/// A launcher's part: hands each of the signals on to the processes that it has started. At most one object in a
+/// process at a time.
 class SignalRelay {
  public:
   static constexpr int kMost = 4096;  ///< processes

@@ -34,8 +34,8 @@ std::string differing(const Values& expected, const Values& seen) {
 }
 
 /// Adam's direction over all parameters, from these moments; they move on.
-std::vector<float> direction_of(const std::vector<float>& gradient, std::vector<float>& first, std::vector<float>& second,
-                                int64_t update) {
+std::vector<float> direction_of(const std::vector<float>& gradient, std::vector<float>& first,
+                                std::vector<float>& second, int64_t update) {
   std::vector<float> direction(gradient.size());
   light::adam(gradient, first, second, update, direction);
   return direction;
@@ -108,8 +108,9 @@ void Diagnosis::judge_draws(const std::vector<StepRecord>& ranks) {
     int64_t row = 0;
     while (row < now_.dropout && bits(row) != record.dropout) ++row;
     name("stream/dropout", record.step,
-         row < now_.dropout ? fmt::format("the draw of row {} expected, that of row {} seen", now_.dropout, row)
-                            : fmt::format("bits {} expected, {} seen", hex16(bits(now_.dropout)), hex16(record.dropout)));
+         row < now_.dropout
+             ? fmt::format("the draw of row {} expected, that of row {} seen", now_.dropout, row)
+             : fmt::format("bits {} expected, {} seen", hex16(bits(now_.dropout)), hex16(record.dropout)));
   }
   for (std::size_t rank = 0; rank < ranks.size() && config_.jitter; ++rank) {
     const uint64_t expected = jitters_[rank].next();
@@ -142,7 +143,8 @@ void Diagnosis::judge_update(const StepRecord& record) {
   const UpdateRecord& update = *record.update;
   const int64_t step = record.step;
   if (update.rows != accumulated_rows_)
-    name(kind::accumulation, step, fmt::format("the gradient of {} rows expected, of {} seen", accumulated_rows_, update.rows));
+    name(kind::accumulation, step,
+         fmt::format("the gradient of {} rows expected, of {} seen", accumulated_rows_, update.rows));
   else if (update.total != accumulated_)
     name(kind::accumulation, step, "gradient: " + differing(accumulated_, update.total));
   if (first_update_) {
@@ -183,8 +185,8 @@ void Diagnosis::judge_rate(int64_t step, const UpdateRecord& update) {
                    now_.controls.rate, update.rate, now_.cached_base_rate));
 }
 
-/// The update that the recorded gradient gives with the moments and the count as they should be; if that is not what was
-/// recorded, with either or both as at the start of a run.
+/// The update that the recorded gradient gives with the moments and the count as they should be; if that is not what
+/// was recorded, with either or both as at the start of a run.
 void Diagnosis::judge_direction(int64_t step, const UpdateRecord& update) {
   const std::vector<float> none(first_.size());
   for (const bool moments : {true, false}) {

@@ -14,15 +14,15 @@ namespace lockstep::resume {
 
 /// A kind of state that was not restored, and where it showed.
 struct LostKind {
-  std::string kind;  ///< of harness/checkpoint/state.h
-  int64_t step = 0;  ///< the first one in which it acted
+  std::string kind;      ///< of harness/checkpoint/state.h
+  int64_t step = 0;      ///< the first one in which it acted
   std::string sentence;  ///< "sampler cursor: sample 371 expected, 355 seen"
 };
 
-/// Follows a resumed run step by step. It knows the state that the uninterrupted run had at the stop, by rank, and carries
-/// each part of it on by what the resumed run recorded: what that read decides what it should have drawn next, its own
-/// gradient what its update should have been, its own metric what its patience should be. So each record is judged by
-/// itself, and a kind that was lost is not hidden by another one. It does not know what was left out.
+/// Follows a resumed run step by step. It knows the state that the uninterrupted run had at the stop, by rank, and
+/// carries each part of it on by what the resumed run recorded: what that read decides what it should have drawn next,
+/// its own gradient what its update should have been, its own metric what its patience should be. So each record is
+/// judged by itself, and a kind that was lost is not hidden by another one. It does not know what was left out.
 class Diagnosis {
  public:
   Diagnosis(light::Config config, std::vector<light::TrainerState> at_stop);
@@ -42,10 +42,10 @@ class Diagnosis {
   void name(std::string_view kind, int64_t step, const std::string& found);
 
   light::Config config_;
-  light::TrainerState now_;                  ///< as it should be; what all ranks have
-  std::vector<light::Generator> jitters_;    ///< by rank
-  std::vector<float> first_, second_;        ///< all ranks' moments
-  std::vector<int64_t> accumulated_;         ///< all ranks'
+  light::TrainerState now_;                ///< as it should be; what all ranks have
+  std::vector<light::Generator> jitters_;  ///< by rank
+  std::vector<float> first_, second_;      ///< all ranks' moments
+  std::vector<int64_t> accumulated_;       ///< all ranks'
   int64_t accumulated_rows_ = 0;
   bool first_step_ = true, first_update_ = true;
   std::vector<LostKind> lost_;

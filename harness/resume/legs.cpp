@@ -21,19 +21,17 @@ LegsDone run_legs(const light::Config& config, const std::vector<Leg>& legs, dou
     options.until = leg.until;
     options.asynchronous = leg.asynchronous;
     options.deadline_s = deadline_s;
-    done.ends.push_back(
-        light::run_threads(options, leg.ranks, disk, [&](int rank, const light::StepRecord& record) {
-          const std::lock_guard lock(mutex);
-          std::vector<light::StepRecord>& ranks = done.steps[record.step];
-          ranks.resize(static_cast<std::size_t>(leg.ranks));
-          ranks[static_cast<std::size_t>(rank)] = record;
-        }));
+    done.ends.push_back(light::run_threads(options, leg.ranks, disk, [&](int rank, const light::StepRecord& record) {
+      const std::lock_guard lock(mutex);
+      std::vector<light::StepRecord>& ranks = done.steps[record.step];
+      ranks.resize(static_cast<std::size_t>(leg.ranks));
+      ranks[static_cast<std::size_t>(rank)] = record;
+    }));
     for (const light::RunEnd& end : done.ends.back()) {
       if (end.problem.empty() && end.began_at == stands_at && end.ended_at == leg.until) continue;
-      done.problem = !end.problem.empty()
-                         ? end.problem
-                         : fmt::format("a run that was to go from step {} to {} went from {} to {}", stands_at, leg.until,
-                                       end.began_at, end.ended_at);
+      done.problem = !end.problem.empty() ? end.problem
+                                          : fmt::format("a run that was to go from step {} to {} went from {} to {}",
+                                                        stands_at, leg.until, end.began_at, end.ended_at);
       return done;
     }
     stands_at = leg.until;
@@ -65,11 +63,13 @@ std::vector<std::string> end_differences(const std::vector<light::RunEnd>& expec
 }
 
 light::TrainerState trainer_state_of(const light::RunEnd& end, const light::Config& config, int rank, int ranks) {
-  light::TrainerState now = light::initial_state(config, rank, ranks);
+  light::Config plain = config;
+  plain.planted = {};
+  light::TrainerState now = light::initial_state(plain, rank, ranks);
   checkpoint::LoadOutcome held;
   held.state = end.state;
   // Whole, as every rank has them while it trains.
-  light::from_checkpoint(held, config, rank, ranks, now);
+  light::from_checkpoint(held, plain, rank, ranks, now);
   return now;
 }
 

@@ -28,8 +28,7 @@ struct LegsDone {
 };
 LegsDone run_legs(const light::Config& config, const std::vector<Leg>& legs, double deadline_s);
 
-/// Where two runs part: "step 18, rank 0: …" of the first step, from `from` to `until`, whose records differ in a bit. -1:
-/// in none.
+/// The first step, from `from` to `until`, in which the records of any rank differ in a bit; -1: none.
 int64_t first_difference(const Steps& expected, const Steps& seen, int64_t from, int64_t until);
 
 /// Where the states of all ranks part, a sentence each, with the rank.

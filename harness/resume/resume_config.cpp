@@ -11,7 +11,10 @@ namespace lockstep::resume {
 namespace {
 
 constexpr std::array kExperiments{
-    Experiment{"stops", "stopped at every step, once and twice, and with each kind of state left out", make_stops}};
+    Experiment{"stops", "stopped at every step, once and twice, and with each kind of state left out", make_stops},
+    Experiment{"reshard", "goes on on another number of ranks, and back", make_reshard},
+    Experiment{"cycles", "processes that are killed and restarted, again and again", make_cycles},
+    Experiment{"preemption", "processes that are told to end by SIGTERM or SIGUSR1", make_preemption}};
 
 std::vector<std::string_view> experiment_names() {
   std::vector<std::string_view> names;
@@ -21,8 +24,8 @@ std::vector<std::string_view> experiment_names() {
 
 constexpr Range kSeconds{0.05, 86400};
 
-#define RESUME(member, ...)                                                                     \
-  Field<ResumeConfig> {                                                                         \
+#define RESUME(member, ...)                                                                        \
+  Field<ResumeConfig> {                                                                            \
     {"resume." #member, __VA_ARGS__}, [](ResumeConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const std::array kFields{
@@ -35,14 +38,15 @@ const std::array kFields{
     RESUME(pair_stops, Range{1, 10000}, "steps", "stops: where every two kinds of state are left out together"),
     RESUME(worlds, Range{1, 64}, "ranks", "reshard: from each of these numbers of ranks to each"),
     RESUME(cycles, Range{1, 1e7}, "", "cycles: kills in all"),
-    RESUME(kills_of_a_run, Range{1, 1e5}, "", "cycles: kills of one run before it is let to its end"),
-    RESUME(signals, Range{1, 1e7}, "", "preemption: signals at random moments"),
+    RESUME(kills_of_a_run, Range{1, 1e5}, "", "cycles: kills of a chain of runs, the last of which is let to its end"),
+    RESUME(signals, Range{1, 1e7}, "", "preemption: runs that are told to end at random moments"),
     RESUME(save_every, Range{1, 10000}, "steps", "cycles, preemption: from one save to the next"),
     RESUME(keep_last, Range{2, 1000}, "checkpoints", "cycles, preemption: that are kept"),
     RESUME(steps, Range{1, 100000}, "", "cycles: of a whole run"),
     RESUME(grace_s, kSeconds, "s", "preemption: from the first signal to the end of the run"),
     RESUME(deadline_s, kSeconds, "s", "a rank that shows no progress for so long hangs"),
-    RESUME(sync, {}, "", "cycles, preemption: fsync takes its time; a kill takes nothing that only an fsync would keep"),
+    RESUME(sync, {}, "",
+           "cycles, preemption: fsync takes its time; a kill takes nothing that only an fsync would keep"),
 };
 #undef RESUME
 

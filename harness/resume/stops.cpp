@@ -57,7 +57,10 @@ class Tally {
  public:
   void named(const LostKind& lost) {
     const std::lock_guard lock(mutex_);
-    named_.try_emplace(lost.kind, fmt::format("{} (step {})", lost.sentence, lost.step));
+    // The earliest, so that it does not hang on which slot came first.
+    std::pair<int64_t, std::string> told{lost.step, lost.sentence};
+    const auto [at, added] = named_.try_emplace(lost.kind, told);
+    if (!added) at->second = std::min(at->second, told);
   }
   void compared(int64_t steps) {
     const std::lock_guard lock(mutex_);
@@ -70,13 +73,17 @@ class Tally {
                          fmt::format("{}, {} after each", with_commas(steps_), after));
     if (named_.empty()) return facts;
     facts.emplace_back("kinds of state left out and named", fmt::format("{} of {}", named_.size(), kinds));
-    for (const auto& [kind, sentence] : named_) facts.emplace_back("left out: " + checkpoint::words_of(kind), sentence);
+    for (const auto& [kind, told] : named_) {
+      const std::string words = checkpoint::words_of(kind);
+      facts.emplace_back("left out: " + words,
+                         fmt::format("{} (step {})", told.second.substr(words.size() + 2), told.first));
+    }
     return facts;
   }
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::string, std::string> named_;
+  std::map<std::string, std::pair<int64_t, std::string>> named_;  ///< by kind: step and sentence
   int64_t steps_ = 0;
 };
 
@@ -156,7 +163,8 @@ class Worker : public LaboratoryWorker {
     if (step < 0 && ends.empty() && lost.empty()) return {"same bits", CaseVerdict::good, 1, ""};
     if (step < 0 && ends.empty())
       return {"false alarm", CaseVerdict::fault, 1, "every bit is the same, and yet: " + lost.front().sentence};
-    std::string sentence = fmt::format("a run stopped after step {} and resumed parts from the uninterrupted one", planned.stop);
+    std::string sentence =
+        fmt::format("a run stopped after step {} and resumed parts from the uninterrupted one", planned.stop);
     sentence += step < 0 ? " in its state at step " + std::to_string(until) : fmt::format(" in step {}", step);
     for (const LostKind& each : lost) sentence += fmt::format("; step {}: {}", each.step, each.sentence);
     if (!ends.empty()) sentence += "; at the end: " + ends.front();
@@ -176,16 +184,17 @@ class Worker : public LaboratoryWorker {
     const bool same_end = end_differences(control.run.last(), seen.last()).empty();
     if (acts < 0 && lost.empty() && !same_end)
       return {"shows later", CaseVerdict::undecided, 1,
-              fmt::format("{} left out of the checkpoint of step {}: not a bit of the records differs up to step {}, and the "
-                          "states do",
-                          fmt::join(planned.left_out, " and "), planned.stop, until)};
+              fmt::format(
+                  "{} left out of the checkpoint of step {}: not a bit of the records differs up to step {}, and the "
+                  "states do",
+                  fmt::join(planned.left_out, " and "), planned.stop, until)};
     CaseResult result = judged(planned, lost, acts, those_that_act(planned, control, lost, seen));
     if (result.verdict != CaseVerdict::good) result.timeline = timeline_of(planned, acts, until);
     return result;
   }
 
-  /// The kinds left out that make a difference: those that were named, and of the others those without which the run has
-  /// other bits.
+  /// The kinds left out that make a difference: those that were named, and of the others those without which the run
+  /// has other bits.
   std::set<std::string, std::less<>> those_that_act(const Planned& planned, const Control& control,
                                                     const std::vector<LostKind>& lost, const LegsDone& seen) const {
     std::set<std::string, std::less<>> acting = changed_since_start(planned, control);
@@ -226,11 +235,11 @@ class Worker : public LaboratoryWorker {
       named.insert(each.kind);
       told += fmt::format("{}step {}: {}", told.empty() ? "" : "; ", each.step, each.sentence);
     }
-    const std::string without = fmt::format("{} left out of the checkpoint of step {}",
-                                            fmt::join(planned.left_out, " and "), planned.stop);
+    const std::string without =
+        fmt::format("{} left out of the checkpoint of step {}", fmt::join(planned.left_out, " and "), planned.stop);
     if (acts < 0 && named.empty())
       return acting.empty() ? CaseResult{"nothing to lose yet", CaseVerdict::good, 1, ""}
-                             : CaseResult{"made no difference", CaseVerdict::good, 1, ""};
+                            : CaseResult{"made no difference", CaseVerdict::good, 1, ""};
     const int64_t first = lost.empty() ? -1 : std::ranges::min(lost, {}, &LostKind::step).step;
     if (named.empty())
       return {"not found", CaseVerdict::fault, 1,
@@ -250,7 +259,8 @@ class Worker : public LaboratoryWorker {
     std::vector<TimelineStep> timeline;
     int64_t at = 0;
     for (const Leg& leg : legs_of(planned, until)) {
-      timeline.push_back({"run", at == 0 ? "begins at step 0" : fmt::format("resumes from the checkpoint of step {}", at), ""});
+      timeline.push_back(
+          {"run", at == 0 ? "begins at step 0" : fmt::format("resumes from the checkpoint of step {}", at), ""});
       if (step > at && step <= leg.until) timeline.push_back({"run", fmt::format("takes step {}", step), "other bits"});
       timeline.push_back({"run", fmt::format("ends after step {}", leg.until), leg.until == until ? "" : "saved"});
       at = leg.until;
@@ -270,11 +280,14 @@ class Stops : public Laboratory {
  public:
   explicit Stops(const ResumeConfig& config) : config_(config) { light_.seed = static_cast<uint64_t>(config.seed); }
 
-  std::string subject() const override { return fmt::format("a light run of {}, stopped and resumed", counted(config_.ranks, "rank")); }
+  std::string subject() const override {
+    return fmt::format("a light run of {}, stopped and resumed", counted(config_.ranks, "rank"));
+  }
 
   std::vector<std::string> plan() const override {
     std::vector<std::string> lines{
-        fmt::format("stopped at every step from 1 to {}, once, twice at one step, and again a step later", config_.stops),
+        fmt::format("stopped at every step from 1 to {}, once, twice at one step, and again a step later",
+                    config_.stops),
         fmt::format("{} after each compared bit for bit with two uninterrupted runs", counted(config_.after, "step"))};
     if (config_.mutants)
       lines.push_back(fmt::format("at every stop each of {} left out of the checkpoint, at {} every two of them",
@@ -304,8 +317,10 @@ class Stops : public Laboratory {
   }
 
   std::vector<std::string> notes() const override {
-    return {"The light trainer's sums over rows and ranks are of whole numbers, so that stops inside an update cannot round "
-            "otherwise; that a trainer's own sums do so is not shown here."};
+    return {
+        "The light trainer's sums over rows and ranks are of whole numbers, so that stops inside an update cannot "
+        "round "
+        "otherwise; that a trainer's own sums do so is not shown here."};
   }
 
  private:
@@ -316,8 +331,9 @@ class Stops : public Laboratory {
       const char *name, *words;
       Again again;
     };
-    for (const Way& way : {Way{"once", "stopped once", Again::no}, Way{"again", "stopped, and again at once", Again::at_once},
-                           Way{"later", "stopped, and again a step later", Again::a_step_later}}) {
+    for (const Way& way :
+         {Way{"once", "stopped once", Again::no}, Way{"again", "stopped, and again at once", Again::at_once},
+          Way{"later", "stopped, and again a step later", Again::a_step_later}}) {
       for (const bool asynchronous : {false, true}) {
         Planned planned;
         planned.stop = stop;

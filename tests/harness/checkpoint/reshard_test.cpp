@@ -51,6 +51,31 @@ TEST(Reshard, GivesEveryNumberOfRanksTheSameState) {
   }
 }
 
+/// Ranks without an element of it have an empty slice in the midst of the others', of which their files hold nothing.
+TEST(Reshard, GivesATensorThatHasFewerElementsThanRanks) {
+  const auto state_of = [](int rank, int size) {
+    State state;
+    state[kind::parameters].tensors = {floats("b", {4}, 7, Placement::sharded, even_slice(4, rank, size))};
+    return state;
+  };
+  for (const int saved : {1, 5, 8}) {
+    MemoryStorage disk;
+    prepare(disk);
+    run_ranks(saved, [&](int rank, Group& group) {
+      Saver saver(save_options(), disk, group);
+      EXPECT_TRUE(saver.save({0, 1}, state_of(rank, saved)));
+    });
+    for (const int size : {1, 3, 8}) {
+      const std::vector<LoadOutcome> loaded = load_on(disk, size);
+      for (int rank = 0; rank < size; ++rank) {
+        const LoadOutcome& outcome = loaded[static_cast<std::size_t>(rank)];
+        ASSERT_TRUE(outcome) << saved << " to " << size << ": " << outcome.problem;
+        EXPECT_THAT(state_differences(state_of(rank, size), outcome.state), testing::IsEmpty()) << saved << " to " << size;
+      }
+    }
+  }
+}
+
 TEST(Reshard, GivesTheSliceThatARankAsksFor) {
   MemoryStorage disk;
   prepare(disk);

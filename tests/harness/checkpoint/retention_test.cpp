@@ -32,6 +32,25 @@ TEST(Retention, KeepsTheNewest) {
   EXPECT_THAT(names_in(disk), ElementsAre("epoch_0_step_3", "epoch_0_step_4", "latest"));
 }
 
+TEST(Retention, KeepsOneMoreAtMostThoughEverySaveEndsBeforeItsDeletions) {
+  MemoryStorage disk;
+  prepare(disk);
+  SaveOptions options = save_options();
+  options.keep_last = 2;
+  for (const int64_t step : {1, 2, 3, 4, 5, 6}) {
+    // The first operation after the commit is on the pointer: from there on nothing is done, as if the process had ended.
+    FaultHook ends;
+    ends.dead_at = ".latest-";
+    Seam seam(ends);
+    HookedStorage hooked(disk, seam);
+    ASSERT_TRUE(save_on(hooked, step, 1, options)[0]);
+    int whole = 0;
+    for (const Entry& entry : survey(disk, kRoot, true).entries) whole += entry.standing == Standing::whole ? 1 : 0;
+    EXPECT_LE(whole, 3) << step;
+    EXPECT_EQ(wrong_with(load_on(disk, 1), step), "");
+  }
+}
+
 TEST(Retention, CountsTheBestAmongThem) {
   MemoryStorage disk;
   prepare(disk);

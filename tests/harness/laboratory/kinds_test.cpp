@@ -88,5 +88,15 @@ TEST(LaboratoryConfigs, SayWhatIsWrongAndWhere) {
   EXPECT_THAT(problem_of("name: x\nlaboratory: vault\nvault: {shards: 9}\n"), HasSubstr("c.yaml:3:17"));
 }
 
+TEST(LaboratorySchema, HasEveryKindAndItsSection) {
+  LaboratoryKind other = kVault, third = kVault;
+  other.name = "cellar";
+  third.name = "attic";
+  const LaboratoryKind* const kinds[] = {&kVault, &other, &third};
+  const nlohmann::ordered_json schema = laboratory_schema(kinds);
+  EXPECT_EQ(schema["properties"]["laboratory"]["enum"], nlohmann::ordered_json({"vault", "cellar", "attic"}));
+  for (const char* name : {"vault", "cellar", "attic"}) EXPECT_EQ(schema["properties"][name]["type"], "object") << name;
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -75,11 +75,25 @@ TEST(LightTrainer, GoesOnBitForBitFromEveryStep) {
     Bench bench;
     bench.run(config, 3, stop, stop % 2 == 0);
     Bench control;
-    EXPECT_THAT(differences(control.run(config, 3, stop + 6), bench.run(config, 3, stop + 6)), testing::IsEmpty()) << stop;
+    EXPECT_THAT(differences(control.run(config, 3, stop + 6), bench.run(config, 3, stop + 6)), testing::IsEmpty())
+        << stop;
     for (int64_t step = 1; step <= stop + 6; ++step) {
-      for (int rank = 0; rank < 3; ++rank) ASSERT_EQ(whole.bits(step, rank), bench.bits(step, rank)) << stop << " " << step;
+      for (int rank = 0; rank < 3; ++rank)
+        ASSERT_EQ(whole.bits(step, rank), bench.bits(step, rank)) << stop << " " << step;
     }
   }
+}
+
+TEST(LightTrainer, EndsWhenItsPatienceDoesWhereverItWasStopped) {
+  Config config;
+  config.patience = 2;
+  Bench whole, stopped, forgetful;
+  EXPECT_EQ(whole.run(config, 2, 40)[0].ended_at, 12);
+  stopped.run(config, 2, 9);
+  EXPECT_EQ(stopped.run(config, 2, 40)[0].ended_at, 12);
+  config.planted.left_out = {"patience"};
+  forgetful.run(config, 2, 9);
+  EXPECT_EQ(forgetful.run(config, 2, 40)[0].ended_at, 16);
 }
 
 TEST(LightTrainer, HasEveryKindOfState) {

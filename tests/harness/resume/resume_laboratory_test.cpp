@@ -33,5 +33,55 @@ TEST(ResumeLaboratory, NamesEveryKindAndEveryPairOfThem) {
   EXPECT_THAT(pairs.facts, testing::Contains(testing::Pair("kinds of state left out and named", "18 of 18")));
 }
 
+TEST(ResumeLaboratory, ReshardsWithoutADifferenceAndFindsEachMistake) {
+  ResumeConfig config;
+  config.worlds = {1, 3, 4};
+  const auto laboratory = make_reshard(config);
+  const LaboratoryResult result = support::run(*laboratory);
+  EXPECT_EQ(result.faults + result.undecided, 0) << findings_of(result);
+  EXPECT_EQ(cases_of(result, "a step's rows fixed", "same bits, each sample once"), 27);
+  EXPECT_EQ(cases_of(result, "each rank's rows fixed, a generator for each rank", "state equal, each sample once"), 18);
+  EXPECT_EQ(cases_of(result, "mutant: the cursor is saved in batches", "found and named"), 6);
+  EXPECT_EQ(cases_of(result, "mutant: each rank saves its own cursor", "found and named"), 6);
+  EXPECT_EQ(cases_of(result, "mutant: a rank's moments are taken one element further on", "found and named"), 9);
+}
+
+TEST(ResumeLaboratory, KillsProcessesAndLosesNoProgress) {
+  ResumeConfig config;
+  config.ranks = 3;
+  config.cycles = 54;
+  config.kills_of_a_run = 3;
+  const auto laboratory = make_cycles(config);
+  const LaboratoryResult result = support::run(*laboratory);
+  EXPECT_EQ(result.faults + result.undecided, 0) << findings_of(result);
+  int64_t killed = 0, ended = 0;
+  for (const LaboratoryCount& row : result.table) {
+    killed += row.outcome == "killed, progress kept" ? row.cases : 0;
+    ended += row.outcome == "at the end the bits of the undisturbed run" ? row.cases : 0;
+  }
+  EXPECT_EQ(killed, 54);
+  EXPECT_GE(ended, 18);
+}
+
+TEST(ResumeLaboratory, TellsProcessesToEndAndFindsWhoDoesNotAgree) {
+  ResumeConfig config;
+  config.signals = 6;
+  const auto laboratory = make_preemption(config);
+  for (const char* only :
+       {"place==at a random moment", "place==in an evaluation && failure==SIGTERM to the launcher, three times",
+        "place==while an asynchronous save is under way && failure==SIGUSR1 to one rank",
+        "place==before the first step && failure==SIGUSR1 to all ranks"}) {
+    const LaboratoryResult result = support::run(*laboratory, only);
+    EXPECT_GT(result.cases, 0) << only;
+    EXPECT_EQ(result.faults + result.undecided, 0) << findings_of(result);
+  }
+  const LaboratoryResult alone = support::run(*laboratory, "failure==mutant: a rank stops without agreement");
+  EXPECT_EQ(cases_of(alone, "mutant: a rank stops without agreement", "found: stopped without agreement"), 6)
+      << findings_of(alone);
+  const LaboratoryResult torn = support::run(*laboratory, "failure==mutant: a second signal ends the process");
+  EXPECT_EQ(cases_of(torn, "mutant: a second signal ends the process", "found: torn by a signal"), 6)
+      << findings_of(torn);
+}
+
 }  // namespace
 }  // namespace lockstep::resume

@@ -16,6 +16,7 @@ inline LaboratoryResult run(Laboratory& laboratory, const std::string& only = ""
   const int never = 0;
   LaboratoryRun run;
   run.out_dir = folder.path();
+  run.jobs = 2;
   run.stop_requested = &never;
   run.say = [](const std::string&) {};
   TrialOptions options;
@@ -26,7 +27,8 @@ inline LaboratoryResult run(Laboratory& laboratory, const std::string& only = ""
 
 inline std::string findings_of(const LaboratoryResult& result) {
   std::string text;
-  for (const LaboratoryFinding& each : result.findings) text += each.trial + ": " + each.outcome + ": " + each.sentence + "\n";
+  for (const LaboratoryFinding& each : result.findings)
+    text += each.trial + ": " + each.outcome + ": " + each.sentence + "\n";
   return text;
 }
 
