@@ -94,6 +94,7 @@ class Kills : public Experiment {
     planted.rank = point.rank;
     planted.operation = point.operation.number;
     planted.signal = SIGKILL;
+    planted.mistake = subject_.mistake;
     const Ended killed = bench.attempt(dir, made.config, planted);
     const std::string who = fmt::format("rank {} was killed before {}", point.rank, point.operation.words);
     if (killed.hung) return {fault("hang", who + ": the other ranks did not end")};
@@ -148,6 +149,7 @@ class Kills : public Experiment {
                                       kNew, kOld, kept.newest()));
       }
       recorded = bench.copy(made.before, fmt::format("{}-recorded", variant.name));
+      record.mistake = subject_.mistake;
       if (!bench.attempt(recorded, made.config, record).finished()) throw ConfigError("a run that goes on fails");
     }
     for (int rank = 0; rank < variant.shape.ranks; ++rank) {

@@ -27,7 +27,7 @@ const std::string kMatrix = LOCKSTEP_SOURCE_DIR "/configs/smoke.yaml";
 
 std::string config_of(const std::string& more) {
   return "name: tried\nlaboratory: trainer\ntrainer:\n  matrix: " + kMatrix +
-         "\n  cell: 3x8 global\n  set: [model.width=8, model.hidden=16, data.series=12, data.series_steps=40, "
+         "\n  cell: 3x8 global\n  set: [model.width=8, model.hidden=16, data.series=24, data.series_steps=40, "
          "schedule=cosine, eval_every=2, running_stats=true]\n" +
          more;
 }
@@ -65,6 +65,22 @@ TEST(TrainerLaboratory, IsSilentOnKillsWithinSaves) {
   EXPECT_EQ(result.faults + result.undecided, 0);
 }
 
+TEST(TrainerLaboratory, FindsASaverThatDeletesBeforeItCommits) {
+  const support::TempFolder folder;
+  const LaboratoryConfig config = read(config_of("  tries: [kill]\n  points: 12\n  mistake: delete_before_commit\n"));
+  const int stop = 0;
+  const LaboratoryRun run{folder.path(), 2, &stop, [](const std::string&) {}};
+  TrialOptions options;
+  options.clock = monotonic_s;
+  options.only = "failure==kill && place==rank 0, write";
+  const LaboratoryResult result = run_trials(*config.laboratory, run, options).result;
+  EXPECT_GT(result.faults, 0);
+  for (const LaboratoryFinding& finding : result.findings) {
+    EXPECT_EQ(finding.outcome, "neither");
+    EXPECT_THAT(finding.sentence, HasSubstr("rank 0 was killed before write"));
+  }
+}
+
 TEST(TrainerLaboratory, IsSilentOnStops) {
   const LaboratoryResult result = run_config(config_of("  tries: [resume]\n  resume_steps: 3\n"));
   EXPECT_EQ(result.trials, 6);
@@ -73,7 +89,7 @@ TEST(TrainerLaboratory, IsSilentOnStops) {
 
 TEST(TrainerLaboratory, NamesEveryKindThatIsLeftOut) {
   const LaboratoryResult result = run_config(config_of("  tries: [left_out]\n"));
-  EXPECT_GE(result.trials, 20);
+  EXPECT_GE(result.trials, 30);
   EXPECT_EQ(result.faults + result.undecided, 0);
 }
 
