@@ -30,8 +30,6 @@ class OperationLog final : public checkpoint::Hook {
 
 checkpoint::Planted mistakes_in(const std::string& name) {
   checkpoint::Planted planted;
-  planted.delete_before_commit = name == "delete_before_commit";
-  planted.rename_before_data = name == "rename_before_data";
   planted.one_file_name = name == "one_file_name";
   return planted;
 }

@@ -27,7 +27,7 @@ SamplerSteps sampler_steps(const RunConfig& config, int64_t samples);
 ///   rank, operation, signal   the process of that rank gets the signal before its operation of that number
 ///   not_saved, not_restored   a kind of state that saves leave out, or that a load does not put back
 ///   unchecked       true: and nobody looks whether it was
-///   mistake         of the saver: "delete_before_commit", "rename_before_data", "one_file_name"
+///   mistake         of the saver: "one_file_name"
 class RankCheckpoints {
  public:
   RankCheckpoints(const std::string& run_dir, const nlohmann::json& planted, const RunConfig& config, int rank,

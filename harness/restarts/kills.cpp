@@ -34,13 +34,20 @@ struct Operation {
   std::string kind, words;
 };
 
+/// Paths begin at the folder of checkpoints.
+std::string shortened(std::string words, const std::string& dir) {
+  const std::string folder = dir + "/checkpoints/";
+  for (std::size_t at = 0; (at = words.find(folder, at)) != std::string::npos;) words.erase(at, folder.size());
+  return words;
+}
+
 std::vector<Operation> operations_of(const std::string& dir, int rank) {
   std::vector<Operation> operations;
   std::ifstream file(fmt::format("{}/operations-{}.jsonl", dir, rank));
   for (std::string line; std::getline(file, line);) {
     const nlohmann::json json = nlohmann::json::parse(line);
     operations.push_back({json.at("number").get<int64_t>(), json.at("kind").get<std::string>(),
-                          json.at("words").get<std::string>()});
+                          shortened(json.at("words").get<std::string>(), dir)});
   }
   return operations;
 }

@@ -18,7 +18,7 @@ constexpr std::string_view kSet = "trainer.set", kTries = "trainer.tries", kMatr
 constexpr Range kSeconds{0.05, 86400}, kCount{0, 1e6};
 
 std::vector<std::string_view> mistake_names() {
-  return {"", "delete_before_commit", "rename_before_data", "one_file_name"};
+  return {"", "one_file_name"};
 }
 
 #define TRAINER(key, member, ...)                                                                     \
