@@ -121,7 +121,9 @@ nlohmann::ordered_json restarts_schema() {
     const std::string key(field.spec.key.substr(std::string_view("trainer.").size()));
     schema["properties"][key] = field_schema(field.spec, field.of(defaults));
   }
-  schema["properties"]["set"] = list_schema({{"type", "string"}}, "key=value, set in the matrix");
+  SchemaJson text;
+  text["type"] = "string";
+  schema["properties"]["set"] = list_schema(std::move(text), "key=value, set in the matrix");
   SchemaJson names = SchemaJson::array();
   for (const std::string_view name : names_of_experiments()) names.push_back(name);
   schema["properties"]["tries"] =
