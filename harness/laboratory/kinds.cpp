@@ -134,13 +134,14 @@ nlohmann::ordered_json laboratory_schema(std::span<const LaboratoryKind* const> 
   schema["description"] = "trials of a library or of a program under failures";
   schema["required"] = {kName, kKind};
   schema["properties"][kName] = {{"type", "string"}, {"pattern", "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$"}};
-  // All names first: an object that keeps its order moves its values when another is added.
   SchemaJson names = SchemaJson::array();
   for (const LaboratoryKind* kind : kinds) names.push_back(kind->name);
   schema["properties"][kKind] = {{"type", "string"}, {"enum", std::move(names)}};
   for (const LaboratoryKind* kind : kinds) {
-    schema["properties"][std::string(kind->name)] = kind->schema();
-    schema["properties"][std::string(kind->name)]["description"] = kind->help;
+    // Inserted whole: a place in the object does not outlive the next insertion.
+    SchemaJson section = kind->schema();
+    section["description"] = kind->help;
+    schema["properties"][std::string(kind->name)] = std::move(section);
   }
   return schema;
 }

@@ -28,6 +28,12 @@ class OperationLog final : public checkpoint::Hook {
   std::ofstream file_;
 };
 
+checkpoint::Planted mistakes_in(const std::string& name) {
+  checkpoint::Planted planted;
+  planted.one_file_name = name == "one_file_name";
+  return planted;
+}
+
 }  // namespace
 
 struct RankCheckpoints::Hooked {
@@ -45,6 +51,8 @@ RankCheckpoints::RankCheckpoints(const std::string& run_dir, const nlohmann::jso
       not_saved_(planted.value("not_saved", "")),
       not_restored_(planted.value("not_restored", "")),
       config_hash_(training_hash(config)),
+      unchecked_(planted.value("unchecked", false)),
+      mistakes_(mistakes_in(planted.value("mistake", ""))),
       groups_(std::move(groups)) {
   std::unique_ptr<checkpoint::Hook> hook;
   if (planted.value("record", false)) {
@@ -71,6 +79,8 @@ CheckpointSetup RankCheckpoints::setup(const std::string& trace, const SamplerSt
   setup.config_hash = config_hash_;
   setup.not_saved = not_saved_;
   setup.not_restored = not_restored_;
+  setup.unchecked = unchecked_;
+  setup.mistakes = mistakes_;
   return setup;
 }
 

@@ -26,6 +26,8 @@ SamplerSteps sampler_steps(const RunConfig& config, int64_t samples);
 ///   record          true: writes the operations on checkpoints to operations-R.jsonl, a line each
 ///   rank, operation, signal   the process of that rank gets the signal before its operation of that number
 ///   not_saved, not_restored   a kind of state that saves leave out, or that a load does not put back
+///   unchecked       true: and nobody looks whether it was
+///   mistake         of the saver: "one_file_name"
 class RankCheckpoints {
  public:
   RankCheckpoints(const std::string& run_dir, const nlohmann::json& planted, const RunConfig& config, int rank,
@@ -39,6 +41,8 @@ class RankCheckpoints {
  private:
   struct Hooked;
   std::string run_dir_, not_saved_, not_restored_, config_hash_;
+  bool unchecked_ = false;
+  checkpoint::Planted mistakes_;
   RankGroups groups_;
   std::unique_ptr<Hooked> hooked_;  ///< or none
 };

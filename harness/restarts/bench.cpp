@@ -43,6 +43,8 @@ void write_run(const std::string& dir, const RunConfig& config, const Planted& p
   if (planted.rank >= 0) told.update({{"rank", planted.rank}, {"operation", planted.operation}, {"signal", planted.signal}});
   if (!planted.not_saved.empty()) told["not_saved"] = planted.not_saved;
   if (!planted.not_restored.empty()) told["not_restored"] = planted.not_restored;
+  if (planted.unchecked) told["unchecked"] = true;
+  if (!planted.mistake.empty()) told["mistake"] = planted.mistake;
   seal(run);
   write_file_atomically(dir + "/run.json", run.dump(2) + "\n");
 }

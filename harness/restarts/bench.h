@@ -21,6 +21,8 @@ struct Planted {
   int64_t operation = -1;
   int signal = 0;
   std::string not_saved = {}, not_restored = {};
+  bool unchecked = false;
+  std::string mistake = {};
 };
 
 struct RankExit {

@@ -20,6 +20,7 @@ struct Subject {
   int64_t points = 0;
   int64_t cycles = 200, signals = 200, resume_steps = 64;
   int64_t seed = 0;
+  std::string mistake;  ///< planted in the saver that is killed, to see it found; empty: none
 };
 
 class Experiment {

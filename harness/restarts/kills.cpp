@@ -34,13 +34,20 @@ struct Operation {
   std::string kind, words;
 };
 
+/// Paths begin at the folder of checkpoints.
+std::string shortened(std::string words, const std::string& dir) {
+  const std::string folder = dir + "/checkpoints/";
+  for (std::size_t at = 0; (at = words.find(folder, at)) != std::string::npos;) words.erase(at, folder.size());
+  return words;
+}
+
 std::vector<Operation> operations_of(const std::string& dir, int rank) {
   std::vector<Operation> operations;
   std::ifstream file(fmt::format("{}/operations-{}.jsonl", dir, rank));
   for (std::string line; std::getline(file, line);) {
     const nlohmann::json json = nlohmann::json::parse(line);
     operations.push_back({json.at("number").get<int64_t>(), json.at("kind").get<std::string>(),
-                          json.at("words").get<std::string>()});
+                          shortened(json.at("words").get<std::string>(), dir)});
   }
   return operations;
 }
@@ -94,6 +101,7 @@ class Kills : public Experiment {
     planted.rank = point.rank;
     planted.operation = point.operation.number;
     planted.signal = SIGKILL;
+    planted.mistake = subject_.mistake;
     const Ended killed = bench.attempt(dir, made.config, planted);
     const std::string who = fmt::format("rank {} was killed before {}", point.rank, point.operation.words);
     if (killed.hung) return {fault("hang", who + ": the other ranks did not end")};
@@ -148,6 +156,7 @@ class Kills : public Experiment {
                                       kNew, kOld, kept.newest()));
       }
       recorded = bench.copy(made.before, fmt::format("{}-recorded", variant.name));
+      record.mistake = subject_.mistake;
       if (!bench.attempt(recorded, made.config, record).finished()) throw ConfigError("a run that goes on fails");
     }
     for (int rank = 0; rank < variant.shape.ranks; ++rank) {

@@ -1,4 +1,5 @@
-// A kind of state that a save leaves out, or that a load does not put back: the run must say which.
+// A kind of state that a save leaves out, or that a load does not put back: the run must say which. And what becomes of a run
+// in which nobody looks: which kinds its further bits stand on.
 
 #include <fmt/format.h>
 
@@ -15,7 +16,7 @@
 namespace lockstep::restarts {
 namespace {
 
-constexpr int64_t kEvery = 2;
+constexpr int64_t kSteps = 80, kEvery = 2, kFurther = 6;
 /// What a load holds against the config and puts nowhere: between two steps it is always the same.
 constexpr std::array<std::string_view, 3> kDerived{checkpoint::kind::accumulation, checkpoint::kind::sampler_permutation,
                                                    checkpoint::kind::cached_controls};
@@ -26,7 +27,8 @@ class LeftOut : public Experiment {
 
   std::vector<Trial> trials(Bench& bench) override {
     // Long enough to be in the second epoch, where the sampler's epoch counts.
-    config_ = shaped(subject_.config, {2, 200, kEvery, 3, false, false});
+    config_ = shaped(subject_.config, {2, kSteps, kEvery, 3, false, false});
+    whole_ = reference(bench, "left_out-whole", config_);
     before_ = bench.empty("left_out");
     saved_after(before_, {}, bench, 0);
     std::vector<Trial> trials;
@@ -34,7 +36,10 @@ class LeftOut : public Experiment {
       add("not saved", kind, trials);
       const bool same_anyway = std::ranges::find(kDerived, kind) != kDerived.end() ||
                                (kind == checkpoint::kind::best_metric && entry.values.value("step", -1) < 0);
-      if (!same_anyway) add("not put back", kind, trials);
+      if (!same_anyway) {
+        add("not put back", kind, trials);
+        add("not put back, nobody looks", kind, trials);
+      }
       ++kinds_;
     }
     return trials;
@@ -53,6 +58,7 @@ class LeftOut : public Experiment {
       dir = bench.copy(before_, "run");
       planted.not_restored = kind;
     }
+    if (how == "not put back, nobody looks") return {unnoticed(kind, planted, dir, bench)};
     const int64_t newest = kept_in(dir).newest();
     const Ended ended = bench.attempt(dir, config_, planted, [newest](const Going& going) {
       if (going.most_steps() > newest) going.signal_all(SIGKILL);  // it has taken the state, and trains
@@ -72,8 +78,21 @@ class LeftOut : public Experiment {
     std::string how, kind;
   };
 
+  CaseResult unnoticed(const std::string& kind, Planted planted, const std::string& dir, Bench& bench) const {
+    planted.unchecked = true;
+    const int64_t until = kept_in(dir).newest() + kFurther;
+    const Ended ended = bench.attempt(dir, config_, planted, [until](const Going& going) {
+      if (going.fewest_steps() > until) going.signal_all(SIGKILL);
+    });
+    if (const std::string said = result_of(dir, 0).error; !said.empty())
+      return {"undecided", CaseVerdict::undecided, 1, fmt::format("{}: {} ({})", checkpoint::words_of(kind), said, ended.in_words())};
+    const std::string difference = trace_difference_before(whole_, dir, 2, until);
+    return good(difference.empty() ? fmt::format("{} further steps bit-equal: it steers none", kFurther) : "other bits");
+  }
+
   void add(const std::string& how, const std::string& kind, std::vector<Trial>& trials) {
-    std::string name = fmt::format("left_out:{}:{}", how == "not saved" ? "not_saved" : "not_put_back", kind);
+    const char* const word = how == "not saved" ? "not_saved" : how == "not put back" ? "not_put_back" : "unnoticed";
+    std::string name = fmt::format("left_out:{}:{}", word, kind);
     trials.push_back({name, how, checkpoint::words_of(kind), 0.5});
     planned_[name] = {how, kind};
   }
@@ -98,7 +117,7 @@ class LeftOut : public Experiment {
 
   const Subject& subject_;
   RunConfig config_;
-  std::string before_;
+  std::string whole_, before_;
   std::map<std::string, Planned> planned_;
   int64_t kinds_ = 0;
 };

@@ -17,6 +17,10 @@ namespace {
 constexpr std::string_view kSet = "trainer.set", kTries = "trainer.tries", kMatrix = "trainer.matrix";
 constexpr Range kSeconds{0.05, 86400}, kCount{0, 1e6};
 
+std::vector<std::string_view> mistake_names() {
+  return {"", "one_file_name"};
+}
+
 #define TRAINER(key, member, ...)                                                                     \
   Field<RestartsConfig> {                                                                             \
     {"trainer." key, __VA_ARGS__}, [](RestartsConfig& c) -> FieldRef { return ref_to(c.member); } \
@@ -29,6 +33,8 @@ const std::array kFields{
     TRAINER("cycles", subject.cycles, Range{1, 1e6}, "cycles", "random kills and restarts"),
     TRAINER("signals", subject.signals, Range{1, 1e6}, "signals", "at random moments"),
     TRAINER("seed", subject.seed, kCount, "", "of the random moments"),
+    TRAINER("mistake", subject.mistake, {}, "", "planted in the saver that is killed, to see it found; empty: none", Words::any,
+            Setter::user, &mistake_names),
     TRAINER("deadline_s", deadline_s, kSeconds, "s", "an attempt that takes longer hangs"),
 };
 #undef TRAINER
@@ -115,7 +121,9 @@ nlohmann::ordered_json restarts_schema() {
     const std::string key(field.spec.key.substr(std::string_view("trainer.").size()));
     schema["properties"][key] = field_schema(field.spec, field.of(defaults));
   }
-  schema["properties"]["set"] = list_schema({{"type", "string"}}, "key=value, set in the matrix");
+  SchemaJson text;
+  text["type"] = "string";
+  schema["properties"]["set"] = list_schema(std::move(text), "key=value, set in the matrix");
   SchemaJson names = SchemaJson::array();
   for (const std::string_view name : names_of_experiments()) names.push_back(name);
   schema["properties"]["tries"] =

@@ -27,6 +27,7 @@ checkpoint::SaveOptions save_options(const RankContext& context, const Checkpoin
   options.config_hash = setup.config_hash;
   options.keep_last = context.config->checkpoint.keep;
   options.deadline_s = context.config->timeout_s;
+  options.planted = setup.mistakes;
   return options;
 }
 
@@ -79,7 +80,7 @@ int64_t Checkpoints::find() {
 }
 
 void Checkpoints::restore() {
-  lockstep::restore(parts(), loaded_, setup_.not_restored);
+  lockstep::restore(parts(), loaded_, {setup_.not_restored, setup_.unchecked});
   loaded_.state = {};
   loaded_.of_ranks.clear();
   last_saved_ = result_.checkpoints.resumed_at;

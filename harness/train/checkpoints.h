@@ -25,8 +25,10 @@ struct CheckpointSetup {
   /// Where this rank's trace is written until it holds what an interrupted attempt's trace holds, and where that stands
   std::string new_trace, trace;
   std::string config_hash;    ///< training_hash of the run's config
-  /// Planted: a kind that saves leave out, or that a load does not put back.
+  /// Planted: a kind that saves leave out, or that a load does not put back; then without a look at what stands in the run.
   std::string not_saved = {}, not_restored = {};
+  bool unchecked = false;
+  checkpoint::Planted mistakes = {};
 };
 
 class Checkpoints {

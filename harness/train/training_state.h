@@ -49,8 +49,14 @@ struct TrainingParts {
 /// and moments this rank's even slices.
 checkpoint::State training_state(const TrainingParts& parts, bool sharded);
 
+/// Planted: a kind that is not put back, and no look at whether it was.
+struct LeftOut {
+  std::string kind;
+  bool unchecked = false;
+};
+
 /// Puts a state that has been loaded into the run, and holds what stands in the run then against what was loaded. Throws
-/// std::runtime_error naming the kind, what was expected and what was seen. `left_out`: planted, a kind that is not put back.
-void restore(const TrainingParts& parts, const checkpoint::LoadOutcome& loaded, const std::string& left_out = {});
+/// std::runtime_error naming the kind, what was expected and what was seen.
+void restore(const TrainingParts& parts, const checkpoint::LoadOutcome& loaded, const LeftOut& left_out = {});
 
 }  // namespace lockstep

@@ -67,6 +67,17 @@ TEST(LaboratoryConfigs, AreKnownByTheirKey) {
   EXPECT_FALSE(names_a_laboratory(""));
 }
 
+TEST(LaboratorySchema, HasTheSectionOfEachOfSeveralKinds) {
+  LaboratoryKind cellar = kVault, attic = kVault;
+  cellar.name = "cellar";
+  attic.name = "attic";
+  const LaboratoryKind* const kinds[] = {&kVault, &cellar, &attic};
+  const nlohmann::ordered_json schema = laboratory_schema(kinds);
+  EXPECT_EQ(schema.at("properties").at("laboratory").at("enum"), (nlohmann::ordered_json{"vault", "cellar", "attic"}));
+  for (const char* name : {"vault", "cellar", "attic"})
+    EXPECT_EQ(schema.at("properties").at(name).at("description"), "a vault") << name;
+}
+
 TEST(LaboratoryConfigs, AreReadWithTheirSection) {
   const LaboratoryConfig config = read(kText);
   EXPECT_EQ(config.source.name, "held");

@@ -50,6 +50,15 @@ TEST_F(NameFailure, FindsNothingWhereEveryRankFinished) {
   EXPECT_FALSE(name_failure(ends_));
 }
 
+TEST_F(NameFailure, TellsARunThatWasStoppedInOrderFromOneThatFailed) {
+  for (int rank = 0; rank < 3; ++rank) result(rank, "interrupted", "stopped by signal 15 (SIGTERM) after step 7: saved as step 7");
+  ends_.ends = {{2, 143}, {0, 143}, {1, 143}};
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->kind, "interrupted");
+  EXPECT_EQ(failure->message, "stopped by signal 15 (SIGTERM) after step 7: saved as step 7");
+}
+
 PlannedRun planned() {
   PlannedRun run;
   run.hash = "c0ffee";

@@ -40,6 +40,19 @@ TEST(TrainingChecks, RefuseAdamSqrtWhereItHasNoMeaning) {
   EXPECT_EQ(wrong_with(config), "");
 }
 
+TEST(TrainingChecks, RefuseCheckpointsOfFaultsAndByMetricsThatDecideNothing) {
+  RunConfig config;
+  config.checkpoint.every = 10;
+  EXPECT_EQ(wrong_with(config), "");
+  config.checkpoint.best = "accuracy_24";
+  EXPECT_EQ(wrong_with(config), "");
+  config.checkpoint.best = "gradient_norm";
+  EXPECT_TRUE(names(wrong_with(config), "checkpoint.best gradient_norm is no metric of evaluations")) << wrong_with(config);
+  config.checkpoint.best.clear();
+  config.mutant.name = "flip_bit";
+  EXPECT_TRUE(names(wrong_with(config), "a cell with a mutant takes no checkpoint.every")) << wrong_with(config);
+}
+
 TEST(TrainingChecks, RefuseBfloat16InACertificate) {
   RunConfig config;
   config.precision = Precision::bfloat16;

@@ -155,6 +155,8 @@ INSTANTIATE_TEST_SUITE_P(
                                 c.optimizer = OptimizerKind::sgd;
                                 c.momentum = 0.9;
                               }},
+                    // Buckets that take another shape after the first pass, and three ranks, whose sums depend on it.
+                    std::pair{"small_buckets", +[](RunConfig& c) { c.bucket_cap_bytes = 2000; }},
                     std::pair{"prefetch", +[](RunConfig& c) { c.data.prefetch = 2; }}),
     [](const auto& info) { return info.param.first; });
 

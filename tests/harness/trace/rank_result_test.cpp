@@ -73,6 +73,25 @@ TEST(RankResult, ComesBackBitForBit) {
   EXPECT_EQ(back.curves.at("loss").values, result.curves.at("loss").values);
 }
 
+TEST(RankResult, TellsOfCheckpointsOnlyWhereThereAreAny) {
+  TempFolder folder;
+  RankResult result = sample_result();
+  write_rank_result(folder / "r.json", result);
+  EXPECT_EQ(support::read_file(folder / "r.json").find("checkpoints"), std::string::npos);
+  EXPECT_FALSE(read_rank_result(folder / "r.json").checkpoints.any());
+  result.checkpoints = {{10, 20}, 0.5, {"epoch_0_step_30 was not saved"}, 10, "epoch_0_step_10", {"latest is behind"}, 15, 0.25};
+  write_rank_result(folder / "r.json", result);
+  const CheckpointsOfRank back = read_rank_result(folder / "r.json").checkpoints;
+  EXPECT_EQ(back.saved, (std::vector<int64_t>{10, 20}));
+  EXPECT_EQ(back.seconds, 0.5);
+  EXPECT_EQ(back.problems, result.checkpoints.problems);
+  EXPECT_EQ(back.resumed_at, 10);
+  EXPECT_EQ(back.resumed_from, "epoch_0_step_10");
+  EXPECT_EQ(back.remarks, result.checkpoints.remarks);
+  EXPECT_EQ(back.stop_signal, 15);
+  EXPECT_EQ(back.stop_seconds, 0.25);
+}
+
 TEST(RankResult, HasNoNullForWhatJsonCannotSay) {
   TempFolder folder;
   write_rank_result(folder / "r.json", sample_result());
