@@ -22,6 +22,7 @@
 #include "harness/plan/matrix_folder.h"
 #include "harness/plan/schema.h"
 #include "harness/program/program.h"
+#include "harness/saver/saver.h"
 #include "harness/session/out_folder.h"
 #include "harness/session/progress_table.h"
 #include "reports/text.h"
@@ -31,7 +32,7 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 std::span<const LaboratoryKind* const> laboratory_kinds() {
-  static const std::array kKinds{&program_laboratory()};
+  static const std::array kKinds{&program_laboratory(), &saver_laboratory()};
   return kKinds;
 }
 
