@@ -134,10 +134,10 @@ nlohmann::ordered_json laboratory_schema(std::span<const LaboratoryKind* const> 
   schema["description"] = "trials of a library or of a program under failures";
   schema["required"] = {kName, kKind};
   schema["properties"][kName] = {{"type", "string"}, {"pattern", "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$"}};
-  SchemaJson& named = schema["properties"][kKind];
-  named = {{"type", "string"}, {"enum", SchemaJson::array()}};
+  SchemaJson names = SchemaJson::array();
+  for (const LaboratoryKind* kind : kinds) names.push_back(kind->name);
+  schema["properties"][kKind] = {{"type", "string"}, {"enum", std::move(names)}};
   for (const LaboratoryKind* kind : kinds) {
-    named["enum"].push_back(kind->name);
     schema["properties"][std::string(kind->name)] = kind->schema();
     schema["properties"][std::string(kind->name)]["description"] = kind->help;
   }
