@@ -59,6 +59,16 @@ class HookedGroup final : public Group {
   Seam& seam_;
 };
 
+/// Every operation on the disk is a sign of progress: a disk that is slow is no rank that hangs.
+class ProgressHook final : public Hook {
+ public:
+  explicit ProgressHook(Group& group) : group_(group) {}
+  void after(const Operation&, std::error_code) override { group_.progress(); }
+
+ private:
+  Group& group_;
+};
+
 /// What all ranks agree on about a deed of each: empty if every one was done, else the problems by rank
 /// ("rank 1: …; rank 3: …"), or why the ranks could not agree. The same text on every rank that got all
 /// answers.

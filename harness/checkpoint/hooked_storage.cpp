@@ -11,7 +11,8 @@ std::error_code HookedStorage::hooked(Operation operation, Perform perform) {
   const Intervention wanted = seam_.hook().before(operation);
   std::error_code error;
   const bool closing = operation.kind == OperationKind::close;
-  if (!wanted.error || wanted.performed || closing) error = perform(operation, wanted.most_bytes);
+  const bool done = wanted.error ? wanted.performed : !wanted.left_out;
+  if (done || closing) error = perform(operation, wanted.most_bytes);
   if (wanted.error) error = wanted.error;
   seam_.hook().after(operation, error);
   return error;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "harness/base/clean_text.h"
+#include "harness/checkpoint/hooked_storage.h"
 #include "harness/checkpoint/part.h"
 #include "harness/checkpoint/survey.h"
 
@@ -47,10 +48,21 @@ std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::e
 std::string text_in(const Json& object, const char* name) { return object.value(name, ""); }
 Standing standing_of(const Json& attempt) { return static_cast<Standing>(attempt.value("standing", 0)); }
 
+/// A pointer holds a save's id, its folder's name and its step: what does not belong together is damage that no seal shows.
+std::string contradiction(std::string_view pointer, const Json& held, const Json& attempt) {
+  const EntryName named = parse_entry_name(text_in(held, "checkpoint")), found = parse_entry_name(text_in(attempt, "name"));
+  const bool same = named.epoch == found.epoch && named.step == found.step && named.kind == EntryKind::checkpoint &&
+                    held.value("step", int64_t{0}) == attempt.value("step", int64_t{0});
+  if (same) return "";
+  return fmt::format("{}: names {} (step {}), and its save_id is that of {} (step {})", pointer,
+                     in_quotes(text_in(held, "checkpoint")), held.value("step", int64_t{0}), text_in(attempt, "name"),
+                     attempt.value("step", int64_t{0}));
+}
+
 class Loading {
  public:
   Loading(const LoadOptions& options, Storage& storage, Group& group)
-      : options_(options), storage_(storage), group_(group) {}
+      : options_(options), group_(group), progress_(group), seam_(progress_), storage_(storage, seam_) {}
 
   LoadOutcome run() {
     std::string earlier;
@@ -131,6 +143,13 @@ class Loading {
     for (const Json& attempt : sight_["attempts"]) {
       if (save_id.empty() ? text_in(attempt, "name") != name : text_in(attempt, "save_id") != save_id)
         continue;
+      if (!save_id.empty() && standing_of(attempt) == Standing::whole) {
+        const std::string problem = contradiction(options_.name, sight_[options_.name], attempt);
+        if (!problem.empty()) {
+          refuse(options_.root + "/" + problem);
+          return true;
+        }
+      }
       if (standing_of(attempt) == Standing::whole) return attempt_decides(attempt);
       refuse(text_in(attempt, "name") + ": " + text_in(attempt, "problem"));
       return true;
@@ -250,7 +269,12 @@ class Loading {
     const Json& latest = sight_[std::string(kLatest)];
     const std::string name = outcome_.name, problem = text_in(latest, "problem"),
                       named = text_in(latest, "checkpoint");
-    if (text_in(latest, "save_id") == text_in(attempt, "save_id") || !options_.name.empty()) return;
+    if (!options_.name.empty()) return;
+    if (text_in(latest, "save_id") == text_in(attempt, "save_id")) {
+      const std::string other = contradiction(kLatest, latest, attempt);
+      if (!other.empty()) outcome_.remarks.push_back(other + ": the latter is loaded");
+      return;
+    }
     if (!problem.empty()) {
       outcome_.remarks.push_back(
           fmt::format("{}; the newest checkpoint that is whole is loaded, {}", problem, name));
@@ -269,8 +293,10 @@ class Loading {
   }
 
   const LoadOptions& options_;
-  Storage& storage_;
   Group& group_;
+  ProgressHook progress_;
+  Seam seam_;
+  HookedStorage storage_;
   Json sight_;
   LoadOutcome outcome_;
 };

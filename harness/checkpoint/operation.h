@@ -34,6 +34,10 @@ enum class OperationKind {
 /// "create", "sync folder", "gather": the kind in words.
 std::string_view name_of(OperationKind kind);
 
+constexpr bool is_sync(OperationKind kind) {
+  return kind == OperationKind::sync || kind == OperationKind::sync_folder;
+}
+
 /// One operation of one rank.
 struct Operation {
   int64_t number = 0;  ///< from 0, one count for the files and the collectives of a rank
@@ -53,6 +57,7 @@ struct Intervention {
   std::error_code error = {};  ///< what the operation is to come to
   /// With an error: the operation is performed all the same, and then called failed
   bool performed = false;
+  bool left_out = false;  ///< it is not performed, and called done: a sync that nobody needs
   std::size_t most_bytes = std::string_view::npos;  ///< a write or read takes no more than these
 };
 

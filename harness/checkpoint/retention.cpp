@@ -95,10 +95,15 @@ std::vector<std::string> retire(Storage& storage, const std::string& root, const
   const Survey found = survey(storage, root, true);
   if (found.failure) return {found.failure.text};
   const std::string best = read_pointer(storage, root, kBest).pointer.save_id;
-  const std::vector<std::string> kept = names_to_keep(found, retention.keep_last, best);
+  std::vector<std::string> kept = names_to_keep(found, retention.keep_last, best);
   std::vector<std::string> remarks;
   // Without a whole one to go on from, nothing goes.
   if (kept.empty()) return {root + ": nothing is taken away, since no checkpoint in it is whole"};
+  // Where the pointer could not be advanced, what it names stays until it is.
+  const Entry* const pointed = entry_of(found, read_pointer(storage, root, kLatest).pointer.save_id);
+  if (pointed != nullptr && pointed->standing == Standing::whole && !contains(kept, pointed->name)) {
+    kept.push_back(pointed->name);
+  }
   bool changed = false;
   for (const Entry& entry : found.entries) {
     const bool goes = entry.standing == Standing::unfinished ||

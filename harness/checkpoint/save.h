@@ -19,6 +19,7 @@ struct SaveOptions {
   std::size_t block_bytes = std::size_t{1} << 20;  ///< one write, and one step of the hash
   /// 16 hex digits, another at each call; by default from process, clock and count. Rank 0's is used.
   std::function<std::string()> nonce;
+  int64_t process = 0;  ///< this process's number in names; 0: the system's
   Planted planted = {};
 };
 

@@ -55,8 +55,10 @@ std::string mismatch(const Json& first, const Json& other, std::size_t rank) {
 SaveProtocol::SaveProtocol(const SaveOptions& options, Storage& storage, Group& group,
                            const SaveRequest& request, const State& state)
     : options_(options),
-      storage_(storage),
       group_(group),
+      progress_(group),
+      seam_(progress_),
+      storage_(storage, seam_),
       request_(request),
       state_(state),
       name_(checkpoint_name(request.epoch, request.step)) {}
@@ -192,7 +194,8 @@ std::string SaveProtocol::begin() {
   const bool early = options_.planted.skipped_gather == "begin";
   const bool shared = options_.planted.shared_temporary_name || early;
   const std::string nonce = shared ? kNoNonce : options_.nonce();
-  manifest_.writer = {shared ? 0 : static_cast<int64_t>(::getpid()), nonce};
+  const int64_t process = options_.process > 0 ? options_.process : static_cast<int64_t>(::getpid());
+  manifest_.writer = {shared ? 0 : process, nonce};
   manifest_.epoch = request_.epoch;
   manifest_.step = request_.step;
   manifest_.world_size = group_.size();

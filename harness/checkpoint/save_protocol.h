@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/checkpoint/group.h"
+#include "harness/checkpoint/hooked_storage.h"
 #include "harness/checkpoint/save.h"
 #include "harness/checkpoint/shard.h"
 #include "harness/checkpoint/survey.h"
@@ -46,8 +47,10 @@ class SaveProtocol {
   void planted_deletion();
 
   const SaveOptions& options_;
-  Storage& storage_;
   Group& group_;
+  ProgressHook progress_;
+  Seam seam_;
+  HookedStorage storage_;
   const SaveRequest& request_;
   const State& state_;
   std::string name_;

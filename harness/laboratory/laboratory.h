@@ -29,7 +29,7 @@ struct CaseResult {
   std::string outcome;  ///< a column of the table: "whole, new", "torn"
   CaseVerdict verdict = CaseVerdict::good;
   int64_t cases = 1;
-  std::string sentence;  ///< of faults and undecided ones: who did what, what was expected, what was found
+  std::string sentence;  ///< of all but good ones: who did what, what was expected, what was found
   std::vector<TimelineStep> timeline = {};
 };
 

@@ -83,7 +83,8 @@ class Trials {
         result.table[row->second].cases += each.cases;
         result.cases += each.cases;
         if (each.verdict == CaseVerdict::good) continue;
-        (each.verdict == CaseVerdict::fault ? result.faults : result.undecided) += each.cases;
+        if (each.verdict == CaseVerdict::fault) result.faults += each.cases;
+        if (each.verdict == CaseVerdict::undecided) result.undecided += each.cases;
         if (++listed[row->second] > options_.findings_a_row) {
           ++result.findings_left_out;
           continue;

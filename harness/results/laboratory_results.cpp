@@ -5,7 +5,7 @@
 namespace lockstep {
 
 std::span<const std::string_view> case_verdict_names() {
-  static constexpr auto kNames = std::to_array<std::string_view>({"good", "fault", "undecided"});
+  static constexpr auto kNames = std::to_array<std::string_view>({"good", "fault", "undecided", "planted"});
   return kNames;
 }
 

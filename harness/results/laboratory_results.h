@@ -15,8 +15,13 @@ namespace lockstep {
 inline constexpr std::string_view kLaboratoryQuestion = "laboratory";
 
 /// undecided: nothing can be said of the case, as where its failure never took place.
-enum class CaseVerdict { good, fault, undecided };
-/// "good", "fault", "undecided".
+enum class CaseVerdict {
+  good,
+  fault,
+  undecided,
+  planted,  ///< a mistake that was planted to be found, and was: listed as faults are, and none
+};
+/// "good", "fault", "undecided", "planted".
 std::string_view name_of(CaseVerdict verdict);
 std::span<const std::string_view> case_verdict_names();
 
@@ -34,7 +39,7 @@ struct TimelineStep {
   std::string mark;       ///< "killed", "held", "goes on", "fails with ENOSPC"; empty: done as asked
 };
 
-/// A case that came out wrong, or undecided.
+/// A case that came out wrong, or undecided, or wrong as it must.
 struct LaboratoryFinding {
   std::string trial;  ///< its name: `--only` takes it
   std::string failure, place, outcome;

@@ -9,7 +9,8 @@ namespace lockstep {
 namespace {
 
 const char* css_of(CaseVerdict verdict) {
-  return verdict == CaseVerdict::good ? "t-ok" : verdict == CaseVerdict::fault ? "t-bad" : "t-und";
+  if (verdict == CaseVerdict::fault) return "t-bad";
+  return verdict == CaseVerdict::undecided ? "t-und" : "t-ok";
 }
 
 void write_table(Markup& out, const LaboratoryResult& laboratory) {

@@ -134,6 +134,30 @@ TEST(SaveErrors, AreNoneWhereWritesAreShort) {
   EXPECT_EQ(wrong_with(load_on(disk, 2), 11), "");
 }
 
+/// Counts the signs of progress.
+class CountingGroup final : public Group {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  Gathered all_gather(const std::string&, const std::string& mine, double) override { return {{mine}, ""}; }
+  void progress() override { ++signs; }
+  int64_t signs = 0;
+};
+
+TEST(SaveErrors, AreNotMadeOfASlowDiskWhoseEveryOperationIsASign) {
+  MemoryStorage disk;
+  prepare(disk);
+  Recorder recorder;
+  Seam seam(recorder);
+  HookedStorage storage(disk, seam);
+  CountingGroup group;
+  EXPECT_TRUE(Saver(save_options(), storage, group).save({1, 11}, state_at(11, 0, 1)));
+  EXPECT_GE(group.signs, seam.count());
+  const int64_t saved = seam.count(), signs = group.signs;
+  EXPECT_TRUE(load(load_options(), storage, group));
+  EXPECT_GE(group.signs - signs, seam.count() - saved);
+}
+
 TEST(SaveErrors, TellOfARankThatIsGoneAtOnce) {
   MemoryStorage disk;
   prepare(disk);

@@ -71,6 +71,20 @@ TEST_F(Loader, TakesTheNewestByManifestWhateverThePointerSays) {
   EXPECT_THAT(load_all().remarks, IsEmpty());
 }
 
+TEST_F(Loader, SaysWhereAPointersFieldsDoNotBelongTogether) {
+  std::string none;
+  const std::string save_id = manifest_from(bytes("epoch_1_step_11/manifest.json"), none).save_id;
+  LoadOptions by_name = load_options();
+  by_name.name = "latest";
+  for (const Pointer& pointer : {Pointer{"epoch_1_step_10", save_id, 11}, Pointer{"epoch_1_step_11", save_id, 10}}) {
+    put("latest", to_text(pointer));
+    const LoadOutcome newest = load_all();
+    EXPECT_EQ(newest.manifest.step, 11) << newest.problem;
+    EXPECT_THAT(newest.remarks, ElementsAre(HasSubstr("and its save_id is that of epoch_1_step_11 (step 11)")));
+    EXPECT_THAT(load_all(by_name).problem, HasSubstr("and its save_id is that of epoch_1_step_11 (step 11)"));
+  }
+}
+
 TEST_F(Loader, DoesNotCountASaveThatDidNotFinish) {
   disk_.take(kRootText + "/epoch_1_step_11/commit.json");
   const LoadOutcome outcome = load_all();

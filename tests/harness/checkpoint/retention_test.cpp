@@ -63,6 +63,39 @@ TEST(Retention, CountsTheBestAmongThem) {
   EXPECT_EQ(wrong_with(load_on(disk, 1, best), 2), "");
 }
 
+/// Lets each operation fail whose words hold this.
+class FailingWords final : public Hook {
+ public:
+  explicit FailingWords(std::string words) : words_(std::move(words)) {}
+  Intervention before(const Operation& operation) override {
+    if (in_words(operation).find(words_) == std::string::npos) return {};
+    return {.error = {EIO, std::generic_category()}};
+  }
+
+ private:
+  std::string words_;
+};
+
+TEST(Retention, LeavesWhatLatestNamesWhereItCouldNotBeAdvanced) {
+  MemoryStorage disk;
+  prepare(disk);
+  SaveOptions options = save_options();
+  options.keep_last = 1;
+  save_on(disk, 3, 1, options);
+  FailingWords hook("create /run/checkpoints/.latest-");
+  Seam seam(hook);
+  HookedStorage failing(disk, seam);
+  const SaveOutcome outcome = save_on(failing, 4, 1, options)[0];
+  EXPECT_TRUE(outcome);
+  EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr("cannot create: Input/output error")));
+  EXPECT_THAT(names_in(disk), ElementsAre("epoch_0_step_3", "epoch_0_step_4", "latest"));
+  LoadOptions latest = load_options();
+  latest.name = "latest";
+  EXPECT_EQ(wrong_with(load_on(disk, 1, latest), 3), "");
+  save_on(disk, 5, 1, options);
+  EXPECT_THAT(names_in(disk), ElementsAre("epoch_0_step_5", "latest"));
+}
+
 /// Looks at the disk after every operation.
 class Watcher final : public Hook {
  public:

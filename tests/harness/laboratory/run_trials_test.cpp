@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 
@@ -36,6 +37,7 @@ class MadeUp : public Laboratory {
         const int number = std::stoi(trial.name.substr(1));
         if (number == laboratory.throws_at) throw MachineError("the disk is gone");
         if (number == laboratory.stops_at) laboratory.stop = 1;
+        if (number == laboratory.planted_at) return {{"found: torn", CaseVerdict::planted, 1, "as it must", {}}};
         if (number == 5) return {{"refused", CaseVerdict::good, 1000, "", {}}};
         if (number == 9) return {{"not reached", CaseVerdict::undecided, 1, "it never came there", {}}};
         if (number % 7 == 0) return {{"torn", CaseVerdict::fault, 1, "trial " + trial.name, {{"rank 0", "write", "killed"}}}};
@@ -47,7 +49,7 @@ class MadeUp : public Laboratory {
   }
 
   std::atomic<int> workers = 0, ran = 0;
-  int throws_at = -1, stops_at = -1;
+  int throws_at = -1, stops_at = -1, planted_at = -1;
   volatile int stop = 0;
 };
 
@@ -62,6 +64,15 @@ std::vector<std::string> lines_of(const LaboratoryResult& result) {
   for (const LaboratoryCount& count : result.table)
     lines.push_back(count.failure + "|" + count.place + "|" + count.outcome + "|" + std::to_string(count.cases));
   return lines;
+}
+
+TEST(RunTrials, ListsAPlantedMistakeThatWasFoundAndCountsNoFault) {
+  MadeUp laboratory;
+  laboratory.planted_at = 3;
+  const LaboratoryResult result = run(laboratory, 1).result;
+  EXPECT_EQ(result.faults, 6);
+  EXPECT_EQ(result.undecided, 1);
+  EXPECT_EQ(std::ranges::count(result.findings, CaseVerdict::planted, &LaboratoryFinding::verdict), 1);
 }
 
 TEST(RunTrials, CountsCasesByFailurePlaceAndOutcome) {

@@ -1,0 +1,54 @@
+#include "harness/saver/saver_config.h"
+
+#include <array>
+
+#include "harness/config/field_schema.h"
+#include "harness/config/ranges.h"
+
+namespace lockstep::saver {
+namespace {
+
+constexpr Range kCount{0, 1e9}, kRanks{1, 16};
+
+#define SAVER(member, ...)                                                                   \
+  Field<SaverConfig> {                                                                       \
+    {"saver." #member, __VA_ARGS__}, [](SaverConfig& c) -> FieldRef { return ref_to(c.member); } \
+  }
+const std::array kFields{
+    SAVER(search, {}, "", "what is done to saves"),
+    SAVER(world_sizes, kRanks, "ranks", "numbers of ranks that save"),
+    SAVER(points, kCount, "points", "most points of each scene and number of ranks, evenly spread; 0: all"),
+    SAVER(process_points, kCount, "points", "the same for ranks that are processes of their own; 0: all"),
+    SAVER(planted, {}, "", "also plant the classic mistakes, each of which must be found"),
+};
+#undef SAVER
+
+}  // namespace
+
+WordList words_of(SearchKind) {
+  static constexpr auto kWords =
+      std::to_array<std::string_view>({"kill", "schedules", "power", "corruption", "errors"});
+  return kWords;
+}
+
+SaverConfig read_saver_config(const LaboratorySource& source, Problems& problems) {
+  SaverConfig config;
+  read_fields<SaverConfig>(source, kFields, config, problems);
+  if (source.find("saver.search") == nullptr)
+    problems.add(source.place, "saver.search is missing: kill, schedules, power, corruption or errors");
+  if (config.world_sizes.empty()) problems.add(source.place, "saver.world_sizes: at least one number of ranks expected");
+  return config;
+}
+
+nlohmann::ordered_json saver_schema() {
+  const SaverConfig defaults;
+  SchemaJson schema = object_schema();
+  schema["required"] = {"search"};
+  for (const auto& field : kFields) {
+    const std::string key(field.spec.key.substr(std::string_view("saver.").size()));
+    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
+  }
+  return schema;
+}
+
+}  // namespace lockstep::saver

@@ -1,0 +1,219 @@
+// Schedules of writers: every single preemption of two and of three, every double one of two.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <numeric>
+
+#include "harness/base/counted.h"
+#include "harness/base/errors.h"
+#include "harness/saver/duel.h"
+#include "harness/saver/search.h"
+
+namespace lockstep::saver {
+namespace {
+
+using checkpoint::MemoryStorage;
+using checkpoint::OperationKind;
+
+/// All schedules in which one actor stops at one operation. Who stops and who goes on is fixed, where it stops is not.
+struct Family {
+  const Duel* duel = nullptr;
+  std::vector<int> order;
+  int stops = 0, goes_on = 0;
+  bool soon = false;
+  bool doubles = false;  ///< also stop the other one, at each of its operations
+};
+
+std::string name_of(const Family& family, int64_t at) {
+  std::string order;
+  for (const int actor : family.order) order += static_cast<char>('a' + actor);
+  return fmt::format("{}:{}:{}-at-{}-{}{}", family.duel->name, order, static_cast<char>('a' + family.stops), at,
+                     static_cast<char>('a' + family.goes_on), family.soon ? "-soon" : "");
+}
+
+/// Every order of the actors; the first of them stops for the second one; of three, the second one for the third as well.
+std::vector<Family> families_of(const Duel& duel) {
+  std::vector<Family> all;
+  std::vector<int> order(static_cast<std::size_t>(duel.actors()));
+  std::iota(order.begin(), order.end(), 0);
+  const bool two = order.size() == 2;
+  do {
+    all.push_back({&duel, order, order[0], order[1], false, two});
+    if (two) continue;
+    all.push_back({&duel, order, order[0], order[1], true, false});
+    all.push_back({&duel, order, order[1], order[2], false, false});
+  } while (std::ranges::next_permutation(order).found);
+  return all;
+}
+
+class ScheduleSearch final : public Search {
+ public:
+  explicit ScheduleSearch(const SaverConfig& config) : config_(config) {}
+
+  std::string subject() const override { return "the saver library, several writers in every order"; }
+
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines;
+    for (const Duel& duel : duels()) lines.push_back(fmt::format("{}: {}", duel.name, duel.words));
+    lines.emplace_back("one of two or three writers stops before each of its operations until another has ended or waits; of "
+                       "two, that one also stops before each of its own");
+    return lines;
+  }
+
+  std::vector<Planned> planned(const LaboratoryRun& run) override {
+    std::vector<Planned> all;
+    for (const Duel& duel : duels()) disks_[&duel] = disk_of(duel.scene, 1, contents_);
+    if (config_.planted) add_mutants(all);
+    for (const Duel& duel : duels()) {
+      std::vector<Planned> of_duel;
+      for (const Family& family : families_of(duel)) {
+        const std::vector<OperationKind> kinds = operations_of(family);
+        for (int64_t at = 0; at < static_cast<int64_t>(kinds.size()); ++at)
+          of_duel.push_back(schedules_at(family, at, kinds[static_cast<std::size_t>(at)]));
+      }
+      seen_ += static_cast<int64_t>(of_duel.size());
+      for (Planned& planned : even_sample(of_duel, static_cast<std::size_t>(config_.points))) all.push_back(std::move(planned));
+    }
+    run.say(fmt::format("{} trials", with_commas(static_cast<int64_t>(all.size()))));
+    return all;
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    return {{"schedules", with_commas(singles_of_two_ + doubles_ + singles_of_three_)},
+            {"single preemptions of two writers", with_commas(singles_of_two_)},
+            {"double preemptions of two writers", with_commas(doubles_)},
+            {"single preemptions of three writers", with_commas(singles_of_three_)},
+            {"operations before which a writer stopped",
+             fmt::format("{} of {}", with_commas(stopped_), with_commas(seen_))}};
+  }
+
+  std::vector<std::string> notes() const override {
+    return {"Writers share a disk in memory, and one of them goes on at a time. A writer that waits for another at a collective "
+            "gives the turn away by itself."};
+  }
+
+ private:
+  const MemoryStorage& disk_for(const Duel& duel) const { return *disks_.at(&duel); }
+
+  /// Of the one that stops, where nobody stops it.
+  std::vector<OperationKind> operations_of(const Family& family, const checkpoint::Planted* mutant = nullptr) {
+    const checkpoint::Planted planted = mutant == nullptr ? checkpoint::Planted{} : *mutant;
+    const DuelEnd end = judge_duel(disk_for(*family.duel), *family.duel, {family.order, {}}, planted, false, contents_);
+    if (!mutant && end.judgement.fault)
+      throw ConfigError(fmt::format("{} fails without a preemption: {}", family.duel->words, end.judgement.found));
+    return end.kinds[static_cast<std::size_t>(family.stops)];
+  }
+
+  CaseResult fault_of(const Duel& duel, const Schedule& schedule, const checkpoint::Planted& planted, const Judgement& judgement) {
+    CaseResult result = case_of(judgement, fmt::format("{}: {}", duel.words, in_words(duel, schedule)));
+    result.timeline = timeline_of(judge_duel(disk_for(duel), duel, schedule, planted, true, contents_).notes, duel.names());
+    return result;
+  }
+
+  /// The single preemption there, and all double ones that begin with it. `each` returns false to end it.
+  template <class Each>
+  void run_family(const Family& family, int64_t at, const checkpoint::Planted& planted, Each each) {
+    const Duel& duel = *family.duel;
+    Schedule single{family.order, {{family.stops, at, family.goes_on, family.soon}}};
+    const DuelEnd end = judge_duel(disk_for(duel), duel, single, planted, false, contents_);
+    if (!end.preempted[0] || !each(single, end, false) || !family.doubles) return;
+    for (int64_t other = 0;; ++other) {
+      Schedule both = single;
+      both.preemptions.push_back({family.goes_on, other, family.stops});
+      const DuelEnd double_end = judge_duel(disk_for(duel), duel, both, planted, false, contents_);
+      if (!double_end.preempted[1]) return;
+      if (!each(both, double_end, true)) return;
+    }
+  }
+
+  Planned schedules_at(const Family& family, int64_t at, OperationKind kind) {
+    Planned planned;
+    planned.trial = {name_of(family, at), std::string(family.duel->words), std::string(checkpoint::name_of(kind)),
+                     family.doubles ? 0.02 : 0.002};
+    planned.run = [this, family, at] {
+      std::vector<CaseResult> results;
+      ++stopped_;
+      run_family(family, at, {}, [&](const Schedule& schedule, const DuelEnd& end, bool is_double) {
+        ++(is_double ? doubles_ : family.duel->actors() == 2 ? singles_of_two_ : singles_of_three_);
+        if (end.judgement.fault) {
+          results.push_back(fault_of(*family.duel, schedule, {}, end.judgement));
+          return true;
+        }
+        const auto same = std::ranges::find(results, end.judgement.outcome, &CaseResult::outcome);
+        if (same == results.end())
+          results.push_back(case_of(end.judgement, ""));
+        else
+          ++same->cases;
+        return true;
+      });
+      return results;
+    };
+    return planned;
+  }
+
+  MutantFound search(std::string_view mutant, const std::vector<std::string_view>& among) {
+    const checkpoint::Planted planted = mutant_named(mutant).planted;
+    MutantFound found;
+    for (const std::string_view name : among) {
+      for (const Family& family : families_of(duel_named(name))) {
+        const auto count = static_cast<int64_t>(operations_of(family, &planted).size());
+        for (int64_t at = 0; at < count && !found.found; ++at) {
+          run_family(family, at, planted, [&](const Schedule& schedule, const DuelEnd& end, bool) {
+            ++found.tried;
+            if (!end.judgement.fault) return true;
+            // That a writer merely fails is less than what else it may do.
+            const bool severe = end.judgement.outcome != "save failed";
+            if (!severe && !found.outcome.empty()) return true;
+            const CaseResult result = fault_of(*family.duel, schedule, planted, end.judgement);
+            found.found = severe;
+            found.outcome = result.outcome;
+            found.sentence = result.sentence;
+            found.timeline = result.timeline;
+            return !severe;
+          });
+        }
+        if (found.found) return found;
+      }
+    }
+    found.found = !found.outcome.empty();
+    return found;
+  }
+
+  void add_mutants(std::vector<Planned>& all) {
+    struct Row {
+      std::string_view mutant, harmless;
+      std::vector<std::string_view> among;
+    };
+    const Row rows[] = {
+        {"no_lock", "", {"two_same_step", "two_steps"}},
+        {"shared_name_no_lock", "", {"two_same_step", "two_steps"}},
+        {"shared_temporary_name", "the lock keeps every other run out", {"two_same_step", "two_steps"}},
+        {"one_file_name", "", {"ranks_of_two"}},
+        {"exists_per_rank", "", {"ranks_and_run"}},
+        {"skipped_begin", "", {"ranks_of_two"}},
+        {"skipped_written", "", {"ranks_of_two"}},
+        {"skipped_renamed", "without an error or an end every rank comes to the same manifest", {"ranks_of_two"}},
+        {"skipped_committed", "without an end or an error rank 0 commits in any case", {"ranks_of_two"}},
+        {"skipped_finished", "without an error there is nothing to tell after the commit", {"ranks_of_two"}},
+    };
+    for (const Row& row : rows) {
+      all.push_back(mutant_trial(row.mutant, "any schedule", row.harmless,
+                                 [this, mutant = row.mutant, among = row.among] { return search(mutant, among); }));
+    }
+  }
+
+  const SaverConfig config_;
+  Contents contents_;
+  std::map<const Duel*, std::unique_ptr<MemoryStorage>> disks_;
+  int64_t seen_ = 0;
+  std::atomic<int64_t> singles_of_two_ = 0, doubles_ = 0, singles_of_three_ = 0, stopped_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Search> make_schedule_search(const SaverConfig& config) { return std::make_unique<ScheduleSearch>(config); }
+
+}  // namespace lockstep::saver

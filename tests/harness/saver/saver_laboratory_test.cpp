@@ -1,0 +1,149 @@
+// A slice of every search over the saver library: the good code is silent, each planted mistake is found and named.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "harness/base/errors.h"
+#include "harness/laboratory/run_trials.h"
+#include "harness/saver/saver.h"
+#include "harness/saver/search.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+LaboratoryResult run(const std::string& section, const std::string& only = "") {
+  static const LaboratoryKind* const kKinds[] = {&saver_laboratory()};
+  const support::TempFolder folder;
+  const LaboratoryConfig config =
+      read_laboratory("# Does it?\nname: slice\nlaboratory: saver\nsaver: {" + section + "}\n", "slice.yaml", {}, kKinds);
+  const volatile int stop = 0;
+  TrialOptions options;
+  options.only = only;
+  options.clock = [] { return 0.0; };
+  return run_trials(*config.laboratory, {folder.path(), 2, &stop, [](const std::string&) {}}, options).result;
+}
+
+void expect_silent(const LaboratoryResult& result, int64_t least_cases) {
+  EXPECT_EQ(result.faults, 0);
+  EXPECT_EQ(result.undecided, 0);
+  EXPECT_GE(result.cases, least_cases);
+  for (const LaboratoryFinding& finding : result.findings) ADD_FAILURE() << finding.trial << ": " << finding.sentence;
+}
+
+std::string fact(const LaboratoryResult& result, const std::string& name) {
+  for (const auto& [what, figure] : result.facts) {
+    if (what == name) return figure;
+  }
+  return "";
+}
+
+/// The one planted mistake of that trial, which must be found.
+LaboratoryFinding found(const std::string& section, const std::string& mutant) {
+  const LaboratoryResult result = run(section, "planted:" + mutant);
+  EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings[0].sentence);
+  if (result.findings.size() != 1 || result.findings[0].verdict != CaseVerdict::planted) {
+    ADD_FAILURE() << mutant << " is not found";
+    return {};
+  }
+  return result.findings[0];
+}
+
+TEST(KillSearch, FindsNothingInTheSaverAsItIs) {
+  const LaboratoryResult result = run("search: kill, world_sizes: [1, 3], points: 12, process_points: 1, planted: false");
+  expect_silent(result, 7 * (12 + 2 * 12) + 14);
+  EXPECT_EQ(fact(result, "kill points of processes, SIGKILL on the machine's disk"), "14");
+}
+
+TEST(KillSearch, FindsWhatIsPlanted) {
+  const std::string section = "search: kill, world_sizes: [1], points: 1, process_points: 1";
+  EXPECT_EQ(found(section, "delete_before_commit").outcome, "planted, found: lost work");
+  EXPECT_EQ(found(section, "latest_before_commit").outcome, "planted, found: torn");
+  EXPECT_EQ(found(section, "one_file_name").outcome, "planted, found: lost work");
+  const LaboratoryFinding finding = found(section, "skipped_committed");
+  EXPECT_EQ(finding.outcome, "planted, found: lost work");
+  EXPECT_THAT(finding.sentence, HasSubstr("is killed within its operation"));
+  EXPECT_THAT(finding.timeline, Not(IsEmpty()));
+}
+
+TEST(ScheduleSearch, FindsNothingInTheSaverAsItIs) {
+  const LaboratoryResult result = run("search: schedules, points: 2, planted: false");
+  expect_silent(result, 9 * 2);
+}
+
+TEST(ScheduleSearch, FindsWhatIsPlanted) {
+  const std::string section = "search: schedules, points: 1";
+  EXPECT_EQ(found(section, "exists_per_rank").outcome, "planted, found: mixed");
+  EXPECT_THAT(found(section, "one_file_name").sentence, HasSubstr("stops before its operation"));
+}
+
+TEST(PowerSearch, FindsNothingInTheSaverAsItIs) {
+  const LaboratoryResult result = run("search: power, world_sizes: [2], points: 4, planted: false");
+  expect_silent(result, 500);
+  EXPECT_EQ(fact(result, "loads that took what no save had saved"), "0");
+}
+
+TEST(PowerSearch, FindsWhatIsPlantedAndNamesTheModel) {
+  const std::string section = "search: power, world_sizes: [1], points: 0";
+  const LaboratoryFinding finding = found(section, "no_folder_sync");
+  EXPECT_EQ(finding.outcome, "planted, found: lost work");
+  EXPECT_THAT(finding.sentence, HasSubstr("(ordered journal that flushes on rename)"));
+  EXPECT_EQ(finding.timeline.back().operation, "the power goes");
+  EXPECT_EQ(found(section, "latest_before_commit").outcome, "planted, found: torn");
+}
+
+TEST(CorruptionSearch, FindsNothingInTheSaverAsItIs) {
+  const LaboratoryResult result = run("search: corruption, points: 3, planted: false");
+  expect_silent(result, 5000);
+  EXPECT_THAT(fact(result, "clean loads"), HasSubstr("with a word about damage: 0"));
+}
+
+TEST(CorruptionSearch, NamesEveryBadInput) {
+  const LaboratoryResult result = run("search: corruption", "failure==bad input");
+  expect_silent(result, 13);
+}
+
+TEST(CorruptionSearch, SeesDamageThatNoSealShows) {
+  EXPECT_EQ(found("search: corruption, points: 1", "sealed_damage").outcome, "planted, found: silent");
+}
+
+TEST(ErrorSearch, FindsNothingInTheSaverAsItIs) {
+  const LaboratoryResult result = run("search: errors, world_sizes: [1, 2], points: 12, planted: false");
+  expect_silent(result, 6 * 2 * 12 + 2);
+}
+
+TEST(ErrorSearch, TakesNoSlowFileForAHang) {
+  const LaboratoryResult result = run("search: errors, world_sizes: [2], planted: false", "failure==slow");
+  expect_silent(result, 6 * 2);
+}
+
+TEST(ErrorSearch, FindsWhatIsPlanted) {
+  const std::string section = "search: errors, world_sizes: [2], points: 1";
+  EXPECT_EQ(found(section, "skipped_finished").outcome, "planted, found: told apart");
+  EXPECT_THAT(found(section, "skipped_renamed").outcome, HasSubstr("planted, found"));
+}
+
+TEST(PlantedMistake, ThatIsNotFoundIsTheFault) {
+  using namespace saver;
+  const auto verdict = [](std::string_view harmless, bool is_found) {
+    const auto search = [is_found] {
+      return MutantFound{.found = is_found, .tried = 9, .outcome = "torn", .sentence = "It is torn."};
+    };
+    return mutant_trial("no_lock", "any", harmless, search).run()[0].verdict;
+  };
+  EXPECT_EQ(verdict("", true), CaseVerdict::planted);
+  EXPECT_EQ(verdict("", false), CaseVerdict::fault);
+  EXPECT_EQ(verdict("the lock holds", true), CaseVerdict::fault);
+  EXPECT_EQ(verdict("the lock holds", false), CaseVerdict::good);
+}
+
+TEST(SaverConfig, NamesWhatIsMissing) { EXPECT_THROW(run("points: 3"), ConfigError); }
+
+}  // namespace
+}  // namespace lockstep
