@@ -55,7 +55,7 @@ void judge_laboratory(const Condition& condition, const std::string& path, Condi
                             named("place", condition.place_words), named("outcome", condition.outcome),
                             fmt::join(condition.is, " or "));
   const FileText file = read_file(path);
-  if (!file) throw Undecided(fmt::format("{}: run its config first", file.problem));
+  if (!file) throw Undecided(fmt::format("{} {}: run its config first", path, file.problem));
   const Results results = results_from_json(file.text, path);
   if (!results.laboratory) throw Undecided(path + " is of no laboratory");
   int64_t cases = 0, faults = 0, undecided = 0, so = 0;
