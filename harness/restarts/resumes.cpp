@@ -48,14 +48,16 @@ class Resumes : public Experiment {
     const std::string dir = stopped_at(step, bench);
     int64_t from = step;
     if (times == 2) {
-      if (std::string problem = go_on(dir, from, from + kBetween, bench); !problem.empty()) return {fault("resume fails", problem)};
+      if (std::string problem = go_on(dir, from, from + kBetween, bench); !problem.empty())
+        return {fault("resume fails", problem)};
       from = kept_in(dir).newest();
       if (from < step + kBetween - 1) {
         return {fault("lost work", fmt::format("stopped again after step {}, the newest checkpoint is of step {}",
                                                step + kBetween, from))};
       }
     }
-    if (std::string problem = go_on(dir, from, from + kFurther, bench); !problem.empty()) return {fault("resume fails", problem)};
+    if (std::string problem = go_on(dir, from, from + kFurther, bench); !problem.empty())
+      return {fault("resume fails", problem)};
     const std::string difference = trace_difference_before(whole_, dir, config_.layout.world_size, from + kFurther);
     if (!difference.empty())
       return {fault("other bits", fmt::format("a run that goes on at step {}: {}", from, difference))};
@@ -119,7 +121,8 @@ class Resumes : public Experiment {
     if (newest != from) return fmt::format("a checkpoint of step {} expected, the newest is of step {}", from, newest);
     bool reached = false;
     const Ended ended = bench.attempt(dir, config_, {}, [&](const Going& going) {
-      if (reached || going.fewest_steps() <= until) return;  // an evaluation is reported before its step ends
+      // An evaluation is reported before its step ends.
+      if (reached || going.fewest_steps() <= until) return;
       reached = true;
       going.signal_all(SIGKILL);
     });
