@@ -35,6 +35,8 @@ struct QuestionJudge {
 
   /// Problems of a config that only the judge can see, found before anything runs.
   std::vector<ConfigProblem> (*problems)(const Matrix& matrix) = nullptr;
+  /// Files that it reads besides those of the matrix's runs; null: none.
+  std::vector<std::string> (*files_beside)(const Matrix& matrix, const std::string& out_dir) = nullptr;
   /// Fills its part of the results when all cells are judged.
   void (*complete)(const MatrixEvidence& evidence, Results& results) = nullptr;
 

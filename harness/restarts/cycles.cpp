@@ -61,7 +61,8 @@ class Cycles : public Experiment {
 
   std::vector<std::pair<std::string, std::string>> facts() const override {
     return {{"kill-and-restart cycles of a run of 4 ranks",
-             fmt::format("{}, each of them a random rank or all, a save every {} steps, {} kept", subject_.cycles, kEvery, kKeep)}};
+             fmt::format("{}, each of them a random rank or all, a save every {} steps, {} kept", subject_.cycles, kEvery,
+                         kKeep)}};
   }
 
  private:
@@ -105,7 +106,8 @@ class Cycles : public Experiment {
     if (ended.hung) return "hang: " + ended.in_words();
     const Kept kept = kept_in(chain.dir);
     chain.timeline.push_back({victim == kRanks ? "all ranks" : fmt::format("rank {}", victim),
-                              fmt::format("after step {}, the newest checkpoint of step {}", most, kept.newest()), "killed"});
+                              fmt::format("after step {}, the newest checkpoint of step {}", most, kept.newest()),
+                              "killed"});
     if (ended.finished()) {
       chain.dir = bench.empty("run");
       chain.newest = 0;
@@ -115,10 +117,12 @@ class Cycles : public Experiment {
     ++chain.killed;
     if (kept.damaged > 0) return "torn: a checkpoint counts that is damaged";
     if (chain.newest > 0 && kept.whole.empty()) return "none left: no checkpoint is whole where there was one";
-    if (kept.newest() < chain.newest) return fmt::format("lost work: step {} stood there, and {} does", chain.newest, kept.newest());
+    if (kept.newest() < chain.newest)
+      return fmt::format("lost work: step {} stood there, and {} does", chain.newest, kept.newest());
     if (most - kept.newest() > kEvery)
       return fmt::format("lost work: {} steps were done, the newest checkpoint is of step {}", most, kept.newest());
-    if (kept.whole.size() > kKeep + 1) return fmt::format("too many kept: {}, at most {} expected", kept.whole.size(), kKeep + 1);
+    if (kept.whole.size() > kKeep + 1)
+      return fmt::format("too many kept: {}, at most {} expected", kept.whole.size(), kKeep + 1);
     chain.newest = kept.newest();
     return "";
   }

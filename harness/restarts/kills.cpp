@@ -72,7 +72,8 @@ std::vector<Operation> operations_of_save(const std::vector<Operation>& all, int
 
 /// "rank 1, gather 'written'": a row of the table.
 std::string place_of(int rank, const Operation& operation) {
-  return fmt::format("rank {}, {}", rank == 0 ? "0" : "1 and above", operation.kind == "gather" ? operation.words : operation.kind);
+  const std::string& what = operation.kind == "gather" ? operation.words : operation.kind;
+  return fmt::format("rank {}, {}", rank == 0 ? "0" : "1 and above", what);
 }
 
 struct Point {
@@ -105,7 +106,8 @@ class Kills : public Experiment {
     const Ended killed = bench.attempt(dir, made.config, planted);
     const std::string who = fmt::format("rank {} was killed before {}", point.rank, point.operation.words);
     if (killed.hung) return {fault("hang", who + ": the other ranks did not end")};
-    if (killed.finished()) return {{"not reached", CaseVerdict::undecided, 1, who + ": it did not come to that operation"}};
+    if (killed.finished())
+      return {{"not reached", CaseVerdict::undecided, 1, who + ": it did not come to that operation"}};
     const Kept kept = kept_in(dir);
     if (kept.damaged > 0) return {fault("torn", who + ": a checkpoint counts that is damaged")};
     if (kept.newest() != older && kept.newest() != newer) {

@@ -1,5 +1,5 @@
-// A kind of state that a save leaves out, or that a load does not put back: the run must say which. And what becomes of a run
-// in which nobody looks: which kinds its further bits stand on.
+// A kind of state that a save leaves out, or that a load does not put back: the run must say which. And what becomes of a
+// run in which nobody looks: which kinds its further bits stand on.
 
 #include <fmt/format.h>
 
@@ -65,7 +65,8 @@ class LeftOut : public Experiment {
     });
     const std::string words = checkpoint::words_of(kind), said = result_of(dir, 0).error;
     if (said.find(words + ":") != std::string::npos) return {good("refused, named")};
-    if (said.empty()) return {fault("silent", fmt::format("{} was {}, and the run went on ({})", words, how, ended.in_words()))};
+    if (said.empty())
+      return {fault("silent", fmt::format("{} was {}, and the run went on ({})", words, how, ended.in_words()))};
     return {fault("another name", fmt::format("{} was {}; the run says: {}", words, how, said))};
   }
 
@@ -85,9 +86,10 @@ class LeftOut : public Experiment {
       if (going.fewest_steps() > until) going.signal_all(SIGKILL);
     });
     if (const std::string said = result_of(dir, 0).error; !said.empty())
-      return {"undecided", CaseVerdict::undecided, 1, fmt::format("{}: {} ({})", checkpoint::words_of(kind), said, ended.in_words())};
+      return {"undecided", CaseVerdict::undecided, 1,
+              fmt::format("{}: {} ({})", checkpoint::words_of(kind), said, ended.in_words())};
     const std::string difference = trace_difference_before(whole_, dir, 2, until);
-    return good(difference.empty() ? fmt::format("{} further steps bit-equal: it steers none", kFurther) : "other bits");
+    return good(difference.empty() ? std::string("same bits") : "other bits");
   }
 
   void add(const std::string& how, const std::string& kind, std::vector<Trial>& trials) {

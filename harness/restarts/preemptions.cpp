@@ -50,7 +50,8 @@ class Preemptions : public Experiment {
                     static_cast<double>(draw(3) % 10000) / 10000};
       const std::string name = fmt::format("preempt:{}", number);
       trials.push_back({name, signal.number == SIGTERM ? "SIGTERM" : "SIGUSR1",
-                        fmt::format("{}{}", signal.rank < 0 ? "all ranks" : "one rank", signal.async ? ", asynchronous saves" : ""),
+                        fmt::format("{}{}", signal.rank < 0 ? "all ranks" : "one rank",
+                                    signal.async ? ", asynchronous saves" : ""),
                         1});
       planned_[name] = signal;
     }
@@ -69,7 +70,8 @@ class Preemptions : public Experiment {
       if (!ended.finished()) break;
     }
     if (ended.hung) return {fault("hang", who + ": " + ended.in_words())};
-    if (ended.finished()) return {{"it had finished", CaseVerdict::undecided, 1, who + ": four runs had finished before the signal"}};
+    if (ended.finished())
+      return {{"it had finished", CaseVerdict::undecided, 1, who + ": four runs had finished before the signal"}};
     if (std::string problem = not_in_order(ended, dir, signal, made); !problem.empty())
       return {fault("not in order", who + ": " + problem)};
     bench.attempt(dir, made.config);

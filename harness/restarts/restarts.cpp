@@ -71,7 +71,8 @@ class TrainerLaboratory : public Laboratory {
   }
 
   std::vector<std::string> notes() const override {
-    return {"A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these trials.",
+    return {"A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these "
+            "trials.",
             "Saves stand between two steps: a position within a step's accumulation is never saved, so none can be lost."};
   }
 

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <map>
 
 #include "harness/base/errors.h"
+#include "harness/checkpoint/survey.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/restarts/experiment.h"
 #include "harness/restarts/judge.h"
 
@@ -15,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kNames = "resume:names";
 constexpr int64_t kFurther = 10;  ///< steps that are held against the run that was never stopped
 constexpr int64_t kBetween = 3;   ///< steps between two stops in a row
 
@@ -34,22 +38,26 @@ class Resumes : public Experiment {
         planned_[name] = {step, times};
       }
     }
+    trials.push_back({kNames, "names and pointers", "folder of checkpoints", 0.1});
     return trials;
   }
 
   std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
+    if (trial.name == kNames) return {named_right()};
     const auto [step, times] = planned_.at(trial.name);
     const std::string dir = stopped_at(step, bench);
     int64_t from = step;
     if (times == 2) {
-      if (std::string problem = go_on(dir, from, from + kBetween, bench); !problem.empty()) return {fault("resume fails", problem)};
+      if (std::string problem = go_on(dir, from, from + kBetween, bench); !problem.empty())
+        return {fault("resume fails", problem)};
       from = kept_in(dir).newest();
       if (from < step + kBetween - 1) {
         return {fault("lost work", fmt::format("stopped again after step {}, the newest checkpoint is of step {}",
                                                step + kBetween, from))};
       }
     }
-    if (std::string problem = go_on(dir, from, from + kFurther, bench); !problem.empty()) return {fault("resume fails", problem)};
+    if (std::string problem = go_on(dir, from, from + kFurther, bench); !problem.empty())
+      return {fault("resume fails", problem)};
     const std::string difference = trace_difference_before(whole_, dir, config_.layout.world_size, from + kFurther);
     if (!difference.empty())
       return {fault("other bits", fmt::format("a run that goes on at step {}: {}", from, difference))};
@@ -62,6 +70,32 @@ class Resumes : public Experiment {
   }
 
  private:
+  /// Each checkpoint by its epoch and step, `latest` at the newest, and `best_model` at the best evaluation.
+  CaseResult named_right() const {
+    const std::string root = whole_ + "/checkpoints";
+    const checkpoint::Survey found = checkpoint::survey(checkpoint::posix_storage(), root, true);
+    if (static_cast<int64_t>(found.entries.size()) != config_.steps || !found.strangers.empty()) {
+      return fault("other names", fmt::format("{} checkpoints and no stranger expected, found {} and {}", config_.steps,
+                                              found.entries.size(), found.strangers.size()));
+    }
+    for (const checkpoint::Entry& entry : found.entries) {
+      const auto epoch = entry.manifest.kinds.at(std::string(checkpoint::kind::sampler_epoch)).values.at("epoch").get<int64_t>();
+      const std::string name = checkpoint::checkpoint_name(epoch, entry.manifest.step);
+      if (entry.name != name) return fault("other names", fmt::format("{} expected, found {}", name, entry.name));
+    }
+    const auto points_to = [&](std::string_view pointer) {
+      return checkpoint::read_pointer(checkpoint::posix_storage(), root, pointer).pointer.step;
+    };
+    if (points_to(checkpoint::kLatest) != config_.steps)
+      return fault("latest is behind", fmt::format("step {} expected, found {}", config_.steps, points_to(checkpoint::kLatest)));
+    const Series& curve = result_of(whole_, 0).curves.at(std::string(spec_of(config_).shown_metric));
+    const auto best = std::max_element(curve.values.begin(), curve.values.end()) - curve.values.begin();
+    const int64_t step = curve.steps[static_cast<std::size_t>(best)];
+    if (points_to(checkpoint::kBest) != step)
+      return fault("not the best", fmt::format("best_model: step {} expected, found {}", step, points_to(checkpoint::kBest)));
+    return good("as documented");
+  }
+
   struct Planned {
     int64_t step = 0;
     int times = 1;
@@ -87,7 +121,8 @@ class Resumes : public Experiment {
     if (newest != from) return fmt::format("a checkpoint of step {} expected, the newest is of step {}", from, newest);
     bool reached = false;
     const Ended ended = bench.attempt(dir, config_, {}, [&](const Going& going) {
-      if (reached || going.fewest_steps() <= until) return;  // an evaluation is reported before its step ends
+      // An evaluation is reported before its step ends.
+      if (reached || going.fewest_steps() <= until) return;
       reached = true;
       going.signal_all(SIGKILL);
     });

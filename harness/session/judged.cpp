@@ -14,6 +14,7 @@
 #include "harness/base/sealed_json.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/run_folder.h"
+#include "harness/questions/question_judge.h"
 #include "harness/results/document.h"
 #include "reports/format.h"
 
@@ -44,6 +45,10 @@ std::string key_of(const Prepared& prepared, const MatrixSelection& selection) {
   // them.
   for (const PlannedRun& run : prepared.plan.runs) {
     parts.push_back({run.id, run.hash, text_in(run_folder(prepared.out_dir, run.id) + "/done")});
+  }
+  const Matrix& matrix = prepared.plan.matrix;
+  if (const auto files_beside = judge_of(matrix.question).files_beside; files_beside != nullptr) {
+    for (const std::string& path : files_beside(matrix, prepared.out_dir)) parts.push_back({path, stamp_of(path)});
   }
   return long_hash_in_hex(parts.dump(-1, ' ', false, json::error_handler_t::replace));
 }

@@ -29,8 +29,8 @@ struct KindSpec {
   Names words;  ///< that `is` (or `gives`) may hold
 };
 
-const std::array<KindSpec, 11>& kinds() {
-  static const std::array<KindSpec, 11> specs{{
+const std::array<KindSpec, 12>& kinds() {
+  static const std::array<KindSpec, 12> specs{{
       {"outcome",
        Kind::outcome,
        {"is"},
@@ -49,6 +49,7 @@ const std::array<KindSpec, 11>& kinds() {
       {"samples", Kind::samples, {"are"}, {}, {"as_reference", "each_once", "equal_counts", "reshuffled"}},
       {"draws", Kind::draws, {"are"}, {}, {"apart", "apart_over_seeds"}},
       {"first", Kind::first, {}, {"step", "rank", "where", "cause"}, {}},
+      {"laboratory", Kind::laboratory, {"is"}, {"failure", "place", "outcome"}, {"clean", "faulty"}},
       {"timing", Kind::timing, {"at", "within"}, {}, {}},
   }};
   return specs;
@@ -224,6 +225,8 @@ class ClaimReader {
       (key.text == "rank" ? void(out.rank = static_cast<int>(number)) : void(out.step = number));
     } else if (key.text == "where" || key.text == "cause") {
       (key.text == "where" ? out.where : out.cause) = text(value, key);
+    } else if (key.text == "failure" || key.text == "place" || key.text == "outcome") {
+      (key.text == "failure" ? out.failure : key.text == "place" ? out.place_words : out.outcome) = text(value, key);
     } else if (key.text == "is" || key.text == "gives" || key.text == "are") {
       out.is = texts(value, key);
       for (const std::string& word : out.is) one_of(word, value.place, key, spec.words);
@@ -272,9 +275,9 @@ class ClaimReader {
   std::set<std::string> ids_;
 };
 
-// Of a layout, which need be no cell.
+// Of a layout, which need be no cell, or of a laboratory.
 bool names_no_cell(const Condition& condition) {
-  return condition.kind == Kind::rule || condition.kind == Kind::timing;
+  return condition.kind == Kind::rule || condition.kind == Kind::timing || condition.kind == Kind::laboratory;
 }
 
 }  // namespace

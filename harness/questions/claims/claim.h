@@ -35,6 +35,9 @@ struct Cell;
 ///   {first: CELL, step: 5, rank: 2, where: TENSOR, cause: CODE}
 ///       The first divergence from the reference, and its cause, are those; what is not given may be
 ///       anything.
+///   {laboratory: NAME, failure: kill, place: "...", outcome: "...", is: clean}
+///       What stands in OUT/../NAME/results.json of the cases of that failure, at that place, or all: clean (none came out
+///       wrong or undecided) or faulty; with `outcome`: all of them, or one of them, came out so.
 ///   {timing: speed_up, at: 8x3, within: [6, 8]}
 ///       Of the timed layouts: speed_up, efficiency or communication_share; not testable where ranks share
 ///       cores.
@@ -54,6 +57,7 @@ struct Condition {
     samples,
     draws,
     first,
+    laboratory,
     timing
   } kind = Kind::outcome;
   std::string cell;     ///< of rules: the layout
@@ -68,6 +72,7 @@ struct Condition {
   int64_t step = -1;                   ///< of first: -1: any; of certified: the number of steps
   int rank = -2;                       ///< of first; -2: any, -1: all ranks
   std::string where = {}, cause = {};  ///< of first; empty: any
+  std::string failure = {}, place_words = {}, outcome = {};  ///< of a laboratory, whose name is `cell`; empty: any
 };
 
 struct Claim {

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 
+#include "harness/base/clean_text.h"
+#include "harness/base/read_file.h"
 #include "harness/config/layout_name.h"
 #include "harness/evidence/align.h"
 #include "harness/evidence/trace_audit.h"
+#include "harness/results/document.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +45,37 @@ void judge_certified(const Condition& condition, const ArmEvidence& arm, Conditi
   }
   result.figures = fmt::format("{} equal bit for bit", counted(certification.steps, "step"));
   result.state = state_of(certification.steps >= condition.step);
+}
+
+void judge_laboratory(const Condition& condition, const std::string& path, ConditionResult& result) {
+  const auto named = [](const char* what, const std::string& words) {
+    return words.empty() ? "" : fmt::format(", {} {}", what, in_quotes(words));
+  };
+  result.text = fmt::format("trials of {}{}{}{} are {}", condition.cell, named("failure", condition.failure),
+                            named("place", condition.place_words), named("outcome", condition.outcome),
+                            fmt::join(condition.is, " or "));
+  const FileText file = read_file(path);
+  if (!file) throw Undecided(fmt::format("{} {}: run its config first", path, file.problem));
+  const Results results = results_from_json(file.text, path);
+  if (!results.laboratory) throw Undecided(path + " is of no laboratory");
+  int64_t cases = 0, faults = 0, undecided = 0, so = 0;
+  for (const LaboratoryCount& count : results.laboratory->table) {
+    if (!condition.failure.empty() && count.failure != condition.failure) continue;
+    if (!condition.place_words.empty() && count.place != condition.place_words) continue;
+    cases += count.cases;
+    if (count.outcome == condition.outcome) so += count.cases;
+    if (count.verdict == CaseVerdict::fault) faults += count.cases;
+    if (count.verdict == CaseVerdict::undecided) undecided += count.cases;
+  }
+  if (cases == 0) throw Undecided(fmt::format("{} holds no such case", path));
+  result.value = static_cast<double>(faults);
+  result.figures = fmt::format("{} of {} wrong, {} undecided", faults, counted(cases, "case"), undecided);
+  if (!condition.outcome.empty()) result.figures += fmt::format(", {} so", so);
+  const bool clean = faults + undecided == 0 && (condition.outcome.empty() || so == cases);
+  const bool faulty = faults > 0 && (condition.outcome.empty() || so > 0);
+  bool yes = false;
+  for (const std::string& word : condition.is) yes = yes || (word == "clean" ? clean : faulty);
+  result.state = state_of(yes);
 }
 
 void judge_samples(const Condition& condition, const ArmEvidence& arm, const ArmEvidence& reference,

@@ -24,6 +24,8 @@ void judge_samples(const Condition& condition, const ArmEvidence& arm, const Arm
 void judge_draws(const Condition& condition, const ArmEvidence& arm, ConditionResult& result);
 /// Also of a cell that failed.
 void judge_first(const Condition& condition, const ArmEvidence& arm, ConditionResult& result);
+/// From the results.json at `path`. Undecided where no such laboratory has run.
+void judge_laboratory(const Condition& condition, const std::string& path, ConditionResult& result);
 /// Not testable where ranks share cores.
 void judge_timing(const Condition& condition, const Timing* timing, ConditionResult& result);
 

@@ -2,6 +2,7 @@
 // What the runs of a matrix left, as claims ask for it.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -24,6 +25,8 @@ struct ClaimEvidence {
   Primary primary;
   std::map<std::string, ArmEvidence> arms;  ///< by name
   const Timing* timing = nullptr;           ///< null: nothing was timed
+  /// The file that a laboratory of that name leaves its results in.
+  std::function<std::string(const std::string& name)> results_of_laboratory = {};
 };
 
 }  // namespace lockstep

@@ -104,6 +104,9 @@ class ClaimJudge {
         case Kind::first:
           judge_first(condition, arm_named(condition.cell), result);
           break;
+        case Kind::laboratory:
+          judge_laboratory(condition, evidence_.results_of_laboratory(condition.cell), result);
+          break;
         case Kind::timing:
           judge_timing(condition, evidence_.timing, result);
           break;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "harness/base/clean_text.h"
 #include "harness/base/nearest.h"
@@ -17,9 +18,28 @@
 namespace lockstep::questions::claims {
 namespace {
 
+/// Where a laboratory leaves its results, beside this matrix's folder.
+std::string results_of_laboratory(const std::string& out_dir, const std::string& name) {
+  const std::filesystem::path own = std::filesystem::absolute(out_dir).lexically_normal();
+  return ((own.has_filename() ? own.parent_path() : own.parent_path().parent_path()) / name / "results.json").string();
+}
+
+std::vector<std::string> files_beside(const Matrix& matrix, const std::string& out_dir) {
+  std::vector<std::string> files;
+  for (const Claim& claim : section_of<Claims>(matrix)) {
+    for (const Condition& condition : claim.conditions) {
+      if (condition.kind == Condition::Kind::laboratory) files.push_back(results_of_laboratory(out_dir, condition.cell));
+    }
+  }
+  return files;
+}
+
 void complete(const MatrixEvidence& runs, Results& results) {
   const std::vector<CellResult>& cells = results.cells;
   ClaimEvidence evidence;
+  evidence.results_of_laboratory = [&runs](const std::string& name) {
+    return results_of_laboratory(runs.options().out_dir, name);
+  };
   evidence.timing = results.timing ? &*results.timing : nullptr;
   evidence.primary = runs.matrix().primary;
   for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -103,6 +123,7 @@ const QuestionJudge& judge() {
   static const QuestionJudge kJudge{
       .verdict = &verdict_by_outcome,
       .problems = &problems,
+      .files_beside = &files_beside,
       .complete = &complete,
       .sentences = &sentences,
       .exit_codes = &exit_codes,

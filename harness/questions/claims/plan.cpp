@@ -20,7 +20,8 @@ SchemaJson condition_schema() {
   SchemaJson condition = object_schema();
   for (const char* key :
        {"outcome", "value", "ratio", "gradient", "mechanism", "rule", "metric", "against", "of", "to",
-        "group", "at", "certified", "samples", "draws", "first", "timing", "where", "cause"}) {
+        "group", "at", "certified", "samples", "draws", "first", "timing", "where", "cause",
+        "laboratory", "failure", "place"}) {
     condition["properties"][key] = text;
   }
   for (const char* key : {"is", "gives", "are"}) condition["properties"][key] = word_list;

@@ -9,7 +9,9 @@
 
 #include "harness/questions/summary.h"
 #include "harness/results/document.h"
+#include "tests/support/files.h"
 #include "tests/support/synthetic_matrix.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -234,6 +236,38 @@ TEST_F(Judged, OneSeedDecidesNothing) {
   for (auto& [name, arm] : evidence_.arms) arm.seeds.erase(std::next(arm.seeds.begin()), arm.seeds.end());
   EXPECT_EQ(outcome("8x3 local", {"worse"}), kOpen);
   EXPECT_EQ(within(Kind::ratio, "seconds", "8x3 global", 0, 9).state, kOpen);
+}
+
+TEST_F(Judged, LaboratoriesAreWhatTheirResultsSay) {
+  const support::TempFolder folder;
+  Results results;
+  results.name = "killed";
+  results.question = std::string(kLaboratoryQuestion);
+  results.laboratory.emplace();
+  results.laboratory->table = {{"kill", "rank 0, write", "old", CaseVerdict::good, 7},
+                               {"kill", "rank 1, write", "torn", CaseVerdict::fault, 1},
+                               {"resume", "every step", "bit-equal", CaseVerdict::good, 64},
+                               {"resume", "an epoch's edge", "not reached", CaseVerdict::undecided, 1}};
+  support::write_file(folder / "killed", results_to_json(results));
+  evidence_.results_of_laboratory = [&folder](const std::string& name) { return folder / name; };
+  const auto of = [&](const std::string& failure, const std::string& place, const std::string& outcome,
+                      const std::string& is, const std::string& name = "killed") {
+    Condition condition{Kind::laboratory, name, "", "", "", {is}, 0, 0, 0, {}};
+    condition.failure = failure;
+    condition.place_words = place;
+    condition.outcome = outcome;
+    return judge(condition);
+  };
+  EXPECT_EQ(of("kill", "", "", "clean").state, kFalse);
+  EXPECT_EQ(of("kill", "", "", "faulty").state, kHolds);
+  EXPECT_EQ(of("kill", "rank 0, write", "", "clean").state, kHolds);
+  EXPECT_EQ(of("kill", "rank 0, write", "new", "clean").state, kFalse);
+  EXPECT_EQ(of("resume", "every step", "bit-equal", "clean").state, kHolds);
+  EXPECT_EQ(of("resume", "", "", "clean").state, kFalse) << "one is undecided";
+  EXPECT_EQ(of("kill", "", "", "clean").figures, "1 of 8 cases wrong, 0 undecided");
+  EXPECT_EQ(of("burn", "", "", "clean").state, kOpen);
+  EXPECT_EQ(of("kill", "", "", "clean", "never_run").state, kOpen);
+  EXPECT_THAT(of("kill", "", "", "clean", "never_run").figures, HasSubstr("run its config first"));
 }
 
 TEST_F(Judged, AClaimHoldsIfAllItsConditionsAreTrue) {

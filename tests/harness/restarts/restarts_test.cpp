@@ -84,7 +84,7 @@ TEST(TrainerLaboratory, FindsASaverWhoseRanksWriteOneFile) {
 
 TEST(TrainerLaboratory, IsSilentOnStops) {
   const LaboratoryResult result = run_config(config_of("  tries: [resume]\n  resume_steps: 2\n"));
-  EXPECT_EQ(result.trials, 4);
+  EXPECT_EQ(result.trials, 5);
   EXPECT_EQ(result.faults + result.undecided, 0);
 }
 
