@@ -152,7 +152,8 @@ class ErrorSearch final : public Search {
       const checkpoint::SaveOutcome& told = end.told[rank];
       if (mended && !told) return {"save failed", true, "it was to be mended; the save fails: " + told.problem};
       if (!end.ended[rank] && !told && told.problem.empty()) return {"silent", true, "the save fails without a word"};
-      if (!waits && rank == 0) ++(told ? committed_ : failed_);
+      const bool counts = rank == 0 && !waits && how.script.act != Act::slow && how.planted.skipped_gather.empty();
+      if (counts) ++(told ? committed_ : failed_);
     }
     const Judgement judgement = judge_disk(disk, *setting.scene, setting.ranks, known, none_may, contents_);
     return judgement.fault || waits ? judgement : judge_then(setting, how, judgement);
