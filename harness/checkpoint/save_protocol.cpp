@@ -150,6 +150,10 @@ std::string SaveProtocol::prepare() {
   for (const Entry& entry : found.entries) {
     manifest_.sequence = std::max(manifest_.sequence, entry.commit.sequence + 1);
     if (entry.name == name_ && entry.standing == Standing::newer) return name_ + ": " + entry.problem;
+    if (entry.unread && entry.commit.sequence == 0) {
+      return fmt::format("{}: {}: nobody can tell whether it is newer than what is saved now; mend it or move it away",
+                         entry.name, entry.problem);
+    }
   }
   retire_leftovers(found);
   if (const std::string problem = make_room(); !problem.empty()) return problem;

@@ -69,7 +69,16 @@ void examine(Storage& storage, const std::string& root, bool lengths, Entry& ent
   const SmallFile file = read_small_file(storage, fmt::format("{}/{}", folder, kCommit));
   if (file.missing)
     return set(entry, Standing::unfinished, fmt::format("{}: missing, the save did not finish", kCommit));
-  if (file.failure) return set_unreadable(entry, kCommit, file);
+  if (file.failure) {
+    set_unreadable(entry, kCommit, file);
+    entry.unread = true;
+    // It may be read again later; until then its manifest tells its place.
+    std::string unfit;
+    entry.commit.sequence =
+        manifest_from(read_small_file(storage, fmt::format("{}/{}", folder, kManifest)).text, unfit).sequence;
+    if (!unfit.empty()) entry.commit.sequence = 0;
+    return;
+  }
   std::string problem;
   bool newer = false;
   entry.commit = commit_from(file.text, problem, &newer);

@@ -26,6 +26,8 @@ struct Entry {
   /// Also of damaged and newer ones, where it can be read; save_id is empty otherwise
   CommitRecord commit = {};
   Manifest manifest = {};    ///< of whole ones
+  /// Its commit record could not be read now; `commit` has the manifest's sequence then, or 0.
+  bool unread = false;
   std::string problem = {};  ///< "manifest.json: step: 100 was committed, the manifest has 101"
 };
 

@@ -45,10 +45,10 @@ const std::vector<Failing>& failings() {
       {"EACCES", "fails with EACCES", Act::fail, EACCES, false, {}},
       {"done-EIO", "is done, and fails with EIO", Act::fail_done, EIO, false,
        {sync, sync_folder, rename, close, unlink, make_folder, remove_folder}},
-      {"full", "disk full from there on", Act::fail_onward, ENOSPC, false, {create, write, make_folder}},
-      {"read-only", "read-only from there on", Act::fail_folder, EROFS, false,
+      {"full", "finds the disk full, as do all after it", Act::fail_onward, ENOSPC, false, {create, write, make_folder}},
+      {"read-only", "finds the disk read-only, as do all after it", Act::fail_folder, EROFS, false,
        {create, write, rename, make_folder, unlink, remove_folder, lock}},
-      {"short", "short write", Act::shorten, 0, true, {write}},
+      {"short", "takes one byte of many", Act::shorten, 0, true, {write}},
       {"EINTR", "is interrupted", Act::fail, EINTR, true, {}},
   };
   return kAll;
@@ -70,7 +70,8 @@ class ErrorSearch final : public Search {
   std::vector<std::string> plan() const override {
     std::vector<std::string> lines;
     for (const Failing& failing : failings()) lines.push_back(fmt::format("{}: an operation {}", failing.name, failing.words));
-    lines.push_back(fmt::format("slow: each operation of a rank takes {:g} of the deadline; none may be taken for hung", kSlow));
+    lines.push_back(
+        fmt::format("slow: each operation of a rank takes {:g} of the deadline; none may be taken for hung", kSlow));
     lines.emplace_back("hang: an operation never returns; the others must give up on that rank, with the same words");
     lines.emplace_back("stopped: the same with SIGSTOP and ranks that are processes");
     return lines;
@@ -140,14 +141,19 @@ class ErrorSearch final : public Search {
     if (!end.acted) return {"not reached", true, "the operation was not reached"};
     const bool waits = how.script.act == Act::hang;
     if (end.stalled != waits && !waits) return {"hang", true, "a rank waited for the whole deadline"};
-    if (const std::string apart = told_problem(end.told, end.ended); !apart.empty()) return {"told apart", true, apart};
+    std::vector<bool> untold = end.ended;
+    // A rank that gave up on another around the commit cannot know whether rank 0 made it, and is told so.
+    for (std::size_t rank = 0; waits && rank < untold.size(); ++rank)
+      untold[rank] = untold[rank] || end.told[rank].saved == Saved::unknown;
+    if (const std::string apart = told_problem(end.told, untold); !apart.empty()) return {"told apart", true, apart};
     bool none_may = false;
     const std::vector<KnownSave> known = allowed_after(*setting.scene, setting.ranks, end.told, end.ended, none_may);
     for (std::size_t rank = 0; rank < end.told.size(); ++rank) {
       const checkpoint::SaveOutcome& told = end.told[rank];
       if (mended && !told) return {"save failed", true, "it was to be mended; the save fails: " + told.problem};
       if (!end.ended[rank] && !told && told.problem.empty()) return {"silent", true, "the save fails without a word"};
-      if (!waits && rank == 0) ++(told ? committed_ : failed_);
+      const bool counts = rank == 0 && !waits && how.script.act != Act::slow && how.planted.skipped_gather.empty();
+      if (counts) ++(told ? committed_ : failed_);
     }
     const Judgement judgement = judge_disk(disk, *setting.scene, setting.ranks, known, none_may, contents_);
     return judgement.fault || waits ? judgement : judge_then(setting, how, judgement);
@@ -182,7 +188,7 @@ class ErrorSearch final : public Search {
   static std::string words_of_case(const Setting& setting, const SaveCase& how, std::string_view what) {
     const OperationKind kind =
         setting.operations[static_cast<std::size_t>(how.victim)][static_cast<std::size_t>(how.script.at)];
-    return fmt::format("A save {} by {}: operation {} of rank {}, {}, {}", setting.scene->words,
+    return fmt::format("A save {} by {}: operation {} of rank {} ({}) {}", setting.scene->words,
                        counted(setting.ranks, "rank"), how.script.at, how.victim, checkpoint::name_of(kind), what);
   }
 

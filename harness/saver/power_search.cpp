@@ -25,6 +25,8 @@ constexpr int64_t kFloats = 1500;
 constexpr std::size_t kBlock_bytes = 2048;
 /// Ways at one moment; beyond it, all of one loss and all of one thing left, and a draw.
 constexpr std::size_t kMostWays = 1000;
+/// The same where only a part of the moments is tried.
+constexpr std::size_t kMostWaysOfASlice = 100;
 constexpr std::string_view kScenes[] = {"fresh", "over_older", "same_step", "retention", "best", "leftovers"};
 
 /// One save, as it was recorded.
@@ -94,10 +96,12 @@ class PowerSearch final : public Search {
             "up to, or from, any multiple of 512 bytes of its file, those of 4,096 among them.",
             fmt::format("Where a moment allows more than {} disks: all with one thing lost, all with one thing left, pairs of "
                         "them, and a draw, the same each time.",
-                        kMostWays)};
+                        most_ways())};
   }
 
  private:
+  std::size_t most_ways() const { return config_.points > 0 ? kMostWaysOfASlice : kMostWays; }
+
   SaveCase case_of_save(const Scene& scene, int ranks, const checkpoint::Planted& planted) const {
     SaveCase how;
     how.scene = &scene;
@@ -159,7 +163,7 @@ class PowerSearch final : public Search {
           told = told || (note.operation.kind == OperationKind::gather && note.operation.path == "committed");
         }
         bool every = false;
-        const std::vector<Remains> ways = disk.ways(kMostWays, moment, every);
+        const std::vector<Remains> ways = disk.ways(most_ways(), moment, every);
         if (at == model) {
           ++moments_;
           if (every) ++whole_moments_;

@@ -157,6 +157,7 @@ class ScheduleSearch final : public Search {
   MutantFound search(std::string_view mutant, const std::vector<std::string_view>& among) {
     const checkpoint::Planted planted = mutant_named(mutant).planted;
     MutantFound found;
+    int64_t found_at = 0;
     for (const std::string_view name : among) {
       for (const Family& family : families_of(duel_named(name))) {
         const auto count = static_cast<int64_t>(operations_of(family, &planted).size());
@@ -169,6 +170,7 @@ class ScheduleSearch final : public Search {
             if (!severe && !found.outcome.empty()) return true;
             const CaseResult result = fault_of(*family.duel, schedule, planted, end.judgement);
             found.found = severe;
+            found_at = found.tried;
             found.outcome = result.outcome;
             found.sentence = result.sentence;
             found.timeline = result.timeline;
@@ -179,6 +181,7 @@ class ScheduleSearch final : public Search {
       }
     }
     found.found = !found.outcome.empty();
+    if (found.found) found.tried = found_at;
     return found;
   }
 

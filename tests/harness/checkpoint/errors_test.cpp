@@ -134,6 +134,36 @@ TEST(SaveErrors, AreNoneWhereWritesAreShort) {
   EXPECT_EQ(wrong_with(load_on(disk, 2), 11), "");
 }
 
+/// Opening files whose paths end so fails.
+class Unreadable final : public Hook {
+ public:
+  std::vector<std::string> ends;
+  Intervention before(const Operation& operation) override {
+    for (const std::string& end : ends) {
+      if (operation.kind == OperationKind::open && operation.path.ends_with(end))
+        return {.error = {EIO, std::generic_category()}};
+    }
+    return {};
+  }
+};
+
+TEST(SaveErrors, DoNotMakeASaveOlderThanWhatItCouldNotRead) {
+  MemoryStorage disk;
+  prepare(disk);
+  for (const int64_t step : {10, 11, 12}) save_on(disk, step, 1);
+  Unreadable hook;
+  Seam seam(hook);
+  HookedStorage storage(disk, seam);
+  hook.ends = {"epoch_1_step_12/commit.json", "epoch_1_step_12/manifest.json"};
+  const SaveOutcome refused = save_on(storage, 5, 1)[0];
+  EXPECT_EQ(refused.saved, Saved::failed);
+  EXPECT_THAT(refused.problem, HasSubstr("epoch_1_step_12: commit.json: cannot read: Input/output error: nobody can tell"));
+  // The manifest tells its place.
+  hook.ends.pop_back();
+  EXPECT_TRUE(save_on(storage, 5, 1)[0]);
+  EXPECT_EQ(wrong_with(load_on(disk, 1), 5), "");
+}
+
 /// Counts the signs of progress.
 class CountingGroup final : public Group {
  public:

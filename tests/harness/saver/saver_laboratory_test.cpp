@@ -56,8 +56,8 @@ LaboratoryFinding found(const std::string& section, const std::string& mutant) {
 }
 
 TEST(KillSearch, FindsNothingInTheSaverAsItIs) {
-  const LaboratoryResult result = run("search: kill, world_sizes: [1, 3], points: 12, process_points: 1, planted: false");
-  expect_silent(result, 7 * (12 + 2 * 12) + 14);
+  const LaboratoryResult result = run("search: kill, world_sizes: [1, 3], points: 8, process_points: 1, planted: false");
+  expect_silent(result, 7 * (8 + 2 * 8) + 14);
   EXPECT_EQ(fact(result, "kill points of processes, SIGKILL on the machine's disk"), "14");
 }
 
@@ -84,8 +84,8 @@ TEST(ScheduleSearch, FindsWhatIsPlanted) {
 }
 
 TEST(PowerSearch, FindsNothingInTheSaverAsItIs) {
-  const LaboratoryResult result = run("search: power, world_sizes: [2], points: 4, planted: false");
-  expect_silent(result, 500);
+  const LaboratoryResult result = run("search: power, world_sizes: [2], points: 3, planted: false");
+  expect_silent(result, 200);
   EXPECT_EQ(fact(result, "loads that took what no save had saved"), "0");
 }
 
