@@ -88,7 +88,8 @@ class Resumes : public Experiment {
     };
     if (points_to(checkpoint::kLatest) != config_.steps)
       return fault("latest is behind", fmt::format("step {} expected, found {}", config_.steps, points_to(checkpoint::kLatest)));
-    const Series& curve = result_of(whole_, 0).curves.at(std::string(spec_of(config_).shown_metric));
+    const RankResult result = result_of(whole_, 0);
+    const Series& curve = result.curves.at(std::string(spec_of(config_).shown_metric));
     const auto best = std::max_element(curve.values.begin(), curve.values.end()) - curve.values.begin();
     const int64_t step = curve.steps[static_cast<std::size_t>(best)];
     if (points_to(checkpoint::kBest) != step)

@@ -182,7 +182,7 @@ TEST(CheckpointedRun, KeepsTheNewestAndTheBest) {
   EXPECT_EQ(steps_kept(dir).front(), 8);
   const auto best = checkpoint::read_pointer(checkpoint::posix_storage(), dir + "/checkpoints", checkpoint::kBest);
   EXPECT_TRUE(best.problem.empty()) << best.problem;
-  const Series& curve = result_of(dir).curves.at("accuracy_24");
+  const Series curve = result_of(dir).curves.at("accuracy_24");
   const auto highest = std::max_element(curve.values.begin(), curve.values.end()) - curve.values.begin();
   EXPECT_EQ(best.pointer.step, curve.steps[static_cast<std::size_t>(highest)]);
 }
