@@ -63,7 +63,7 @@ TEST(KillSearch, FindsNothingInTheSaverAsItIs) {
 
 TEST(KillSearch, FindsWhatIsPlanted) {
   const std::string section = "search: kill, world_sizes: [1], points: 1, process_points: 1";
-  EXPECT_EQ(found(section, "delete_before_commit").outcome, "planted, found: lost work");
+  EXPECT_EQ(found(section, "delete_before_commit").outcome, "planted, found: torn");
   EXPECT_EQ(found(section, "latest_before_commit").outcome, "planted, found: torn");
   EXPECT_EQ(found(section, "one_file_name").outcome, "planted, found: lost work");
   const LaboratoryFinding finding = found(section, "skipped_committed");
