@@ -49,7 +49,7 @@ const std::array<KindSpec, 12>& kinds() {
       {"samples", Kind::samples, {"are"}, {}, {"as_reference", "each_once", "equal_counts", "reshuffled"}},
       {"draws", Kind::draws, {"are"}, {}, {"apart", "apart_over_seeds"}},
       {"first", Kind::first, {}, {"step", "rank", "where", "cause"}, {}},
-      {"laboratory", Kind::laboratory, {"is"}, {"failure", "place", "outcome"}, {"clean", "faulty"}},
+      {"laboratory", Kind::laboratory, {"is"}, {"failure", "place", "outcome"}, {"clean", "faulty", "found"}},
       {"timing", Kind::timing, {"at", "within"}, {}, {}},
   }};
   return specs;

@@ -37,7 +37,8 @@ struct Cell;
 ///       anything.
 ///   {laboratory: NAME, failure: kill, place: "...", outcome: "...", is: clean}
 ///       What stands in OUT/../NAME/results.json of the cases of that failure, at that place, or all: clean (none came out
-///       wrong or undecided) or faulty; with `outcome`: all of them, or one of them, came out so.
+///       wrong or undecided), faulty, or found (each is a planted mistake that showed); with `outcome`: all of them, or one
+///       of them, came out so.
 ///   {timing: speed_up, at: 8x3, within: [6, 8]}
 ///       Of the timed layouts: speed_up, efficiency or communication_share; not testable where ranks share
 ///       cores.

@@ -58,7 +58,7 @@ void judge_laboratory(const Condition& condition, const std::string& path, Condi
   if (!file) throw Undecided(fmt::format("{} {}: run its config first", path, file.problem));
   const Results results = results_from_json(file.text, path);
   if (!results.laboratory) throw Undecided(path + " is of no laboratory");
-  int64_t cases = 0, faults = 0, undecided = 0, so = 0;
+  int64_t cases = 0, faults = 0, undecided = 0, planted = 0, so = 0;
   for (const LaboratoryCount& count : results.laboratory->table) {
     if (!condition.failure.empty() && count.failure != condition.failure) continue;
     if (!condition.place_words.empty() && count.place != condition.place_words) continue;
@@ -66,6 +66,7 @@ void judge_laboratory(const Condition& condition, const std::string& path, Condi
     if (count.outcome == condition.outcome) so += count.cases;
     if (count.verdict == CaseVerdict::fault) faults += count.cases;
     if (count.verdict == CaseVerdict::undecided) undecided += count.cases;
+    if (count.verdict == CaseVerdict::planted) planted += count.cases;
   }
   if (cases == 0) throw Undecided(fmt::format("{} holds no such case", path));
   result.value = static_cast<double>(faults);
@@ -73,8 +74,10 @@ void judge_laboratory(const Condition& condition, const std::string& path, Condi
   if (!condition.outcome.empty()) result.figures += fmt::format(", {} so", so);
   const bool clean = faults + undecided == 0 && (condition.outcome.empty() || so == cases);
   const bool faulty = faults > 0 && (condition.outcome.empty() || so > 0);
+  const bool found = planted == cases && (condition.outcome.empty() || so == cases);
+  if (planted > 0) result.figures += fmt::format(", {} planted and found", planted);
   bool yes = false;
-  for (const std::string& word : condition.is) yes = yes || (word == "clean" ? clean : faulty);
+  for (const std::string& word : condition.is) yes = yes || (word == "clean" ? clean : word == "faulty" ? faulty : found);
   result.state = state_of(yes);
 }
 

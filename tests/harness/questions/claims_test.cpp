@@ -247,7 +247,10 @@ TEST_F(Judged, LaboratoriesAreWhatTheirResultsSay) {
   results.laboratory->table = {{"kill", "rank 0, write", "old", CaseVerdict::good, 7},
                                {"kill", "rank 1, write", "torn", CaseVerdict::fault, 1},
                                {"resume", "every step", "bit-equal", CaseVerdict::good, 64},
-                               {"resume", "an epoch's edge", "not reached", CaseVerdict::undecided, 1}};
+                               {"resume", "an epoch's edge", "not reached", CaseVerdict::undecided, 1},
+                               {"planted: no fsync", "any operation", "planted, found: torn", CaseVerdict::planted, 2},
+                               {"planted: no wait", "any operation", "planted, found: mixed", CaseVerdict::planted, 1},
+                               {"planted: no wait", "begin", "planted, harmless here", CaseVerdict::good, 1}};
   support::write_file(folder / "killed", results_to_json(results));
   evidence_.results_of_laboratory = [&folder](const std::string& name) { return folder / name; };
   const auto of = [&](const std::string& failure, const std::string& place, const std::string& outcome,
@@ -265,6 +268,10 @@ TEST_F(Judged, LaboratoriesAreWhatTheirResultsSay) {
   EXPECT_EQ(of("resume", "every step", "bit-equal", "clean").state, kHolds);
   EXPECT_EQ(of("resume", "", "", "clean").state, kFalse) << "one is undecided";
   EXPECT_EQ(of("kill", "", "", "clean").figures, "1 of 8 cases wrong, 0 undecided");
+  EXPECT_EQ(of("planted: no fsync", "", "", "found").state, kHolds);
+  EXPECT_EQ(of("planted: no fsync", "", "", "found").figures, "0 of 2 cases wrong, 0 undecided, 2 planted and found");
+  EXPECT_EQ(of("planted: no wait", "", "", "found").state, kFalse) << "one is harmless";
+  EXPECT_EQ(of("kill", "", "", "found").state, kFalse) << "nothing is planted there";
   EXPECT_EQ(of("burn", "", "", "clean").state, kOpen);
   EXPECT_EQ(of("kill", "", "", "clean", "never_run").state, kOpen);
   EXPECT_THAT(of("kill", "", "", "clean", "never_run").figures, HasSubstr("run its config first"));
