@@ -166,11 +166,19 @@ std::string SaveProtocol::prepare() {
 }
 
 /// Rank 0: a save that was cut short between its commit and its deletions left one more than are kept. They go now, while
-/// keep_last whole ones stay: were it left to this save, another end at the same place would leave two more.
+/// keep_last whole ones stay: were it left to this save, another end at the same place would leave two more. Where it did
+/// not come to `latest`, that is advanced first, since what it names stays.
 void SaveProtocol::retire_leftovers(const Survey& found) {
-  const auto whole = std::count_if(found.entries.begin(), found.entries.end(),
-                                   [](const Entry& entry) { return entry.standing == Standing::whole; });
+  const auto is_whole = [](const Entry& entry) { return entry.standing == Standing::whole; };
+  const auto whole = std::count_if(found.entries.begin(), found.entries.end(), is_whole);
   if (whole <= options_.keep_last || options_.planted.no_lock) return;
+  const Entry& newest = *std::find_if(found.entries.begin(), found.entries.end(), is_whole);
+  const Entry* const pointed = entry_of(found, read_pointer(storage_, options_.root, kLatest).pointer.save_id);
+  if (pointed != nullptr && pointed->commit.sequence < newest.commit.sequence && newest.parsed.kind == EntryKind::checkpoint) {
+    const std::string text = to_text(Pointer{newest.name, newest.commit.save_id, newest.commit.step});
+    const Failure failure = replace_file(storage_, options_.root, kLatest, text, manifest_.writer, durability());
+    if (failure) outcome_.remarks.push_back(failure.text);
+  }
   const Retention retention{options_.keep_last, durability(), [this] { group_.progress(); }};
   // What cannot be taken away is told when this save's own deletions come to it.
   retire(storage_, options_.root, retention);

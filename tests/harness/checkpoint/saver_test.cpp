@@ -159,5 +159,57 @@ TEST(Saver, LeavesTheOldOrTheNewWhereverItDies) {
   }
 }
 
+/// Ends at every operation of a save, and where that left one too many at every operation of the next from its commit on:
+/// nothing of the first may keep the second from taking away what it should.
+TEST(Saver, KeepsNoMoreThanOneTooManyHoweverOftenItDies) {
+  SaveOptions options = save_options();
+  options.keep_last = 2;
+  const auto small = [](int64_t step) {
+    State state;
+    state[kind::parameters].tensors = {floats("w", {2}, static_cast<float>(step))};
+    return state;
+  };
+  constexpr int64_t kNever = 1000;
+  const auto dies = [&](MemoryStorage& disk, int64_t step, int64_t at, int64_t* commit = nullptr) {
+    FaultHook hook;
+    hook.dead_from = at;
+    Seam seam(hook);
+    HookedStorage hooked(disk, seam);
+    AloneGroup alone;
+    Saver(options, hooked, alone).save({step / 10, step}, small(step));
+    const auto committing = std::ranges::find_if(hook.seen, [](const std::string& operation) {
+      return operation.starts_with("rename") && operation.ends_with("/commit.json");
+    });
+    if (commit != nullptr) *commit = committing - hook.seen.begin();
+    return static_cast<int64_t>(hook.seen.size()) > at;
+  };
+  const auto begun = [&](MemoryStorage& disk) {
+    prepare(disk);
+    AloneGroup alone;
+    EXPECT_TRUE(Saver(options, disk, alone).save({0, 9, true}, small(9)));
+    EXPECT_TRUE(Saver(options, disk, alone).save({1, 10}, small(10)));
+  };
+  int too_many = 0;
+  for (int64_t first = 0; first < 200; ++first) {
+    MemoryStorage after_first;
+    begun(after_first);
+    if (!dies(after_first, 11, first)) break;
+    if (whole_in(after_first) <= options.keep_last) continue;
+    ++too_many;
+    int64_t second = 0;
+    dies(after_first, 12, kNever, &second);
+    for (;; ++second) {
+      ASSERT_LT(second, kNever);
+      MemoryStorage disk;
+      begun(disk);
+      dies(disk, 11, first);
+      const bool died = dies(disk, 12, second);
+      EXPECT_LE(whole_in(disk), 3) << "ended before operations " << first << " and " << second;
+      if (!died) break;
+    }
+  }
+  EXPECT_GT(too_many, 5);
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint
