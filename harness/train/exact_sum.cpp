@@ -20,6 +20,7 @@ constexpr int kDigitBits = 40;
 constexpr int64_t kDigitMask = (int64_t{1} << kDigitBits) - 1;
 constexpr int64_t kMostWidth = 54;
 __extension__ typedef unsigned __int128 Uint128;
+__extension__ typedef __int128 Int128;
 
 template <typename Float>
 struct Format;
@@ -48,10 +49,12 @@ bool finite(const Float* values, int64_t count) {
 }
 
 /// Carries made: every digit in [0, 2^40), which fits. Returns what is carried out at the end, -1 of a negative sum.
-int64_t carried(const int64_t* digits, const DigitRange& range, bool negated, int64_t* out) {
+/// Digit d stands at digits[d * stride].
+int64_t carried(const int64_t* digits, int64_t stride, const DigitRange& range, bool negated, int64_t* out) {
   int64_t carry = 0;
   for (int64_t d = range.lowest; d < range.end; ++d) {
-    const int64_t sum = (negated ? -digits[d] : digits[d]) + carry;
+    const int64_t digit = digits[d * stride];
+    const int64_t sum = (negated ? -digit : digit) + carry;
     out[d] = sum & kDigitMask;
     carry = sum >> kDigitBits;
   }
@@ -86,12 +89,12 @@ DigitRange ExactSum::whole(at::ScalarType dtype) {
 }
 
 void ExactSum::clear() {
-  if (!used_.empty()) std::fill(digits_.begin(), digits_.end(), 0);
+  if (!used_.empty()) std::fill(plane(used_.lowest), plane(used_.end), 0);
   used_ = {};
 }
 
 void ExactSum::zero(int64_t first, int64_t end) {
-  std::fill(digits_.begin() + first * width_, digits_.begin() + end * width_, 0);
+  for (int64_t d = used_.lowest; d < used_.end; ++d) std::fill(plane(d) + first, plane(d) + end, 0);
 }
 
 template <typename Float>
@@ -100,9 +103,9 @@ void ExactSum::add_values(int64_t first, const Float* values, int64_t count) {
   using Bits = typename F::Bits;
   using Wide = std::conditional_t<std::is_same_v<Float, float>, uint64_t, Uint128>;
   constexpr Bits kFractionMask = (Bits{1} << F::kFraction) - 1;
-  int64_t* element = digits_.data() + first * F::kWidth;
+  int64_t* const elements = digits_.data() + first;
   uint32_t least = 0xffffffff, most = 0;
-  for (int64_t i = 0; i < count; ++i, element += F::kWidth) {
+  for (int64_t i = 0; i < count; ++i) {
     const Bits bits = std::bit_cast<Bits>(values[i]);
     const auto exponent = static_cast<uint32_t>(bits >> F::kFraction) & F::kExponentMask;
     const Bits fraction = bits & kFractionMask;
@@ -112,9 +115,10 @@ void ExactSum::add_values(int64_t first, const Float* values, int64_t count) {
     const uint32_t digit = place / kDigitBits;
     const Wide shifted = static_cast<Wide>(mantissa) << (place % kDigitBits);
     const int64_t sign = -static_cast<int64_t>(bits >> (8 * sizeof(Bits) - 1));
-    for (int k = 0; k < F::kTouched; ++k) {
+    int64_t* own = elements + i + int64_t{digit} * elements_;
+    for (int k = 0; k < F::kTouched; ++k, own += elements_) {
       const auto part = static_cast<int64_t>(shifted >> (k * kDigitBits)) & kDigitMask;
-      element[digit + static_cast<uint32_t>(k)] += (part ^ sign) - sign;
+      *own += (part ^ sign) - sign;
     }
     least = std::min(least, digit);
     most = std::max(most, digit);
@@ -147,11 +151,8 @@ void ExactSum::add(int64_t element, double value) {
 
 at::Tensor ExactSum::digits(const DigitRange& range) const {
   const int64_t wide = std::max<int64_t>(range.end - range.lowest, 0);
-  at::Tensor sent = at::empty({elements_, wide}, at::kLong);
-  auto* out = sent.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < elements_; ++i, out += wide) {
-    std::copy_n(digits_.data() + i * width_ + range.lowest, wide, out);
-  }
+  at::Tensor sent = at::empty({wide, elements_}, at::kLong);
+  std::copy_n(digits_.data() + range.lowest * elements_, wide * elements_, sent.mutable_data_ptr<int64_t>());
   return sent;
 }
 
@@ -159,10 +160,7 @@ void ExactSum::set_digits(const DigitRange& range, const at::Tensor& digits) {
   const int64_t wide = std::max<int64_t>(range.end - range.lowest, 0);
   LOCKSTEP_CHECK(digits.numel() == elements_ * wide, "digits come back in the shape in which they were taken");
   clear();
-  const auto* in = digits.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < elements_; ++i, in += wide) {
-    std::copy_n(in, wide, digits_.data() + i * width_ + range.lowest);
-  }
+  std::copy_n(digits.const_data_ptr<int64_t>(), wide * elements_, plane(range.lowest));
   used_ = range;
 }
 
@@ -170,13 +168,13 @@ template <typename Float>
 Float ExactSum::rounded_as(int64_t element) const {
   using F = Format<Float>;
   if (used_.empty()) return 0;
-  const int64_t* own = digits_.data() + element * width_;
+  const int64_t* const own = digits_.data() + element;
   std::array<int64_t, kMostWidth + 2> padded;  // two zeros below digit 0
   int64_t* digit = padded.data() + 2;
   bool negative = false;
-  if (int64_t out = carried(own, used_, false, digit); out < 0) {
+  if (int64_t out = carried(own, elements_, used_, false, digit); out < 0) {
     negative = true;
-    out = carried(own, used_, true, digit);
+    out = carried(own, elements_, used_, true, digit);
     LOCKSTEP_CHECK(out == 0, "a sum of at most 2^22 numbers stays within its digits");
   } else {
     LOCKSTEP_CHECK(out == 0, "a sum of at most 2^22 numbers stays within its digits");
@@ -200,12 +198,36 @@ Float ExactSum::rounded_as(int64_t element) const {
   return static_cast<Float>(negative ? -value : value);
 }
 
+/// Where the digits in use fit into 128 bits together, which they nearly always do in float32: one conversion rounds, to nearest,
+/// ties to even. A sum of 2^24 units or more is a normal number, so that the scaling by a power of two is without rounding.
+void ExactSum::round_few_digits(int64_t first, float* out, int64_t count) const {
+  constexpr int64_t kFits = int64_t{1} << 45;  // of the digit that stands 80 bits up
+  const int64_t wide = used_.end - used_.lowest;
+  const double unit = std::ldexp(1.0, static_cast<int>(used_.lowest * kDigitBits) + Format<float>::kLowestExponent);
+  const int64_t* own = digits_.data() + used_.lowest * elements_ + first;
+  const auto digit = [&](int64_t d) { return d < wide ? own[d * elements_] : 0; };
+  for (int64_t i = 0; i < count; ++i, ++own) {
+    const int64_t third = digit(2), fourth = digit(3);
+    if (fourth < -1 || fourth > 1 || third < -kFits || third > kFits) {
+      out[i] = rounded_as<float>(first + i);
+      continue;
+    }
+    const Int128 high = third + (static_cast<Int128>(fourth) << kDigitBits);
+    const Int128 sum = digit(0) + (static_cast<Int128>(digit(1)) << kDigitBits) + (high << (2 * kDigitBits));
+    out[i] = static_cast<float>(static_cast<double>(static_cast<float>(sum)) * unit);
+  }
+}
+
 void ExactSum::round_to(int64_t first, at::Tensor values) const {
   LOCKSTEP_CHECK(values.is_contiguous() && values.scalar_type() == dtype_ && first + values.numel() <= elements_,
                  "rounded sums go into a contiguous tensor of the sum's type");
   const int64_t count = values.numel();
   if (dtype_ == at::kFloat) {
     auto* out = values.mutable_data_ptr<float>();
+    if (!used_.empty() && used_.end - used_.lowest <= 4) {
+      round_few_digits(first, out, count);
+      return;
+    }
     for (int64_t i = 0; i < count; ++i) out[i] = rounded_as<float>(first + i);
   } else {
     auto* out = values.mutable_data_ptr<double>();

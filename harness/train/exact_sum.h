@@ -38,7 +38,7 @@ class ExactSum {
   DigitRange used() const { return used_; }
   /// All digits that a sum of that type has.
   static DigitRange whole(at::ScalarType dtype);
-  /// Those digits, to be summed over ranks: [elements, end - lowest] int64.
+  /// Those digits, to be summed over ranks: [end - lowest, elements] int64.
   at::Tensor digits(const DigitRange& range) const;
   /// The inverse: replaces the sum by what these digits are.
   void set_digits(const DigitRange& range, const at::Tensor& digits);
@@ -53,11 +53,13 @@ class ExactSum {
   void add_values(int64_t first, const Float* values, int64_t count);
   template <typename Float>
   Float rounded_as(int64_t element) const;
+  void round_few_digits(int64_t first, float* out, int64_t count) const;
+  std::vector<int64_t>::iterator plane(int64_t digit) { return digits_.begin() + digit * elements_; }
 
   int64_t elements_;
   at::ScalarType dtype_;
   int64_t width_;               ///< digits of an element
-  std::vector<int64_t> digits_;  ///< [elements, width]
+  std::vector<int64_t> digits_;  ///< [width, elements]: numbers of like size touch the same few rows of memory
   DigitRange used_;
 };
 
