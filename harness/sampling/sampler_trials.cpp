@@ -72,7 +72,9 @@ Deals padded_twice(const DealOptions& options, const Deals& good) {
 
 Deals own_permutations(const DealOptions& options, const Deals& good) {
   Deals deals = good;
-  for (std::size_t epoch = 0; epoch < deals.size() && options.shuffle; ++epoch) {
+  // Few samples may come out whole by chance.
+  const bool acts = options.shuffle && options.samples >= 10;
+  for (std::size_t epoch = 0; epoch < deals.size() && acts; ++epoch) {
     for (std::size_t rank = 0; rank < deals[epoch].size(); ++rank) {
       DealOptions own = options;
       own.seed += static_cast<int64_t>(1000 * rank);
@@ -108,8 +110,7 @@ const std::vector<Mistake>& mistakes() {
          for (Shards& shards : deals) shards.back().pop_back();
          return deals;
        }},
-      // Of few samples two permutations may happen to leave nobody out.
-      {"own_permutations", "each rank shuffles with a seed of its own", {"shards_overlap", "other_order"}, own_permutations},
+      {"own_permutations", "each rank shuffles with a seed of its own", {"shards_overlap"}, own_permutations},
   };
   return kMistakes;
 }

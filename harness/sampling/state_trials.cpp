@@ -24,7 +24,7 @@ struct StatesCase {
   int64_t states = 1, a_round = 1;
   int ranks = 1;
   uint64_t seed = 0;
-  int64_t rounds() const { return std::min<int64_t>(60, 3 * states / a_round + 2); }
+  int64_t rounds() const { return 3 * states / a_round + 2; }
   std::string words() const {
     return fmt::format("{} states, {} a round, {}", states, a_round, counted(ranks, "rank"));
   }

@@ -156,7 +156,8 @@ class TaskTrials final : public Kind {
   void audit(const TaskRound& seen, const std::string& words, Cases& cases) {
     const sharding::Finding finding = sharding::audit_tasks(seen);
     if (finding.code == "balance_unknown") return cases.undecided("balance unknown", fmt::format("{}: {}", words, finding.sentence));
-    cases.audit(finding, seen.tasks.size() < seen.assigned.size() ? "each once, tasks cut for the ranks" : "each once, balanced", words);
+    const auto cut = [](const auto& shares) { return std::ranges::any_of(shares, [](const Share& share) { return share.parts > 1; }); };
+    cases.audit(finding, std::ranges::any_of(seen.assigned, cut) ? "each once, tasks cut into episodes" : "each once", words);
     const sharding::BestFinish best = sharding::best_finish(seen.tasks, seen.options, seen.assigned);
     const double factor = sharding::finish_s(seen.tasks, seen.options, seen.assigned) / best.seconds;
     const std::lock_guard lock(mutex_);
@@ -229,9 +230,11 @@ class TaskTrials final : public Kind {
     add("task_given_twice", "two ranks get one task", "task_twice", {.given_twice = true}, false, false, differs);
     add("done_forgotten", "what a dead rank had done is done again", "task_twice", {.done_forgotten = true}, false, true, differs);
     add("dead_rank_lost", "nobody takes over what a dead rank left", "dead_rank_lost", {.none_taken_over = true}, false, true, differs);
-    // A quarter of the slow rank's own shares would do; with many tasks a rank its equal part is far too much.
+    // With three tasks a rank and more the slow one's equal part is far too much.
     add("slow_ignored", "the slow rank gets as much as the others", "unbalanced", {.speed_ignored = true}, true, false,
-        [](const TaskRound& wrong, const TaskRound&) { return wrong.tasks.size() >= 3 * wrong.assigned.size(); });
+        [](const TaskRound& wrong, const TaskRound&) {
+          return wrong.tasks.size() >= 3 * wrong.assigned.size() && wrong.options.least == 1;
+        });
   }
 
   const SamplingConfig& config_;

@@ -134,8 +134,7 @@ class Told {
 ControlVerdict named(int64_t step, const std::string& name, const Column& texts, const std::string& driver,
                      const Column& driver_texts) {
   ControlVerdict verdict;
-  const bool differs = !equal(texts);
-  const Column& seen = differs ? texts : driver_texts;
+  const Column& seen = driver.empty() ? texts : driver_texts;
   verdict.name = name;
   verdict.step = step;
   verdict.code = driver.empty() ? name + "_differs" : fmt::format("{}_from_local_{}", name, driver);
@@ -144,9 +143,9 @@ ControlVerdict named(int64_t step, const std::string& name, const Column& texts,
   verdict.rank = static_cast<int>(other - seen.begin());
   verdict.found = *other;
   verdict.sentence = fmt::format("step {}: {} is {} on rank {}, and {} was expected", step,
-                                 differs ? name : fmt::format("{}, which drives {},", driver, name), verdict.found, verdict.rank,
+                                 driver.empty() ? name : fmt::format("{}, which drives {},", driver, name), verdict.found, verdict.rank,
                                  verdict.expected);
-  if (!driver.empty() && differs) verdict.sentence += fmt::format("; {}, which drives it, differs as well", driver);
+  if (!driver.empty() && !equal(texts)) verdict.sentence += fmt::format("; {} differs as well", name);
   if (const std::string_view then = consequence(name, !driver.empty()); !then.empty())
     verdict.sentence += fmt::format("; {}", then);
   return verdict;

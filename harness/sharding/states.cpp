@@ -23,7 +23,7 @@ Finding repeats(const std::string& where, const std::vector<uint64_t>& seeds) {
     const auto [at, added] = first.emplace(seeds[i], i);
     if (added) continue;
     const std::size_t period = i - at->second;
-    bool periodic = first.size() == period;
+    bool periodic = first.size() == period && i + 1 < seeds.size();  // One repeat alone has no period.
     for (std::size_t k = period; k < seeds.size() && periodic; ++k) periodic = seeds[k] == seeds[k - period];
     if (periodic)
       return {"chunk_index_seeds", fmt::format("{}: {} requests have {} seeds, which repeat every {} requests, as the index within a "

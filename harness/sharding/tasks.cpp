@@ -27,45 +27,48 @@ void check(std::span<const Task> tasks, const AssignOptions& options) {
 }
 
 /// Into how many parts each task is cut.
-std::vector<int64_t> parts_of(std::span<const Task> tasks, const AssignOptions& options) {
-  std::vector<int64_t> parts(tasks.size(), 1);
-  const int64_t needed = int64_t{options.ranks} * options.least;
-  for (auto shares = static_cast<int64_t>(tasks.size()); shares < needed; ++shares) {
-    std::size_t dearest = tasks.size();
-    const auto cost = [&](std::size_t task) { return tasks[task].cost_s / static_cast<double>(parts[task]); };
-    for (std::size_t task = 0; task < tasks.size(); ++task) {
-      if (parts[task] < tasks[task].episodes && (dearest == tasks.size() || cost(task) > cost(dearest))) dearest = task;
+class Cuts {
+ public:
+  explicit Cuts(std::span<const Task> tasks) : tasks_(tasks), parts_(tasks.size(), 1) {}
+
+  /// Cuts the dearest shares once more; false if no task has an episode left for that.
+  bool cut() {
+    std::size_t dearest = tasks_.size();
+    for (std::size_t task = 0; task < tasks_.size(); ++task) {
+      if (parts_[task] < tasks_[task].episodes && (dearest == tasks_.size() || cost(task) > cost(dearest))) dearest = task;
     }
-    if (dearest == tasks.size())
-      throw ConfigError(fmt::format("{} of {} in all give {} no {} each", counted(static_cast<int64_t>(tasks.size()), "task"),
-                                    counted(shares, "episode"), counted(options.ranks, "rank"), counted(options.least, "share")));
-    ++parts[dearest];
+    if (dearest == tasks_.size()) return false;
+    ++parts_[dearest];
+    return true;
   }
-  return parts;
-}
+
+  int64_t count() const {
+    int64_t shares = 0;
+    for (const int64_t parts : parts_) shares += parts;
+    return shares;
+  }
+
+  std::vector<Share> shares() const {
+    std::vector<Share> shares;
+    for (std::size_t task = 0; task < tasks_.size(); ++task) {
+      for (int64_t part = 0; part < parts_[task]; ++part) shares.push_back({static_cast<int>(task), part, parts_[task]});
+    }
+    return shares;
+  }
+
+ private:
+  double cost(std::size_t task) const { return tasks_[task].cost_s / static_cast<double>(parts_[task]); }
+
+  std::span<const Task> tasks_;
+  std::vector<int64_t> parts_;
+};
 
 void dearest_first(std::span<const Task> tasks, std::vector<Share>& shares) {
   std::ranges::stable_sort(shares, [&](const Share& a, const Share& b) { return cost_of(tasks, a) > cost_of(tasks, b); });
 }
 
-}  // namespace
-
-double cost_of(std::span<const Task> tasks, const Share& share) {
-  return tasks[static_cast<std::size_t>(share.task)].cost_s / static_cast<double>(share.parts);
-}
-
-std::string name_of(std::span<const Task> tasks, const Share& share) {
-  const std::string& name = tasks[static_cast<std::size_t>(share.task)].name;
-  return share.parts == 1 ? name : fmt::format("{}, part {} of {}", name, share.part + 1, share.parts);
-}
-
-Assignment assign_tasks(std::span<const Task> tasks, const AssignOptions& options) {
-  check(tasks, options);
-  const std::vector<int64_t> parts = parts_of(tasks, options);
-  std::vector<Share> shares;
-  for (std::size_t task = 0; task < tasks.size(); ++task) {
-    for (int64_t part = 0; part < parts[task]; ++part) shares.push_back({static_cast<int>(task), part, parts[task]});
-  }
+/// The dearest share first, to the rank that would have done it first; the last ones to ranks that have too few.
+Assignment dealt(std::span<const Task> tasks, const AssignOptions& options, std::vector<Share> shares) {
   dearest_first(tasks, shares);
   const auto ranks = static_cast<std::size_t>(options.ranks), least = static_cast<std::size_t>(options.least);
   Assignment assigned(ranks);
@@ -85,6 +88,35 @@ Assignment assign_tasks(std::span<const Task> tasks, const AssignOptions& option
     cost[to] += cost_of(tasks, shares[i]);
   }
   return assigned;
+}
+
+}  // namespace
+
+double cost_of(std::span<const Task> tasks, const Share& share) {
+  return tasks[static_cast<std::size_t>(share.task)].cost_s / static_cast<double>(share.parts);
+}
+
+std::string name_of(std::span<const Task> tasks, const Share& share) {
+  const std::string& name = tasks[static_cast<std::size_t>(share.task)].name;
+  return share.parts == 1 ? name : fmt::format("{}, part {} of {}", name, share.part + 1, share.parts);
+}
+
+Assignment assign_tasks(std::span<const Task> tasks, const AssignOptions& options) {
+  check(tasks, options);
+  Cuts cuts(tasks);
+  while (cuts.count() < int64_t{options.ranks} * options.least) {
+    if (cuts.cut()) continue;
+    throw ConfigError(fmt::format("{} of {} in all give {} no {} each", counted(static_cast<int64_t>(tasks.size()), "task"),
+                                  counted(cuts.count(), "episode"), counted(options.ranks, "rank"),
+                                  counted(options.least, "share")));
+  }
+  const double enough_s = 4.0 / 3 * fluid_s(tasks, options) * (1 + 1e-12);
+  Assignment best = dealt(tasks, options, cuts.shares());
+  while (finish_s(tasks, options, best) > enough_s && cuts.cut()) {
+    Assignment next = dealt(tasks, options, cuts.shares());
+    if (finish_s(tasks, options, next) < finish_s(tasks, options, best)) best = std::move(next);
+  }
+  return best;
 }
 
 Assignment reassign_tasks(std::span<const Task> tasks, const AssignOptions& options, const Assignment& assigned,
@@ -116,6 +148,13 @@ Assignment reassign_tasks(std::span<const Task> tasks, const AssignOptions& opti
     cost[to] += cost_of(tasks, share);
   }
   return left;
+}
+
+double fluid_s(std::span<const Task> tasks, const AssignOptions& options) {
+  double cost = 0, speed = 0;
+  for (const Task& task : tasks) cost += task.cost_s;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(options.ranks); ++rank) speed += speed_of(options, rank);
+  return cost / speed;
 }
 
 double finish_s(std::span<const Task> tasks, const AssignOptions& options, const Assignment& assigned) {

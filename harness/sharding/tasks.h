@@ -33,11 +33,11 @@ struct AssignOptions {
 /// Shares by rank.
 using Assignment = std::vector<std::vector<Share>>;
 
-/// Where tasks are fewer than ranks times `least`, the dearest ones are cut into episodes until they suffice. Then the dearest
-/// share goes to the rank that would have done it first, and the last ones to ranks that have too few. With ranks of one speed
-/// and `least` at most 1 the last rank ends within 4/3 - 1/(3 ranks) of the best (Graham 1969); with other speeds within 5/3
-/// (Friesen 1987). Throws ConfigError: no tasks, a cost or a speed that is not above 0, too few episodes to give every rank
-/// its least.
+/// Tasks are cut into episodes, the dearest first, where they are fewer than ranks times `least`, and as long as the last rank
+/// ends later than 4/3 of the time that all ranks would need if work were a fluid. Then the dearest share goes to the rank that
+/// would have done it first, and the last ones to ranks that have too few. Where tasks cannot be cut any more, ranks of one speed
+/// end within 4/3 - 1/(3 ranks) of the best for these shares (Graham 1969, `least` at most 1), others within 5/3 (Friesen 1987).
+/// Throws ConfigError: no tasks, a cost or a speed that is not above 0, too few episodes to give every rank its least.
 Assignment assign_tasks(std::span<const Task> tasks, const AssignOptions& options);
 
 /// What dead ranks have not done goes to the others, the dearest share first, to the rank that ends first. `done`: shares that
@@ -47,6 +47,9 @@ Assignment reassign_tasks(std::span<const Task> tasks, const AssignOptions& opti
 
 /// Seconds until the last rank has done its shares.
 double finish_s(std::span<const Task> tasks, const AssignOptions& options, const Assignment& assigned);
+
+/// Seconds that no assignment can beat: all of the cost over all of the speed.
+double fluid_s(std::span<const Task> tasks, const AssignOptions& options);
 
 /// Costs from what was measured: seconds on a rank times its speed, so that a slow rank does not make its tasks dear.
 struct MeasuredShare {

@@ -26,7 +26,7 @@ TEST(SamplingConfig, TakesAJobOfOnesOwn) {
 }
 
 TEST(SamplingConfig, RefusesNoSamplesAndFewerThanRanks) {
-  EXPECT_THAT(problem_of("  samples: 0\n"), HasSubstr("bad.yaml:5:12: sampling.samples: 0"));
+  EXPECT_THAT(problem_of("  samples: 0\n"), HasSubstr("bad.yaml:5:12: sampling.samples must be in [1, 100000000] (samples), not 0"));
   EXPECT_THAT(problem_of("  samples: 5\n  ranks: 8\n"),
               HasSubstr("bad.yaml:5:12: 5 samples for 8 ranks: some ranks have none of their own; at least 8 expected"));
 }

@@ -32,7 +32,7 @@ TaskRound whole(const std::vector<Task>& all, const AssignOptions& options) {
 TEST(AssignTasks, PutsTheDearestFirst) {
   // The example of Graham (1969) for two ranks: 7 where 6 is possible, and 4/3 - 1/6 is met.
   const std::vector<Task> all = tasks({3, 3, 2, 2, 2});
-  const Assignment assigned = assign_tasks(all, {.ranks = 2});
+  const Assignment assigned = assign_tasks(all, {.ranks = 2});  // Good enough not to be cut.
   EXPECT_EQ(finish_s(all, {.ranks = 2}, assigned), 7);
   const BestFinish best = best_finish(all, {.ranks = 2}, assigned);
   EXPECT_EQ(best.seconds, 6);
@@ -52,6 +52,20 @@ TEST(AssignTasks, GivesEveryRankItsLeast) {
   const std::vector<Task> all = tasks({9, 9, 1, 1, 1, 1});
   const Assignment assigned = assign_tasks(all, {.ranks = 3, .least = 2});
   EXPECT_THAT(assigned, testing::Each(SizeIs(testing::Ge(2u))));
+}
+
+TEST(AssignTasks, CutsTasksThatAreTooDearToBeBalanced) {
+  const std::vector<Task> all = tasks({20, 1, 1});
+  const AssignOptions three{.ranks = 3, .least = 1, .speed = {}};
+  const Assignment assigned = assign_tasks(all, three);
+  EXPECT_LE(finish_s(all, three, assigned), 4.0 / 3 * fluid_s(all, three));
+  // One rank at an eighth of the speed must have a share, and gets a small one.
+  const AssignOptions slow{.ranks = 2, .least = 1, .speed = {1, 0.125}};
+  const std::vector<Task> one = tasks({1}, 32);
+  EXPECT_LE(finish_s(one, slow, assign_tasks(one, slow)), 4.0 / 3 * fluid_s(one, slow));
+  EXPECT_EQ(audit_tasks(whole(one, slow)).sentence, "");
+  // Without episodes it stays whole.
+  EXPECT_EQ(finish_s(tasks({20, 1, 1}, 1), three, assign_tasks(tasks({20, 1, 1}, 1), three)), 20);
 }
 
 TEST(AssignTasks, GivesASlowRankLess) {
