@@ -161,7 +161,7 @@ class SamplerTrials final : public Kind {
   void audit_case(const DealOptions& options, Cases& cases) {
     const Deals deals = dealt(options, config_.epochs);
     if (const sharding::Finding finding = audit(options, config_.epochs, deals)) return cases.fault(finding.code, finding.sentence);
-    cases.good(deals.empty() ? "refused: no rank would have a row" : "as PyTorch deals", config_.epochs);
+    cases.good(deals.empty() ? "refused" : kAsItMust, config_.epochs);
     cases_ += config_.epochs;
   }
 
@@ -194,8 +194,7 @@ class SamplerTrials final : public Kind {
             const DealOptions each = options(samples, ranks, drop_last, false);
             std::vector<int64_t> rows;
             for (int rank = 0; rank < ranks; ++rank) rows.push_back(sharding::counted_rows(each, rank));
-            cases.audit(sharding::audit_evaluation(each, sharding::torch_deal(each, 0), rows), "each sample counted once",
-                        "evaluation");
+            cases.audit(sharding::audit_evaluation(each, sharding::torch_deal(each, 0), rows), "evaluation");
           }
         }
       }
@@ -211,7 +210,7 @@ class SamplerTrials final : public Kind {
       Cases cases;
       for (const bool shuffle : {false, true}) {
         const DealOptions own = options(config_.samples, config_.ranks, config_.drop_last, shuffle);
-        cases.audit(audit(own, config_.epochs, dealt(own, config_.epochs)), "as PyTorch deals", "one's own job");
+        cases.audit(audit(own, config_.epochs, dealt(own, config_.epochs)), "one's own job");
       }
       return cases.take();
     };

@@ -48,7 +48,7 @@ class SeedTrials final : public Kind {
       const auto at = found_.find(formula.name);
       if (at == found_.end()) continue;
       facts.emplace_back(fmt::format("seeds: {}", formula.words),
-                         fmt::format("{} of {} streams with a seed of their own; {} as PyTorch's CPU generator sees them",
+                         fmt::format("{} for {} streams; {} as PyTorch's CPU generator takes them",
                                      with_commas(at->second.distinct), with_commas(at->second.streams),
                                      with_commas(at->second.distinct_low)));
     }
@@ -74,9 +74,9 @@ class SeedTrials final : public Kind {
       }
       const bool collides = found.distinct < found.streams;
       CaseResult result;
-      if (!collides && !formula.collides) result = {"no collision", CaseVerdict::good, found.streams, ""};
+      if (!collides && !formula.collides) result = {kAsItMust, CaseVerdict::good, found.streams, ""};
       if (collides && formula.collides)
-        result = {"planted, found: streams share seeds", CaseVerdict::planted, 1,
+        result = {kFoundAndNamed, CaseVerdict::planted, 1,
                   fmt::format("{} ({}): {}", formula.words, formula.used_by, collision_words(found))};
       if (collides != formula.collides)
         result = {collides ? "collision" : "planted, not found", CaseVerdict::fault, 1,
@@ -101,8 +101,8 @@ class SeedTrials final : public Kind {
           "permutation of run {}, epoch {}",
           with_commas(found.shared), with_commas(found.streams), sharding::in_words(found.stream), found.seed, found.permutation.run,
           found.permutation.epoch);
-      CaseResult result{"no collision", CaseVerdict::good, found.streams, ""};
-      if (!keyed && found.shared > 0) result = {"planted, found: streams share seeds", CaseVerdict::planted, 1, words};
+      CaseResult result{kAsItMust, CaseVerdict::good, found.streams, ""};
+      if (!keyed && found.shared > 0) result = {kFoundAndNamed, CaseVerdict::planted, 1, words};
       if (!keyed && found.shared == 0) result = {"planted, not found", CaseVerdict::fault, 1, "no stream has a permutation's seed"};
       if (keyed && found.shared > 0) result = {"collision", CaseVerdict::fault, 1, words};
       return std::vector<CaseResult>{std::move(result)};

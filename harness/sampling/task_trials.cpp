@@ -156,8 +156,7 @@ class TaskTrials final : public Kind {
   void audit(const TaskRound& seen, const std::string& words, Cases& cases) {
     const sharding::Finding finding = sharding::audit_tasks(seen);
     if (finding.code == "balance_unknown") return cases.undecided("balance unknown", fmt::format("{}: {}", words, finding.sentence));
-    const auto cut = [](const auto& shares) { return std::ranges::any_of(shares, [](const Share& share) { return share.parts > 1; }); };
-    cases.audit(finding, std::ranges::any_of(seen.assigned, cut) ? "each once, tasks cut into episodes" : "each once", words);
+    cases.audit(finding, words);
     const sharding::BestFinish best = sharding::best_finish(seen.tasks, seen.options, seen.assigned);
     const double factor = sharding::finish_s(seen.tasks, seen.options, seen.assigned) / best.seconds;
     const std::lock_guard lock(mutex_);
@@ -196,8 +195,9 @@ class TaskTrials final : public Kind {
         if (dies) continue;
         const double seconds = sharding::finish_s(tasks, seen.options, seen.assigned);
         const std::lock_guard lock(mutex_);
-        job_words_ = fmt::format("{} on {}: the last rank ends after {:.3g} s", counted(round.tasks, "task"),
-                                 counted(round.ranks, "rank"), seconds);
+        job_words_ = fmt::format("{} on {}: the last rank ends after {:.3g} s; no deal takes less than {:.3g} s",
+                                 counted(round.tasks, "task"), counted(round.ranks, "rank"), seconds,
+                                 sharding::fluid_s(tasks, seen.options));
       }
       return cases.take();
     };

@@ -26,11 +26,11 @@ void Cases::undecided(const std::string& outcome, std::string sentence) {
   results_.push_back({outcome, CaseVerdict::undecided, 1, std::move(sentence)});
 }
 
-void Cases::audit(const sharding::Finding& finding, const std::string& outcome_if_good, const std::string& of) {
+void Cases::audit(const sharding::Finding& finding, const std::string& of) {
   if (finding)
     fault(finding.code, fmt::format("{}: {}", of, finding.sentence));
   else
-    good(outcome_if_good);
+    good();
 }
 
 void Hunt::saw(const std::string& code, const std::string& sentence, std::vector<TimelineStep> timeline) {
@@ -52,9 +52,9 @@ std::vector<CaseResult> Hunt::result(const std::string& words) const {
   if (acted_ == 0) {
     result = {"planted, never acts", CaseVerdict::fault, 1, fmt::format("{}: planted, and it changes nothing in any case", words)};
   } else if (named_ == acted_) {
-    result = {"planted, found: " + code_, CaseVerdict::planted, 1,
-              fmt::format("{}, as planted: named so in all {} cases in which it acts. The first: {}", words, with_commas(acted_),
-                          sentence_),
+    result = {kFoundAndNamed, CaseVerdict::planted, 1,
+              fmt::format("{}, as planted: named {} in all {} cases in which it acts. The first: {}", words, code_,
+                          with_commas(acted_), sentence_),
               timeline_};
   } else {
     result = {other_code_ == "nothing" ? "planted, not found" : "planted, named wrongly", CaseVerdict::fault, 1,

@@ -18,14 +18,18 @@ struct Planned {
   std::function<std::vector<CaseResult>()> run;  ///< called by any thread
 };
 
+/// What most good cases come to, and planted mistakes that were found: few words, each of which is a column of the table.
+inline constexpr const char* kAsItMust = "as it must be";
+inline constexpr const char* kFoundAndNamed = "planted, found and named";
+
 /// Cases of one trial; good ones that end alike are one.
 class Cases {
  public:
-  void good(const std::string& outcome, int64_t cases = 1);
+  void good(const std::string& outcome = kAsItMust, int64_t cases = 1);
   void fault(const std::string& outcome, std::string sentence, std::vector<TimelineStep> timeline = {});
   void undecided(const std::string& outcome, std::string sentence);
   /// Good if nothing was found.
-  void audit(const sharding::Finding& finding, const std::string& outcome_if_good, const std::string& of);
+  void audit(const sharding::Finding& finding, const std::string& of);
   std::vector<CaseResult> take() { return std::move(results_); }
 
  private:
