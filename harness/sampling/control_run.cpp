@@ -16,7 +16,7 @@ namespace {
 using sharding::Controls;
 using sharding::ControlVerdict;
 
-constexpr int64_t kEpochSteps = 5, kMergeEvery = 3, kWrongMergeEvery = 4, kPatience = 6;
+constexpr int64_t kEpochSteps = 5, kMergeEvery = 3, kWrongMergeEvery = 4, kPatience = 5;
 constexpr int kDrawsAStep = 7;
 constexpr double kDeadline_s = 10;
 

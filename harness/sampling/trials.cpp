@@ -53,8 +53,8 @@ std::vector<CaseResult> Hunt::result(const std::string& words) const {
     result = {"planted, never acts", CaseVerdict::fault, 1, fmt::format("{}: planted, and it changes nothing in any case", words)};
   } else if (named_ == acted_) {
     result = {kFoundAndNamed, CaseVerdict::planted, 1,
-              fmt::format("{}, as planted: named {} in all {} cases in which it acts. The first: {}", words, code_,
-                          with_commas(acted_), sentence_),
+              fmt::format("{}, as planted: named {} in all {} cases in which it acts. The first: {}{}", words, code_,
+                          with_commas(acted_), sentence_, remark_),
               timeline_};
   } else {
     result = {other_code_ == "nothing" ? "planted, not found" : "planted, named wrongly", CaseVerdict::fault, 1,

@@ -43,6 +43,8 @@ class Hunt {
   explicit Hunt(std::vector<std::string> expected) : expected_(std::move(expected)) {}
   /// A case in which the mistake changes what is done.
   void saw(const std::string& code, const std::string& sentence, std::vector<TimelineStep> timeline = {});
+  /// Stands behind the sentence of a mistake that was found.
+  void remark(std::string text) { remark_ = std::move(text); }
   int64_t acted() const { return acted_; }
   /// Planted where every case was named as expected; the fault where one was not, or where it never acted.
   std::vector<CaseResult> result(const std::string& words) const;
@@ -50,7 +52,7 @@ class Hunt {
  private:
   std::vector<std::string> expected_;
   int64_t acted_ = 0, named_ = 0;
-  std::string code_, sentence_, other_code_, other_sentence_;
+  std::string code_, sentence_, other_code_, other_sentence_, remark_;
   std::vector<TimelineStep> timeline_;
 };
 

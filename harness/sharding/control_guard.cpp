@@ -142,9 +142,11 @@ ControlVerdict named(int64_t step, const std::string& name, const Column& texts,
   const auto other = std::ranges::find_if(seen, [&](const std::string& text) { return text != verdict.expected; });
   verdict.rank = static_cast<int>(other - seen.begin());
   verdict.found = *other;
-  verdict.sentence = fmt::format("step {}: {} is {} on rank {}, and {} was expected", step,
-                                 driver.empty() ? name : fmt::format("{}, which drives {},", driver, name), verdict.found, verdict.rank,
-                                 verdict.expected);
+  const auto so_many = std::ranges::count(seen, verdict.expected);
+  const bool most = 2 * so_many > static_cast<std::ptrdiff_t>(seen.size());
+  const std::string what = driver.empty() ? name : fmt::format("{}, which drives {},", driver, name);
+  verdict.sentence = fmt::format("step {}: {} is {} on rank {}, and {} on {}", step, what, verdict.found, verdict.rank,
+                                 verdict.expected, most ? fmt::format("{} of {} ranks", so_many, seen.size()) : "rank 0");
   if (!driver.empty() && !equal(texts)) verdict.sentence += fmt::format("; {} differs as well", name);
   if (const std::string_view then = consequence(name, !driver.empty()); !then.empty())
     verdict.sentence += fmt::format("; {}", then);
