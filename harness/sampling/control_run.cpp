@@ -65,7 +65,8 @@ class Rank {
  private:
   bool makes(ControlMistake mistake) const {
     if (case_.mistake != mistake || own_step_ < case_.at) return false;
-    const bool everywhere = mistake == ControlMistake::rate_local_kl || mistake == ControlMistake::rate_local_success;
+    const bool everywhere =
+        mistake == ControlMistake::rate_local_kl || mistake == ControlMistake::rate_local_success;
     return everywhere || rank_ == case_.victim;
   }
 
@@ -85,13 +86,17 @@ class Rank {
     all.add("success", success_);
     all.add("merge_due", step_ % merge_every() == 0);
     all.add("synchronises", !makes(ControlMistake::no_sync));
-    all.add_hash("parameters", keyed(std::bit_cast<uint64_t>(parameters_[0]), std::bit_cast<uint64_t>(parameters_[1])));
+    all.add_hash("parameters",
+                 keyed(std::bit_cast<uint64_t>(parameters_[0]), std::bit_cast<uint64_t>(parameters_[1])));
     return all;
   }
 
-  int64_t merge_every() const { return makes(ControlMistake::merge_interval) ? kWrongMergeEvery : kMergeEvery; }
+  int64_t merge_every() const {
+    return makes(ControlMistake::merge_interval) ? kWrongMergeEvery : kMergeEvery;
+  }
 
-  bool gather(const std::string& label, const std::vector<double>& mine, std::vector<std::vector<double>>& all) {
+  bool gather(const std::string& label, const std::vector<double>& mine,
+              std::vector<std::vector<double>>& all) {
     const checkpoint::Gathered gathered = group_.all_gather(label, packed(mine), kDeadline_s);
     problem = gathered.problem;
     for (const std::string& text : gathered.texts) all.push_back(unpacked(text));
@@ -191,15 +196,18 @@ class Rank {
 std::span<const ControlRow> control_rows() {
   using enum ControlMistake;
   static constexpr auto kRows = std::to_array<ControlRow>({
-      {stop_alone, "stop_alone", "one rank stops early by its own validation", "stop_from_local_validation", 1},
+      {stop_alone, "stop_alone", "one rank stops early by its own validation", "stop_from_local_validation",
+       1},
       {epoch_off, "epoch_off", "one rank is an epoch further", "epoch_differs", 0},
-      {rate_local_kl, "rate_local_kl", "each rank sets its learning rate from its own KL", "learning_rate_from_local_kl", 1, true},
+      {rate_local_kl, "rate_local_kl", "each rank sets its learning rate from its own KL",
+       "learning_rate_from_local_kl", 1, true},
       {rate_local_success, "rate_local_success", "each rank sets its learning rate from its own successes",
        "learning_rate_from_local_success", 1, true},
       {step_off, "step_off", "one rank counts a step twice", "step_differs", 1},
       {offset_off, "offset_off", "one rank draws four numbers more", "random_offset_differs", 1},
       {scale_off, "scale_off", "one rank sets its loss scale by its own overflow", "loss_scale_differs", 1},
-      {merge_interval, "merge_interval", "one rank merges successes every 4 steps, the others every 3", "merge_due_differs", 0},
+      {merge_interval, "merge_interval", "one rank merges successes every 4 steps, the others every 3",
+       "merge_due_differs", 0},
       {no_sync, "no_sync", "one rank leaves out the gradients' collective", "synchronises_differs", 0},
       {own_gradient, "own_gradient", "one rank applies its own gradient", "parameters_differs", 1},
       {leaves, "leaves", "one rank's process ends", "group_broken", 0},

@@ -1,5 +1,5 @@
-// The control plane: ranks that agree are left alone; the first one that does not is named, with value and step, before it hangs
-// a collective.
+// The control plane: ranks that agree are left alone; the first one that does not is named, with value and
+// step, before it hangs a collective.
 
 #include <fmt/format.h>
 
@@ -36,9 +36,11 @@ class ControlTrials final : public Kind {
   explicit ControlTrials(const SamplingConfig& config) : config_(config) {}
 
   std::vector<std::string> plan() const override {
-    return {fmt::format("control: 1 to {} ranks that agree, with and without the guard; {} mistakes, each of every rank in turn at {} "
-                        "steps",
-                        config_.most_ranks, control_rows().size(), std::size(kMistakeSteps))};
+    return {
+        fmt::format("control: 1 to {} ranks that agree, with and without the guard; {} mistakes, each of "
+                    "every rank in turn at {} "
+                    "steps",
+                    config_.most_ranks, control_rows().size(), std::size(kMistakeSteps))};
   }
 
   std::vector<Planned> planned() override {
@@ -84,13 +86,18 @@ class ControlTrials final : public Kind {
 
   /// Named as it must be: code, step and rank, the same on all ranks, and nobody waited.
   std::string problem_of(const ControlRow& row, const ControlCase& each, const ControlEnd& end) const {
-    int64_t step = row.mistake == ControlMistake::merge_interval ? first_merge_at_odds(each.at) : each.at + row.after;
+    int64_t step =
+        row.mistake == ControlMistake::merge_interval ? first_merge_at_odds(each.at) : each.at + row.after;
     if (row.mistake == ControlMistake::step_off && each.ranks == 2 && each.victim == 0) ++step;
     // Of two ranks, or where all make the mistake, what rank 0 has counts.
-    const int rank = row.mistake == ControlMistake::leaves ? -1 : row.everywhere || each.ranks == 2 ? 1 : each.victim;
+    const int rank = row.mistake == ControlMistake::leaves ? -1
+                     : row.everywhere || each.ranks == 2   ? 1
+                                                           : each.victim;
     if (end.verdict.code != row.code) return "named otherwise";
-    if (end.verdict.step != step) return fmt::format("named at step {}, expected at {}", end.verdict.step, step);
-    if (end.verdict.rank != rank) return fmt::format("named on rank {}, expected on {}", end.verdict.rank, rank);
+    if (end.verdict.step != step)
+      return fmt::format("named at step {}, expected at {}", end.verdict.step, step);
+    if (end.verdict.rank != rank)
+      return fmt::format("named on rank {}, expected on {}", end.verdict.rank, rank);
     if (!end.told_alike) return "ranks were told different things";
     if (end.stalled) return "a rank waited for the whole deadline";
     return "";
@@ -102,13 +109,17 @@ class ControlTrials final : public Kind {
       if (ranks > config_.most_ranks) continue;
       for (int victim = 0; victim < ranks; ++victim) {
         for (const int64_t at : kMistakeSteps) {
-          const ControlCase each{.ranks = ranks, .victim = victim, .mistake = row.mistake, .at = at,
+          const ControlCase each{.ranks = ranks,
+                                 .victim = victim,
+                                 .mistake = row.mistake,
+                                 .at = at,
                                  .seed = static_cast<uint64_t>(config_.seed)};
           const ControlEnd end = run_control(each);
           const std::string problem = problem_of(row, each, end);
           if (!problem.empty()) {
             hunt.saw(end.verdict.code == row.code ? "at another place" : end.verdict.code,
-                     fmt::format("{}, victim {}, step {}: {}: {}", counted(ranks, "rank"), victim, at, problem, end.verdict.sentence));
+                     fmt::format("{}, victim {}, step {}: {}: {}", counted(ranks, "rank"), victim, at,
+                                 problem, end.verdict.sentence));
             continue;
           }
           ++named_;
@@ -118,7 +129,8 @@ class ControlTrials final : public Kind {
       }
     }
     std::string remark;
-    for (const auto& [words, cases] : unguarded) remark += fmt::format("{} {} in {}", remark.empty() ? "" : ",", words, counted(cases, "case"));
+    for (const auto& [words, cases] : unguarded)
+      remark += fmt::format("{} {} in {}", remark.empty() ? "" : ",", words, counted(cases, "case"));
     hunt.remark(". Without the guard:" + remark);
   }
 
@@ -128,6 +140,8 @@ class ControlTrials final : public Kind {
 
 }  // namespace
 
-std::unique_ptr<Kind> make_control_trials(const SamplingConfig& config) { return std::make_unique<ControlTrials>(config); }
+std::unique_ptr<Kind> make_control_trials(const SamplingConfig& config) {
+  return std::make_unique<ControlTrials>(config);
+}
 
 }  // namespace lockstep::sampling

@@ -1,6 +1,6 @@
 #pragma once
-// Several processes at one counter in a file, in a prescribed order; and whether any order of whole operations explains what they
-// were told.
+// Several processes at one counter in a file, in a prescribed order; and whether any order of whole
+// operations explains what they were told.
 
 #include <cstdint>
 #include <span>
@@ -36,6 +36,7 @@ struct CounterEvent {
   CounterCall call;
   sharding::CounterAnswer answer;
   int64_t begun = 0, ended = 0;
+  bool cut_off = false;  ///< its process ended within it: it took place or did not, and nobody was told
 };
 
 /// The counter stands at `start` and then all of these take place. The first of:
@@ -44,20 +45,24 @@ struct CounterEvent {
 ///   reset_half_seen  no order of whole calls explains the answers, and a reset took place beside the others
 ///   lost_update      … and two adds were given the same numbers
 ///   no_order         … and neither
-sharding::Finding audit_counter(int64_t start, const std::vector<CounterEvent>& events, const std::vector<std::string>& names);
+sharding::Finding audit_counter(int64_t start, const std::vector<CounterEvent>& events,
+                                const std::vector<std::string>& names);
 
 struct CounterSchedule {
   std::vector<int> order;  ///< of actors
   std::vector<saver::Preemption> preemptions = {};
+  int dies = -1;  ///< actor whose process ends before its operation `dies_at`; -1: none
+  int64_t dies_at = -1;
 };
 std::string in_words(const CounterScene& scene, const CounterSchedule& schedule);
 
 struct CounterEnd {
   sharding::Finding finding;
-  std::vector<bool> preempted;      ///< by preemption: it took place
-  std::vector<int64_t> operations;  ///< by actor
+  std::vector<bool> preempted;  ///< by preemption: it took place
+  bool died = false;
   std::vector<TimelineStep> timeline;
 };
-CounterEnd play_counter(const CounterScene& scene, const CounterSchedule& schedule, sharding::CounterPlanted planted, bool notes);
+CounterEnd play_counter(const CounterScene& scene, const CounterSchedule& schedule,
+                        sharding::CounterPlanted planted, bool notes);
 
 }  // namespace lockstep::sampling

@@ -1,4 +1,5 @@
-// The sampler: every number of samples and ranks, with and without drop_last and shuffling, over several epochs.
+// The sampler: every number of samples and ranks, with and without drop_last and shuffling, over several
+// epochs.
 
 #include <fmt/format.h>
 
@@ -45,10 +46,10 @@ Deals dealt(const DealOptions& options, int64_t epochs) {
 sharding::Finding audit(const DealOptions& options, int64_t epochs, const Deals& deals) {
   const bool empty = sharding::torch_list(options, 0).empty();
   if (deals.empty() != empty)
-    return {empty ? "empty_not_refused" : "refused", fmt::format("{} on {}: {}", counted(options.samples, "sample"),
-                                                                 counted(options.ranks, "rank"),
-                                                                 empty ? "no rank has a row, and the sampler says nothing"
-                                                                       : "the sampler refuses what PyTorch deals")};
+    return {empty ? "empty_not_refused" : "refused",
+            fmt::format("{} on {}: {}", counted(options.samples, "sample"), counted(options.ranks, "rank"),
+                        empty ? "no rank has a row, and the sampler says nothing"
+                              : "the sampler refuses what PyTorch deals")};
   if (empty) return {};
   LOCKSTEP_CHECK(deals.size() == static_cast<std::size_t>(epochs), "every epoch is dealt");
   return sharding::audit_deals(options, deals);
@@ -86,10 +87,14 @@ Deals own_permutations(const DealOptions& options, const Deals& good) {
 
 const std::vector<Mistake>& mistakes() {
   static const std::vector<Mistake> kMistakes{
-      {"set_epoch_forgotten", "set_epoch is never called", {"order_repeats"},
+      {"set_epoch_forgotten",
+       "set_epoch is never called",
+       {"order_repeats"},
        [](const DealOptions&, const Deals& good) { return Deals(good.size(), good[0]); }},
       {"padded_twice", "the ranks are filled up a second time", {"padded_twice"}, padded_twice},
-      {"drop_last_loses", "each rank drops its last row, whether it fills up or not", {"samples_lost"},
+      {"drop_last_loses",
+       "each rank drops its last row, whether it fills up or not",
+       {"samples_lost"},
        [](const DealOptions&, const Deals& good) {
          Deals deals = good;
          for (Shards& shards : deals) {
@@ -97,13 +102,17 @@ const std::vector<Mistake>& mistakes() {
          }
          return deals;
        }},
-      {"same_shard", "every rank takes rank 0's shard", {"same_shard"},
+      {"same_shard",
+       "every rank takes rank 0's shard",
+       {"same_shard"},
        [](const DealOptions&, const Deals& good) {
          Deals deals = good;
          for (Shards& shards : deals) shards.assign(shards.size(), Shards::value_type(shards[0]));
          return deals;
        }},
-      {"one_rank_short", "the last rank is not filled up", {"unequal_lengths"},
+      {"one_rank_short",
+       "the last rank is not filled up",
+       {"unequal_lengths"},
        [](const DealOptions& options, const Deals& good) {
          Deals deals = good;
          if (options.ranks < 2 || options.samples % options.ranks == 0 || options.drop_last) return deals;
@@ -120,10 +129,12 @@ class SamplerTrials final : public Kind {
   explicit SamplerTrials(const SamplingConfig& config) : config_(config) {}
 
   std::vector<std::string> plan() const override {
-    return {fmt::format("sampler: 0 to {} samples on 1 to {} ranks, drop_last and shuffle on and off, {}: {} cases, and the job of "
-                        "{} on {}",
-                        config_.most_samples, config_.most_ranks, counted(config_.epochs, "epoch"), with_commas(count()),
-                        counted(config_.samples, "sample"), counted(config_.ranks, "rank"))};
+    return {fmt::format(
+        "sampler: 0 to {} samples on 1 to {} ranks, drop_last and shuffle on and off, {}: {} cases, and the "
+        "job of "
+        "{} on {}",
+        config_.most_samples, config_.most_ranks, counted(config_.epochs, "epoch"), with_commas(count()),
+        counted(config_.samples, "sample"), counted(config_.ranks, "rank"))};
   }
 
   std::vector<Planned> planned() override {
@@ -141,15 +152,18 @@ class SamplerTrials final : public Kind {
       for (const Mistake& mistake : mistakes())
         all.push_back(planted_trial(mistake.name, mistake.words, "sampler", 0.2, mistake.expected,
                                     [this, &mistake](Hunt& hunt) { plant(mistake, hunt); }));
-      all.push_back(planted_trial("padding_counted", "an evaluation counts what fills the ranks up", "sampler", 0.1,
-                                  {"padding_counted"}, [this](Hunt& hunt) { plant_counted(hunt); }));
+      all.push_back(planted_trial("padding_counted", "an evaluation counts what fills the ranks up",
+                                  "sampler", 0.1, {"padding_counted"},
+                                  [this](Hunt& hunt) { plant_counted(hunt); }));
     }
     return all;
   }
 
   std::vector<std::pair<std::string, std::string>> facts() const override {
-    return {{"cases of samples, ranks, drop_last, shuffle and epoch, dealt as PyTorch deals", with_commas(cases_)},
-            {"seconds of these, over all slots", fmt::format("{:.2f}", 1e-6 * static_cast<double>(microseconds_))}};
+    return {{"cases of samples, ranks, drop_last, shuffle and epoch, dealt as PyTorch deals",
+             with_commas(cases_)},
+            {"seconds of these, over all slots",
+             fmt::format("{:.2f}", 1e-6 * static_cast<double>(microseconds_))}};
   }
 
  private:
@@ -160,15 +174,19 @@ class SamplerTrials final : public Kind {
 
   void audit_case(const DealOptions& options, Cases& cases) {
     const Deals deals = dealt(options, config_.epochs);
-    if (const sharding::Finding finding = audit(options, config_.epochs, deals)) return cases.fault(finding.code, finding.sentence);
+    if (const sharding::Finding finding = audit(options, config_.epochs, deals))
+      return cases.fault(finding.code, finding.sentence);
     cases.good(deals.empty() ? "refused" : kAsItMust, config_.epochs);
     cases_ += config_.epochs;
   }
 
   Planned block(bool drop_last, bool shuffle, int64_t first, int64_t last) {
     Planned planned;
-    planned.trial = {fmt::format("sampler:{}-{}:{}-{}", drop_last ? "drop" : "pad", shuffle ? "shuffled" : "in_order", first, last),
-                     "sampler", fmt::format("{}, {}", drop_last ? "drop_last" : "padded", shuffle ? "shuffled" : "in order"), 0.05};
+    planned.trial = {
+        fmt::format("sampler:{}-{}:{}-{}", drop_last ? "drop" : "pad", shuffle ? "shuffled" : "in_order",
+                    first, last),
+        "sampler",
+        fmt::format("{}, {}", drop_last ? "drop_last" : "padded", shuffle ? "shuffled" : "in order"), 0.05};
     planned.run = [this, drop_last, shuffle, first, last] {
       const double begun_s = monotonic_s();
       Cases cases;
@@ -220,7 +238,8 @@ class SamplerTrials final : public Kind {
   template <class Each>
   void for_some(Each each) const {
     std::vector<int64_t> some;
-    for (int64_t samples = 1; samples <= std::min<int64_t>(40, config_.most_samples); ++samples) some.push_back(samples);
+    for (int64_t samples = 1; samples <= std::min<int64_t>(40, config_.most_samples); ++samples)
+      some.push_back(samples);
     if (config_.most_samples > 40) some.push_back(config_.most_samples);
     for (const int64_t samples : some) {
       for (int64_t ranks = 1; ranks <= config_.most_ranks; ++ranks) {
@@ -259,6 +278,8 @@ class SamplerTrials final : public Kind {
 
 }  // namespace
 
-std::unique_ptr<Kind> make_sampler_trials(const SamplingConfig& config) { return std::make_unique<SamplerTrials>(config); }
+std::unique_ptr<Kind> make_sampler_trials(const SamplingConfig& config) {
+  return std::make_unique<SamplerTrials>(config);
+}
 
 }  // namespace lockstep::sampling

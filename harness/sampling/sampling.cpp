@@ -14,12 +14,14 @@ std::vector<std::unique_ptr<Kind>> make_kinds(const SamplingConfig& config) {
     Experiment experiment;
     std::unique_ptr<Kind> (*make)(const SamplingConfig&);
   };
-  static constexpr Row kRows[] = {{Experiment::sampler, make_sampler_trials}, {Experiment::tasks, make_task_trials},
-                                  {Experiment::states, make_state_trials},    {Experiment::counter, make_counter_trials},
-                                  {Experiment::seeds, make_seed_trials},      {Experiment::control, make_control_trials}};
+  static constexpr Row kRows[] = {
+      {Experiment::sampler, make_sampler_trials}, {Experiment::tasks, make_task_trials},
+      {Experiment::states, make_state_trials},    {Experiment::counter, make_counter_trials},
+      {Experiment::seeds, make_seed_trials},      {Experiment::control, make_control_trials}};
   std::vector<std::unique_ptr<Kind>> kinds;
   for (const Row& row : kRows) {
-    if (config.experiment == Experiment::all || config.experiment == row.experiment) kinds.push_back(row.make(config));
+    if (config.experiment == Experiment::all || config.experiment == row.experiment)
+      kinds.push_back(row.make(config));
   }
   return kinds;
 }
@@ -40,7 +42,9 @@ class Worker final : public LaboratoryWorker {
 class SamplingLaboratory final : public Laboratory {
  public:
   explicit SamplingLaboratory(const SamplingConfig& config) : config_(config), kinds_(make_kinds(config_)) {}
-  std::string subject() const override { return "what ranks share out, and what must be alike on all of them"; }
+  std::string subject() const override {
+    return "what ranks share out, and what must be alike on all of them";
+  }
   std::vector<std::string> plan() const override {
     std::vector<std::string> lines;
     for (const auto& kind : kinds_) {
@@ -59,7 +63,9 @@ class SamplingLaboratory final : public Laboratory {
     }
     return trials;
   }
-  std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override { return std::make_unique<Worker>(planned_); }
+  std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override {
+    return std::make_unique<Worker>(planned_);
+  }
   std::vector<std::pair<std::string, std::string>> facts() const override {
     std::vector<std::pair<std::string, std::string>> facts;
     for (const auto& kind : kinds_) {
@@ -93,8 +99,8 @@ std::unique_ptr<Laboratory> make(const LaboratorySource& source, Problems& probl
 
 const LaboratoryKind& sampling_laboratory() {
   static const LaboratoryKind kKind{
-      "sampling", "samples, tasks, initial states, counters in files, seeds and control values of many ranks", &sampling::make,
-      &sampling::sampling_schema};
+      "sampling", "samples, tasks, initial states, counters in files, seeds and control values of many ranks",
+      &sampling::make, &sampling::sampling_schema};
   return kKind;
 }
 

@@ -18,8 +18,8 @@ namespace {
 constexpr std::string_view kTasks = "sampling.tasks", kRound = "sampling.round";
 constexpr Range kRanks{1, 64};
 
-#define SAMPLING(member, ...)                                                                        \
-  Field<SamplingConfig> {                                                                            \
+#define SAMPLING(member, ...)                                                                          \
+  Field<SamplingConfig> {                                                                              \
     {"sampling." #member, __VA_ARGS__}, [](SamplingConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const std::array kFields{
@@ -33,7 +33,8 @@ const std::array kFields{
     SAMPLING(ranks, kRanks, "ranks", "of one's own job"),
     SAMPLING(drop_last, {}, "", "of one's own job"),
     SAMPLING(states, Range{1, 1e6}, "states", "initial states that a task of one's own job has"),
-    SAMPLING(states_a_round, Range{1, 1e6}, "states", "that a round of one's own job draws, all ranks together"),
+    SAMPLING(states_a_round, Range{1, 1e6}, "states",
+             "that a round of one's own job draws, all ranks together"),
     SAMPLING(episodes, Range{1, 1e6}, "episodes", "of a task in a round, which a task may be cut into"),
 };
 #undef SAMPLING
@@ -61,7 +62,8 @@ void read_tasks(const Entry& entry, SamplingConfig& config, Problems& problems) 
   for (std::size_t i = 0; i < entry.value.keys.size(); ++i) {
     sharding::Task task{entry.value.keys[i].text, 0, 1};
     const FieldSpec spec{"sampling.tasks", Range{0, 1e9, true, false}, "s", "measured cost of a task"};
-    if (read_field(spec, &task.cost_s, entry.value.items[i], problems)) config.tasks.push_back(std::move(task));
+    if (read_field(spec, &task.cost_s, entry.value.items[i], problems))
+      config.tasks.push_back(std::move(task));
   }
 }
 
@@ -85,9 +87,11 @@ void read_round(const Entry& entry, SamplingConfig& config, Problems& problems) 
   for (const YamlNode& item : entry.value.items) {
     const auto at = std::ranges::find(names, std::string_view(item.text));
     if (!item.is_scalar() || at == names.end()) {
-      problems.add(item.place, fmt::format("unknown task {}; known are {}", in_quotes(item.text), known), nearest(item.text, names));
+      problems.add(item.place, fmt::format("unknown task {}; known are {}", in_quotes(item.text), known),
+                   nearest(item.text, names));
     } else if (!taken.insert(item.text).second) {
-      problems.add(item.place, fmt::format("task {} is named twice; each is done once in a round", in_quotes(item.text)));
+      problems.add(item.place,
+                   fmt::format("task {} is named twice; each is done once in a round", in_quotes(item.text)));
     } else {
       config.round.push_back(static_cast<int>(at - names.begin()));
     }
@@ -96,7 +100,8 @@ void read_round(const Entry& entry, SamplingConfig& config, Problems& problems) 
 
 Place place_of(const LaboratorySource& source, std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
-    if (const Entry* entry = source.find(key)) return entry->value.place.line > 0 ? entry->value.place : entry->place;
+    if (const Entry* entry = source.find(key))
+      return entry->value.place.line > 0 ? entry->value.place : entry->place;
   }
   return source.place;
 }
@@ -108,17 +113,19 @@ void check_job(const LaboratorySource& source, const SamplingConfig& config, Pro
                              counted(config.samples, "sample"), counted(config.ranks, "rank"), config.ranks));
   if (config.states_a_round > config.states)
     problems.add(place_of(source, {"sampling.states_a_round", "sampling.states"}),
-                 fmt::format("a round of {} cannot be drawn without repetition from {}", config.states_a_round,
-                             counted(config.states, "initial state")));
+                 fmt::format("a round of {} cannot be drawn without repetition from {}",
+                             config.states_a_round, counted(config.states, "initial state")));
   if (config.states_a_round < config.ranks)
     problems.add(place_of(source, {"sampling.states_a_round", "sampling.ranks"}),
-                 fmt::format("a round of {} leaves some of {} without an initial state", config.states_a_round,
-                             counted(config.ranks, "rank")));
+                 fmt::format("a round of {} leaves some of {} without an initial state",
+                             config.states_a_round, counted(config.ranks, "rank")));
   const std::vector<sharding::Task> tasks = round_of(config);
   if (!tasks.empty() && static_cast<int64_t>(tasks.size()) * config.episodes < config.ranks)
-    problems.add(place_of(source, {"sampling.episodes", "sampling.round", "sampling.tasks", "sampling.ranks"}),
-                 fmt::format("{} of {} cannot give each of {} something to do", counted(static_cast<int64_t>(tasks.size()), "task"),
-                             counted(config.episodes, "episode"), counted(config.ranks, "rank")));
+    problems.add(
+        place_of(source, {"sampling.episodes", "sampling.round", "sampling.tasks", "sampling.ranks"}),
+        fmt::format("{} of {} cannot give each of {} something to do",
+                    counted(static_cast<int64_t>(tasks.size()), "task"), counted(config.episodes, "episode"),
+                    counted(config.ranks, "rank")));
 }
 
 }  // namespace
@@ -150,9 +157,10 @@ nlohmann::ordered_json sampling_schema() {
   schema["properties"]["tasks"] = {{"type", "object"},
                                    {"additionalProperties", {{"type", "number"}, {"exclusiveMinimum", 0}}},
                                    {"description", "tasks of one's own job with their measured seconds"}};
-  schema["properties"]["round"] = {{"type", "array"},
-                                   {"items", {{"type", "string"}}},
-                                   {"description", "tasks of a round of one's own job; all if it is left out"}};
+  schema["properties"]["round"] = {
+      {"type", "array"},
+      {"items", {{"type", "string"}}},
+      {"description", "tasks of a round of one's own job; all if it is left out"}};
   return schema;
 }
 

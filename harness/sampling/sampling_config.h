@@ -33,8 +33,8 @@ struct SamplingConfig {
   std::vector<int> round;             ///< the tasks of a round, by their place in `tasks`; none: all
 };
 
-/// Reports, with places: fewer samples than ranks, fewer states than a round draws, a round's task that is unknown or named
-/// twice, too few episodes to give every rank a task.
+/// Reports, with places: fewer samples than ranks, fewer states than a round draws, a round's task that is
+/// unknown or named twice, too few episodes to give every rank a task.
 SamplingConfig read_sampling_config(const LaboratorySource& source, Problems& problems);
 nlohmann::ordered_json sampling_schema();
 

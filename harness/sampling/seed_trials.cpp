@@ -17,8 +17,9 @@ using sharding::SeedFormula;
 using sharding::StreamRanges;
 
 std::string collision_words(const Collisions& found) {
-  return fmt::format("{} streams have {} seeds; {} and {} both have seed {}", with_commas(found.streams), with_commas(found.distinct),
-                     sharding::in_words(found.first), sharding::in_words(found.second), found.seed);
+  return fmt::format("{} streams have {} seeds; {} and {} both have seed {}", with_commas(found.streams),
+                     with_commas(found.distinct), sharding::in_words(found.first),
+                     sharding::in_words(found.second), found.seed);
 }
 
 class SeedTrials final : public Kind {
@@ -27,8 +28,8 @@ class SeedTrials final : public Kind {
 
   std::vector<std::string> plan() const override {
     return {fmt::format("seeds: {} formulas over {} streams of {} runs, {} ranks, {} workers and {} epochs",
-                        sharding::seed_formulas().size(), with_commas(ranges_.count()), ranges_.runs, ranges_.ranks,
-                        ranges_.workers, ranges_.epochs)};
+                        sharding::seed_formulas().size(), with_commas(ranges_.count()), ranges_.runs,
+                        ranges_.ranks, ranges_.workers, ranges_.epochs)};
   }
 
   std::vector<Planned> planned() override {
@@ -56,16 +57,20 @@ class SeedTrials final : public Kind {
   }
 
   std::vector<std::string> notes() const override {
-    return {"Seeds: PyTorch's CPU generator takes the lower 32 bits of a seed, so that formulas without a collision in 64 bits may "
-            "still give two streams the same numbers there. What a loader draws as its base in each epoch is modelled as a keyed "
-            "draw by run and epoch, the same on all ranks."};
+    return {
+        "Seeds: PyTorch's CPU generator takes the lower 32 bits of a seed, so that formulas without a "
+        "collision in 64 bits may "
+        "still give two streams the same numbers there. What a loader draws as its base in each epoch is "
+        "modelled as a keyed "
+        "draw by run and epoch, the same on all ranks."};
   }
 
  private:
   Planned scan(const SeedFormula& formula) {
     Planned planned;
     planned.trial = {fmt::format("seeds:{}", formula.name),
-                     formula.collides ? fmt::format("planted: seeds are {}", formula.words) : "seeds", std::string(formula.words), 0.5};
+                     formula.collides ? fmt::format("planted: seeds are {}", formula.words) : "seeds",
+                     std::string(formula.words), 0.5};
     planned.run = [this, &formula] {
       const Collisions found = sharding::scan_seeds(formula, ranges_);
       {
@@ -80,8 +85,9 @@ class SeedTrials final : public Kind {
                   fmt::format("{} ({}): {}", formula.words, formula.used_by, collision_words(found))};
       if (collides != formula.collides)
         result = {collides ? "collision" : "planted, not found", CaseVerdict::fault, 1,
-                  collides ? collision_words(found) : fmt::format("{}: no collision among {} streams", formula.words,
-                                                                  with_commas(found.streams))};
+                  collides ? collision_words(found)
+                           : fmt::format("{}: no collision among {} streams", formula.words,
+                                         with_commas(found.streams))};
       return std::vector<CaseResult>{std::move(result)};
     };
     return planned;
@@ -92,18 +98,21 @@ class SeedTrials final : public Kind {
     Planned planned;
     const bool keyed = of_ranks == "keyed";
     planned.trial = {fmt::format("seeds:{}-against-{}", of_ranks, of_epochs),
-                     keyed ? "seeds" : "planted: seed + rank beside seed + epoch", "streams of ranks against permutations of epochs", 0.1};
+                     keyed ? "seeds" : "planted: seed + rank beside seed + epoch",
+                     "streams of ranks against permutations of epochs", 0.1};
     planned.run = [this, of_ranks, of_epochs, keyed] {
-      const sharding::CrossCollisions found =
-          sharding::cross_seeds(*sharding::find_seed_formula(of_ranks), *sharding::find_seed_formula(of_epochs), ranges_);
+      const sharding::CrossCollisions found = sharding::cross_seeds(
+          *sharding::find_seed_formula(of_ranks), *sharding::find_seed_formula(of_epochs), ranges_);
       const std::string words = fmt::format(
-          "{} of {} streams of ranks have the seed of a permutation of some epoch; the first: {} draws from seed {}, and so does the "
+          "{} of {} streams of ranks have the seed of a permutation of some epoch; the first: {} draws from "
+          "seed {}, and so does the "
           "permutation of run {}, epoch {}",
-          with_commas(found.shared), with_commas(found.streams), sharding::in_words(found.stream), found.seed, found.permutation.run,
-          found.permutation.epoch);
+          with_commas(found.shared), with_commas(found.streams), sharding::in_words(found.stream), found.seed,
+          found.permutation.run, found.permutation.epoch);
       CaseResult result{kAsItMust, CaseVerdict::good, found.streams, ""};
       if (!keyed && found.shared > 0) result = {kFoundAndNamed, CaseVerdict::planted, 1, words};
-      if (!keyed && found.shared == 0) result = {"planted, not found", CaseVerdict::fault, 1, "no stream has a permutation's seed"};
+      if (!keyed && found.shared == 0)
+        result = {"planted, not found", CaseVerdict::fault, 1, "no stream has a permutation's seed"};
       if (keyed && found.shared > 0) result = {"collision", CaseVerdict::fault, 1, words};
       return std::vector<CaseResult>{std::move(result)};
     };
@@ -118,6 +127,8 @@ class SeedTrials final : public Kind {
 
 }  // namespace
 
-std::unique_ptr<Kind> make_seed_trials(const SamplingConfig& config) { return std::make_unique<SeedTrials>(config); }
+std::unique_ptr<Kind> make_seed_trials(const SamplingConfig& config) {
+  return std::make_unique<SeedTrials>(config);
+}
 
 }  // namespace lockstep::sampling

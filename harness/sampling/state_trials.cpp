@@ -1,4 +1,5 @@
-// Initial states: none twice in a round, whatever the number of ranks, and all of them in each epoch; seeds of environments.
+// Initial states: none twice in a round, whatever the number of ranks, and all of them in each epoch; seeds
+// of environments.
 
 #include <fmt/format.h>
 
@@ -32,7 +33,8 @@ struct StatesCase {
 
 /// By its place in the round, so that it is the same on any number of ranks.
 uint64_t environment_seed(uint64_t seed, int64_t round, int64_t place) {
-  return sharding::keyed_seed(kEnvironment, {.run = static_cast<int64_t>(seed), .rank = place, .epoch = round});
+  return sharding::keyed_seed(kEnvironment,
+                              {.run = static_cast<int64_t>(seed), .rank = place, .epoch = round});
 }
 
 StateDraws drawn(const StatesCase& each) {
@@ -44,7 +46,8 @@ StateDraws drawn(const StatesCase& each) {
     for (int rank = 0; rank < each.ranks; ++rank) {
       draws.drawn.back().push_back(states.of_rank(round, rank, each.ranks));
       auto& seeds = draws.environment_seeds.back().emplace_back();
-      for (int64_t place = rank; place < each.a_round; place += each.ranks) seeds.push_back(environment_seed(each.seed, round, place));
+      for (int64_t place = rank; place < each.a_round; place += each.ranks)
+        seeds.push_back(environment_seed(each.seed, round, place));
     }
   }
   return draws;
@@ -95,7 +98,8 @@ constexpr Mistake kMistakes[] = {
        if (each.ranks < 2 || each.a_round < each.ranks) return false;
        for (auto& round : draws.environment_seeds) {
          for (std::size_t rank = 1; rank < round.size(); ++rank) {
-           const std::vector<uint64_t> first(round[0].begin(), round[0].begin() + static_cast<std::ptrdiff_t>(round[rank].size()));
+           const std::vector<uint64_t> first(
+               round[0].begin(), round[0].begin() + static_cast<std::ptrdiff_t>(round[rank].size()));
            round[rank] = first;
          }
        }
@@ -112,17 +116,20 @@ constexpr Mistake kMistakes[] = {
      [](const StatesCase& each, StateDraws& draws) {
        if (each.states % each.a_round == 0) return false;
        deal(each, permutations(each, true), draws);
-       return std::ranges::any_of(unions(draws), [](const auto& round) { return std::ranges::adjacent_find(round) != round.end(); });
+       return std::ranges::any_of(
+           unions(draws), [](const auto& round) { return std::ranges::adjacent_find(round) != round.end(); });
      }},
     {"with_replacement", "each rank draws for itself", "state_twice",
      [](const StatesCase& each, StateDraws& draws) {
        for (std::size_t round = 0; round < draws.drawn.size(); ++round) {
          for (std::size_t rank = 0; rank < draws.drawn[round].size(); ++rank) {
            for (std::size_t i = 0; i < draws.drawn[round][rank].size(); ++i)
-             draws.drawn[round][rank][i] = static_cast<int64_t>(keyed(each.seed, round, rank, i) % static_cast<uint64_t>(each.states));
+             draws.drawn[round][rank][i] =
+                 static_cast<int64_t>(keyed(each.seed, round, rank, i) % static_cast<uint64_t>(each.states));
          }
        }
-       return std::ranges::any_of(unions(draws), [](const auto& round) { return std::ranges::adjacent_find(round) != round.end(); });
+       return std::ranges::any_of(
+           unions(draws), [](const auto& round) { return std::ranges::adjacent_find(round) != round.end(); });
      }},
     {"state_never_drawn", "the last state is never drawn, the first one in its place", "state_left_out",
      [](const StatesCase& each, StateDraws& draws) {
@@ -139,9 +146,11 @@ class StateTrials final : public Kind {
   explicit StateTrials(const SamplingConfig& config) : config_(config) {}
 
   std::vector<std::string> plan() const override {
-    return {fmt::format("states: 1 to 97 initial states, rounds of 1 to all of them, 1 to {} ranks, three epochs and more; one's own "
-                        "{}, {} a round",
-                        config_.most_ranks, counted(config_.states, "state"), config_.states_a_round)};
+    return {
+        fmt::format("states: 1 to 97 initial states, rounds of 1 to all of them, 1 to {} ranks, three epochs "
+                    "and more; one's own "
+                    "{}, {} a round",
+                    config_.most_ranks, counted(config_.states, "state"), config_.states_a_round)};
   }
 
   std::vector<Planned> planned() override {
@@ -160,7 +169,9 @@ class StateTrials final : public Kind {
     job.trial = {"job:states", "one's own job", "initial states", 0.1};
     job.run = [this] {
       Cases cases;
-      audit({config_.states, config_.states_a_round, static_cast<int>(config_.ranks), static_cast<uint64_t>(config_.seed)}, cases);
+      audit({config_.states, config_.states_a_round, static_cast<int>(config_.ranks),
+             static_cast<uint64_t>(config_.seed)},
+            cases);
       return cases.take();
     };
     all.push_back(std::move(job));
@@ -177,7 +188,8 @@ class StateTrials final : public Kind {
 
   template <class Each>
   void for_cases(int64_t states, Each each) const {
-    for (const int64_t a_round : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{8}, int64_t{16}, states - 1, states}) {
+    for (const int64_t a_round :
+         {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{8}, int64_t{16}, states - 1, states}) {
       if (a_round < 1 || a_round > states) continue;
       for (int ranks = 1; ranks <= config_.most_ranks; ++ranks)
         each(StatesCase{states, a_round, ranks, static_cast<uint64_t>(config_.seed)});
@@ -196,23 +208,25 @@ class StateTrials final : public Kind {
 
   void add_planted(std::vector<Planned>& all) {
     for (const Mistake& mistake : kMistakes) {
-      all.push_back(planted_trial(mistake.name, mistake.words, "initial states", 0.2, {std::string(mistake.expected)},
-                                  [this, &mistake](Hunt& hunt) {
+      all.push_back(planted_trial(mistake.name, mistake.words, "initial states", 0.2,
+                                  {std::string(mistake.expected)}, [this, &mistake](Hunt& hunt) {
                                     for (const int64_t states : kStates) {
                                       for_cases(states, [&](const StatesCase& each) {
                                         StateDraws draws = drawn(each);
                                         if (!mistake.plant(each, draws)) return;
                                         const sharding::Finding finding = sharding::audit_states(draws);
-                                        hunt.saw(finding.code, fmt::format("{}: {}", each.words(), finding.sentence));
+                                        hunt.saw(finding.code,
+                                                 fmt::format("{}: {}", each.words(), finding.sentence));
                                       });
                                     }
                                   }));
     }
-    all.push_back(planted_trial("chunk_local_index", "a request's seed is its index within its chunk", "initial states", 0.1,
-                                {"chunk_index_seeds"}, [](Hunt& hunt) {
+    all.push_back(planted_trial("chunk_local_index", "a request's seed is its index within its chunk",
+                                "initial states", 0.1, {"chunk_index_seeds"}, [](Hunt& hunt) {
                                   for (const std::size_t chunk : {192, 8, 1, 100}) {
                                     StateDraws draws{1, {}, {{{}}}};
-                                    for (std::size_t i = 0; i < 768; ++i) draws.environment_seeds[0][0].push_back(1000 + i % chunk);
+                                    for (std::size_t i = 0; i < 768; ++i)
+                                      draws.environment_seeds[0][0].push_back(1000 + i % chunk);
                                     const sharding::Finding finding = sharding::audit_states(draws);
                                     hunt.saw(finding.code, finding.sentence);
                                   }
@@ -225,6 +239,8 @@ class StateTrials final : public Kind {
 
 }  // namespace
 
-std::unique_ptr<Kind> make_state_trials(const SamplingConfig& config) { return std::make_unique<StateTrials>(config); }
+std::unique_ptr<Kind> make_state_trials(const SamplingConfig& config) {
+  return std::make_unique<StateTrials>(config);
+}
 
 }  // namespace lockstep::sampling

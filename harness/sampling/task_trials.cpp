@@ -1,4 +1,5 @@
-// Tasks: more ranks than tasks, one rank slow, one that ends within the round; and the best assignment beside ours.
+// Tasks: more ranks than tasks, one rank slow, one that ends within the round; and the best assignment beside
+// ours.
 
 #include <fmt/format.h>
 
@@ -13,8 +14,8 @@
 namespace lockstep::sampling {
 namespace {
 
-using sharding::AssignOptions;
 using sharding::Assignment;
+using sharding::AssignOptions;
 using sharding::Share;
 using sharding::Task;
 using sharding::TaskRound;
@@ -27,8 +28,9 @@ struct RoundCase {
   int tasks = 1, ranks = 1, least = 1;
   bool equal_costs = true, slow = false, dies = false;
   std::string words() const {
-    return fmt::format("{} on {}, at least {} a rank, costs {}{}{}", counted(tasks, "task"), counted(ranks, "rank"), least,
-                       equal_costs ? "equal" : "unequal", slow ? ", one rank slow" : "", dies ? ", one rank ends" : "");
+    return fmt::format("{} on {}, at least {} a rank, costs {}{}{}", counted(tasks, "task"),
+                       counted(ranks, "rank"), least, equal_costs ? "equal" : "unequal",
+                       slow ? ", one rank slow" : "", dies ? ", one rank ends" : "");
   }
 };
 
@@ -59,7 +61,8 @@ struct Wrong {
   bool given_twice = false;      ///< the last task goes to two ranks
 };
 
-/// The ranks do their shares in order; where one dies, at half of the round's time, the others take over what it left.
+/// The ranks do their shares in order; where one dies, at half of the round's time, the others take over what
+/// it left.
 TaskRound played(const RoundCase& round, std::vector<Task> tasks, const Wrong& wrong) {
   TaskRound seen{std::move(tasks), options_of(round), {}, {}, {}};
   AssignOptions known = seen.options;
@@ -78,7 +81,8 @@ TaskRound played(const RoundCase& round, std::vector<Task> tasks, const Wrong& w
     for (std::size_t rank = 0; rank < shares.size(); ++rank) {
       double time_s = 0;
       for (const Share& share : shares[rank]) {
-        time_s += sharding::cost_of(seen.tasks, share) / (seen.options.speed.empty() ? 1 : seen.options.speed[rank]);
+        time_s += sharding::cost_of(seen.tasks, share) /
+                  (seen.options.speed.empty() ? 1 : seen.options.speed[rank]);
         if (time_s > until_s || static_cast<int>(rank) == skipped) break;
         seen.done.push_back({static_cast<int>(rank), share});
         done.push_back(share);
@@ -115,7 +119,9 @@ class TaskTrials final : public Kind {
   explicit TaskTrials(const SamplingConfig& config) : config_(config) {}
 
   std::vector<std::string> plan() const override {
-    return {fmt::format("tasks: 1 to 40 on 1 to {} ranks, one slow, one that ends, both; against the best assignment", config_.most_ranks)};
+    return {fmt::format(
+        "tasks: 1 to 40 on 1 to {} ranks, one slow, one that ends, both; against the best assignment",
+        config_.most_ranks)};
   }
 
   std::vector<Planned> planned() override {
@@ -155,7 +161,8 @@ class TaskTrials final : public Kind {
 
   void audit(const TaskRound& seen, const std::string& words, Cases& cases) {
     const sharding::Finding finding = sharding::audit_tasks(seen);
-    if (finding.code == "balance_unknown") return cases.undecided("balance unknown", fmt::format("{}: {}", words, finding.sentence));
+    if (finding.code == "balance_unknown")
+      return cases.undecided("balance unknown", fmt::format("{}: {}", words, finding.sentence));
     cases.audit(finding, words);
     const sharding::BestFinish best = sharding::best_finish(seen.tasks, seen.options, seen.assigned);
     const double factor = sharding::finish_s(seen.tasks, seen.options, seen.assigned) / best.seconds;
@@ -169,8 +176,12 @@ class TaskTrials final : public Kind {
 
   Planned rounds(int ranks, bool slow, bool dies) {
     Planned planned;
-    const std::string place = slow && dies ? "one rank slow, one ends" : slow ? "one rank slow" : dies ? "one rank ends" : "all ranks well";
-    planned.trial = {fmt::format("tasks:{}{}{}", ranks, slow ? "-slow" : "", dies ? "-dies" : ""), "tasks", place, 0.2};
+    const std::string place = slow && dies ? "one rank slow, one ends"
+                              : slow       ? "one rank slow"
+                              : dies       ? "one rank ends"
+                                           : "all ranks well";
+    planned.trial = {fmt::format("tasks:{}{}{}", ranks, slow ? "-slow" : "", dies ? "-dies" : ""), "tasks",
+                     place, 0.2};
     planned.run = [this, ranks, slow, dies] {
       Cases cases;
       for_cases(ranks, slow, dies, [&](const RoundCase& round) {
@@ -195,9 +206,10 @@ class TaskTrials final : public Kind {
         if (dies) continue;
         const double seconds = sharding::finish_s(tasks, seen.options, seen.assigned);
         const std::lock_guard lock(mutex_);
-        job_words_ = fmt::format("{} on {}: the last rank ends after {:.3g} s; no deal takes less than {:.3g} s",
-                                 counted(round.tasks, "task"), counted(round.ranks, "rank"), seconds,
-                                 sharding::fluid_s(tasks, seen.options));
+        job_words_ =
+            fmt::format("{} on {}: the last rank ends after {:.3g} s; no deal takes less than {:.3g} s",
+                        counted(round.tasks, "task"), counted(round.ranks, "rank"), seconds,
+                        sharding::fluid_s(tasks, seen.options));
       }
       return cases.take();
     };
@@ -205,7 +217,8 @@ class TaskTrials final : public Kind {
   }
 
   /// Wherever `acts` says that the mistake must show.
-  void plant(const Wrong& wrong, Hunt& hunt, bool slow, bool dies, bool (*acts)(const TaskRound& wrong, const TaskRound& good)) const {
+  void plant(const Wrong& wrong, Hunt& hunt, bool slow, bool dies,
+             bool (*acts)(const TaskRound& wrong, const TaskRound& good)) const {
     for (int ranks = 2; ranks <= config_.most_ranks; ++ranks) {
       for_cases(ranks, slow, dies, [&](const RoundCase& round) {
         const std::vector<Task> tasks = tasks_of(round, config_.seed);
@@ -218,21 +231,28 @@ class TaskTrials final : public Kind {
   }
 
   void add_planted(std::vector<Planned>& all) {
-    const auto add = [&](std::string_view name, std::string_view words, std::string_view expected, Wrong wrong, bool slow, bool dies,
+    const auto add = [&](std::string_view name, std::string_view words, std::string_view expected,
+                         Wrong wrong, bool slow, bool dies,
                          bool (*acts)(const TaskRound&, const TaskRound&)) {
-      all.push_back(planted_trial(name, words, "tasks", 0.3, {std::string(expected)}, [this, wrong, slow, dies, acts](Hunt& hunt) {
-        plant(wrong, hunt, slow, dies, acts);
-      }));
+      all.push_back(planted_trial(
+          name, words, "tasks", 0.3, {std::string(expected)},
+          [this, wrong, slow, dies, acts](Hunt& hunt) { plant(wrong, hunt, slow, dies, acts); }));
     };
-    const auto differs = [](const TaskRound& wrong, const TaskRound& good) { return wrong.done.size() != good.done.size(); };
-    add("tasks_by_modulo", "task i goes to rank i modulo their number", "empty_rank", {.by_modulo = true}, false, false,
+    const auto differs = [](const TaskRound& wrong, const TaskRound& good) {
+      return wrong.done.size() != good.done.size();
+    };
+    add("tasks_by_modulo", "task i goes to rank i modulo their number", "empty_rank", {.by_modulo = true},
+        false, false,
         [](const TaskRound& wrong, const TaskRound&) { return wrong.tasks.size() < wrong.assigned.size(); });
-    add("task_given_twice", "two ranks get one task", "task_twice", {.given_twice = true}, false, false, differs);
-    add("done_forgotten", "what a dead rank had done is done again", "task_twice", {.done_forgotten = true}, false, true, differs);
-    add("dead_rank_lost", "nobody takes over what a dead rank left", "dead_rank_lost", {.none_taken_over = true}, false, true, differs);
+    add("task_given_twice", "two ranks get one task", "task_twice", {.given_twice = true}, false, false,
+        differs);
+    add("done_forgotten", "what a dead rank had done is done again", "task_twice", {.done_forgotten = true},
+        false, true, differs);
+    add("dead_rank_lost", "nobody takes over what a dead rank left", "dead_rank_lost",
+        {.none_taken_over = true}, false, true, differs);
     // With three tasks a rank and more the slow one's equal part is far too much.
-    add("slow_ignored", "the slow rank gets as much as the others", "unbalanced", {.speed_ignored = true}, true, false,
-        [](const TaskRound& wrong, const TaskRound&) {
+    add("slow_ignored", "the slow rank gets as much as the others", "unbalanced", {.speed_ignored = true},
+        true, false, [](const TaskRound& wrong, const TaskRound&) {
           return wrong.tasks.size() >= 3 * wrong.assigned.size() && wrong.options.least == 1;
         });
   }
@@ -246,6 +266,8 @@ class TaskTrials final : public Kind {
 
 }  // namespace
 
-std::unique_ptr<Kind> make_task_trials(const SamplingConfig& config) { return std::make_unique<TaskTrials>(config); }
+std::unique_ptr<Kind> make_task_trials(const SamplingConfig& config) {
+  return std::make_unique<TaskTrials>(config);
+}
 
 }  // namespace lockstep::sampling

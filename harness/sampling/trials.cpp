@@ -50,24 +50,27 @@ void Hunt::saw(const std::string& code, const std::string& sentence, std::vector
 std::vector<CaseResult> Hunt::result(const std::string& words) const {
   CaseResult result;
   if (acted_ == 0) {
-    result = {"planted, never acts", CaseVerdict::fault, 1, fmt::format("{}: planted, and it changes nothing in any case", words)};
+    result = {"planted, never acts", CaseVerdict::fault, 1,
+              fmt::format("{}: planted, and it changes nothing in any case", words)};
   } else if (named_ == acted_) {
     result = {kFoundAndNamed, CaseVerdict::planted, 1,
-              fmt::format("{}, as planted: named {} in all {} cases in which it acts. The first: {}{}", words, code_,
-                          with_commas(acted_), sentence_, remark_),
+              fmt::format("{}, as planted: named {} in all {} cases in which it acts. The first: {}{}", words,
+                          code_, with_commas(acted_), sentence_, remark_),
               timeline_};
   } else {
-    result = {other_code_ == "nothing" ? "planted, not found" : "planted, named wrongly", CaseVerdict::fault, 1,
-              fmt::format("{}: named so in {} of the {} cases in which it acts; where not, {} was found: {}", words,
-                          with_commas(named_), with_commas(acted_), other_code_, other_sentence_)};
+    result = {other_code_ == "nothing" ? "planted, not found" : "planted, named wrongly", CaseVerdict::fault,
+              1,
+              fmt::format("{}: named so in {} of the {} cases in which it acts; where not, {} was found: {}",
+                          words, with_commas(named_), with_commas(acted_), other_code_, other_sentence_)};
   }
   return {std::move(result)};
 }
 
-Planned planted_trial(std::string_view name, std::string_view words, std::string_view place, double estimate_s,
-                      std::vector<std::string> expected, std::function<void(Hunt&)> hunt) {
+Planned planted_trial(std::string_view name, std::string_view words, std::string_view place,
+                      double estimate_s, std::vector<std::string> expected, std::function<void(Hunt&)> hunt) {
   Planned planned;
-  planned.trial = {fmt::format("planted:{}", name), fmt::format("planted: {}", words), std::string(place), estimate_s};
+  planned.trial = {fmt::format("planted:{}", name), fmt::format("planted: {}", words), std::string(place),
+                   estimate_s};
   planned.run = [words = std::string(words), expected = std::move(expected), hunt = std::move(hunt)] {
     Hunt seen(expected);
     hunt(seen);

@@ -1,6 +1,6 @@
 #pragma once
-// What the trials of this laboratory have in common: they carry what they run, and planted mistakes must be named wherever they
-// act.
+// What the trials of this laboratory have in common: they carry what they run, and planted mistakes must be
+// named wherever they act.
 
 #include <functional>
 #include <string>
@@ -18,7 +18,8 @@ struct Planned {
   std::function<std::vector<CaseResult>()> run;  ///< called by any thread
 };
 
-/// What most good cases come to, and planted mistakes that were found: few words, each of which is a column of the table.
+/// What most good cases come to, and planted mistakes that were found: few words, each of which is a column
+/// of the table.
 inline constexpr const char* kAsItMust = "as it must be";
 inline constexpr const char* kFoundAndNamed = "planted, found and named";
 
@@ -57,8 +58,8 @@ class Hunt {
 };
 
 /// "planted:NAME", failure "planted: WORDS". `hunt` plants and looks.
-Planned planted_trial(std::string_view name, std::string_view words, std::string_view place, double estimate_s,
-                      std::vector<std::string> expected, std::function<void(Hunt&)> hunt);
+Planned planted_trial(std::string_view name, std::string_view words, std::string_view place,
+                      double estimate_s, std::vector<std::string> expected, std::function<void(Hunt&)> hunt);
 
 /// One kind of trials. Made once for each run of the laboratory; outlives its trials.
 class Kind {

@@ -16,7 +16,9 @@ namespace {
 constexpr std::string_view kNone = "no such value";
 
 /// The bits as well: two numbers that print alike may differ, and so may two zeros.
-std::string text_of(double value) { return fmt::format("{} (bits {})", value, hex16(std::bit_cast<uint64_t>(value))); }
+std::string text_of(double value) {
+  return fmt::format("{} (bits {})", value, hex16(std::bit_cast<uint64_t>(value)));
+}
 
 /// What comes of it if the ranks go on; empty: nothing more is known than that they part.
 std::string_view consequence(const std::string& name, bool from_local) {
@@ -46,7 +48,8 @@ std::string canonical(const std::vector<Controls::Value>& values) {
   json list = json::array();
   for (const Controls::Value& each : values) {
     json drivers = json::array();
-    for (const Controls::Named& driver : each.drivers) drivers.push_back(json::array({driver.name, driver.text}));
+    for (const Controls::Named& driver : each.drivers)
+      drivers.push_back(json::array({driver.name, driver.text}));
     list.push_back(json::array({each.name, each.text, std::move(drivers)}));
   }
   return list.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -139,14 +142,16 @@ ControlVerdict named(int64_t step, const std::string& name, const Column& texts,
   verdict.step = step;
   verdict.code = driver.empty() ? name + "_differs" : fmt::format("{}_from_local_{}", name, driver);
   verdict.expected = most_common(seen);
-  const auto other = std::ranges::find_if(seen, [&](const std::string& text) { return text != verdict.expected; });
+  const auto other =
+      std::ranges::find_if(seen, [&](const std::string& text) { return text != verdict.expected; });
   verdict.rank = static_cast<int>(other - seen.begin());
   verdict.found = *other;
   const auto so_many = std::ranges::count(seen, verdict.expected);
   const bool most = 2 * so_many > static_cast<std::ptrdiff_t>(seen.size());
   const std::string what = driver.empty() ? name : fmt::format("{}, which drives {},", driver, name);
-  verdict.sentence = fmt::format("step {}: {} is {} on rank {}, and {} on {}", step, what, verdict.found, verdict.rank,
-                                 verdict.expected, most ? fmt::format("{} of {} ranks", so_many, seen.size()) : "rank 0");
+  verdict.sentence =
+      fmt::format("step {}: {} is {} on rank {}, and {} on {}", step, what, verdict.found, verdict.rank,
+                  verdict.expected, most ? fmt::format("{} of {} ranks", so_many, seen.size()) : "rank 0");
   if (!driver.empty() && !equal(texts)) verdict.sentence += fmt::format("; {} differs as well", name);
   if (const std::string_view then = consequence(name, !driver.empty()); !then.empty())
     verdict.sentence += fmt::format("; {}", then);
@@ -155,12 +160,12 @@ ControlVerdict named(int64_t step, const std::string& name, const Column& texts,
 
 }  // namespace
 
-void Controls::add_text(std::string name, std::string text) { values_.push_back({{std::move(name), std::move(text)}}); }
+void Controls::add_text(std::string name, std::string text) {
+  values_.push_back({{std::move(name), std::move(text)}});
+}
 void Controls::add(std::string name, int64_t value) { add_text(std::move(name), std::to_string(value)); }
 void Controls::add(std::string name, bool value) { add_text(std::move(name), value ? "true" : "false"); }
-void Controls::add(std::string name, double value) {
-  add_text(std::move(name), text_of(value));
-}
+void Controls::add(std::string name, double value) { add_text(std::move(name), text_of(value)); }
 void Controls::add_hash(std::string name, uint64_t hash) { add_text(std::move(name), hex16(hash)); }
 void Controls::driven_by(std::string statistic, double value) {
   values_.back().drivers.push_back({std::move(statistic), text_of(value)});
@@ -190,7 +195,8 @@ ControlVerdict ControlGuard::check(int64_t step, const Controls& controls) {
   for (const std::string& name : told.names()) {
     const Column texts = told.of(name);
     for (const std::string& driver : told.drivers_of(name)) {
-      if (const Column values = told.driver(name, driver); !equal(values)) return named(most_at, name, texts, driver, values);
+      if (const Column values = told.driver(name, driver); !equal(values))
+        return named(most_at, name, texts, driver, values);
     }
     if (!equal(texts)) return named(most_at, name, texts, "", {});
   }

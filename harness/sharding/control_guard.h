@@ -1,6 +1,7 @@
 #pragma once
-// What steers a step (its number, the epoch, the learning rate, whether to stop) must be the same on every rank before the first
-// collective of the step: else one rank enters a collective that another never comes to.
+// What steers a step (its number, the epoch, the learning rate, whether to stop) must be the same on every
+// rank before the first collective of the step: else one rank enters a collective that another never comes
+// to.
 
 #include <cstdint>
 #include <string>
@@ -20,8 +21,9 @@ class Controls {
   void add(std::string name, double value);
   /// Of what is too long to be sent: parameters, a permutation.
   void add_hash(std::string name, uint64_t hash);
-  /// A statistic that the value added last is computed from, which must have been merged over ranks: a value that each rank
-  /// took from its own statistic is told from one that is simply wrong, also at steps at which it comes out equal.
+  /// A statistic that the value added last is computed from, which must have been merged over ranks: a value
+  /// that each rank took from its own statistic is told from one that is simply wrong, also at steps at which
+  /// it comes out equal.
   void driven_by(std::string statistic, double value);
 
   struct Named {
@@ -39,18 +41,19 @@ class Controls {
 
 /// What came of one comparison; the same on every rank.
 struct ControlVerdict {
-  /// Empty: all agree. "learning_rate_differs"; "learning_rate_from_local_kl", where what drives it differs; "group_broken".
+  /// Empty: all agree. "learning_rate_differs"; "learning_rate_from_local_kl", where what drives it differs;
+  /// "group_broken".
   std::string code;
-  std::string name;         ///< of the first value that differs
-  int rank = -1;            ///< the first one that has not what most have; of a draw, what rank 0 has counts
-  int64_t step = 0;         ///< that most ranks are at
+  std::string name;  ///< of the first value that differs
+  int rank = -1;     ///< the first one that has not what most have; of a draw, what rank 0 has counts
+  int64_t step = 0;  ///< that most ranks are at
   std::string expected, found;
-  std::string sentence;     ///< all of this, and what would have come of it
+  std::string sentence;  ///< all of this, and what would have come of it
   explicit operator bool() const { return code.empty(); }
 };
 
-/// Compares before the step's collectives. While all agree: one gather of 16 characters a step. Where they do not: one more, of
-/// the values, so that each rank can name what differs.
+/// Compares before the step's collectives. While all agree: one gather of 16 characters a step. Where they do
+/// not: one more, of the values, so that each rank can name what differs.
 class ControlGuard {
  public:
   /// The group is the guard's own.

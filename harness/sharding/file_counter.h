@@ -1,5 +1,6 @@
 #pragma once
-// A number in a file that several processes take the next ones from: which initial state, which task comes next.
+// A number in a file that several processes take the next ones from: which initial state, which task comes
+// next.
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +12,8 @@ namespace lockstep::sharding {
 
 /// The mistakes that people make, which a lab plants to see them found. All off: the counter as it is.
 struct CounterPlanted {
-  bool reset_in_place = false;  ///< reset empties the file and writes it without the lock; who reads an empty one takes it for 0
+  bool reset_in_place = false;  ///< reset empties the file and writes it without the lock; who reads an empty
+                                ///< one takes it for 0
   bool add_unlocked = false;    ///< add reads and writes without the lock
 };
 
@@ -21,9 +23,9 @@ struct CounterAnswer {
   explicit operator bool() const { return problem.empty(); }
 };
 
-/// Two files: PATH holds the number and its checksum, PATH.lock the lock of those who change it. PATH is replaced by a rename,
-/// so that who reads sees the number before a change or after it and needs no lock. Nothing is synced: after a power loss the run
-/// resets it.
+/// Two files: PATH holds the number and its checksum, PATH.lock the lock of those who change it. PATH is
+/// replaced by a rename, so that who reads sees the number before a change or after it and needs no lock.
+/// Nothing is synced: after a power loss the run resets it.
 class FileCounter {
  public:
   /// Called while another process has the lock; returns when it may be free, or false to give up.

@@ -14,8 +14,8 @@ namespace {
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
-/// What a loader draws from its process's generator at the begin of an epoch (63 bits); processes are seeded alike, so it is the
-/// same on all ranks.
+/// What a loader draws from its process's generator at the begin of an epoch (63 bits); processes are seeded
+/// alike, so it is the same on all ranks.
 uint64_t loader_base(const StreamOwner& o) { return keyed(uint64_t{0x6c6f61646572}, o.run, o.epoch) >> 1; }
 
 constexpr int64_t kDataParallel = 25;  // Megatron's ranks: 25 data-parallel ones in each pipeline stage
@@ -30,8 +30,12 @@ constexpr auto kFormulas = std::to_array<SeedFormula>({
     {"plus_epoch", "seed + epoch", "PyTorch's DistributedSampler",
      [](const StreamOwner& o, const StreamRanges&) { return u(o.run) + u(o.epoch); }, true},
     {"plus_all", "seed + rank + worker + epoch", "scripts",
-     [](const StreamOwner& o, const StreamRanges&) { return u(o.run) + u(o.rank) + u(o.worker) + u(o.epoch); }, true},
-    {"megatron", "seed + 100 pipeline stage + 10 data-parallel rank", "Megatron-LM with data_parallel_random_init; 25 ranks a stage",
+     [](const StreamOwner& o, const StreamRanges&) {
+       return u(o.run) + u(o.rank) + u(o.worker) + u(o.epoch);
+     },
+     true},
+    {"megatron", "seed + 100 pipeline stage + 10 data-parallel rank",
+     "Megatron-LM with data_parallel_random_init; 25 ranks a stage",
      [](const StreamOwner& o, const StreamRanges&) {
        return u(o.run) + 100 * u(o.rank / kDataParallel) + 10 * u(o.rank % kDataParallel);
      },
@@ -43,7 +47,8 @@ constexpr auto kFormulas = std::to_array<SeedFormula>({
        return (loader_base(o) << 32 | u(o.worker) << 16 | u(o.rank)) * 6364136223846793005u + 1;
      },
      false},
-    {"mixed_radix", "seed + (epoch workers + worker) ranks + rank", "torchtitan's rule for mesh dimensions, here for all of them",
+    {"mixed_radix", "seed + (epoch workers + worker) ranks + rank",
+     "torchtitan's rule for mesh dimensions, here for all of them",
      [](const StreamOwner& o, const StreamRanges& r) {
        return u(o.run) + (u(o.epoch) * u(r.workers) + u(o.worker)) * u(r.ranks) + u(o.rank);
      },
@@ -105,7 +110,8 @@ Collisions scan_seeds(const SeedFormula& formula, const StreamRanges& ranges) {
   return found;
 }
 
-CrossCollisions cross_seeds(const SeedFormula& of_ranks, const SeedFormula& of_epochs, const StreamRanges& ranges) {
+CrossCollisions cross_seeds(const SeedFormula& of_ranks, const SeedFormula& of_epochs,
+                            const StreamRanges& ranges) {
   std::unordered_map<uint64_t, StreamOwner> permutations;
   for (int64_t run = 0; run < ranges.runs; ++run) {
     for (int64_t epoch = 0; epoch < ranges.epochs; ++epoch) {
@@ -131,7 +137,8 @@ CrossCollisions cross_seeds(const SeedFormula& of_ranks, const SeedFormula& of_e
 }
 
 std::string in_words(const StreamOwner& owner) {
-  return fmt::format("run {}, rank {}, worker {}, epoch {}", owner.run, owner.rank, owner.worker, owner.epoch);
+  return fmt::format("run {}, rank {}, worker {}, epoch {}", owner.run, owner.rank, owner.worker,
+                     owner.epoch);
 }
 
 }  // namespace lockstep::sharding

@@ -1,5 +1,6 @@
 #pragma once
-// How frameworks make the seed of a stream from run, rank, worker and epoch, and which streams then share one.
+// How frameworks make the seed of a stream from run, rank, worker and epoch, and which streams then share
+// one.
 
 #include <cstdint>
 #include <span>
@@ -43,15 +44,16 @@ Collisions scan_seeds(const SeedFormula& formula, const StreamRanges& ranges);
 
 /// Seeds that one formula gives to ranks' streams and another one to epochs' permutations, over all runs.
 struct CrossCollisions {
-  int64_t shared = 0;           ///< (run, rank) streams whose seed is also one of a (run, epoch) permutation
-  int64_t streams = 0;          ///< (run, rank) streams
+  int64_t shared = 0;   ///< (run, rank) streams whose seed is also one of a (run, epoch) permutation
+  int64_t streams = 0;  ///< (run, rank) streams
   StreamOwner stream, permutation;  ///< the first such pair
   uint64_t seed = 0;
 };
-CrossCollisions cross_seeds(const SeedFormula& of_ranks, const SeedFormula& of_epochs, const StreamRanges& ranges);
+CrossCollisions cross_seeds(const SeedFormula& of_ranks, const SeedFormula& of_epochs,
+                            const StreamRanges& ranges);
 
-/// A stream's seed keyed by all that it belongs to (SplitMix64's finaliser over the parts in order): as a 64-bit key it is met
-/// twice with probability n^2 / 2^65 among n streams.
+/// A stream's seed keyed by all that it belongs to (SplitMix64's finaliser over the parts in order): as a
+/// 64-bit key it is met twice with probability n^2 / 2^65 among n streams.
 uint64_t keyed_seed(uint64_t purpose, const StreamOwner& owner);
 
 /// "run 0, rank 1, worker 0, epoch 0"

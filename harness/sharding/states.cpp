@@ -26,11 +26,13 @@ Finding repeats(const std::string& where, const std::vector<uint64_t>& seeds) {
     bool periodic = first.size() == period && i + 1 < seeds.size();  // One repeat alone has no period.
     for (std::size_t k = period; k < seeds.size() && periodic; ++k) periodic = seeds[k] == seeds[k - period];
     if (periodic)
-      return {"chunk_index_seeds", fmt::format("{}: {} requests have {} seeds, which repeat every {} requests, as the index within a "
-                                               "chunk does",
-                                               where, seeds.size(), first.size(), period)};
-    return {"repeated_seeds",
-            fmt::format("{}: requests {} and {} of {} have the seed {}", where, at->second, i, seeds.size(), seeds[i])};
+      return {
+          "chunk_index_seeds",
+          fmt::format("{}: {} requests have {} seeds, which repeat every {} requests, as the index within a "
+                      "chunk does",
+                      where, seeds.size(), first.size(), period)};
+    return {"repeated_seeds", fmt::format("{}: requests {} and {} of {} have the seed {}", where, at->second,
+                                          i, seeds.size(), seeds[i])};
   }
   return {};
 }
@@ -39,9 +41,9 @@ Finding seeds_problem(std::size_t round, const std::vector<std::vector<uint64_t>
   for (std::size_t rank = 1; rank < seeds.size(); ++rank) {
     for (std::size_t other = 0; other < rank; ++other) {
       if (!seeds[rank].empty() && seeds[rank] == seeds[other])
-        return {"equal_environment_seeds",
-                fmt::format("round {}: ranks {} and {} seed their environments alike, from {} on, and play the same episodes", round,
-                            other, rank, seeds[rank][0])};
+        return {"equal_environment_seeds", fmt::format("round {}: ranks {} and {} seed their environments "
+                                                       "alike, from {} on, and play the same episodes",
+                                                       round, other, rank, seeds[rank][0])};
     }
   }
   for (std::size_t rank = 0; rank < seeds.size(); ++rank) {
@@ -58,7 +60,8 @@ Finding round_problem(std::size_t round, const std::vector<std::vector<int64_t>>
     for (const int64_t state : drawn[rank]) {
       const auto [at, added] = owner.emplace(state, rank);
       if (added) continue;
-      const std::string who = at->second == rank ? fmt::format("rank {} twice", rank) : fmt::format("ranks {} and {}", at->second, rank);
+      const std::string who = at->second == rank ? fmt::format("rank {} twice", rank)
+                                                 : fmt::format("ranks {} and {}", at->second, rank);
       return {"state_twice", fmt::format("round {}: state {} is drawn by {}", round, state, who)};
     }
   }
@@ -89,13 +92,15 @@ Finding epochs_problem(const StateDraws& draws) {
     for (std::size_t i = begin; i < begin + length; ++i) ++times[static_cast<std::size_t>(all[i])];
     const auto missing = std::ranges::find(times, 0);
     if (missing != times.end())
-      return {"state_left_out", fmt::format("epoch {} ended without state {}", begin / length, missing - times.begin())};
+      return {"state_left_out",
+              fmt::format("epoch {} ended without state {}", begin / length, missing - times.begin())};
     // Few states come in the same order by chance.
     if (begin == 0 || length < 10) continue;
-    if (std::equal(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(begin + length),
+    if (std::equal(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                   all.begin() + static_cast<std::ptrdiff_t>(begin + length),
                    all.begin() + static_cast<std::ptrdiff_t>(begin - length)))
-      return {"epoch_order_repeats", fmt::format("epoch {} draws the {} in the order of the epoch before", begin / length,
-                                                 counted(draws.states, "state"))};
+      return {"epoch_order_repeats", fmt::format("epoch {} draws the {} in the order of the epoch before",
+                                                 begin / length, counted(draws.states, "state"))};
   }
   return {};
 }
@@ -158,7 +163,8 @@ std::vector<int64_t> InitialStates::round(int64_t number) {
 std::vector<int64_t> InitialStates::of_rank(int64_t number, int rank, int ranks) {
   const std::vector<int64_t> all = round(number);
   std::vector<int64_t> mine;
-  for (auto place = static_cast<std::size_t>(rank); place < all.size(); place += static_cast<std::size_t>(ranks))
+  for (auto place = static_cast<std::size_t>(rank); place < all.size();
+       place += static_cast<std::size_t>(ranks))
     mine.push_back(all[place]);
   return mine;
 }

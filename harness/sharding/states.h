@@ -15,9 +15,10 @@ struct StateOptions {
   int64_t task = 0;
 };
 
-/// Rounds of one task. An epoch is one keyed permutation of all states; a round takes the next places of it, whatever the
-/// number of ranks, so that every world size draws the same states. A round that goes over an epoch's end takes from the next
-/// permutation what it does not hold yet; what it passed over comes right after it.
+/// Rounds of one task. An epoch is one keyed permutation of all states; a round takes the next places of it,
+/// whatever the number of ranks, so that every world size draws the same states. A round that goes over an
+/// epoch's end takes from the next permutation what it does not hold yet; what it passed over comes right
+/// after it.
 class InitialStates {
  public:
   /// Throws ConfigError: no states, or a round of more states than there are.

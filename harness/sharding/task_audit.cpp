@@ -11,12 +11,16 @@
 namespace lockstep::sharding {
 namespace {
 
-double speed_of(const AssignOptions& options, std::size_t rank) { return options.speed.empty() ? 1 : options.speed[rank]; }
+double speed_of(const AssignOptions& options, std::size_t rank) {
+  return options.speed.empty() ? 1 : options.speed[rank];
+}
 
-/// Every way to deal the shares, the dearest first, cut off where it cannot be faster than the best one so far.
+/// Every way to deal the shares, the dearest first, cut off where it cannot be faster than the best one so
+/// far.
 class Search {
  public:
-  Search(std::vector<double> costs, const AssignOptions& options, double bound_s, double known_s, int64_t most_nodes)
+  Search(std::vector<double> costs, const AssignOptions& options, double bound_s, double known_s,
+         int64_t most_nodes)
       : costs_(std::move(costs)),
         options_(options),
         load_(static_cast<std::size_t>(options.ranks)),
@@ -42,7 +46,8 @@ class Search {
     }
     std::set<std::tuple<double, double, int>> seen;  // Ranks that are alike need one of them.
     for (std::size_t rank = 0; rank < load_.size(); ++rank) {
-      if (!seen.emplace(load_[rank], speed_of(options_, rank), std::min(count_[rank], options_.least)).second) continue;
+      if (!seen.emplace(load_[rank], speed_of(options_, rank), std::min(count_[rank], options_.least)).second)
+        continue;
       load_[rank] += costs_[share];
       ++count_[rank];
       go(share + 1, std::max(end_s, load_[rank] / speed_of(options_, rank)));
@@ -62,15 +67,17 @@ class Search {
 Finding counts(const TaskRound& round) {
   for (std::size_t rank = 0; rank < round.assigned.size(); ++rank) {
     if (round.assigned[rank].empty())
-      return {"empty_rank", fmt::format("rank {} of {} has none of {}: it leaves the others waiting at the first collective", rank,
-                                        round.assigned.size(), counted(static_cast<int64_t>(round.tasks.size()), "task"))};
+      return {"empty_rank",
+              fmt::format(
+                  "rank {} of {} has none of {}: it leaves the others waiting at the first collective", rank,
+                  round.assigned.size(), counted(static_cast<int64_t>(round.tasks.size()), "task"))};
   }
   std::map<Share, int> doer;
   for (const TaskRound::Done& done : round.done) {
     const auto [at, added] = doer.emplace(done.share, done.rank);
     if (added) continue;
-    return {"task_twice", fmt::format("{} was done twice, by rank {} and by rank {}", name_of(round.tasks, done.share), at->second,
-                                      done.rank)};
+    return {"task_twice", fmt::format("{} was done twice, by rank {} and by rank {}",
+                                      name_of(round.tasks, done.share), at->second, done.rank)};
   }
   // Every part of every task, as it was cut.
   std::map<Share, std::size_t> owner;
@@ -78,7 +85,8 @@ Finding counts(const TaskRound& round) {
     for (const Share& share : round.assigned[rank]) {
       const auto [at, added] = owner.emplace(share, rank);
       if (!added)
-        return {"task_twice", fmt::format("{} was given to rank {} and to rank {}", name_of(round.tasks, share), at->second, rank)};
+        return {"task_twice", fmt::format("{} was given to rank {} and to rank {}",
+                                          name_of(round.tasks, share), at->second, rank)};
     }
   }
   std::vector<double> part(round.tasks.size());
@@ -87,12 +95,14 @@ Finding counts(const TaskRound& round) {
     if (doer.contains(share)) continue;
     const bool died = std::ranges::find(round.dead, static_cast<int>(rank)) != round.dead.end();
     if (died)
-      return {"dead_rank_lost", fmt::format("rank {} ended before it had done {}, and no other rank did it", rank,
-                                            name_of(round.tasks, share))};
-    return {"task_lost", fmt::format("{} was given to rank {}, and nobody did it", name_of(round.tasks, share), rank)};
+      return {"dead_rank_lost", fmt::format("rank {} ended before it had done {}, and no other rank did it",
+                                            rank, name_of(round.tasks, share))};
+    return {"task_lost",
+            fmt::format("{} was given to rank {}, and nobody did it", name_of(round.tasks, share), rank)};
   }
   for (std::size_t task = 0; task < part.size(); ++task) {
-    if (part[task] < 1 - 1e-9) return {"task_lost", fmt::format("{} was given to no rank as a whole", round.tasks[task].name)};
+    if (part[task] < 1 - 1e-9)
+      return {"task_lost", fmt::format("{} was given to no rank as a whole", round.tasks[task].name)};
   }
   return {};
 }
@@ -100,11 +110,13 @@ Finding counts(const TaskRound& round) {
 }  // namespace
 
 double allowed_factor(const AssignOptions& options) {
-  const bool equal = std::ranges::all_of(options.speed, [&](double speed) { return speed == options.speed[0]; });
+  const bool equal =
+      std::ranges::all_of(options.speed, [&](double speed) { return speed == options.speed[0]; });
   return equal ? 4.0 / 3 : 5.0 / 3;
 }
 
-BestFinish best_finish(std::span<const Task> tasks, const AssignOptions& options, const Assignment& assigned, int64_t most_nodes) {
+BestFinish best_finish(std::span<const Task> tasks, const AssignOptions& options, const Assignment& assigned,
+                       int64_t most_nodes) {
   std::vector<double> costs;
   for (const auto& shares : assigned) {
     for (const Share& share : shares) costs.push_back(cost_of(tasks, share));
@@ -118,7 +130,8 @@ BestFinish best_finish(std::span<const Task> tasks, const AssignOptions& options
   // The slowest rank must have its least, too.
   for (std::size_t i = 0; i < std::min(costs.size(), static_cast<std::size_t>(options.least)); ++i)
     cheapest += costs[costs.size() - 1 - i];
-  double bound_s = std::max({fluid_s(tasks, options), costs.empty() ? 0 : costs[0] / fastest, cheapest / slowest});
+  double bound_s =
+      std::max({fluid_s(tasks, options), costs.empty() ? 0 : costs[0] / fastest, cheapest / slowest});
   // Of one share more than ranks, two of the dearest meet on one rank.
   if (costs.size() > assigned.size())
     bound_s = std::max(bound_s, (costs[assigned.size() - 1] + costs[assigned.size()]) / fastest);
@@ -131,17 +144,22 @@ BestFinish best_finish(std::span<const Task> tasks, const AssignOptions& options
 
 Finding audit_tasks(const TaskRound& round) {
   if (Finding finding = counts(round)) return finding;
-  const double seconds = finish_s(round.tasks, round.options, round.assigned), factor = allowed_factor(round.options);
+  const double seconds = finish_s(round.tasks, round.options, round.assigned),
+               factor = allowed_factor(round.options);
   const auto within = [&](double best_s) { return seconds <= factor * best_s * (1 + 1e-9); };
   if (within(fluid_s(round.tasks, round.options))) return {};
   const BestFinish best = best_finish(round.tasks, round.options, round.assigned);
   if (within(best.seconds)) return {};
   double possible_s = finish_s(round.tasks, round.options, assign_tasks(round.tasks, round.options));
   if (best.exact) possible_s = std::min(possible_s, best.seconds);
-  if (within(possible_s)) return {"balance_unknown", "neither the best assignment nor one that is good enough was found"};
-  return {"unbalanced", fmt::format("the last rank ends after {:.3g} s, and {:.3g} s are possible: {:.3g} times that, {:.3g} at most "
-                                    "expected",
-                                    seconds, possible_s, seconds / possible_s, factor)};
+  if (within(possible_s))
+    return {"balance_unknown", "neither the best assignment nor one that is good enough was found"};
+  return {
+      "unbalanced",
+      fmt::format(
+          "the last rank ends after {:.3g} s, and {:.3g} s are possible: {:.3g} times that, {:.3g} at most "
+          "expected",
+          seconds, possible_s, seconds / possible_s, factor)};
 }
 
 }  // namespace lockstep::sharding

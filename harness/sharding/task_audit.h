@@ -15,11 +15,12 @@ struct TaskRound {
     int rank = 0;
     Share share;
   };
-  std::vector<Done> done;     ///< in order
-  std::vector<int> dead;      ///< ranks that ended within the round
+  std::vector<Done> done;  ///< in order
+  std::vector<int> dead;   ///< ranks that ended within the round
 };
 
-/// The best time in which the assignment's own shares can be done with `least` of them a rank, or a bound below it.
+/// The best time in which the assignment's own shares can be done with `least` of them a rank, or a bound
+/// below it.
 struct BestFinish {
   double seconds = 0;
   bool exact = false;  ///< found by search; else no assignment is faster, and perhaps none as fast
@@ -37,7 +38,8 @@ double allowed_factor(const AssignOptions& options);
 ///   task_twice      a share was done by two ranks, or twice
 ///   dead_rank_lost  what a dead rank had not done was done by nobody
 ///   task_lost       a share was done by nobody, and its rank lives
-///   unbalanced      the last rank ends later than the allowed factor times what is possible: the best for these shares, or what
+///   unbalanced      the last rank ends later than the allowed factor times what is possible: the best for
+///   these shares, or what
 ///                   assign_tasks comes to
 ///   balance_unknown neither that nor the contrary can be shown
 Finding audit_tasks(const TaskRound& round);

@@ -11,16 +11,21 @@
 namespace lockstep::sharding {
 namespace {
 
-double speed_of(const AssignOptions& options, std::size_t rank) { return options.speed.empty() ? 1 : options.speed[rank]; }
+double speed_of(const AssignOptions& options, std::size_t rank) {
+  return options.speed.empty() ? 1 : options.speed[rank];
+}
 
 void check(std::span<const Task> tasks, const AssignOptions& options) {
   if (options.ranks < 1) throw ConfigError("tasks need at least one rank");
-  if (tasks.empty()) throw ConfigError(fmt::format("there are no tasks for {}", counted(options.ranks, "rank")));
+  if (tasks.empty())
+    throw ConfigError(fmt::format("there are no tasks for {}", counted(options.ranks, "rank")));
   for (const Task& task : tasks) {
     if (!(task.cost_s > 0)) throw ConfigError(fmt::format("task {}: its cost must be above 0 s", task.name));
-    if (task.episodes < 1) throw ConfigError(fmt::format("task {}: it needs at least one episode", task.name));
+    if (task.episodes < 1)
+      throw ConfigError(fmt::format("task {}: it needs at least one episode", task.name));
   }
-  LOCKSTEP_CHECK(options.speed.empty() || options.speed.size() == static_cast<std::size_t>(options.ranks), "each rank has a speed");
+  LOCKSTEP_CHECK(options.speed.empty() || options.speed.size() == static_cast<std::size_t>(options.ranks),
+                 "each rank has a speed");
   for (const double speed : options.speed) {
     if (!(speed > 0)) throw ConfigError("a rank's speed must be above 0");
   }
@@ -35,7 +40,8 @@ class Cuts {
   bool cut() {
     std::size_t dearest = tasks_.size();
     for (std::size_t task = 0; task < tasks_.size(); ++task) {
-      if (parts_[task] < tasks_[task].episodes && (dearest == tasks_.size() || cost(task) > cost(dearest))) dearest = task;
+      if (parts_[task] < tasks_[task].episodes && (dearest == tasks_.size() || cost(task) > cost(dearest)))
+        dearest = task;
     }
     if (dearest == tasks_.size()) return false;
     ++parts_[dearest];
@@ -51,7 +57,8 @@ class Cuts {
   std::vector<Share> shares() const {
     std::vector<Share> shares;
     for (std::size_t task = 0; task < tasks_.size(); ++task) {
-      for (int64_t part = 0; part < parts_[task]; ++part) shares.push_back({static_cast<int>(task), part, parts_[task]});
+      for (int64_t part = 0; part < parts_[task]; ++part)
+        shares.push_back({static_cast<int>(task), part, parts_[task]});
     }
     return shares;
   }
@@ -64,10 +71,12 @@ class Cuts {
 };
 
 void dearest_first(std::span<const Task> tasks, std::vector<Share>& shares) {
-  std::ranges::stable_sort(shares, [&](const Share& a, const Share& b) { return cost_of(tasks, a) > cost_of(tasks, b); });
+  std::ranges::stable_sort(
+      shares, [&](const Share& a, const Share& b) { return cost_of(tasks, a) > cost_of(tasks, b); });
 }
 
-/// The dearest share first, to the rank that would have done it first; the last ones to ranks that have too few.
+/// The dearest share first, to the rank that would have done it first; the last ones to ranks that have too
+/// few.
 Assignment dealt(std::span<const Task> tasks, const AssignOptions& options, std::vector<Share> shares) {
   dearest_first(tasks, shares);
   const auto ranks = static_cast<std::size_t>(options.ranks), least = static_cast<std::size_t>(options.least);
@@ -106,9 +115,9 @@ Assignment assign_tasks(std::span<const Task> tasks, const AssignOptions& option
   Cuts cuts(tasks);
   while (cuts.count() < int64_t{options.ranks} * options.least) {
     if (cuts.cut()) continue;
-    throw ConfigError(fmt::format("{} of {} in all give {} no {} each", counted(static_cast<int64_t>(tasks.size()), "task"),
-                                  counted(cuts.count(), "episode"), counted(options.ranks, "rank"),
-                                  counted(options.least, "share")));
+    throw ConfigError(fmt::format(
+        "{} of {} in all give {} no {} each", counted(static_cast<int64_t>(tasks.size()), "task"),
+        counted(cuts.count(), "episode"), counted(options.ranks, "rank"), counted(options.least, "share")));
   }
   const double enough_s = 4.0 / 3 * fluid_s(tasks, options) * (1 + 1e-12);
   Assignment best = dealt(tasks, options, cuts.shares());
@@ -119,10 +128,13 @@ Assignment assign_tasks(std::span<const Task> tasks, const AssignOptions& option
   return best;
 }
 
-Assignment reassign_tasks(std::span<const Task> tasks, const AssignOptions& options, const Assignment& assigned,
-                          std::span<const Share> done, std::span<const int> dead) {
+Assignment reassign_tasks(std::span<const Task> tasks, const AssignOptions& options,
+                          const Assignment& assigned, std::span<const Share> done,
+                          std::span<const int> dead) {
   check(tasks, options);
-  const auto is_dead = [&](std::size_t rank) { return std::ranges::find(dead, static_cast<int>(rank)) != dead.end(); };
+  const auto is_dead = [&](std::size_t rank) {
+    return std::ranges::find(dead, static_cast<int>(rank)) != dead.end();
+  };
   Assignment left(assigned.size());
   std::vector<Share> orphans;
   std::vector<double> cost(assigned.size());
@@ -153,7 +165,8 @@ Assignment reassign_tasks(std::span<const Task> tasks, const AssignOptions& opti
 double fluid_s(std::span<const Task> tasks, const AssignOptions& options) {
   double cost = 0, speed = 0;
   for (const Task& task : tasks) cost += task.cost_s;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(options.ranks); ++rank) speed += speed_of(options, rank);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(options.ranks); ++rank)
+    speed += speed_of(options, rank);
   return cost / speed;
 }
 

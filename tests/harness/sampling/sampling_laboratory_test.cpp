@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/laboratory/run_trials.h"
+#include "harness/sampling/counter_duel.h"
 #include "harness/sampling/sampling.h"
 #include "tests/support/temp_folder.h"
 
@@ -17,8 +18,9 @@ using testing::Not;
 LaboratoryResult run(const std::string& section, const std::string& only = "") {
   static const LaboratoryKind* const kKinds[] = {&sampling_laboratory()};
   const support::TempFolder folder;
-  const LaboratoryConfig config = read_laboratory("# Does it?\nname: slice\nlaboratory: sampling\nsampling: {" + section + "}\n",
-                                                  "slice.yaml", {}, kKinds);
+  const LaboratoryConfig config =
+      read_laboratory("# Does it?\nname: slice\nlaboratory: sampling\nsampling: {" + section + "}\n",
+                      "slice.yaml", {}, kKinds);
   const volatile int stop = 0;
   TrialOptions options;
   options.only = only;
@@ -30,7 +32,8 @@ void expect_silent(const LaboratoryResult& result, int64_t least_cases) {
   EXPECT_EQ(result.faults, 0);
   EXPECT_EQ(result.undecided, 0);
   EXPECT_GE(result.cases, least_cases);
-  for (const LaboratoryFinding& finding : result.findings) ADD_FAILURE() << finding.trial << ": " << finding.sentence;
+  for (const LaboratoryFinding& finding : result.findings)
+    ADD_FAILURE() << finding.trial << ": " << finding.sentence;
 }
 
 std::string fact(const LaboratoryResult& result, const std::string& name) {
@@ -49,7 +52,8 @@ class Planted : public testing::TestWithParam<PlantedCase> {};
 TEST_P(Planted, IsFoundAndNamed) {
   const auto& [experiment, mutant, code] = GetParam();
   const LaboratoryResult result =
-      run(std::string("most_samples: 30, most_ranks: 5, experiment: ") + experiment, std::string("planted:") + mutant);
+      run(std::string("most_samples: 30, most_ranks: 5, experiment: ") + experiment,
+          std::string("planted:") + mutant);
   EXPECT_EQ(result.trials, 1);
   EXPECT_EQ(result.faults, 0);
   ASSERT_EQ(result.findings.size(), 1u);
@@ -103,24 +107,58 @@ TEST(SamplingLaboratory, PlantsNothingThatNoTestExpects) {
 TEST(SamplerTrials, FindNothingInTheSamplerAsItIs) {
   const LaboratoryResult result = run("experiment: sampler, most_samples: 40, most_ranks: 6, planted: false");
   expect_silent(result, 41 * 6 * 4 * 3);
-  EXPECT_EQ(fact(result, "cases of samples, ranks, drop_last, shuffle and epoch, dealt as PyTorch deals"), "2,952");
+  EXPECT_EQ(fact(result, "cases of samples, ranks, drop_last, shuffle and epoch, dealt as PyTorch deals"),
+            "2,952");
 }
 
 TEST(TaskTrials, FindNothingInTheAssignmentAsItIs) {
-  expect_silent(run("experiment: tasks, most_ranks: 6, planted: false, tasks: {a: 3, b: 1.5, c: 2}"), 21 * 44);
+  expect_silent(run("experiment: tasks, most_ranks: 6, planted: false, tasks: {a: 3, b: 1.5, c: 2}"),
+                21 * 44);
 }
 
 TEST(CounterTrials, FindNoScheduleThatBreaksTheCounter) {
   expect_silent(run("experiment: counter, planted: false", "place==two processes add"), 500);
-  expect_silent(run("experiment: counter, planted: false", "place==three processes: one resets, one adds, one reads"), 100);
+  expect_silent(
+      run("experiment: counter, planted: false", "place==three processes: one resets, one adds, one reads"),
+      100);
+}
+
+TEST(CounterTrials, FindNoEndOfAProcessThatBreaksTheCounter) {
+  expect_silent(run("experiment: counter, planted: false", "failure==counter, a process ends"), 200);
 }
 
 TEST(CounterTrials, ShowTheScheduleOfALostUpdate) {
   const LaboratoryResult result = run("experiment: counter", "planted:add_unlocked");
   ASSERT_EQ(result.findings.size(), 1u);
-  EXPECT_THAT(result.findings[0].sentence, HasSubstr("two processes were given the same numbers, and so draw the same initial states"));
+  EXPECT_THAT(result.findings[0].sentence,
+              HasSubstr("two processes were given the same numbers, and so draw the same initial states"));
   EXPECT_THAT(result.findings[0].sentence, HasSubstr("stops before its operation"));
   EXPECT_THAT(result.findings[0].timeline, Not(IsEmpty()));
+}
+
+TEST(AuditCounter, TakesWhatSomeOrderExplains) {
+  using sampling::CounterVerb;
+  const std::vector<std::string> names{"process A", "process B"};
+  const sampling::CounterEvent first{0, {CounterVerb::add, 2}, {10, ""}, 0, 3},
+      second{1, {CounterVerb::add, 1}, {12, ""}, 1, 2};
+  EXPECT_EQ(sampling::audit_counter(10, {first, second}, names).sentence, "");
+  sampling::CounterEvent same = second;
+  same.answer.value = 11;
+  EXPECT_EQ(sampling::audit_counter(10, {first, same}, names).code, "lost_update");  // 11 is both's.
+  // It ended before the other one began, and cannot come after it.
+  sampling::CounterEvent late = second;
+  late.answer.value = 10;
+  late.begun = 4;
+  late.ended = 5;
+  EXPECT_EQ(sampling::audit_counter(10, {first, late}, names).code, "lost_update");
+  sampling::CounterEvent cut_off = first;
+  cut_off.cut_off = true;
+  cut_off.answer = {0, "gone"};
+  EXPECT_EQ(sampling::audit_counter(10, {cut_off, late}, names).sentence, "");
+  late.answer.value = 12;
+  EXPECT_EQ(sampling::audit_counter(10, {cut_off, late}, names).sentence, "");
+  late.answer.value = 11;
+  EXPECT_EQ(sampling::audit_counter(10, {cut_off, late}, names).code, "no_order");
 }
 
 TEST(SeedTrials, TheKeyedFormAloneCollidesNowhere) {
@@ -133,8 +171,9 @@ TEST(SeedTrials, TheKeyedFormAloneCollidesNowhere) {
   EXPECT_THAT(ranks.findings[0].sentence, HasSubstr("1,000,000 streams have 109 seeds"));
   const LaboratoryResult cross = run("experiment: seeds", "seeds:plus_rank-against-plus_epoch");
   ASSERT_EQ(cross.findings.size(), 1u);
-  EXPECT_THAT(cross.findings[0].sentence, HasSubstr("run 0, rank 1, worker 0, epoch 0 draws from seed 1, and so does the permutation "
-                                                    "of run 0, epoch 1"));
+  EXPECT_THAT(cross.findings[0].sentence,
+              HasSubstr("run 0, rank 1, worker 0, epoch 0 draws from seed 1, and so does the permutation "
+                        "of run 0, epoch 1"));
 }
 
 TEST(ControlTrials, LeaveRanksAloneThatAgree) {

@@ -1,4 +1,5 @@
-// Control values of ranks that are threads: silent while they agree, and the same name on every rank where they do not.
+// Control values of ranks that are threads: silent while they agree, and the same name on every rank where
+// they do not.
 
 #include "harness/sharding/control_guard.h"
 
@@ -31,7 +32,8 @@ struct Ranks {
 };
 
 /// What each rank is told about values that `change` makes.
-std::vector<ControlVerdict> verdicts(int ranks, const std::function<void(int rank, Ranks&)>& change, int leaves = -1) {
+std::vector<ControlVerdict> verdicts(int ranks, const std::function<void(int rank, Ranks&)>& change,
+                                     int leaves = -1) {
   checkpoint::ThreadMeeting meeting(ranks);
   std::vector<ControlVerdict> told(static_cast<std::size_t>(ranks));
   std::vector<std::jthread> threads;
@@ -62,19 +64,24 @@ void expect_all(const std::vector<ControlVerdict>& told, const std::string& code
   }
 }
 
-TEST(ControlGuard, IsSilentWhereAllAgree) { expect_all(verdicts(4, [](int, Ranks&) {}), "", -1, 0); }
+TEST(ControlGuard, IsSilentWhereAllAgree) {
+  expect_all(verdicts(4, [](int, Ranks&) {}), "", -1, 0);
+}
 
 TEST(ControlGuard, NamesTheFirstRankThatDisagrees) {
   const auto told = verdicts(5, [](int rank, Ranks& mine) { mine.stop = rank >= 3; });
   expect_all(told, "stop_differs", 3, 4);
   EXPECT_EQ(told[0].found, "true");
   EXPECT_EQ(told[0].expected, "false");
-  EXPECT_THAT(told[0].sentence, HasSubstr("step 4: stop is true on rank 3, and false on 3 of 5 ranks; who stops leaves the others "
-                                          "waiting at the next collective"));
+  EXPECT_THAT(
+      told[0].sentence,
+      HasSubstr("step 4: stop is true on rank 3, and false on 3 of 5 ranks; who stops leaves the others "
+                "waiting at the next collective"));
 }
 
 TEST(ControlGuard, TellsAnOwnStatisticFromAWrongValue) {
-  expect_all(verdicts(3, [](int rank, Ranks& mine) { mine.rate = rank == 2 ? 0.2 : 0.1; }), "learning_rate_differs", 2, 4);
+  expect_all(verdicts(3, [](int rank, Ranks& mine) { mine.rate = rank == 2 ? 0.2 : 0.1; }),
+             "learning_rate_differs", 2, 4);
   // The rate is still the same: it will not be.
   const auto told = verdicts(3, [](int rank, Ranks& mine) { mine.kl += 0.001 * rank; });
   expect_all(told, "learning_rate_from_local_kl", 1, 4);
@@ -97,11 +104,13 @@ TEST(ControlGuard, NamesTheStepFirst) {
 
 TEST(ControlGuard, SeesTheLastBit) {
   expect_all(verdicts(3, [](int rank, Ranks& mine) { mine.rate += rank == 0 ? 5e-18 : 0; }), "", -1, 0);
-  expect_all(verdicts(3, [](int rank, Ranks& mine) { mine.rate += rank == 0 ? 1.4e-17 : 0; }), "learning_rate_differs", 0, 4);
+  expect_all(verdicts(3, [](int rank, Ranks& mine) { mine.rate += rank == 0 ? 1.4e-17 : 0; }),
+             "learning_rate_differs", 0, 4);
 }
 
 /// What ranks that are processes are told at last, each of values that `change` makes at each step.
-std::vector<std::string> told_in_processes(int ranks, int64_t steps, const std::function<void(int rank, int64_t step, Ranks&)>& change) {
+std::vector<std::string> told_in_processes(
+    int ranks, int64_t steps, const std::function<void(int rank, int64_t step, Ranks&)>& change) {
   const support::TempFolder folder;
   const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
   std::vector<std::unique_ptr<checkpoint::SocketGroup>> groups = checkpoint::make_socket_groups(ranks);
@@ -139,10 +148,12 @@ std::vector<std::string> told_in_processes(int ranks, int64_t steps, const std::
 
 TEST(ControlGuard, TellsProcessesBeforeTheyWaitForOneAnother) {
   EXPECT_THAT(told_in_processes(3, 50, [](int, int64_t, Ranks&) {}), Each(""));
-  const auto stop = told_in_processes(3, 50, [](int rank, int64_t step, Ranks& mine) { mine.stop = rank == 2 && step >= 17; });
+  const auto stop = told_in_processes(
+      3, 50, [](int rank, int64_t step, Ranks& mine) { mine.stop = rank == 2 && step >= 17; });
   EXPECT_THAT(stop, Each(HasSubstr("step 17: stop is true on rank 2, and false on 2 of 3 ranks")));
   // A replica that is not synchronised has other parameters from step 1 on.
-  const auto alone = told_in_processes(3, 50, [](int rank, int64_t step, Ranks& mine) { mine.parameters += rank == 1 && step >= 1; });
+  const auto alone = told_in_processes(
+      3, 50, [](int rank, int64_t step, Ranks& mine) { mine.parameters += rank == 1 && step >= 1; });
   EXPECT_THAT(alone, Each(HasSubstr("step 1: parameters is 0000000000000008 on rank 1")));
   const auto killed = told_in_processes(3, 50, [](int rank, int64_t step, Ranks&) {
     if (rank == 0 && step == 9) ::raise(SIGKILL);

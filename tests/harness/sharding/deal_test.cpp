@@ -25,7 +25,8 @@ TEST(TorchDeal, RepeatsTheHeadOrCutsTheTail) {
   EXPECT_THAT(torch_list({2, 5, false, false}, 0), ElementsAre(0, 1, 0, 1, 0));
   EXPECT_THAT(torch_list({2, 5, true, false}, 0), ElementsAre());
   EXPECT_THAT(torch_list({0, 5, false, true}, 0), ElementsAre());
-  EXPECT_THAT(torch_deal({5, 3, false, false}, 0), ElementsAre(ElementsAre(0, 3), ElementsAre(1, 4), ElementsAre(2, 0)));
+  EXPECT_THAT(torch_deal({5, 3, false, false}, 0),
+              ElementsAre(ElementsAre(0, 3), ElementsAre(1, 4), ElementsAre(2, 0)));
 }
 
 TEST(AuditDeals, IsSilentOnPyTorchsRule) {
@@ -42,7 +43,8 @@ TEST(AuditDeals, IsSilentOnPyTorchsRule) {
 TEST(AuditDeals, NamesAnOrderThatRepeats) {
   const Finding finding = audit_deals(kPadded, Deals(3, torch_deal(kPadded, 0)));
   EXPECT_EQ(finding.code, "order_repeats");
-  EXPECT_THAT(finding.sentence, HasSubstr("epoch 1 has the order of epoch 0, as if set_epoch had not been called"));
+  EXPECT_THAT(finding.sentence,
+              HasSubstr("epoch 1 has the order of epoch 0, as if set_epoch had not been called"));
 }
 
 TEST(AuditDeals, NamesOneShardForAll) {
@@ -65,7 +67,8 @@ TEST(AuditDeals, TellsLossFromOverlap) {
 TEST(AuditDeals, NamesUnequalLengthsAndASecondPadding) {
   Deals deals = good(kPadded);
   deals[0][3].pop_back();
-  EXPECT_THAT(audit_deals(kPadded, deals).sentence, HasSubstr("in epoch 0 rank 0 has 3 rows and rank 3 has 2"));
+  EXPECT_THAT(audit_deals(kPadded, deals).sentence,
+              HasSubstr("in epoch 0 rank 0 has 3 rows and rank 3 has 2"));
   deals = good(kPadded);
   for (auto& shard : deals[0]) shard.push_back(shard[0]);
   EXPECT_EQ(audit_deals(kPadded, deals).code, "padded_twice");

@@ -34,8 +34,8 @@ std::vector<Drawn> cases() {
   }
   for (uint64_t i = 0; all.size() < 600; ++i) {
     const auto below = [i](uint64_t what, uint64_t count) { return keyed(uint64_t{7}, i, what) % count; };
-    all.push_back({{static_cast<int64_t>(below(0, 258)), static_cast<int>(1 + below(1, 16)), below(2, 2) == 0, below(3, 2) == 0,
-                    static_cast<int64_t>(below(4, 1000))},
+    all.push_back({{static_cast<int64_t>(below(0, 258)), static_cast<int>(1 + below(1, 16)), below(2, 2) == 0,
+                    below(3, 2) == 0, static_cast<int64_t>(below(4, 1000))},
                    static_cast<int64_t>(below(5, 3))});
   }
   return all;
@@ -73,27 +73,30 @@ std::vector<std::vector<int64_t>> trainers_deal(const Drawn& drawn) {
 }
 
 TEST(SamplerAudit, HasTheRuleOfPyTorch) {
-  if (*kPython == '\0') GTEST_SKIP() << "no Python that has this LibTorch's torch package: set LOCKSTEP_PYTHON";
+  if (*kPython == '\0')
+    GTEST_SKIP() << "no Python that has this LibTorch's torch package: set LOCKSTEP_PYTHON";
   const support::TempFolder folder;
   const std::string path = folder.path() + "/cases";
   {
     std::ofstream file(path);
     for (const Drawn& drawn : cases())
-      file << drawn.options.samples << ' ' << drawn.options.ranks << ' ' << drawn.options.drop_last << ' ' << drawn.options.shuffle
-           << ' ' << drawn.options.seed << ' ' << drawn.epoch << '\n';
+      file << drawn.options.samples << ' ' << drawn.options.ranks << ' ' << drawn.options.drop_last << ' '
+           << drawn.options.shuffle << ' ' << drawn.options.seed << ' ' << drawn.epoch << '\n';
   }
-  const std::string command =
-      std::string("OMP_NUM_THREADS=1 ") + kPython + " -W ignore " LOCKSTEP_SOURCE_DIR "/tests/bridge/sampler.py < " + path;
+  const std::string command = std::string("OMP_NUM_THREADS=1 ") + kPython +
+                              " -W ignore " LOCKSTEP_SOURCE_DIR "/tests/bridge/sampler.py < " + path;
   FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   std::array<char, 4096> buffer{};
-  while (const std::size_t got = fread(buffer.data(), 1, buffer.size(), pipe)) output.append(buffer.data(), got);
+  while (const std::size_t got = fread(buffer.data(), 1, buffer.size(), pipe))
+    output.append(buffer.data(), got);
   ASSERT_EQ(pclose(pipe), 0) << output;
   std::istringstream lines(output);
   std::string theirs;
   for (const Drawn& drawn : cases()) {
     ASSERT_TRUE(lines >> theirs);
-    const std::string words = std::to_string(drawn.options.samples) + " samples on " + std::to_string(drawn.options.ranks);
+    const std::string words =
+        std::to_string(drawn.options.samples) + " samples on " + std::to_string(drawn.options.ranks);
     EXPECT_EQ(hash_of(torch_deal(drawn.options, drawn.epoch)), theirs) << words;
     EXPECT_EQ(hash_of(trainers_deal(drawn)), theirs) << words;
   }

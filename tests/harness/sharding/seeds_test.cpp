@@ -46,7 +46,8 @@ TEST(ScanSeeds, MegatronsOffsetsMeet) {
 }
 
 TEST(CrossSeeds, PlusRankMeetsPlusEpoch) {
-  const CrossCollisions found = cross_seeds(*find_seed_formula("plus_rank"), *find_seed_formula("plus_epoch"), kFew);
+  const CrossCollisions found =
+      cross_seeds(*find_seed_formula("plus_rank"), *find_seed_formula("plus_epoch"), kFew);
   EXPECT_EQ(found.shared, found.streams);
   EXPECT_EQ(in_words(found.stream), "run 0, rank 1, worker 0, epoch 0");
   EXPECT_EQ(found.permutation.run + found.permutation.epoch, 1);

@@ -1,4 +1,5 @@
-// Initial states: none twice in a round, the same for every number of ranks; and the audit of what ranks drew.
+// Initial states: none twice in a round, the same for every number of ranks; and the audit of what ranks
+// drew.
 
 #include "harness/sharding/states.h"
 
@@ -51,7 +52,8 @@ TEST(InitialStates, AreTheSameWhicheverRoundIsAskedFirst) {
   InitialStates in_order({9, 4, 2}), any_order({9, 4, 2});
   std::vector<std::vector<int64_t>> rounds;
   for (int64_t round = 0; round < 8; ++round) rounds.push_back(in_order.round(round));
-  for (const int64_t round : {7, 2, 2, 3, 0, 5}) EXPECT_EQ(any_order.round(round), rounds[static_cast<std::size_t>(round)]);
+  for (const int64_t round : {7, 2, 2, 3, 0, 5})
+    EXPECT_EQ(any_order.round(round), rounds[static_cast<std::size_t>(round)]);
 }
 
 TEST(InitialStates, RefuseARoundOfMoreThanThereAre) {

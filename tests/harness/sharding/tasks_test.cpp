@@ -98,7 +98,8 @@ TEST(ReassignTasks, GivesTheLivingWhatTheDeadHadNotDone) {
     for (const Share& share : left[rank]) round.done.push_back({static_cast<int>(rank), share});
   }
   EXPECT_EQ(audit_tasks(round).sentence, "");
-  EXPECT_THROW(reassign_tasks(all, round.options, round.assigned, done, std::vector<int>{0, 1, 2}), ConfigError);
+  EXPECT_THROW(reassign_tasks(all, round.options, round.assigned, done, std::vector<int>{0, 1, 2}),
+               ConfigError);
 }
 
 TEST(AuditTasks, NamesWhatWentWrong) {
