@@ -16,9 +16,6 @@ bool uses_batch(const AuditedBatch& batch) {
   return batch.options.estimator == Estimator::global || batch.options.estimator == Estimator::group_mean;
 }
 bool uses_groups(const AuditedBatch& batch) { return batch.options.estimator != Estimator::global; }
-bool is_group(const AuditedBatch& batch) {
-  return batch.options.estimator == Estimator::group || batch.options.estimator == Estimator::leave_one_out;
-}
 
 Prediction computed(const AuditedBatch& batch, std::span<const double> values, std::span<const int64_t> groups,
                     std::span<const uint8_t> counted, Estimator estimator, const Convention& convention) {
@@ -158,7 +155,7 @@ Prediction micro(const AuditedBatch& batch, bool of_all_ranks, int rank) {
 }
 Prediction micro_statistics(const AuditedBatch& batch, int rank, const Statistics*) { return micro(batch, false, rank); }
 Prediction accumulation_statistics(const AuditedBatch& batch, int rank, const Statistics*) {
-  return micro(batch, true, rank);
+  return batch.own.size() < 2 ? Prediction{} : micro(batch, true, rank);
 }
 
 Prediction kl_left_out(const AuditedBatch& batch, int, const Statistics*) {
@@ -270,7 +267,8 @@ Prediction groups_local(const AuditedBatch& batch, int, const Statistics*) {
 
 Prediction one_baseline(const AuditedBatch& batch, int, const Statistics*) {
   const std::set<int64_t> ids(batch.rows.groups.begin(), batch.rows.groups.end());
-  if (!is_group(batch) || ids.size() < 2) return {};
+  // Of group-wise normalisation that is another estimator's way.
+  if (batch.options.estimator != Estimator::leave_one_out || ids.size() < 2) return {};
   return by_groups(batch, std::vector<int64_t>(batch.values.size(), 0));
 }
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <optional>
+#include <utility>
 
 namespace lockstep::rewards {
 namespace {
@@ -52,13 +54,16 @@ using Fit = std::optional<std::string>;
 
 Fit never_came(const Held& held) {
   int whose = -1;
-  if (!all_poison_of(held.shown.held, whose) || whose != held.rank) return {};
+  if (!all_poison_of(held.shown.held, whose) || whose != held.rank || held.shown.root == held.rank) return {};
   return fmt::format("still holds what stood there before: no broadcast reached it ({} in this step)", held.shown.broadcasts);
 }
 
 Fit from_another_rank(const Held& held) {
   int whose = -1;
-  if (all_poison_of(held.shown.held, whose) && whose != held.rank)
+  const bool poisoned = all_poison_of(held.shown.held, whose);
+  if (poisoned && whose == held.rank && held.shown.root == held.rank && held.rank != held.root)
+    return fmt::format("takes itself for the root and has no rewards: the root is rank {}", held.root);
+  if (poisoned && whose != held.rank)
     return fmt::format("holds the buffer of rank {}, which has no rewards: the root is rank {}", whose, held.root);
   for (std::size_t rank = 0; rank < held.by_rank.size(); ++rank) {
     const ShownRewards& other = held.by_rank[rank];
@@ -70,10 +75,13 @@ Fit from_another_rank(const Held& held) {
 }
 
 Fit of_an_earlier_step(const Held& held) {
-  if (held.last_step < 0 || held.last.empty() || held.last.size() < held.shown.held.size()) return {};
-  if (!std::ranges::equal(held.shown.held, std::span(held.last).first(held.shown.held.size()),
-                          [](double a, double b) { return same_bits(a, b); }))
-    return {};
+  if (held.last_step < 0 || held.last.empty()) return {};
+  Poisoned whose;
+  for (std::size_t i = 0; i < held.shown.held.size(); ++i) {
+    // Where that step had fewer samples, nothing was there before.
+    const bool earlier = i < held.last.size() ? same_bits(held.shown.held[i], held.last[i]) : is_poison(held.shown.held[i], whose);
+    if (!earlier) return {};
+  }
   return fmt::format("has the rewards of step {} at step {}: a stale buffer", held.last_step, held.step);
 }
 
@@ -194,12 +202,8 @@ std::vector<Finding> BroadcastAudit::step(std::span<const ShownRewards> by_rank)
       const auto found = by_id.find(id);
       expected.push_back(found == by_id.end() ? poison(root_, root.step) : found->second);
     }
-    std::vector<double> last;
-    for (const int64_t id : shown.ids) {
-      const auto found = last_by_id_.find(id);
-      if (found != last_by_id_.end()) last.push_back(found->second);
-    }
-    if (last.size() != shown.ids.size()) last = last_;
+    last_.resize(by_rank.size());
+    const std::vector<double> last = std::exchange(last_[at], expected);
     if (!same_bits(shown.held, expected))
       add(findings, named({rank, root.step, shown, expected, by_rank, root_, last_step_, last}));
     else if (rank != root_ && shown.scored > 0)
@@ -210,8 +214,6 @@ std::vector<Finding> BroadcastAudit::step(std::span<const ShownRewards> by_rank)
       tell("broadcast-twice", fmt::format("took part in {} broadcasts of the same rewards", shown.broadcasts));
   }
   last_step_ = root.step;
-  last_ = root.source;
-  last_by_id_ = std::move(by_id);
   return findings;
 }
 

@@ -2,7 +2,6 @@
 // Did every rank get the root's rewards, and if not, what did it get? Answered from what ranks show.
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,8 +34,7 @@ class BroadcastAudit {
  private:
   int root_;
   int64_t last_step_ = -1;
-  std::vector<double> last_;               ///< the root's, in its order
-  std::map<int64_t, double> last_by_id_;
+  std::vector<std::vector<double>> last_;  ///< by rank: what it should have held then, in its order
 };
 
 }  // namespace lockstep::rewards

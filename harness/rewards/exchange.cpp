@@ -50,7 +50,8 @@ Failure of_group(const std::string& problem, int64_t step) {
                                    problem.find("no sign of progress") != std::string::npos
                                ? "rank-silent"
                                : "rank-ended";
-  return {code, fmt::format("step {}: {}", step, problem.substr(0, problem.find("): ") + (problem.find("): ") == std::string::npos ? 0 : 1)))};
+  const std::size_t end = problem.find("): ");
+  return {code, fmt::format("step {}: {}", step, end == std::string::npos ? problem : problem.substr(0, end + 1))};
 }
 
 Failure unreadable(int rank, int64_t step) {
@@ -111,8 +112,10 @@ Failure disagreement(std::span<const Header> by_rank) {
               fmt::format("step {}: rank {} has another convention, or other samples, than most ranks ({} and {})",
                           most.step, rank, own.agreed, most.agreed)};
     }
-    return {"header-differs", fmt::format("step {}: rank {} is at {}, and most ranks at {}", most.step, rank,
-                                          place_in_words(own), place_in_words(most))};
+    // Of two ranks nobody can say who is wrong.
+    const std::string others = by_rank.size() == 2 ? fmt::format("rank {}", 1 - rank) : "most ranks";
+    return {"header-differs", fmt::format("step {}: rank {} is at {}, and {} at {}", most.step, rank, place_in_words(own),
+                                          others, place_in_words(most))};
   }
   return {};
 }
@@ -144,17 +147,17 @@ std::string Rows::ragged() const {
 RewardExchange::RewardExchange(checkpoint::Group& group, ExchangeOptions options)
     : group_(group), options_(std::move(options)) {}
 
-RewardExchange::Texts RewardExchange::exchange(Header header, const std::string& payload) {
+GatheredTexts RewardExchange::exchange(Header header, const std::string& payload) {
   header.number = number_;
   checkpoint::Gathered all = group_.all_gather(std::string(kLabel), to_bytes(Packet{header, payload}), options_.deadline_s);
   if (!all) return {{}, of_group(all.problem, header.step)};
-  Texts texts;
+  GatheredTexts texts;
   std::vector<Header> headers;
   for (std::size_t rank = 0; rank < all.texts.size(); ++rank) {
     Packet packet;
     if (!from_bytes(all.texts[rank], packet)) return {{}, unreadable(static_cast<int>(rank), header.step)};
     headers.push_back(std::move(packet.header));
-    texts.payloads.push_back(std::move(packet.payload));
+    texts.by_rank.push_back(std::move(packet.payload));
   }
   texts.failure = disagreement(headers);
   if (!texts.failure) ++number_;
@@ -171,10 +174,10 @@ Received RewardExchange::rewards(int64_t step, const std::vector<int64_t>& ids, 
   std::vector<int64_t> sorted = ids;
   std::ranges::sort(sorted);
   Header header{"rewards", step, 0, static_cast<int64_t>(ids.size()), "float64", hash_in_hex(to_bytes(sorted))};
-  const Texts texts = exchange(header, to_bytes(mine));
+  const GatheredTexts texts = exchange(header, to_bytes(mine));
   if (texts.failure) return {{}, texts.failure};
   ScoredPacket scored;
-  if (!from_bytes(texts.payloads.at(static_cast<std::size_t>(options_.root)), scored)) return {{}, unreadable(options_.root, step)};
+  if (!from_bytes(texts.by_rank.at(static_cast<std::size_t>(options_.root)), scored)) return {{}, unreadable(options_.root, step)};
   if (!scored.code.empty())
     return {{}, {scored.code, fmt::format("step {}, rank {}: {}", step, options_.root, scored.sentence)}};
   // Tied to ids, not to places: a rank may hold its samples in another order.
@@ -188,13 +191,13 @@ Received RewardExchange::rewards(int64_t step, const std::vector<int64_t>& ids, 
 GatheredRows RewardExchange::rows(int64_t step, const Rows& mine) {
   GatheredRows gathered;
   const Header header{"rows", step, 0, -1, "float64", hash_in_hex(to_json(options_.convention).dump())};
-  const Texts texts = exchange(header, to_bytes(mine));
+  const GatheredTexts texts = exchange(header, to_bytes(mine));
   gathered.failure = texts.failure;
   if (gathered.failure) return gathered;
-  std::vector<Rows> by_rank(texts.payloads.size());
+  std::vector<Rows> by_rank(texts.by_rank.size());
   std::vector<std::pair<int64_t, std::pair<int, std::size_t>>> order;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    if (!from_bytes(texts.payloads[rank], by_rank[rank])) {
+    if (!from_bytes(texts.by_rank[rank], by_rank[rank])) {
       gathered.failure = unreadable(static_cast<int>(rank), step);
     } else if (const std::string ragged = by_rank[rank].ragged(); !ragged.empty()) {
       gathered.failure = {"rows-ragged", fmt::format("step {}: rank {} has {}", step, rank, ragged)};
@@ -219,20 +222,19 @@ GatheredRows RewardExchange::rows(int64_t step, const Rows& mine) {
 
 GatheredMoments RewardExchange::moments(int64_t step, const Moments& mine) {
   GatheredMoments gathered;
-  const Texts texts = exchange({"merge", step, 0, -1, "float64", ""},
+  const GatheredTexts texts = exchange({"merge", step, 0, -1, "float64", ""},
                                to_bytes(MomentsPacket{mine.count, mine.mean, mine.m2}));
   gathered.failure = texts.failure;
-  for (std::size_t rank = 0; rank < texts.payloads.size() && !gathered.failure; ++rank) {
+  for (std::size_t rank = 0; rank < texts.by_rank.size() && !gathered.failure; ++rank) {
     MomentsPacket packet;
-    if (!from_bytes(texts.payloads[rank], packet)) gathered.failure = unreadable(static_cast<int>(rank), step);
+    if (!from_bytes(texts.by_rank[rank], packet)) gathered.failure = unreadable(static_cast<int>(rank), step);
     gathered.by_rank.push_back({packet.count, packet.mean, packet.m2});
   }
   return gathered;
 }
 
-checkpoint::Gathered RewardExchange::shown(int64_t, const std::string& mine) {
-  // Not counted, and under no header: ranks that disagree are to be seen.
-  return group_.all_gather(std::string(kLabel), mine, options_.deadline_s);
+GatheredTexts RewardExchange::shown(int64_t step, const std::string& mine) {
+  return exchange({"audit", step, 0, -1, "bytes", ""}, mine);
 }
 
 std::vector<std::size_t> rows_of_rank(const GatheredRows& gathered, int rank) {

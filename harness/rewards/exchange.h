@@ -30,7 +30,7 @@ struct Header {
   }
   bool operator==(const Header&) const = default;
 };
-/// Who differs from what most ranks say (of a tie, from rank 0): "rank 3 is at step 16 and the others at step 17". Code
+/// Who differs from what most ranks say (of a tie, from the lowest rank among the largest parties). Code
 /// `header-differs`, or `convention-differs` if only what is agreed differs.
 Failure disagreement(std::span<const Header> by_rank);
 
@@ -77,6 +77,11 @@ struct GatheredMoments {
   Failure failure;
 };
 
+struct GatheredTexts {
+  std::vector<std::string> by_rank;
+  Failure failure;
+};
+
 class RewardExchange {
  public:
   RewardExchange(checkpoint::Group& group, ExchangeOptions options);
@@ -89,17 +94,13 @@ class RewardExchange {
   /// Moments of all ranks, by rank.
   GatheredMoments moments(int64_t step, const Moments& mine);
   /// Bytes of all ranks, by rank, for an audit.
-  checkpoint::Gathered shown(int64_t step, const std::string& mine);
+  GatheredTexts shown(int64_t step, const std::string& mine);
 
   int64_t number() const { return number_; }
   const ExchangeOptions& options() const { return options_; }
 
  private:
-  struct Texts {
-    std::vector<std::string> payloads;
-    Failure failure;
-  };
-  Texts exchange(Header header, const std::string& payload);
+  GatheredTexts exchange(Header header, const std::string& payload);
 
   checkpoint::Group& group_;
   ExchangeOptions options_;

@@ -30,7 +30,9 @@ Predicted world_twice(const Spot& spot) {
   return spot.ranks() > 1 ? Predicted(spot.expected * spot.ranks()) : Predicted{};
 }
 Predicted local(const Spot& spot) {
-  return spot.options.scope == Scope::local || spot.ranks() == 1 ? Predicted{} : spot.of(spot.options.denominator, Scope::local);
+  // A constant that every rank divides by is the batch's without the number of ranks, and is told as that.
+  if (spot.options.scope == Scope::local || spot.ranks() == 1 || spot.declared(Denominator::constant)) return {};
+  return spot.of(spot.options.denominator, Scope::local);
 }
 Predicted micro(const Spot& spot) {
   return spot.options.scope == Scope::micro || spot.parts() == 1 ? Predicted{} : spot.of(spot.options.denominator, Scope::micro);
