@@ -4,9 +4,11 @@
 
 #include <ATen/Parallel.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,6 +19,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr double kMeet_s = 60;
 
 [[noreturn]] void misbehave(rewards::FaultKind fault) {
   if (fault == rewards::FaultKind::rank_ends) ::raise(SIGKILL);
@@ -32,6 +36,7 @@ int play_reward_cases(const std::string& run_dir, int rank, const nlohmann::json
     const rewards::CaseRules rules = rewards::rules_from_json(reward_cases.at("rules"));
     BeatFile beats = BeatFile::open(run_dir + "/beat", rules.world);
     int64_t played = 0;
+    bool silence = false;
     PeerSigns signs;
     signs.count = [&] {
       uint64_t sum = 0;
@@ -41,7 +46,7 @@ int play_reward_cases(const std::string& run_dir, int rank, const nlohmann::json
       return sum;
     };
     signs.report = [&] { beats.report(rank, played, "rewards"); };
-    const GlooOptions options{run_dir + "/store", rank, rules.world, "127.0.0.1", rules.deadline_s};
+    const GlooOptions options{run_dir + "/store", rank, rules.world, "127.0.0.1", kMeet_s};
     const std::unique_ptr<checkpoint::Group> group = std::move(make_gloo_groups(options, {"rewards"}, signs).front());
     std::ofstream answers(run_dir + "/rank-" + std::to_string(rank) + ".answers");
     for (const nlohmann::json& each : reward_cases.at("orders")) {
@@ -50,7 +55,10 @@ int play_reward_cases(const std::string& run_dir, int rank, const nlohmann::json
       const rewards::Played done = rewards::play(one, {rewards::plant_of(rules, order), misbehave}, *group);
       answers << rewards::to_text(rewards::answer_of(done)) << std::endl;
       ++played;
+      silence = done.failure.code == "rank-silent";
     }
+    // Who gives up first and ends would be taken for a rank that ended by those who still wait for the silent one.
+    if (silence) std::promise<void>().get_future().wait_for(std::chrono::duration<double>(rules.deadline_s));
     answers.close();
     // A function that hangs has a thread of its own, which nobody waits for.
     if (!answers) return 1;

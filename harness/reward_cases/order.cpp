@@ -7,6 +7,8 @@
 namespace lockstep::rewards {
 namespace {
 
+constexpr double kPatience_s = 60;
+
 /// Every rank has so many rows, and every group.
 void shape(Case& one, int64_t rows, int64_t group_size) {
   for (std::size_t at = 0; at < one.steps.size(); ++at) {
@@ -36,14 +38,15 @@ void shape(Case& one, int64_t rows, int64_t group_size) {
 Case case_of(const CaseRules& rules, const Order& order) {
   Case one = order.mutant.empty() ? make_case(rules.seed, order.number, rules.world)
                                   : make_telling_case(rules.seed, order.number, rules.world);
-  one.deadline_s = rules.deadline_s;
+  one.deadline_s = kPatience_s;
   if (order.fault != FaultKind::none) {
     one = make_telling_case(rules.seed, order.number, rules.world);
     one.fault = order.fault;
     one.fault_step = 1;
     one.fault_rank = rules.world - 1;
-    one.deadline_s = rules.deadline_s;
-    one.score_deadline_s = rules.score_deadline_s;
+    // Who is to be found silent is waited for as short as it is said; the others may be slow.
+    one.deadline_s = order.fault == FaultKind::rank_hangs ? rules.deadline_s : kPatience_s;
+    one.score_deadline_s = order.fault == FaultKind::hangs ? rules.score_deadline_s : kPatience_s / 2;
   }
   if (const Plant plant = plant_of(rules, order); plant.mutant != nullptr) {
     if (plant.mutant->prepare != nullptr) plant.mutant->prepare(one);

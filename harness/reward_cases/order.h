@@ -17,7 +17,8 @@ struct CaseRules {
   int64_t group_size = 0;  ///< rows a group; 0: drawn
   bool given = false;      ///< `convention` holds for all cases; else each draws its own
   Convention convention = {};
-  double deadline_s = 20, score_deadline_s = 0.3;
+  double deadline_s = 2;          ///< of cases in which a rank hangs
+  double score_deadline_s = 0.3;  ///< of cases in which a reward function hangs
 };
 
 /// One case: a random one, one with a mutant, or one with a fault.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 
 #include "harness/config/field_schema.h"
 
@@ -48,10 +47,32 @@ Place place_of(const LaboratorySource& source, std::string_view key) {
   return entry == nullptr ? source.place : entry->place;
 }
 
+/// `convention: {ddof: 1}` as `convention.ddof: 1`.
+LaboratorySource with_convention_spread(const LaboratorySource& source, Problems& problems) {
+  LaboratorySource spread = source;
+  spread.entries.clear();
+  for (const Entry& entry : source.entries) {
+    if (entry.key != "rewards.convention") {
+      spread.entries.push_back(entry);
+    } else if (!entry.value.is_map()) {
+      problems.add(entry.place, "rewards.convention must be a map of keys");
+    } else {
+      for (std::size_t i = 0; i < entry.value.keys.size(); ++i) {
+        const YamlNode& key = entry.value.keys[i];
+        spread.entries.push_back({std::string(kConvention) + key.text, key.place, entry.value.items[i]});
+      }
+    }
+  }
+  for (std::size_t i = 0; i < spread.entries.size(); ++i) {
+    const auto& key = spread.entries[i].key;
+    if (std::ranges::count(spread.entries.begin(), spread.entries.begin() + static_cast<std::ptrdiff_t>(i), key, &Entry::key) > 0)
+      problems.add(spread.entries[i].place, fmt::format("duplicate key '{}': it is given with and without its group", key));
+  }
+  return spread;
+}
+
 void check(const LaboratorySource& source, const RewardsConfig& config, Problems& problems) {
   if (config.ranks.empty()) problems.add(place_of(source, kRanks), "rewards.ranks: at least one number of ranks");
-  if (std::set<int64_t>(config.ranks.begin(), config.ranks.end()).size() != config.ranks.size())
-    problems.add(place_of(source, kRanks), "rewards.ranks: each number of ranks once");
   if (config.group_size > 0 && config.rows == 0)
     problems.add(place_of(source, kGroup), "rewards.group_size: groups of one size need a number of rows; set rewards.rows");
   for (const int64_t ranks : config.ranks) {
@@ -74,11 +95,12 @@ CaseRules RewardsConfig::rules(int world) const {
   return {static_cast<uint64_t>(seed), world, rows, group_size, given, convention, deadline_s, score_deadline_s};
 }
 
-RewardsConfig read_rewards_config(const LaboratorySource& source, Problems& problems) {
+RewardsConfig read_rewards_config(const LaboratorySource& given, Problems& problems) {
   RewardsConfig config;
+  const LaboratorySource source = with_convention_spread(given, problems);
   read_fields<RewardsConfig>(source, kFields, config, problems);
   config.given = std::ranges::any_of(source.entries, [](const Entry& entry) { return entry.key.starts_with(kConvention); });
-  if (problems.empty()) check(source, config, problems);
+  check(source, config, problems);
   return config;
 }
 

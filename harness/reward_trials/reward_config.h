@@ -21,7 +21,7 @@ struct RewardsConfig {
   bool given = false;  ///< a key of the convention is given
   Convention convention = {};
   double ulp = 4;
-  double deadline_s = 5, score_deadline_s = 0.3;
+  double deadline_s = 2, score_deadline_s = 0.3;
 
   CaseRules rules(int world) const;
 };

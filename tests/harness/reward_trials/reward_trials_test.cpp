@@ -91,10 +91,12 @@ TEST(RewardTrials, RefuseWhatCannotBeWithItsPlace) {
               HasSubstr("tried.yaml:6:3: rewards.group_size: groups of 4 do not divide the 18 rows of 3 ranks"));
   EXPECT_THAT(problem_of("  cases: 0\n"), HasSubstr("tried.yaml:4:10"));
   EXPECT_THAT(problem_of("  ranks: [0]\n"), HasSubstr("tried.yaml:4:"));
-  EXPECT_THAT(problem_of("  ranks: [2, 2]\n"), HasSubstr("each number of ranks once"));
+  EXPECT_THAT(problem_of("  ranks: [2, 2]\n"), HasSubstr("names a number twice"));
   EXPECT_THAT(problem_of("  group_size: 4\n"), HasSubstr("set rewards.rows"));
   EXPECT_THAT(problem_of("  convention: {floor_place: deviatoin}\n"), HasSubstr("did you mean"));
   EXPECT_THAT(problem_of("  convention: {ddof: 2}\n"), HasSubstr("tried.yaml:4:"));
+  EXPECT_THAT(problem_of("  convention: 3\n"), HasSubstr("must be a map of keys"));
+  EXPECT_THAT(problem_of("  convention: {ddof: 1}\n  convention.ddof: 0\n"), HasSubstr("given with and without its group"));
   EXPECT_THAT(problem_of("  deadline_s: 1\n  score_deadline_s: 2\n"), HasSubstr("tried.yaml:5:3: rewards.score_deadline_s: must be below"));
   EXPECT_THAT(problem_of("  case: 3\n  rank: [1]\n"), testing::AllOf(HasSubstr("4:3"), HasSubstr("5:3")));
 }
