@@ -214,6 +214,7 @@ class Player {
                              weight_of(one_.denominator, one_.scope, dealt, rank_, static_cast<int>(part))});
     }
     groups_ = dealt.groups;
+    rank_groups_ = dealt.rank_groups;
     if (mutant() == nullptr || mutant()->weights == nullptr || shown.micro.empty()) return;
     const std::string right = to_bytes(shown);
     WeightsSeam seam{place(), dealt, shown};
@@ -317,7 +318,7 @@ class Player {
     // What follows from wrong rewards is no second finding.
     const auto join = [&all](std::vector<Finding> more) { all.insert(all.end(), more.begin(), more.end()); };
     if (all.empty()) join(advantage_audit_.step(advantages));
-    if (taken) join(audit_weights(weights, {one_.denominator, one_.scope, groups_, one_.constant}));
+    if (taken) join(audit_weights(weights, {one_.denominator, one_.scope, groups_, one_.constant, rank_groups_}));
     if (all.empty()) join(normalizer_audit_.step(normalizers));
     if (taken) join(audit_ratio(ratios));
     if (all.empty()) return true;
@@ -351,6 +352,7 @@ class Player {
   AdvantageAudit advantage_audit_;
   NormalizerAudit normalizer_audit_;
   int64_t step_ = 0, groups_ = 0;
+  std::vector<int64_t> rank_groups_;
   std::vector<double> held_before_, last_advantages_;
   std::optional<Statistics> statistics_before_;
   ByteWriter all_, numbers_;

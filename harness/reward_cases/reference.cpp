@@ -6,6 +6,7 @@
 #include <boost/multiprecision/cpp_bin_float.hpp>
 #include <cmath>
 #include <map>
+#include <set>
 
 namespace lockstep::rewards {
 namespace {
@@ -66,6 +67,46 @@ void compare_batch(const Statistics& found, const WideStatistics& expected, cons
   far.deviation_ulp = std::max(far.deviation_ulp, ulps(found.deviation, expected.sigma, expected.sigma));
   if (std::isfinite(condition)) far.mean_condition = std::max(far.mean_condition, condition);
   if (std::isfinite(found.condition)) far.deviation_condition = std::max(far.deviation_condition, found.condition);
+}
+
+/// The denominator of a place in the deal, counted from the rows: rank or micro below 0 are all.
+double counted_at(const Case& one, const CaseStep& step, int rank, int64_t micro) {
+  double rows = 0, valid = 0;
+  std::set<int64_t> groups;
+  for (std::size_t i = 0; i < step.rows.size(); ++i) {
+    if (rank >= 0 && step.ranks[i] != rank) continue;
+    if (micro >= 0 && step.rows.micro[i] != micro) continue;
+    if (step.rows.counted[i] == 0 || !std::isfinite(step.rows.rewards[i] + step.rows.kl[i])) continue;
+    ++rows;
+    valid += static_cast<double>(step.rows.steps[i]);
+    groups.insert(step.rows.groups[i]);
+  }
+  switch (one.denominator) {
+    case Denominator::rows: return rows;
+    case Denominator::valid_steps: return valid;
+    case Denominator::groups: return static_cast<double>(groups.size());
+    case Denominator::constant: break;
+  }
+  return one.constant;
+}
+
+/// Weights of a step against what the rows say.
+void compare_weights(const Case& one, const CaseStep& step, const Dealt& dealt, Distances& far) {
+  for (int rank = 0; rank < one.world; ++rank) {
+    int64_t parts = 0;
+    for (std::size_t i = 0; i < step.rows.size(); ++i) {
+      if (step.ranks[i] == rank) parts = std::max(parts, step.rows.micro[i] + 1);
+    }
+    for (int64_t micro = 0; micro < parts; ++micro) {
+      double expected = one.world / counted_at(one, step, -1, -1);
+      if (one.scope == Scope::local) expected = 1 / counted_at(one, step, rank, -1);
+      if (one.scope == Scope::micro) expected = 1 / (static_cast<double>(parts) * counted_at(one, step, rank, micro));
+      if (!std::isfinite(expected)) expected = 0;
+      const double found = weight_of(one.denominator, one.scope, dealt, rank, static_cast<int>(micro));
+      if (std::abs(found - expected) > 4 * kUlp * expected)
+        far.problem = fmt::format("terms of rank {}, micro-batch {} weigh {} and should weigh {}", rank, micro, found, expected);
+    }
+  }
 }
 
 /// Rows of a step that count, after masking.
@@ -131,6 +172,7 @@ Distances distances(const Case& one, const std::vector<StepNumbers>& steps) {
     if (!far.problem.empty()) return far;
     if (!steps[at].refused.empty()) continue;
     compare_step(one, step, steps[at], far);
+    compare_weights(one, step, steps[at].dealt, far);
     // The normaliser sees rewards as they are: rows that count and are finite.
     for (std::size_t i = 0; i < step.rows.size(); ++i) {
       if (step.rows.counted[i] == 0 || !std::isfinite(step.rows.rewards[i])) continue;

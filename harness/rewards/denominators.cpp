@@ -56,7 +56,11 @@ double weight_of(Denominator denominator, Scope scope, const Dealt& dealt, int r
   const auto& micro_batches = dealt.by_rank.at(static_cast<std::size_t>(rank));
   if (scope == Scope::global)
     return static_cast<double>(dealt.by_rank.size()) * inverse(whole(denominator, dealt));
-  if (scope == Scope::local) return inverse(count_of(denominator, sum_of(micro_batches), dealt.constant));
+  if (scope == Scope::local) {
+    Counts own = sum_of(micro_batches);
+    if (!dealt.rank_groups.empty()) own.groups = dealt.rank_groups.at(static_cast<std::size_t>(rank));
+    return inverse(count_of(denominator, own, dealt.constant));
+  }
   return inverse(static_cast<double>(micro_batches.size()) *
                  count_of(denominator, micro_batches.at(static_cast<std::size_t>(micro)), dealt.constant));
 }

@@ -29,6 +29,8 @@ struct Dealt {
   /// Groups of the whole batch, which may be split over ranks; 0: the sum of the parts.
   int64_t groups = 0;
   double constant = 1;  ///< for a batch of all ranks
+  /// Groups of each rank, which may be split over its micro-batches; empty: the sums of the parts.
+  std::vector<int64_t> rank_groups = {};
 };
 
 /// Weight of one term (a row, a step, a group's mean) in the loss of a rank's micro-batch such that gradients that are

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -76,19 +77,26 @@ std::string place_in_words(const Header& header) {
                      header.count < 0 ? "its own" : std::to_string(header.count), header.dtype);
 }
 
-/// Groups that have a row in the micro-batch.
+/// Does the row count, after masking?
+bool counts(const Rows& rows, std::size_t i) {
+  return rows.counted[i] != 0 && std::abs(rows.rewards[i]) <= kLargestReward && std::abs(rows.kl[i]) <= kLargestReward;
+}
+
+/// Rows, steps and groups of each micro-batch.
 void deal(GatheredRows& gathered, std::size_t ranks) {
   std::map<std::pair<int, int64_t>, std::set<int64_t>> groups;
   std::set<int64_t> all;
+  std::vector<std::set<int64_t>> by_rank(ranks);
   gathered.dealt.by_rank.assign(ranks, {});
   for (std::size_t i = 0; i < gathered.rows.size(); ++i) {
     auto& micro_batches = gathered.dealt.by_rank[static_cast<std::size_t>(gathered.ranks[i])];
     const auto micro = static_cast<std::size_t>(gathered.rows.micro[i]);
     if (micro_batches.size() <= micro) micro_batches.resize(micro + 1);
-    if (gathered.rows.counted[i] == 0) continue;
+    if (!counts(gathered.rows, i)) continue;
     ++micro_batches[micro].rows;
     micro_batches[micro].valid_steps += gathered.rows.steps[i];
     groups[{gathered.ranks[i], gathered.rows.micro[i]}].insert(gathered.rows.groups[i]);
+    by_rank[static_cast<std::size_t>(gathered.ranks[i])].insert(gathered.rows.groups[i]);
     all.insert(gathered.rows.groups[i]);
   }
   for (const auto& [place, ids] : groups) {
@@ -96,6 +104,7 @@ void deal(GatheredRows& gathered, std::size_t ranks) {
         static_cast<int64_t>(ids.size());
   }
   gathered.dealt.groups = static_cast<int64_t>(all.size());
+  for (const std::set<int64_t>& each : by_rank) gathered.dealt.rank_groups.push_back(static_cast<int64_t>(each.size()));
 }
 
 }  // namespace

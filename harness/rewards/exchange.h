@@ -68,7 +68,7 @@ struct Received {
 struct GatheredRows {
   Rows rows;                ///< of all ranks, by ascending id
   std::vector<int> ranks;   ///< of each row
-  Dealt dealt;              ///< rows, steps and groups by rank and micro-batch; rows that do not count left out
+  Dealt dealt;              ///< rows, steps and groups by rank and micro-batch; rows that do not count, or are masked, left out
   Failure failure;          ///< id-repeats, rows-ragged, ...
 };
 

@@ -95,6 +95,7 @@ Dealt dealt_of(std::span<const ShownWeights> by_rank, const WeightOptions& optio
   Dealt dealt;
   dealt.groups = options.groups;
   dealt.constant = options.constant;
+  dealt.rank_groups = options.rank_groups;
   for (const ShownWeights& rank : by_rank) {
     dealt.by_rank.emplace_back();
     for (const ShownWeight& part : rank.micro) dealt.by_rank.back().push_back({part.rows, part.valid_steps, part.groups});

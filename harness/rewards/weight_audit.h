@@ -36,6 +36,7 @@ struct WeightOptions {
   Scope scope = Scope::global;  ///< what is declared; of a local one the factor is no finding
   int64_t groups = 0;           ///< of the whole batch; 0: the sum of the ranks'
   double constant = 1;
+  std::vector<int64_t> rank_groups = {};  ///< of each rank; empty: the sums of its micro-batches'
 };
 
 /// What is wrong, by rank and micro-batch; each with its factor.

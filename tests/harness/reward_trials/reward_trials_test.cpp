@@ -145,6 +145,9 @@ TEST(Judge, SeesAnotherBitAnAlarmAndADistance) {
   bad[0].steps[1].advantages.values[2] += 1e-13;
   EXPECT_EQ(judge_case(one, bad, 4, far).outcome, "far from one process");
   bad = good;
+  bad[0].steps[1].dealt.by_rank[1][0].rows += 1;
+  EXPECT_EQ(judge_case(one, bad, 4, far).outcome, "not what one process has");
+  bad = good;
   bad[0].numbers[0] ^= 1;
   EXPECT_EQ(judge_case(one, bad, 4, far).outcome, "depends on the layout");
   EXPECT_EQ(judge_real(one, {answer_of(good[0]), answer_of(good[1])}, answer_of(good[0])).verdict, CaseVerdict::good);

@@ -49,6 +49,10 @@ TEST(Denominators, CountSplitGroupsOnce) {
   split.groups = 1;
   EXPECT_EQ(whole(Denominator::groups, split), 1);
   EXPECT_DOUBLE_EQ(weight_of(Denominator::groups, Scope::global, split, 0, 0), 2);
+  Dealt within{{{{1, 1, 1}, {1, 1, 1}}}};
+  EXPECT_DOUBLE_EQ(weight_of(Denominator::groups, Scope::local, within, 0, 0), 0.5);
+  within.rank_groups = {1};
+  EXPECT_DOUBLE_EQ(weight_of(Denominator::groups, Scope::local, within, 0, 0), 1);
 }
 
 TEST(Denominators, GiveNoWeightWhereThereIsNothing) {
