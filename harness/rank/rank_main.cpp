@@ -25,6 +25,7 @@
 #include "harness/launch/beat.h"
 #include "harness/launch/run_folder.h"
 #include "harness/rank/rank_checkpoints.h"
+#include "harness/rank/reward_ranks.h"
 #include "harness/train/loop.h"
 #include "harness/train/perturb.h"
 #include "scenarios/mutants/mutants.h"
@@ -245,6 +246,7 @@ int rank_main(const RankTask& task) {
   try {
     const std::string run_path = task.run_dir + "/run.json";
     const nlohmann::json run = read_run(run_path);
+    if (const auto cases = run.find("reward_cases"); cases != run.end()) return play_reward_cases(task.run_dir, std::max(task.rank, 0), *cases);
     RunConfig config = run_config_from_json(run.at("config").dump(), run_path);
     const int world = config.layout.world_size;
     Process process{task, config, run.value("data_hash", ""), make_scenario(config.trainer),

@@ -24,6 +24,7 @@
 #include "harness/program/program.h"
 #include "harness/restarts/restarts.h"
 #include "harness/resume/resume.h"
+#include "harness/reward_trials/reward_trials.h"
 #include "harness/sampling/sampling.h"
 #include "harness/saver/saver.h"
 #include "harness/session/out_folder.h"
@@ -36,7 +37,7 @@ namespace fs = std::filesystem;
 
 std::span<const LaboratoryKind* const> laboratory_kinds() {
   static const std::array kKinds{&program_laboratory(), &saver_laboratory(), &resume_laboratory(), &trainer_laboratory(),
-                               &sampling_laboratory()};
+                                 &sampling_laboratory(), &rewards_laboratory()};
   return kKinds;
 }
 
