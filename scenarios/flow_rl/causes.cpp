@@ -332,10 +332,50 @@ std::optional<Cause> log_pi_detached(const CauseInputs& inputs) {
               "pi with itself, detached");
 }
 
+/// Row losses of some ranks are the reference's less the divergence's part, those of the others are the reference's.
+std::optional<Cause> kl_left_out(const CauseInputs& inputs) {
+  const auto terms = terms_in(inputs);
+  if (!terms || !inputs.reference_config) return std::nullopt;
+  const FlowRlConfig& wanted = flow_rl(*inputs.reference_config);
+  std::map<int64_t, double> expected, kl;
+  for (const RankLoss& rank : inputs.forced->reference.losses) {
+    for (std::size_t row = 0; row < std::min(rank.row_ids.size(), rank.row_losses.size()); ++row) {
+      expected[rank.row_ids[row]] = rank.row_losses[row];
+    }
+  }
+  for (const AlignedRow& row : terms->rows) {
+    for (const Pair& pair : Terms::of(row, TermKind::kl)) kl[row.id] += wanted.kl * pair.expected / chunks_of(wanted.policy);
+  }
+  std::set<int> without;
+  double most = 0;
+  for (std::size_t rank = 0; rank < inputs.forced->cell.losses.size(); ++rank) {
+    const RankLoss& own = inputs.forced->cell.losses[rank];
+    if (own.row_ids.size() != own.row_losses.size()) return std::nullopt;
+    bool as_wanted = true, less = !own.row_ids.empty();
+    for (std::size_t row = 0; row < own.row_ids.size(); ++row) {
+      const auto it = expected.find(own.row_ids[row]);
+      if (it == expected.end()) return std::nullopt;
+      const double gap = it->second - own.row_losses[row], part = kl[own.row_ids[row]];
+      const double slack = 1e-5 * std::max(1.0, std::abs(it->second)) + terms->band;
+      as_wanted = as_wanted && std::abs(gap) <= slack;
+      less = less && std::abs(gap - part) <= slack;
+      most = std::max(most, part);
+    }
+    if (as_wanted) continue;
+    if (!less) return std::nullopt;
+    without.insert(static_cast<int>(rank));
+  }
+  if (without.empty()) return std::nullopt;
+  return made("kl-left-out", kExact,
+              fmt::format("{}: every row loss is the reference's less {} times the divergence from the cloned policy, up to {}",
+                          ranks_text(without), short_number(wanted.kl), short_number(most)));
+}
+
 constexpr Rule kTermRules[] = {stale_rollout_policy,        reward_not_there,    rewards_misordered,
                                local_advantage_statistics,  old_log_pi_in_low_precision,
                                sigma_terms_missing,         sigma_of_another_step, chain_drawn_again};
-constexpr Rule kGradientRules[] = {log_pi_detached};
+constexpr Rule kLossRules[] = {kl_left_out};
+constexpr Rule kGradientRules[] = {log_pi_detached, kl_left_out};
 
 constexpr CausePage kPages[] = {
     {"stale-rollout-policy", "energies", "Rollouts of some ranks are made by an older policy than the one that is trained.",
@@ -371,6 +411,9 @@ constexpr CausePage kPages[] = {
     {"chain-drawn-again", "energies", "The update takes log-probabilities of another chain than the one that was acted.",
      "log pi of the rollout is right, that of the update is another nearly everywhere", "logp = policy.sample(obs).log_prob",
      "logp = policy.log_prob(obs, kept_chain)", "Keep noise and places of the chain with the rollout.", ""},
+    {"kl-left-out", "loss", "Some ranks' losses go without the divergence from the reference policy.",
+     "their row losses are the reference's less its part", "loss = -(ratio * advantage).mean()",
+     "loss = -(ratio * advantage).mean() + kl_weight * kl.mean()", "Give every rank the same weights of its loss's parts.", ""},
     {"log-pi-detached", "gradient", "The loss has its value and no gradient.",
      "log-probabilities and advantages are the reference's, all gradients are 0",
      "ratio = torch.exp(logp.detach() - logp.detach())", "ratio = torch.exp(logp - logp.detach())",
@@ -383,6 +426,8 @@ std::span<const Rule> rules_of(Phase phase) {
   switch (phase) {
     case Phase::energies:
       return kTermRules;
+    case Phase::loss:
+      return kLossRules;
     case Phase::local_gradients:
       return kGradientRules;
     default:

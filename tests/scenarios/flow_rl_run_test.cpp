@@ -3,12 +3,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/atomic_file.h"
+#include "harness/base/sealed_json.h"
 #include "harness/causes/cause.h"
 #include "harness/causes/mechanism.h"
 #include "harness/compare/compare.h"
 #include "harness/compare/forced/forced.h"
+#include "harness/config/canonical.h"
 #include "harness/config/mutants.h"
+#include "harness/launch/beat.h"
+#include "harness/rank/rank_main.h"
 #include "harness/trace/rank_result.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/spec.h"
@@ -131,6 +142,45 @@ TEST_F(FlowRlRuns, ExactArithmeticGivesTheSameBitsUnderEveryLayout) {
   }
 }
 
+/// One process, killed before that operation of a save; 0: not at all. Returns its wait status.
+int started(const std::string& dir, const RunConfig& config, int64_t killed_at) {
+  std::filesystem::create_directories(dir);
+  nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}, {"planted", nlohmann::json::object()}};
+  if (killed_at > 0) run["planted"] = {{"rank", 0}, {"operation", killed_at}, {"signal", SIGKILL}};
+  seal(run);
+  write_file_atomically(dir + "/run.json", run.dump());
+  BeatFile::create(dir + "/beat", config.layout.world_size);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(120);
+    _exit(rank_main({dir, -1, 0}));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST_F(FlowRlRuns, GoOnFromACheckpointAsIfTheyHadNeverStopped) {
+  RunConfig config = config_of({3, 4});
+  config.steps = 8;
+  config.checkpoint.every = 3;
+  flow_rl(config).kl = 0.1;
+  flow_rl(config).scale_returns = true;
+  flow_rl(config).sync_policy_every = 2;  // step 3 goes on with the policy of step 2
+  flow_rl(config).sync_statistics_every = 2;
+  const std::string whole = folder_.path() + "/whole", killed = folder_.path() + "/killed";
+  ASSERT_EQ(started(whole, config, 0), 0);
+  ASSERT_NE(started(killed, config, 60), 0);
+  ASSERT_FALSE(std::filesystem::exists(killed + "/rank-0.result.json"));
+  ASSERT_TRUE(std::filesystem::exists(killed + "/checkpoints"));
+  ASSERT_EQ(started(killed, config, 0), 0);
+  const RankResult expected = result_of(whole), found = result_of(killed);
+  EXPECT_EQ(found.checkpoints.resumed_at, 3);
+  EXPECT_EQ(found.parameters_hash, expected.parameters_hash);
+  EXPECT_EQ(found.metrics, expected.metrics);
+  EXPECT_EQ(found.curves.at("ratio_gap").values, expected.curves.at("ratio_gap").values);
+}
+
 TEST_F(FlowRlRuns, GlobalStatisticsAreWithinTheBand) {
   for (const AdvantageForm form : {AdvantageForm::rloo, AdvantageForm::normalised}) {
     RunConfig reference = config_of({1, 12}), cell = config_of({3, 4});
@@ -172,8 +222,8 @@ TEST_F(FlowRlRuns, EachPlantedFaultIsFoundAndNamed) {
   for (const MutantEntry& entry : mutant_entries()) {
     if (entry.trainer != "flow_rl") continue;
     SCOPED_TRACE(entry.name);
-    const RunConfig reference = config_of({1, 12});
-    RunConfig cell = config_of({3, 4});
+    RunConfig reference = config_of({1, 12}), cell = config_of({3, 4});
+    if (entry.settings == "kl=2") flow_rl(reference).kl = flow_rl(cell).kl = 2;
     cell.mutant.name = entry.name;
     cell.mutant.step = entry.first_step;
     cell.mutant.rank = entry.draws.rank ? 1 : -1;
