@@ -24,6 +24,7 @@
 #include "harness/program/program.h"
 #include "harness/restarts/restarts.h"
 #include "harness/resume/resume.h"
+#include "harness/sampling/sampling.h"
 #include "harness/saver/saver.h"
 #include "harness/session/out_folder.h"
 #include "harness/session/progress_table.h"
@@ -34,7 +35,8 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 std::span<const LaboratoryKind* const> laboratory_kinds() {
-  static const std::array kKinds{&program_laboratory(), &saver_laboratory(), &resume_laboratory(), &trainer_laboratory()};
+  static const std::array kKinds{&program_laboratory(), &saver_laboratory(), &resume_laboratory(), &trainer_laboratory(),
+                               &sampling_laboratory()};
   return kKinds;
 }
 

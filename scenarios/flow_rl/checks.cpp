@@ -65,6 +65,22 @@ void check_rows(const RunConfig& config, Found& found) {
   }
 }
 
+void check_rollouts(const RunConfig& config, Found& found) {
+  const FlowRlConfig& own = flow_rl(config);
+  if (own.rollouts == RolloutsBy::rows) {
+    if (own.rollouts_least > 1) found.emplace_back("rollouts_least", "rollouts_least has no effect with rollouts rows");
+    return;
+  }
+  if (config.rank_seed != RankSeed::keyed) {
+    found.emplace_back("rollouts", "rollouts tasks makes a row's rollout on another rank: it needs rank_seed keyed");
+  }
+  const int groups = config.layout.global_batch() / own.group, ranks = config.layout.world_size;
+  if (groups < ranks * own.rollouts_least) {
+    found.emplace_back("rollouts", fmt::format("{} groups of a step do not give {} ranks {} each", groups, ranks,
+                                               own.rollouts_least));
+  }
+}
+
 void check_core(const RunConfig& config, Found& found) {
   if (config.data.correlation > 0) {
     found.emplace_back("data.correlation", "data.correlation mixes what rows hold: the trainer flow_rl takes 0");
@@ -82,6 +98,7 @@ std::vector<KeyProblem> flow_rl_problems(const RunConfig& config, const CheckedF
   check_tasks(flow_rl(config), found);
   check_policy(flow_rl(config).policy, found);
   check_rows(config, found);
+  check_rollouts(config, found);
   check_core(config, found);
   return found;
 }

@@ -36,6 +36,8 @@ const RunField kFields[] = {
     FLOW_RL(advantages, kAny, "", "less the mean of the group's others; or less the batch's mean, over its deviation"),
     FLOW_RL(statistics, kAny, "", "whose rewards an advantage is made of: all ranks', or this rank's alone"),
     FLOW_RL(reward_source, kAny, "", "rank 0 computes reward and cost and broadcasts them; or each rank its rows'"),
+    FLOW_RL(rollouts, kAny, "", "a rank makes the rollouts of its rows; or those of the tasks dealt to it by measured cost"),
+    FLOW_RL(rollouts_least, Range{1, 4096}, "shares", "of tasks that every rank gets at least, with rollouts tasks"),
     FLOW_RL(shaping, Range{0, 100}, "", "what coming nearer counts in a reward, where success counts 1"),
     FLOW_RL(cost_weight, Range{0, 100}, "", "what the second score, a cost, takes off a reward"),
     FLOW_RL(kl, Range{0, 1000}, "", "weight of the divergence from the cloned policy in the loss"),
@@ -59,6 +61,7 @@ const RunField kFields[] = {
 LOCKSTEP_WORDS(AdvantageForm, normalised, "rloo", "normalised")
 LOCKSTEP_WORDS(StatisticsOf, local, "global", "local")
 LOCKSTEP_WORDS(RewardSource, sharded, "root", "sharded")
+LOCKSTEP_WORDS(RolloutsBy, tasks, "rows", "tasks")
 #undef LOCKSTEP_WORDS
 
 std::span<const RunField> flow_rl_fields() { return kFields; }

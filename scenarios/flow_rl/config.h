@@ -19,13 +19,17 @@ enum class AdvantageForm { rloo, normalised };
 enum class StatisticsOf { global, local };
 /// Where reward and cost are computed: on rank 0, which broadcasts them | on each rank for its rows, then gathered.
 enum class RewardSource { root, sharded };
+/// Which rank makes a row's rollout: the one that has the row | the one that its task is dealt to, by measured cost.
+enum class RolloutsBy { rows, tasks };
 
 WordList words_of(AdvantageForm);
 WordList words_of(StatisticsOf);
 WordList words_of(RewardSource);
+WordList words_of(RolloutsBy);
 std::string_view word_of(AdvantageForm form);
 std::string_view word_of(StatisticsOf statistics);
 std::string_view word_of(RewardSource source);
+std::string_view word_of(RolloutsBy rollouts);
 
 /// The chain of a chunk of actions: noise, then so many transitions of the flow, each a Gaussian.
 struct FlowConfig {
@@ -55,6 +59,8 @@ struct FlowRlConfig {
   AdvantageForm advantages = AdvantageForm::rloo;
   StatisticsOf statistics = StatisticsOf::global;
   RewardSource reward_source = RewardSource::root;
+  RolloutsBy rollouts = RolloutsBy::rows;
+  int rollouts_least = 1;     ///< shares of tasks that every rank must get, with rollouts tasks
   double shaping = 0.5;       ///< of a reward: what coming nearer counts, where success counts 1
   double cost_weight = 0.1;   ///< of the second score in the reward
   double kl = 0.0;            ///< weight of the divergence from the cloned policy

@@ -18,8 +18,8 @@ at::Tensor tensor_of(const std::vector<int64_t>& values) {
   return at::tensor(at::ArrayRef<int64_t>(values), at::kLong);
 }
 
-/// Numbers of an episode that go to all ranks: success, nearer, cost, then moments of what it saw.
-constexpr int64_t kOutcome = 3, kOfMoments = 3;
+/// Numbers of an episode that go to all ranks: success, nearer, cost, steps, then moments of what it saw.
+constexpr int64_t kOutcome = 4, kOfMoments = 3;
 
 at::Tensor outcomes_of(std::span<const Episode> episodes) {
   const int64_t width = kOutcome + kOfMoments * kObserved;
@@ -29,6 +29,7 @@ at::Tensor outcomes_of(std::span<const Episode> episodes) {
     *out++ = episode.success ? 1 : 0;
     *out++ = episode.nearer;
     *out++ = episode.cost;
+    *out++ = static_cast<double>(episode.steps);
     for (const rewards::Moments& moments : seen_moments(episode)) {
       *out++ = static_cast<double>(moments.count);
       *out++ = moments.mean;
@@ -162,6 +163,7 @@ StepScores score_step(const RunConfig& config, Comm& comm, int64_t step, const S
     found.rewards.push_back(score[0]);
     found.costs.push_back(score[1]);
     found.successes.push_back(outcome[0]);
+    found.steps.push_back(outcome[3]);
     for (std::size_t i = 0; i < found.seen.size(); ++i) {
       const double* moments = outcome + kOutcome + kOfMoments * static_cast<int64_t>(i);
       found.seen[i] = merge(found.seen[i], {static_cast<int64_t>(moments[0]), moments[1], moments[2]});

@@ -29,6 +29,10 @@ class StepRows {
   /// By row: which group it belongs to, and which rank's statistics are local to it.
   const std::vector<int64_t>& groups() const { return groups_; }
   const std::vector<int>& owners() const { return owners_; }
+  int64_t id(std::size_t row) const { return ids_[row]; }
+  /// Place of a group's task among the run's.
+  std::size_t task_of_group(std::size_t group) const { return group % tasks_.size(); }
+  const std::vector<int>& tasks() const { return tasks_; }
   /// Task and initial state of a row; noise is the row's own.
   EpisodeKeys keys(std::size_t row) const;
 
@@ -48,6 +52,7 @@ class StepRows {
 /// What the step's episodes were worth.
 struct StepScores {
   std::vector<double> rewards, costs, successes;  ///< by row of StepRows
+  std::vector<double> steps;       ///< simulated, by row
   std::vector<double> advantages;
   double flipped = 0;  ///< share of the advantages whose sign local statistics would turn round
   std::vector<rewards::Moments> seen;  ///< of all rows, by observed number, merged in their order

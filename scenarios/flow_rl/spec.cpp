@@ -18,6 +18,11 @@ std::string where_ranks_differ(const RunConfig& config) {
   return "";
 }
 
+std::string where_tasks_are_dealt(const RunConfig& config) {
+  if (flow_rl(config).rollouts != RolloutsBy::tasks) return "is measured with rollouts tasks";
+  return where_ranks_differ(config);
+}
+
 /// Of tasks that the run does not have.
 template <std::size_t kTask>
 std::string where_it_is_trained(const RunConfig& config) {
@@ -45,6 +50,8 @@ constexpr MetricSpec kMetrics[] = {
     {.name = "flipped_signs", .help = "share of the step's advantages whose sign would be another with statistics of each "
                                       "rank's own rows",
      .unmeasured = &where_ranks_differ},
+    {.name = "rollout_imbalance", .help = "simulated steps of the rank with most of them, over an even share, as they were dealt",
+     .unmeasured = &where_tasks_are_dealt},
     {.name = "kl", .help = "divergence from the cloned policy, a chunk of this rank's first pass, in nats"},
     {.name = "ratio_gap", .help = "largest |ratio - 1| of this rank's first pass; 0 at the first update of a rollout"},
     {.name = "log_pi_gap", .help = "largest difference of a transition's log-probability from the rollout's own, in nats"},

@@ -21,6 +21,7 @@
 #include "scenarios/flow_rl/exchange.h"
 #include "scenarios/flow_rl/policy.h"
 #include "scenarios/flow_rl/running.h"
+#include "scenarios/flow_rl/sharded.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
 #include "scenarios/flow_rl/terms.h"
 #include "scenarios/mutants/flow_rl_fault.h"
@@ -40,6 +41,7 @@ struct StepRollouts {
   std::vector<uint64_t> keys;     ///< of their noise
   ObservationScale scale;
   StepScores scores;
+  double imbalance = 1;           ///< of the ranks that make rollouts, with rollouts tasks
 };
 
 /// Log-probabilities of a pass's rows.
@@ -98,7 +100,8 @@ class FlowRlTask : public Task {
 
   std::vector<NamedBuffer> buffers() override {
     std::vector<NamedBuffer> buffers{running_.buffer(), {"buffer/cloned_statistics", reference_running_.buffer().value},
-                                     {"buffer/cloned_success", cloned_success_}};
+                                     {"buffer/cloned_success", cloned_success_},
+                                     costs_.buffer()};
     for (std::size_t i = 0; i < reference_.size(); ++i) {
       buffers.push_back({"buffer/cloned." + model_.parameters().names[i], reference_[i]});
       if (keeps_behaviour()) buffers.push_back({"buffer/rollout." + model_.parameters().names[i], behaviour_[i]});
@@ -108,6 +111,7 @@ class FlowRlTask : public Task {
 
   void update_buffers() override {
     if (now_.step < 0) return;
+    costs_.add(*now_.rows, now_.scores.steps);
     running_.add(now_.scores.seen, now_.scores.returns, (now_.step + 1) % own_.sync_statistics_every == 0);
   }
 
@@ -142,6 +146,15 @@ class FlowRlTask : public Task {
     return model_.with(cloned ? reference_ : behaviour_, model_.dtype());
   }
 
+  /// Of a row of the whole batch. place: on this rank, by which its noise is keyed where it is not keyed by its episode.
+  EpisodeKeys keys_of(int64_t step, std::size_t row, int64_t place) const {
+    EpisodeKeys keys = now_.rows->keys(row);
+    const int64_t who = config_.rank_seed == RankSeed::keyed ? now_.rows->id(row) : place;
+    keys.noise = stream_row_key(base_, kRolloutPurpose, step, static_cast<uint64_t>(who));
+    if (fault_ != nullptr) keys.noise = fault_->noise_key(step, keys.noise);
+    return keys;
+  }
+
   /// Collective, at a step's first pass.
   void roll_out_step(const StepInput& input) {
     const c10::NoGradGuard no_grad;
@@ -153,14 +166,24 @@ class FlowRlTask : public Task {
     now_.rows.emplace(config_, comm_, input);
     now_.scale = running_.scale();
     const PlainPolicy policy = behaviour(input.step).plain();
-    for (std::size_t row = 0; row < input.step_ids.size(); ++row) {
-      EpisodeKeys keys = now_.rows->keys(now_.rows->own()[row]);
-      const auto who = static_cast<uint64_t>(config_.rank_seed == RankSeed::keyed ? input.step_ids[row]
-                                                                                  : static_cast<int64_t>(row));
-      keys.noise = stream_row_key(base_, kRolloutPurpose, input.step, who);
-      if (fault_ != nullptr) keys.noise = fault_->noise_key(input.step, keys.noise);
-      now_.keys.push_back(keys.noise);
-      now_.episodes.push_back(roll_out(own_.policy, policy, now_.scale, keys));
+    const std::vector<std::size_t>& own = now_.rows->own();
+    for (std::size_t row = 0; row < own.size(); ++row) {
+      now_.keys.push_back(keys_of(input.step, own[row], static_cast<int64_t>(row)).noise);
+    }
+    if (own_.rollouts == RolloutsBy::rows) {
+      for (std::size_t row = 0; row < own.size(); ++row) {
+        const EpisodeKeys keys = keys_of(input.step, own[row], static_cast<int64_t>(row));
+        now_.episodes.push_back(roll_out(own_.policy, policy, now_.scale, keys));
+      }
+    } else {
+      const RolloutDeal deal = deal_rollouts(own_, *now_.rows, costs_, comm_.world_size());
+      const std::vector<std::size_t>& mine = deal.rows[static_cast<std::size_t>(comm_.rank())];
+      std::vector<Episode> made;
+      for (const std::size_t row : mine) {
+        made.push_back(roll_out(own_.policy, policy, now_.scale, keys_of(input.step, row, 0)));
+      }
+      now_.imbalance = deal.imbalance;
+      now_.episodes = hand_over(comm_, input.step, own_.policy, *now_.rows, mine, made);
     }
     const double scale = own_.scale_returns ? running_.return_deviation() : 1;
     now_.scores = score_step(config_, comm_, input.step, *now_.rows, now_.episodes, scale, fault_);
@@ -312,7 +335,10 @@ class FlowRlTask : public Task {
                       {"reward_mean", of_rewards.mean},
                       {"reward_deviation", std::sqrt(of_rewards.m2 / count)},
                       {"cost_mean", mean(scores.costs)}};
-    if (!input.exact) output.scalars.emplace_back("flipped_signs", scores.flipped);
+    if (!input.exact) {
+      output.scalars.emplace_back("flipped_signs", scores.flipped);
+      if (own_.rollouts == RolloutsBy::tasks) output.scalars.emplace_back("rollout_imbalance", now_.imbalance);
+    }
     const at::Tensor ratio_BT = (terms.log_pi_BTK.detach() - terms.old_BTK).to(at::kDouble).sum(2).exp();
     std::vector<double> chosen;
     for (std::size_t row = 0; row < rows.count; ++row) {
@@ -338,6 +364,7 @@ class FlowRlTask : public Task {
   std::vector<at::Tensor> behaviour_;  ///< the policy that rollouts are made by; empty: the trained one
   RunningStatistics running_, reference_running_;
   at::Tensor cloned_success_;
+  TaskCosts costs_;
   FlowRlFault* fault_;  ///< or none
   StepRollouts now_;
 };

@@ -439,6 +439,9 @@ TEST(FlowRlSettings, ThatCannotBeTrainedAreAllTold) {
   flow_rl(config).advantages = AdvantageForm::normalised;
   flow_rl(config).statistics = StatisticsOf::local;
   EXPECT_THAT(keys_refused(config), testing::Contains("statistics"));
+  flow_rl(config).rollouts = RolloutsBy::tasks;
+  config.rank_seed = RankSeed::plus_rank;
+  EXPECT_THAT(keys_refused(config), testing::IsSupersetOf({"rollouts", "statistics"}));
   config.layout = {2, 3};
   config.arithmetic = Arithmetic::exact;
   EXPECT_THAT(keys_refused(config), testing::Contains("statistics"));

@@ -16,6 +16,7 @@
 #include "harness/plan/read_matrix.h"
 #include "harness/questions/question_judge.h"
 #include "harness/questions/sentences.h"
+#include "tests/support/laboratory_config.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +31,7 @@ const fs::path kSource = LOCKSTEP_SOURCE_DIR;
 std::set<std::string> asked_in_configs() {
   std::set<std::string> asked;
   for (const fs::directory_entry& entry : fs::directory_iterator(kSource / "configs")) {
-    const bool laboratory = entry.path().stem().string().starts_with("checkpoint_");
+    const bool laboratory = support::is_laboratory_config(entry.path());
     if (entry.path().extension() == ".yaml" && !laboratory) asked.insert(read_matrix(entry.path().string(), {}).question);
   }
   return asked;

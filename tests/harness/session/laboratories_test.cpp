@@ -13,6 +13,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/read_file.h"
 #include "tests/support/json_schema.h"
+#include "tests/support/laboratory_config.h"
 
 namespace lockstep {
 namespace {
@@ -28,7 +29,7 @@ TEST(LaboratoryConfigs, AllReadAndAskAQuestion) {
   for (const auto& entry : fs::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
     const std::string text = read_file(entry.path().string()).text;
-    EXPECT_EQ(names_a_laboratory(text), entry.path().stem().string().starts_with("checkpoint_")) << entry.path();
+    EXPECT_EQ(names_a_laboratory(text), support::is_laboratory_config(entry.path())) << entry.path();
     if (!names_a_laboratory(text)) continue;
     ++count;
     const LaboratoryConfig config = read_laboratory(text, entry.path().string(), {}, laboratory_kinds());

@@ -1,0 +1,285 @@
+// The sampler: every number of samples and ranks, with and without drop_last and shuffling, over several
+// epochs.
+
+#include <fmt/format.h>
+
+#include <atomic>
+
+#include "harness/base/clock.h"
+#include "harness/base/counted.h"
+#include "harness/base/errors.h"
+#include "harness/data/sampler.h"
+#include "harness/sampling/trials.h"
+#include "harness/sharding/deal.h"
+
+namespace lockstep::sampling {
+namespace {
+
+using sharding::DealOptions;
+using sharding::Deals;
+using Shards = std::vector<std::vector<int64_t>>;
+
+/// What the sampler of the trainers deals; nothing if it refuses the case.
+Deals dealt(const DealOptions& options, int64_t epochs) {
+  std::vector<DistributedSampler> ranks;
+  try {
+    for (int rank = 0; rank < options.ranks; ++rank) {
+      ranks.emplace_back(SamplerOptions{.samples = options.samples,
+                                        .world_size = options.ranks,
+                                        .rank = rank,
+                                        .seed = options.seed,
+                                        .shuffle = options.shuffle,
+                                        .drop_last = options.drop_last});
+    }
+  } catch (const ConfigError&) {
+    return {};
+  }
+  Deals deals;
+  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+    deals.emplace_back();
+    for (const DistributedSampler& rank : ranks) deals.back().push_back(rank.epoch_indices(epoch));
+  }
+  return deals;
+}
+
+/// Of a set of rows that fills no rank nothing may be dealt; every other one must be dealt as PyTorch does.
+sharding::Finding audit(const DealOptions& options, int64_t epochs, const Deals& deals) {
+  const bool empty = sharding::torch_list(options, 0).empty();
+  if (deals.empty() != empty)
+    return {empty ? "empty_not_refused" : "refused",
+            fmt::format("{} on {}: {}", counted(options.samples, "sample"), counted(options.ranks, "rank"),
+                        empty ? "no rank has a row, and the sampler says nothing"
+                              : "the sampler refuses what PyTorch deals")};
+  if (empty) return {};
+  LOCKSTEP_CHECK(deals.size() == static_cast<std::size_t>(epochs), "every epoch is dealt");
+  return sharding::audit_deals(options, deals);
+}
+
+struct Mistake {
+  std::string_view name, words;
+  std::vector<std::string> expected;
+  Deals (*plant)(const DealOptions& options, const Deals& good);
+};
+
+/// One more row a rank, from where the list goes on.
+Deals padded_twice(const DealOptions& options, const Deals& good) {
+  Deals deals = good;
+  for (Shards& shards : deals) {
+    if (options.drop_last) continue;
+    for (std::size_t rank = 0; rank < shards.size(); ++rank) shards[rank].push_back(shards[rank][0]);
+  }
+  return deals;
+}
+
+Deals own_permutations(const DealOptions& options, const Deals& good) {
+  Deals deals = good;
+  // Few samples may come out whole by chance.
+  const bool acts = options.shuffle && options.samples >= 10;
+  for (std::size_t epoch = 0; epoch < deals.size() && acts; ++epoch) {
+    for (std::size_t rank = 0; rank < deals[epoch].size(); ++rank) {
+      DealOptions own = options;
+      own.seed += static_cast<int64_t>(1000 * rank);
+      deals[epoch][rank] = sharding::torch_deal(own, static_cast<int64_t>(epoch))[rank];
+    }
+  }
+  return deals;
+}
+
+const std::vector<Mistake>& mistakes() {
+  static const std::vector<Mistake> kMistakes{
+      {"set_epoch_forgotten",
+       "set_epoch is never called",
+       {"order_repeats"},
+       [](const DealOptions&, const Deals& good) { return Deals(good.size(), good[0]); }},
+      {"padded_twice", "the ranks are filled up a second time", {"padded_twice"}, padded_twice},
+      {"drop_last_loses",
+       "each rank drops its last row, whether it fills up or not",
+       {"samples_lost"},
+       [](const DealOptions&, const Deals& good) {
+         Deals deals = good;
+         for (Shards& shards : deals) {
+           for (auto& shard : shards) shard.pop_back();
+         }
+         return deals;
+       }},
+      {"same_shard",
+       "every rank takes rank 0's shard",
+       {"same_shard"},
+       [](const DealOptions&, const Deals& good) {
+         Deals deals = good;
+         for (Shards& shards : deals) shards.assign(shards.size(), Shards::value_type(shards[0]));
+         return deals;
+       }},
+      {"one_rank_short",
+       "the last rank is not filled up",
+       {"unequal_lengths"},
+       [](const DealOptions& options, const Deals& good) {
+         Deals deals = good;
+         if (options.ranks < 2 || options.samples % options.ranks == 0 || options.drop_last) return deals;
+         for (Shards& shards : deals) shards.back().pop_back();
+         return deals;
+       }},
+      {"own_permutations", "each rank shuffles with a seed of its own", {"shards_overlap"}, own_permutations},
+  };
+  return kMistakes;
+}
+
+class SamplerTrials final : public Kind {
+ public:
+  explicit SamplerTrials(const SamplingConfig& config) : config_(config) {}
+
+  std::vector<std::string> plan() const override {
+    return {fmt::format(
+        "sampler: 0 to {} samples on 1 to {} ranks, drop_last and shuffle on and off, {}: {} cases, and the "
+        "job of "
+        "{} on {}",
+        config_.most_samples, config_.most_ranks, counted(config_.epochs, "epoch"), with_commas(count()),
+        counted(config_.samples, "sample"), counted(config_.ranks, "rank"))};
+  }
+
+  std::vector<Planned> planned() override {
+    std::vector<Planned> all;
+    constexpr int64_t kBlock = 32;
+    for (const bool drop_last : {false, true}) {
+      for (const bool shuffle : {false, true}) {
+        for (int64_t first = 0; first <= config_.most_samples; first += kBlock)
+          all.push_back(block(drop_last, shuffle, first, std::min(first + kBlock - 1, config_.most_samples)));
+      }
+    }
+    all.push_back(evaluations());
+    all.push_back(job());
+    if (config_.planted) {
+      for (const Mistake& mistake : mistakes())
+        all.push_back(planted_trial(mistake.name, mistake.words, "sampler", 0.2, mistake.expected,
+                                    [this, &mistake](Hunt& hunt) { plant(mistake, hunt); }));
+      all.push_back(planted_trial("padding_counted", "an evaluation counts what fills the ranks up",
+                                  "sampler", 0.1, {"padding_counted"},
+                                  [this](Hunt& hunt) { plant_counted(hunt); }));
+    }
+    return all;
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    return {{"cases of samples, ranks, drop_last, shuffle and epoch, dealt as PyTorch deals",
+             with_commas(cases_)},
+            {"seconds of these, over all slots",
+             fmt::format("{:.2f}", 1e-6 * static_cast<double>(microseconds_))}};
+  }
+
+ private:
+  int64_t count() const { return (config_.most_samples + 1) * config_.most_ranks * 4 * config_.epochs; }
+  DealOptions options(int64_t samples, int64_t ranks, bool drop_last, bool shuffle) const {
+    return {samples, static_cast<int>(ranks), drop_last, shuffle, config_.seed};
+  }
+
+  void audit_case(const DealOptions& options, Cases& cases) {
+    const Deals deals = dealt(options, config_.epochs);
+    if (const sharding::Finding finding = audit(options, config_.epochs, deals))
+      return cases.fault(finding.code, finding.sentence);
+    cases.good(deals.empty() ? "refused" : kAsItMust, config_.epochs);
+    cases_ += config_.epochs;
+  }
+
+  Planned block(bool drop_last, bool shuffle, int64_t first, int64_t last) {
+    Planned planned;
+    planned.trial = {
+        fmt::format("sampler:{}-{}:{}-{}", drop_last ? "drop" : "pad", shuffle ? "shuffled" : "in_order",
+                    first, last),
+        "sampler",
+        fmt::format("{}, {}", drop_last ? "drop_last" : "padded", shuffle ? "shuffled" : "in order"), 0.05};
+    planned.run = [this, drop_last, shuffle, first, last] {
+      const double begun_s = monotonic_s();
+      Cases cases;
+      for (int64_t samples = first; samples <= last; ++samples) {
+        for (int64_t ranks = 1; ranks <= config_.most_ranks; ++ranks)
+          audit_case(options(samples, ranks, drop_last, shuffle), cases);
+      }
+      microseconds_ += static_cast<int64_t>(1e6 * (monotonic_s() - begun_s));
+      return cases.take();
+    };
+    return planned;
+  }
+
+  /// An evaluation that counts the rows that count_rows says counts every sample once.
+  Planned evaluations() {
+    Planned planned;
+    planned.trial = {"evaluation", "evaluation", "padded and dropped", 0.1};
+    planned.run = [this] {
+      Cases cases;
+      for (int64_t samples = 1; samples <= config_.most_samples; ++samples) {
+        for (int64_t ranks = 1; ranks <= config_.most_ranks; ++ranks) {
+          for (const bool drop_last : {false, true}) {
+            const DealOptions each = options(samples, ranks, drop_last, false);
+            std::vector<int64_t> rows;
+            for (int rank = 0; rank < ranks; ++rank) rows.push_back(sharding::counted_rows(each, rank));
+            cases.audit(sharding::audit_evaluation(each, sharding::torch_deal(each, 0), rows), "evaluation");
+          }
+        }
+      }
+      return cases.take();
+    };
+    return planned;
+  }
+
+  Planned job() {
+    Planned planned;
+    planned.trial = {"job:sampler", "one's own job", "sampler", 0.05};
+    planned.run = [this] {
+      Cases cases;
+      for (const bool shuffle : {false, true}) {
+        const DealOptions own = options(config_.samples, config_.ranks, config_.drop_last, shuffle);
+        cases.audit(audit(own, config_.epochs, dealt(own, config_.epochs)), "one's own job");
+      }
+      return cases.take();
+    };
+    return planned;
+  }
+
+  template <class Each>
+  void for_some(Each each) const {
+    std::vector<int64_t> some;
+    for (int64_t samples = 1; samples <= std::min<int64_t>(40, config_.most_samples); ++samples)
+      some.push_back(samples);
+    if (config_.most_samples > 40) some.push_back(config_.most_samples);
+    for (const int64_t samples : some) {
+      for (int64_t ranks = 1; ranks <= config_.most_ranks; ++ranks) {
+        for (const bool drop_last : {false, true}) {
+          for (const bool shuffle : {false, true}) each(options(samples, ranks, drop_last, shuffle));
+        }
+      }
+    }
+  }
+
+  void plant(const Mistake& mistake, Hunt& hunt) const {
+    for_some([&](const DealOptions& options) {
+      const Deals good = dealt(options, config_.epochs);
+      if (good.empty()) return;
+      const Deals wrong = mistake.plant(options, good);
+      if (wrong == good) return;
+      const sharding::Finding finding = sharding::audit_deals(options, wrong);
+      hunt.saw(finding.code, finding.sentence);
+    });
+  }
+
+  void plant_counted(Hunt& hunt) const {
+    for_some([&](const DealOptions& options) {
+      if (options.drop_last || options.samples % options.ranks == 0) return;
+      const Shards shards = sharding::torch_deal(options, 0);
+      std::vector<int64_t> rows;
+      for (const auto& shard : shards) rows.push_back(static_cast<int64_t>(shard.size()));
+      const sharding::Finding finding = sharding::audit_evaluation(options, shards, rows);
+      hunt.saw(finding.code, finding.sentence);
+    });
+  }
+
+  const SamplingConfig& config_;
+  std::atomic<int64_t> cases_ = 0, microseconds_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Kind> make_sampler_trials(const SamplingConfig& config) {
+  return std::make_unique<SamplerTrials>(config);
+}
+
+}  // namespace lockstep::sampling

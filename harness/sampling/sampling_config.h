@@ -1,0 +1,44 @@
+#pragma once
+// The section `sampling` of a config.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/laboratory/kinds.h"
+#include "harness/sharding/tasks.h"
+
+namespace lockstep::sampling {
+
+/// What is tried.
+enum class Experiment { all, sampler, tasks, states, counter, seeds, control };
+WordList words_of(Experiment experiment);
+
+struct SamplingConfig {
+  Experiment experiment = Experiment::all;
+  int64_t seed = 0;
+  int64_t most_samples = 257;
+  int64_t most_ranks = 16;
+  int64_t epochs = 3;
+  bool planted = true;
+  // One's own job, which is tried beside the others.
+  int64_t samples = 1404;
+  int64_t ranks = 8;
+  bool drop_last = true;
+  int64_t states = 50;
+  int64_t states_a_round = 16;
+  int64_t episodes = 10;
+  std::vector<sharding::Task> tasks;  ///< with their measured costs; none: those of the laboratory
+  std::vector<int> round;             ///< the tasks of a round, by their place in `tasks`; none: all
+};
+
+/// Reports, with places: fewer samples than ranks, fewer states than a round draws, a round's task that is
+/// unknown or named twice, too few episodes to give every rank a task.
+SamplingConfig read_sampling_config(const LaboratorySource& source, Problems& problems);
+nlohmann::ordered_json sampling_schema();
+
+/// The tasks of a round.
+std::vector<sharding::Task> round_of(const SamplingConfig& config);
+
+}  // namespace lockstep::sampling
