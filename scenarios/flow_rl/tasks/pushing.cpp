@@ -76,7 +76,7 @@ Action expert_slide(const Body& body) {
 
 void begin_sweep(Body& body, Draws& draws) {
   body.object = {draws.uniform(-0.2, 0.2), draws.uniform(-0.5, 0.5)};
-  body.goal = {0.75, body.object.y};
+  body.goal = {0.5, body.object.y};
 }
 bool solved_sweep(const Body& body) { return body.object.x > body.goal.x; }
 double remaining_sweep(const Body& body) {
