@@ -91,7 +91,8 @@ Episode roll_out(const FlowConfig& flow, const PlainPolicy& policy, const Observ
   episode.nearer = std::clamp(1 - task.remaining(body) / remaining, -1.0, 1.0);
   episode.cost = body.cost;
   episode.steps = body.step;
-  episode.draws = draws.count();
+  // Of a whole episode: in a free run, where one ends may follow rounding, and a stream's use must not.
+  episode.draws = chunks * (kTransitions + 1) * numbers * 2;
   return episode;
 }
 

@@ -244,6 +244,18 @@ TEST(Cloning, IsTheSameAgainAndEndsWhereItIsToldTo) {
   EXPECT_EQ(clone_expert(config).updates, 5) << "the first probe succeeds at anything";
 }
 
+TEST(Rollout, UsesAsMuchOfItsStreamWhereverItEnds) {
+  const FlowConfig flow = flow_rl(small_config()).policy;
+  const PlainPolicy policy = FlowPolicy(flow, 3, at::kDouble).plain();
+  std::set<int64_t> steps;
+  for (uint64_t key = 0; key < 200; ++key) {
+    const Episode episode = roll_out(flow, policy, {}, {manipulation::find_task("insert"), key, key});
+    steps.insert(episode.steps);
+    EXPECT_EQ(episode.draws, 3U * 5 * 12 * 2);
+  }
+  EXPECT_GT(steps.size(), 1U) << "some end early";
+}
+
 // --- running statistics ---
 
 TEST(RunningStatistics, MergeTheDeltaOnceWhereTheyAreTold) {
