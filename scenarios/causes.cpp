@@ -4,12 +4,14 @@
 
 #include "scenarios/classify/causes.h"
 #include "scenarios/energy/causes/rules.h"
+#include "scenarios/flow_rl/causes.h"
 
 namespace lockstep::causes {
 
 std::span<const RulesOfTrainer> all_trainer_rules() {
   static const std::array kRules{RulesOfTrainer{"energy", &energy_cause_rules()},
-                                 RulesOfTrainer{"classify", &classify_cause_rules()}};
+                                 RulesOfTrainer{"classify", &classify_cause_rules()},
+                                 RulesOfTrainer{"flow_rl", &flow_rl_cause_rules()}};
   return kRules;
 }
 

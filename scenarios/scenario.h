@@ -40,5 +40,6 @@ std::unique_ptr<Scenario> make_scenario(std::string_view name);
 
 std::unique_ptr<Scenario> make_classify_scenario();
 std::unique_ptr<Scenario> make_energy_scenario();
+std::unique_ptr<Scenario> make_flow_rl_scenario();
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@ namespace {
 constexpr std::array kScenarios{
     ScenarioEntry{"energy", &make_energy_scenario},
     ScenarioEntry{"classify", &make_classify_scenario},
+    ScenarioEntry{"flow_rl", &make_flow_rl_scenario},
 };
 
 }  // namespace

@@ -3,19 +3,21 @@
 #include <ATen/ATen.h>
 
 #include "scenarios/mutants/energy_fault.h"
+#include "scenarios/mutants/flow_rl_seams.h"
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/mutants/witness.h"
 
 namespace lockstep {
 namespace {
 
-class Chain : public Mutant, public EnergyFault, public Watched {
+class Chain : public Mutant, public EnergyFault, public ChainedFlowRl, public Watched {
  public:
   explicit Chain(std::vector<std::unique_ptr<Mutant>> links) : links_(std::move(links)) {
     for (const std::unique_ptr<Mutant>& link : links_) {
       if (auto* inside = dynamic_cast<EnergyFault*>(link.get())) {
         inside_.push_back(inside);
       }
+      if (auto* link_inside = dynamic_cast<FlowRlFault*>(link.get())) ChainedFlowRl::add(link_inside);
     }
   }
 

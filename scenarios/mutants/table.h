@@ -55,6 +55,7 @@ using MutantRow = MutantData;
 #include "losses/block.h"
 #include "scenarios/energy/explicit_negatives.h"
 #include "scenarios/mutants/comm_fault.h"
+#include "scenarios/mutants/flow_rl_fault.h"
 #include "scenarios/mutants/reduced_by_hand.h"
 #include "scenarios/mutants/wrong_gather.h"
 
@@ -110,12 +111,13 @@ void add_gradient_mutants(std::vector<MutantRow>& rows);
 void add_exchange_mutants(std::vector<MutantRow>& rows);
 void add_process_mutants(std::vector<MutantRow>& rows);
 void add_update_mutants(std::vector<MutantRow>& rows);
+void add_flow_rl_mutants(std::vector<MutantRow>& rows);
 
 /// In the order of a detection matrix's rows. The matrix draws its pairs by place in this order: another
 /// order gives other pairs.
 constexpr void (*kMutantTables[])(std::vector<MutantRow>&) = {
     add_sample_mutants,   add_stream_mutants,  add_loss_mutants,   add_gradient_mutants,
-    add_exchange_mutants, add_process_mutants, add_update_mutants,
+    add_exchange_mutants, add_process_mutants, add_update_mutants, add_flow_rl_mutants,
 };
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "scenarios/energy/adaptive.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/mutants/energy_fault.h"
+#include "scenarios/mutants/flow_rl_seams.h"
 #include "scenarios/mutants/witness_comm.h"
 
 namespace lockstep {
@@ -75,10 +76,11 @@ struct StateBefore {
   RunConfig config;
 };
 
-class Witness : public Mutant, public EnergyFault, public Watched {
+class Witness : public Mutant, public EnergyFault, public WatchedFlowRl, public Watched {
  public:
   Witness(std::unique_ptr<Mutant> fault, const Planting& planting, std::string key)
-      : fault_(std::move(fault)),
+      : WatchedFlowRl(dynamic_cast<FlowRlFault*>(fault.get()), [this] { note(among_ranks_ || !needs_ranks_); }),
+        fault_(std::move(fault)),
         inside_(dynamic_cast<EnergyFault*>(fault_.get())),
         run_(planting.run),
         key_(std::move(key)),

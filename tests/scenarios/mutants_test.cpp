@@ -18,6 +18,8 @@
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
 #include "scenarios/energy/config.h"
+#include "scenarios/flow_rl/config.h"
+#include "scenarios/flow_rl/spec.h"
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/mutants/witness.h"
@@ -186,6 +188,24 @@ RunConfig small_config() {
   return config;
 }
 
+/// A run into which a bug reaches.
+RunConfig small_config_for(const MutantEntry& entry) {
+  if (entry.trainer != "flow_rl") return small_config();
+  RunConfig config(flow_rl_spec());
+  config.layout = {3, 2};
+  config.steps = 5;
+  config.seed = 1;
+  config.eval_every = 0;
+  config.trace = TraceLevel::full;
+  FlowRlConfig& own = flow_rl(config);
+  own.tasks = "reach";
+  own.group = 3;
+  own.policy.hidden = 8;
+  own.clone = {.steps = 10, .success = 1, .episodes = 4};
+  own.episodes = 60;
+  return config;
+}
+
 RunConfig with(const RunConfig& config, std::string_view settings) {
   nlohmann::json json = nlohmann::json::parse(canonical_json(config));
   std::istringstream words{std::string(settings)};
@@ -262,7 +282,7 @@ TEST_F(Mutants, ShowFirstWhereTheTableSays) {
   for (const MutantEntry& entry : mutant_entries()) {
     if (entry.phase == "failed") continue;
     SCOPED_TRACE(entry.name);
-    RunConfig config = with(small_config(), entry.settings);
+    RunConfig config = with(small_config_for(entry), entry.settings);
     if (entry.at_epoch) config.data.series = 4;  // three steps an epoch
     const RunConfig wrong = planted(entry, config);
     const auto run =

@@ -1,0 +1,445 @@
+#include "scenarios/flow_rl/causes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <numbers>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "harness/causes/score_evidence.h"
+#include "harness/causes/step_gradients.h"
+#include "harness/rewards/advantages.h"
+#include "scenarios/flow_rl/config.h"
+#include "scenarios/flow_rl/observation.h"
+#include "scenarios/flow_rl/terms.h"
+
+namespace lockstep {
+namespace {
+
+using namespace causes;
+
+/// Groups of parameters by their place in the model; any other comes behind.
+Role role_of(std::string_view group) {
+  constexpr std::string_view kGroups[] = {"input", "hidden", "output"};
+  return static_cast<Role>(std::ranges::find(kGroups, group) - std::begin(kGroups));
+}
+
+/// One number of a row in both runs.
+struct Pair {
+  Term term;
+  double expected = 0, actual = 0;
+};
+
+/// The rows' terms in both runs, in the order of the rows' ids.
+struct Terms {
+  std::vector<AlignedRow> rows;
+  double band = 0;
+
+  bool differ(double a, double b) const { return !(std::abs(a - b) <= band); }
+  static std::vector<Pair> of(const AlignedRow& row, TermKind kind) {
+    std::vector<Pair> pairs;
+    for (std::size_t c = 0; c < row.columns.size(); ++c) {
+      const Term term = term_of(row.columns[c]);
+      if (term.kind == kind) pairs.push_back({term, row.expected[c], row.actual[c]});
+    }
+    return pairs;
+  }
+  bool right(const AlignedRow& row, TermKind kind) const {
+    const std::vector<Pair> pairs = of(row, kind);
+    return !pairs.empty() && std::ranges::none_of(pairs, [&](const Pair& p) { return differ(p.expected, p.actual); });
+  }
+  bool all_right(std::initializer_list<TermKind> kinds) const {
+    return std::ranges::all_of(rows, [&](const AlignedRow& row) {
+      return std::ranges::all_of(kinds, [&](TermKind kind) { return right(row, kind); });
+    });
+  }
+  /// The rollouts as they were made and acted.
+  bool rollouts_right() const { return all_right({TermKind::chosen, TermKind::action, TermKind::success}); }
+  bool rewards_right() const { return all_right({TermKind::reward, TermKind::cost}); }
+};
+
+std::optional<Terms> terms_in(const CauseInputs& inputs) {
+  if (!inputs.forced || misses_scores(inputs)) return std::nullopt;
+  Terms terms{aligned_rows(inputs), inputs.forced->score_band};
+  if (terms.rows.empty() || !inputs.cell_config) return std::nullopt;
+  std::ranges::stable_sort(terms.rows, {}, &AlignedRow::id);
+  return terms;
+}
+
+/// The value of a kind that has one column.
+Pair single(const AlignedRow& row, TermKind kind) {
+  const std::vector<Pair> pairs = Terms::of(row, kind);
+  return pairs.empty() ? Pair{} : pairs.front();
+}
+
+std::string ranks_text(const std::set<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+/// The noise is the reference's, the actions are others, and the policy that is trained did not give them.
+std::optional<Cause> stale_rollout_policy(const CauseInputs& inputs) {
+  const auto terms = terms_in(inputs);
+  if (!terms) return std::nullopt;
+  std::set<int> wrong, others;
+  double gap = 0;
+  for (const AlignedRow& row : terms->rows) {
+    const std::vector<Pair> chosen = Terms::of(row, TermKind::chosen), old = Terms::of(row, TermKind::old_log_pi);
+    // A chunk that only one of both began has no noise there.
+    const bool same_noise = std::ranges::none_of(chosen, [&](const Pair& p) {
+      return p.expected != 0 && p.actual != 0 && terms->differ(p.expected, p.actual);
+    });
+    if (!same_noise || chosen.size() != old.size()) return std::nullopt;
+    if (terms->right(row, TermKind::action)) {
+      others.insert(row.rank);
+      continue;
+    }
+    double apart = 0;
+    for (std::size_t i = 0; i < chosen.size(); ++i) apart = std::max(apart, std::abs(chosen[i].actual - old[i].actual));
+    if (!(apart > 4 * terms->band)) return std::nullopt;
+    gap = std::max(gap, apart);
+    wrong.insert(row.rank);
+  }
+  if (wrong.empty() || std::ranges::any_of(wrong, [&](int rank) { return others.contains(rank); })) return std::nullopt;
+  return made("stale-rollout-policy", kExact,
+              fmt::format("{}: noise is the reference's and every rollout has other actions, to which the trained policy "
+                          "gives other log-probabilities than they were drawn with, by up to {} nats",
+                          ranks_text(wrong), short_number(gap)));
+}
+
+bool is_zero(const AlignedRow& row) {
+  return single(row, TermKind::reward).actual == 0 && single(row, TermKind::cost).actual == 0;
+}
+
+std::optional<Cause> reward_not_there(const CauseInputs& inputs) {
+  const auto terms = terms_in(inputs);
+  if (!terms || !terms->rollouts_right() || terms->rewards_right()) return std::nullopt;
+  std::set<int> without, with;
+  for (const AlignedRow& row : terms->rows) {
+    if (is_zero(row) && !terms->right(row, TermKind::cost)) {
+      without.insert(row.rank);
+    } else if (terms->right(row, TermKind::reward)) {
+      with.insert(row.rank);
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (without.empty()) return std::nullopt;
+  if (with.empty()) {
+    return made("reward-wrong-root", kExact,
+                "every rank has 0 as reward and cost of every row: what was broadcast came from a rank that computes none");
+  }
+  if (std::ranges::any_of(without, [&](int rank) { return with.contains(rank); })) return std::nullopt;
+  return made("reward-not-broadcast", kExact,
+              fmt::format("{} {} 0 as reward and cost of every row, {} the reference's", ranks_text(without),
+                          without.size() == 1 ? "has" : "have", ranks_text(with)));
+}
+
+std::optional<Cause> rewards_misordered(const CauseInputs& inputs) {
+  const auto terms = terms_in(inputs);
+  if (!terms || !terms->rollouts_right() || terms->rewards_right()) return std::nullopt;
+  for (const TermKind kind : {TermKind::reward, TermKind::cost}) {
+    std::vector<double> expected, actual;
+    for (const AlignedRow& row : terms->rows) {
+      expected.push_back(single(row, kind).expected);
+      actual.push_back(single(row, kind).actual);
+    }
+    std::ranges::sort(expected);
+    std::ranges::sort(actual);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (terms->differ(expected[i], actual[i])) return std::nullopt;
+    }
+  }
+  const auto moved = std::ranges::count_if(
+      terms->rows, [&](const AlignedRow& row) { return !terms->right(row, TermKind::cost) || !terms->right(row, TermKind::reward); });
+  return made("rewards-misordered", kExact,
+              fmt::format("rewards and costs are the reference's in other rows: {} of {} rows have another row's", moved,
+                          terms->rows.size()));
+}
+
+/// Advantages of each rank's own rows.
+std::vector<double> own_advantages(const Terms& terms, const FlowRlConfig& own) {
+  std::vector<double> advantages(terms.rows.size());
+  std::set<int> ranks;
+  for (const AlignedRow& row : terms.rows) ranks.insert(row.rank);
+  const auto form = own.advantages == AdvantageForm::rloo ? rewards::Estimator::leave_one_out : rewards::Estimator::global;
+  for (const int rank : ranks) {
+    std::vector<double> of_rank;
+    std::vector<int64_t> groups;
+    std::vector<std::size_t> places;
+    for (std::size_t row = 0; row < terms.rows.size(); ++row) {
+      if (terms.rows[row].rank != rank) continue;
+      of_rank.push_back(single(terms.rows[row], TermKind::reward).actual);
+      groups.push_back(static_cast<int64_t>(row) / own.group);
+      places.push_back(row);
+    }
+    const std::vector<double> found = rewards::advantages_of({of_rank, groups, {}}, form, {}).values;
+    for (std::size_t k = 0; k < found.size(); ++k) advantages[places[k]] = found[k];
+  }
+  return advantages;
+}
+
+std::optional<Cause> local_advantage_statistics(const CauseInputs& inputs) {
+  const auto terms = terms_in(inputs);
+  if (!terms || !terms->rollouts_right() || !terms->rewards_right() || terms->all_right({TermKind::advantage})) {
+    return std::nullopt;
+  }
+  const std::vector<double> local = own_advantages(*terms, flow_rl(*inputs.cell_config));
+  std::size_t flipped = 0;
+  for (std::size_t row = 0; row < local.size(); ++row) {
+    const Pair found = single(terms->rows[row], TermKind::advantage);
+    if (terms->differ(found.actual, local[row])) return std::nullopt;
+    flipped += found.actual * found.expected < 0 ? 1 : 0;
+  }
+  return made("local-advantage-statistics", kExact,
+              fmt::format("rewards are the reference's, and every advantage is made of those of its own rank alone; {} of {} "
+                          "have the other sign",
+                          flipped, local.size()));
+}
+
+/// What is right up to the old log-probabilities.
+bool is_right_before(const Terms& terms) { return terms.rollouts_right() && terms.rewards_right(); }
+
+/// To the nearest of bfloat16, ties to even.
+double rounded_to_bfloat16(double value) {
+  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+  const uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
+  return std::bit_cast<float>(rounded & 0xffff0000U);
+}
+
+std::optional<Cause> old_log_pi_in_low_precision(const CauseInputs& inputs) {
+  const auto terms = terms_in(inputs);
+  if (!terms || !is_right_before(*terms) || terms->all_right({TermKind::old_log_pi})) return std::nullopt;
+  double gap = 0;
+  for (const AlignedRow& row : terms->rows) {
+    for (const Pair& pair : Terms::of(row, TermKind::old_log_pi)) {
+      const double wanted = rounded_to_bfloat16(pair.expected), step = std::abs(pair.expected) * 0x1p-7;
+      // At the middle between two, rounding of the term itself decides.
+      const bool fits = !terms->differ(pair.actual, wanted) ||
+                        (std::abs(pair.actual - pair.expected) <= step && pair.actual == rounded_to_bfloat16(pair.actual));
+      if (!fits) return std::nullopt;
+      gap = std::max(gap, std::abs(pair.actual - pair.expected));
+    }
+  }
+  return made("old-log-pi-in-low-precision", kExact,
+              fmt::format("log-probabilities of the rollout are the reference's rounded to bfloat16, off by up to {} nats: the "
+                          "first ratio after a rollout is not 1",
+                          short_number(gap)));
+}
+
+/// Does a function of a valid transition's expected log-probability give what was found, of every row?
+bool trained_is(const Terms& terms, const std::function<double(const Pair&)>& predicted, double slack) {
+  std::size_t seen = 0;
+  for (const AlignedRow& row : terms.rows) {
+    for (const Pair& pair : Terms::of(row, TermKind::log_pi)) {
+      if (pair.expected == 0 && pair.actual == 0) continue;  // behind the episode's end
+      const double wanted = predicted(pair);
+      if (!(std::abs(pair.actual - wanted) <= slack * (terms.band + 1e-5 * std::abs(wanted)))) return false;
+      ++seen;
+    }
+  }
+  return seen > 0;
+}
+
+std::optional<Terms> wrong_in_training_alone(const CauseInputs& inputs) {
+  auto terms = terms_in(inputs);
+  if (!terms || !is_right_before(*terms) || !terms->all_right({TermKind::old_log_pi})) return std::nullopt;
+  if (terms->all_right({TermKind::log_pi})) return std::nullopt;
+  return terms;
+}
+
+/// Where a trained transition first parts from the rollout's: "row 17, chunk 0, transition 2".
+std::string first_wrong(const Terms& terms) {
+  for (const AlignedRow& row : terms.rows) {
+    for (const Pair& pair : Terms::of(row, TermKind::log_pi)) {
+      if (terms.differ(pair.expected, pair.actual)) {
+        return fmt::format("first at sample {}, chunk {}, transition {}: {} instead of {}", row.id, pair.term.chunk,
+                           pair.term.transition, short_number(pair.actual), short_number(pair.expected));
+      }
+    }
+  }
+  return "nowhere";
+}
+
+double numbers_of(const FlowConfig& flow) { return static_cast<double>(flow.chunk * kActionNumbers); }
+
+std::optional<Cause> sigma_terms_missing(const CauseInputs& inputs) {
+  const auto terms = wrong_in_training_alone(inputs);
+  if (!terms) return std::nullopt;
+  const FlowConfig& flow = flow_rl(*inputs.cell_config).policy;
+  const auto without = [&](const Pair& pair) {
+    return pair.expected + numbers_of(flow) * std::log(sigma_of(flow, static_cast<int>(pair.term.transition)));
+  };
+  if (!trained_is(*terms, without, 4)) return std::nullopt;
+  return made("sigma-terms-missing", kExact,
+              "log pi of the update is the reference's without -log sigma of each number; " + first_wrong(*terms));
+}
+
+/// A transition's log-probability if its Gaussian had another's deviation.
+double with_sigma_of(const FlowConfig& flow, const Pair& pair, int other) {
+  const double own = sigma_of(flow, static_cast<int>(pair.term.transition)), wrong = sigma_of(flow, other);
+  const double root = 0.5 * std::log(2 * std::numbers::pi), numbers = numbers_of(flow);
+  const double squares = -2 * (pair.expected + numbers * (std::log(own) + root));
+  return -0.5 * squares * (own * own) / (wrong * wrong) - numbers * (std::log(wrong) + root);
+}
+
+std::optional<Cause> sigma_of_another_step(const CauseInputs& inputs) {
+  const auto terms = wrong_in_training_alone(inputs);
+  if (!terms) return std::nullopt;
+  const FlowConfig& flow = flow_rl(*inputs.cell_config).policy;
+  constexpr int kTransitions = FlowConfig::kTransitions;
+  const double slack = 8 * std::pow(std::max(flow.sigma, flow.sigma_last) / std::min(flow.sigma, flow.sigma_last), 2);
+  for (int shift = 1; shift < kTransitions; ++shift) {
+    const auto other = [&](const Pair& pair) { return static_cast<int>((pair.term.transition + shift) % kTransitions); };
+    if (!trained_is(*terms, [&](const Pair& pair) { return with_sigma_of(flow, pair, other(pair)); }, slack)) continue;
+    return made("sigma-of-another-step", kExact,
+                fmt::format("log pi of the update takes each transition's deviation from the one {} further; {}", shift,
+                            first_wrong(*terms)));
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> chain_drawn_again(const CauseInputs& inputs) {
+  const auto terms = wrong_in_training_alone(inputs);
+  if (!terms || sigma_terms_missing(inputs) || sigma_of_another_step(inputs)) return std::nullopt;
+  std::size_t wrong = 0, all = 0;
+  for (const AlignedRow& row : terms->rows) {
+    for (const Pair& pair : Terms::of(row, TermKind::log_pi)) {
+      if (pair.expected == 0) continue;
+      ++all;
+      wrong += terms->differ(pair.expected, pair.actual) ? 1 : 0;
+    }
+  }
+  if (wrong * 10 < all * 9) return std::nullopt;
+  return made("chain-drawn-again", kFits,
+              fmt::format("log pi of the rollout is the reference's, that of the update is another in {} of {} transitions and "
+                          "follows no other deviation: it is of another chain; {}",
+                          wrong, all, first_wrong(*terms)));
+}
+
+/// The loss is the reference's and nothing depends on the parameters any more.
+std::optional<Cause> log_pi_detached(const CauseInputs& inputs) {
+  const auto gradients = local_of(inputs);
+  if (!gradients || !gradients->signatures().all_fit(0)) return std::nullopt;
+  return made("log-pi-detached", kExact,
+              "log-probabilities, advantages and the loss are the reference's, and all gradients are 0: the ratio is of log "
+              "pi with itself, detached");
+}
+
+/// Row losses of some ranks are the reference's less the divergence's part, those of the others are the reference's.
+std::optional<Cause> kl_left_out(const CauseInputs& inputs) {
+  const auto terms = terms_in(inputs);
+  if (!terms || !inputs.reference_config) return std::nullopt;
+  const FlowRlConfig& wanted = flow_rl(*inputs.reference_config);
+  std::map<int64_t, double> expected, kl;
+  for (const RankLoss& rank : inputs.forced->reference.losses) {
+    for (std::size_t row = 0; row < std::min(rank.row_ids.size(), rank.row_losses.size()); ++row) {
+      expected[rank.row_ids[row]] = rank.row_losses[row];
+    }
+  }
+  for (const AlignedRow& row : terms->rows) {
+    for (const Pair& pair : Terms::of(row, TermKind::kl)) kl[row.id] += wanted.kl * pair.expected / chunks_of(wanted.policy);
+  }
+  std::set<int> without;
+  double most = 0;
+  for (std::size_t rank = 0; rank < inputs.forced->cell.losses.size(); ++rank) {
+    const RankLoss& own = inputs.forced->cell.losses[rank];
+    if (own.row_ids.size() != own.row_losses.size()) return std::nullopt;
+    bool as_wanted = true, less = !own.row_ids.empty();
+    for (std::size_t row = 0; row < own.row_ids.size(); ++row) {
+      const auto it = expected.find(own.row_ids[row]);
+      if (it == expected.end()) return std::nullopt;
+      const double gap = it->second - own.row_losses[row], part = kl[own.row_ids[row]];
+      const double slack = 1e-5 * std::max(1.0, std::abs(it->second)) + terms->band;
+      as_wanted = as_wanted && std::abs(gap) <= slack;
+      less = less && std::abs(gap - part) <= slack;
+      most = std::max(most, part);
+    }
+    if (as_wanted) continue;
+    if (!less) return std::nullopt;
+    without.insert(static_cast<int>(rank));
+  }
+  if (without.empty()) return std::nullopt;
+  return made("kl-left-out", kExact,
+              fmt::format("{}: every row loss is the reference's less {} times the divergence from the cloned policy, up to {}",
+                          ranks_text(without), short_number(wanted.kl), short_number(most)));
+}
+
+constexpr Rule kTermRules[] = {stale_rollout_policy,        reward_not_there,    rewards_misordered,
+                               local_advantage_statistics,  old_log_pi_in_low_precision,
+                               sigma_terms_missing,         sigma_of_another_step, chain_drawn_again};
+constexpr Rule kLossRules[] = {kl_left_out};
+constexpr Rule kGradientRules[] = {log_pi_detached, kl_left_out};
+
+constexpr CausePage kPages[] = {
+    {"stale-rollout-policy", "energies", "Rollouts of some ranks are made by an older policy than the one that is trained.",
+     "noise is the reference's, actions are others, and the trained policy's log-probabilities are not those they were drawn "
+     "with",
+     "rollouts = engine.generate(prompts)  # the engine has the weights of the step before",
+     "engine.load_weights(model.state_dict())\nrollouts = engine.generate(prompts)",
+     "Copy the weights to every rollout worker before a rollout, and assert a checksum of them.", ""},
+    {"reward-not-broadcast", "energies", "Rewards stay on the rank that computes them.",
+     "ranks but rank 0 have 0 as every reward and cost", "if rank == 0:\n    rewards = score(rollouts)",
+     "if rank == 0:\n    rewards = score(rollouts)\ndist.broadcast(rewards, src=0)",
+     "Broadcast rewards from the rank that computes them, before advantages.", ""},
+    {"reward-wrong-root", "energies", "Rewards are broadcast from a rank that computes none.",
+     "every rank has 0 as every reward and cost", "dist.broadcast(rewards, src=1)", "dist.broadcast(rewards, src=0)",
+     "Broadcast from the rank that computes.", ""},
+    {"rewards-misordered", "energies", "Rewards belong to other rows than those that they stand beside.",
+     "rewards are the reference's, in other rows", "rewards = torch.cat(parts)  # not in the rollouts' order",
+     "rewards = torch.cat(parts)[order]", "Gather ids beside the rewards with the same call, and order by them.", ""},
+    {"local-advantage-statistics", "energies", "Each rank makes advantages of its own rewards alone.",
+     "rewards are the reference's; advantages follow from the rewards of their own rank",
+     "advantages = (r - r.mean()) / r.std()", "all = all_gather(r)\nadvantages = (r - all.mean()) / all.std()",
+     "Gather rewards before their mean and deviation are taken.", ""},
+    {"old-log-pi-in-low-precision", "energies", "Log-probabilities of the rollout were rounded to 16 bits.",
+     "they are the reference's, rounded to bfloat16", "old = engine.logprobs.bfloat16()",
+     "with torch.no_grad():\n    old = model.log_prob(rollouts)", "Compute them again by the trained model, in its precision.",
+     ""},
+    {"sigma-terms-missing", "energies", "Log-probabilities of the update lack the deviations' terms.",
+     "they are the reference's plus log sigma of each number", "logp = -(x - mean) ** 2 / (2 * sigma ** 2)",
+     "logp = Normal(mean, sigma).log_prob(x)", "Take one function for the log-probability of rollout and update.", ""},
+    {"sigma-of-another-step", "energies", "A transition's log-probability takes another transition's deviation.",
+     "the recorded terms follow with the deviation of a transition further on", "logp = Normal(mean[k], sigma[k + 1]).log_prob(x)",
+     "logp = Normal(mean[k], sigma[k]).log_prob(x)", "Keep each transition's deviation beside its noise.", ""},
+    {"chain-drawn-again", "energies", "The update takes log-probabilities of another chain than the one that was acted.",
+     "log pi of the rollout is right, that of the update is another nearly everywhere", "logp = policy.sample(obs).log_prob",
+     "logp = policy.log_prob(obs, kept_chain)", "Keep noise and places of the chain with the rollout.", ""},
+    {"kl-left-out", "loss", "Some ranks' losses go without the divergence from the reference policy.",
+     "their row losses are the reference's less its part", "loss = -(ratio * advantage).mean()",
+     "loss = -(ratio * advantage).mean() + kl_weight * kl.mean()", "Give every rank the same weights of its loss's parts.", ""},
+    {"log-pi-detached", "gradient", "The loss has its value and no gradient.",
+     "log-probabilities and advantages are the reference's, all gradients are 0",
+     "ratio = torch.exp(logp.detach() - logp.detach())", "ratio = torch.exp(logp - logp.detach())",
+     "Detach the old log-probability alone.", ""},
+};
+
+std::span<const CausePage> pages() { return kPages; }
+
+std::span<const Rule> rules_of(Phase phase) {
+  switch (phase) {
+    case Phase::energies:
+      return kTermRules;
+    case Phase::loss:
+      return kLossRules;
+    case Phase::local_gradients:
+      return kGradientRules;
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+const TrainerRules& flow_rl_cause_rules() {
+  static constexpr TrainerRules kRules{.role_of = role_of, .rules = rules_of, .pages = pages};
+  return kRules;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#pragma once
+// The settings of the trainer flow_rl.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/config/field.h"
+#include "harness/config/run_config.h"
+
+namespace lockstep {
+
+/// How an advantage is made of rewards: reward less the mean of the others of its group | less the batch's mean, over the
+/// batch's deviation.
+enum class AdvantageForm { rloo, normalised };
+/// Whose rewards an advantage is made of: those of all ranks' rows | those of this rank's rows alone.
+enum class StatisticsOf { global, local };
+/// Where reward and cost are computed: on rank 0, which broadcasts them | on each rank for its rows, then gathered.
+enum class RewardSource { root, sharded };
+/// Which rank makes a row's rollout: the one that has the row | the one that its task is dealt to, by measured cost.
+enum class RolloutsBy { rows, tasks };
+
+WordList words_of(AdvantageForm);
+WordList words_of(StatisticsOf);
+WordList words_of(RewardSource);
+WordList words_of(RolloutsBy);
+std::string_view word_of(AdvantageForm form);
+std::string_view word_of(StatisticsOf statistics);
+std::string_view word_of(RewardSource source);
+std::string_view word_of(RolloutsBy rollouts);
+
+/// The chain of a chunk of actions: noise, then so many transitions of the flow, each a Gaussian.
+struct FlowConfig {
+  static constexpr int kTransitions = 4;  ///< K
+  int chunk = 4;            ///< actions that the policy gives at once
+  int horizon = 20;         ///< simulated steps of an episode
+  double sigma = 0.2;       ///< deviation of the first transition
+  double sigma_last = 0.1;  ///< of the last one; those between lie on a line
+  int hidden = 64;          ///< W, of both hidden layers
+};
+
+/// The start: behaviour cloned from a scripted expert with noise.
+struct CloneConfig {
+  int64_t steps = 2000;     ///< updates at most
+  double success = 0.2;     ///< ends when so large a share of probing episodes succeeds
+  int episodes = 64;        ///< of the expert, of each task
+  double noise = 0.3;       ///< deviation of what the expert's actions are off by
+  double lr = 2e-3;         ///< of Adam
+};
+
+struct FlowRlConfig {
+  std::string tasks = "all";  ///< names, with spaces between them, or all
+  FlowConfig policy;
+  CloneConfig clone;
+  int64_t episodes = 24576;   ///< rows that there are: none comes twice in a round of them
+  int group = 4;              ///< rows of a step that share a task and an initial state
+  AdvantageForm advantages = AdvantageForm::rloo;
+  StatisticsOf statistics = StatisticsOf::global;
+  RewardSource reward_source = RewardSource::root;
+  RolloutsBy rollouts = RolloutsBy::rows;
+  int rollouts_least = 1;     ///< shares of tasks that every rank must get, with rollouts tasks
+  double shaping = 0.5;       ///< of a reward: what coming nearer counts, where success counts 1
+  double cost_weight = 0.1;   ///< of the second score in the reward
+  double kl = 0.0;            ///< weight of the divergence from the cloned policy
+  double clip = 0.2;          ///< the ratio is clipped to 1 +- this, where rollouts may be of an older policy
+  int sync_policy_every = 1;  ///< updates between copies of the policy to the rollouts
+  int sync_statistics_every = 1;     ///< updates between merges of the running statistics
+  bool scale_returns = false;        ///< rewards are divided by their running deviation
+  int eval_episodes = 64;            ///< of each task
+};
+
+/// Of a run of this trainer.
+const FlowRlConfig& flow_rl(const RunConfig& config);
+FlowRlConfig& flow_rl(RunConfig& config);
+
+/// Its own keys, which stand beside the core's.
+std::span<const RunField> flow_rl_fields();
+
+/// Places of the configured tasks among all; words that name none are left out.
+std::vector<int> tasks_of(const FlowRlConfig& own);
+/// The configured words.
+std::vector<std::string> task_words(const FlowRlConfig& own);
+
+/// Deviation of transition k of the chain.
+double sigma_of(const FlowConfig& flow, int transition);
+/// Chunks of an episode.
+inline int chunks_of(const FlowConfig& flow) { return flow.horizon / flow.chunk; }
+
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+#include "scenarios/flow_rl/exchange.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "harness/base/hashing.h"
+#include "harness/data/sampler.h"
+#include "harness/rewards/advantages.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kState = 0x7374617465;  // "state"
+
+at::Tensor tensor_of(const std::vector<int64_t>& values) {
+  return at::tensor(at::ArrayRef<int64_t>(values), at::kLong);
+}
+
+/// Numbers of an episode that go to all ranks: success, nearer, cost, steps, then moments of what it saw.
+constexpr int64_t kOutcome = 4, kOfMoments = 3;
+
+at::Tensor outcomes_of(std::span<const Episode> episodes) {
+  const int64_t width = kOutcome + kOfMoments * kObserved;
+  at::Tensor outcomes = at::empty({static_cast<int64_t>(episodes.size()), width}, at::kDouble);
+  double* out = outcomes.mutable_data_ptr<double>();
+  for (const Episode& episode : episodes) {
+    *out++ = episode.success ? 1 : 0;
+    *out++ = episode.nearer;
+    *out++ = episode.cost;
+    *out++ = static_cast<double>(episode.steps);
+    for (const rewards::Moments& moments : seen_moments(episode)) {
+      *out++ = static_cast<double>(moments.count);
+      *out++ = moments.mean;
+      *out++ = moments.m2;
+    }
+  }
+  return outcomes;
+}
+
+/// [rows, 2]: reward and cost.
+at::Tensor scores_of(const FlowRlConfig& own, const at::Tensor& outcomes, double scale) {
+  const int64_t rows = outcomes.size(0), width = outcomes.size(1);
+  at::Tensor scores = at::zeros({rows, 2}, at::kDouble);
+  const double* in = outcomes.const_data_ptr<double>();
+  double* out = scores.mutable_data_ptr<double>();
+  for (int64_t row = 0; row < rows; ++row, in += width) {
+    *out++ = reward_of(own, in[0] != 0, in[1], in[2]) / scale;
+    *out++ = in[2];
+  }
+  return scores;
+}
+
+/// Where reward and cost are computed, and how they come to all ranks. [rows of all ranks, 2]
+at::Tensor exchanged_scores(const RunConfig& config, Comm& comm, int64_t step, const StepRows& rows,
+                            const at::Tensor& own_outcomes, const at::Tensor& outcomes, double scale, FlowRlFault* fault) {
+  const FlowRlConfig& own = flow_rl(config);
+  if (own.reward_source == RewardSource::sharded) {
+    return rows.gather(comm, scores_of(own, own_outcomes, scale), step, "rl.rewards");
+  }
+  at::Tensor scores = comm.rank() == 0 ? scores_of(own, outcomes, scale) : at::zeros({rows.size(), 2}, at::kDouble);
+  const int root = fault == nullptr ? 0 : fault->reward_root(step, 0);
+  if (comm.world_size() > 1 && root >= 0) comm.broadcast(scores, root, "rl.rewards");
+  return scores;
+}
+
+rewards::Estimator estimator_of(AdvantageForm form) {
+  return form == AdvantageForm::rloo ? rewards::Estimator::leave_one_out : rewards::Estimator::global;
+}
+
+std::vector<double> advantages_among(const FlowRlConfig& own, const std::vector<double>& rewards,
+                                     const std::vector<int64_t>& groups) {
+  rewards::Convention convention;
+  convention.non_finite = rewards::NonFinite::mask;  // a policy of NaN is told where its parameters became so
+  return rewards::advantages_of({rewards, groups, {}}, estimator_of(own.advantages), convention).values;
+}
+
+/// Of each rank's rows by themselves.
+std::vector<double> local_advantages(const FlowRlConfig& own, const StepRows& rows, const std::vector<double>& rewards) {
+  std::vector<double> advantages(rewards.size(), 0.0);
+  const int ranks = rows.owners().empty() ? 0 : *std::ranges::max_element(rows.owners()) + 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<std::size_t> places;
+    std::vector<double> of_rank;
+    std::vector<int64_t> groups;
+    for (std::size_t row = 0; row < rewards.size(); ++row) {
+      if (rows.owners()[row] != rank) continue;
+      places.push_back(row);
+      of_rank.push_back(rewards[row]);
+      groups.push_back(rows.groups()[row]);
+    }
+    const std::vector<double> found = advantages_among(own, of_rank, groups);
+    for (std::size_t k = 0; k < places.size(); ++k) advantages[places[k]] = found[k];
+  }
+  return advantages;
+}
+
+int sign_of(double value) { return (value > 0) - (value < 0); }
+
+double flipped_share(const std::vector<double>& one, const std::vector<double>& other) {
+  if (one.empty()) return 0;
+  std::size_t flipped = 0;
+  for (std::size_t row = 0; row < one.size(); ++row) flipped += sign_of(one[row]) * sign_of(other[row]) < 0 ? 1 : 0;
+  return static_cast<double>(flipped) / static_cast<double>(one.size());
+}
+
+}  // namespace
+
+StepRows::StepRows(const RunConfig& config, Comm& comm, const StepInput& input)
+    : tasks_(tasks_of(flow_rl(config))), seed_(config.seed), group_rows_(flow_rl(config).group) {
+  const auto count = static_cast<int64_t>(input.step_ids.size());
+  const GatheredRows all = gather_rows(comm, {tensor_of(input.step_ids)}, input.step, "rl.ids");
+  const int64_t* ids = all.columns[0].const_data_ptr<int64_t>();
+  const bool* valid = all.valid.const_data_ptr<bool>();
+  const int64_t places = all.valid.numel();
+  const int64_t of_rank = places / std::max(comm.world_size(), 1);
+  std::vector<std::pair<int64_t, int64_t>> order;  // id, place in what was gathered
+  for (int64_t place = 0; place < places; ++place) {
+    if (valid[place]) order.emplace_back(ids[place], place);
+  }
+  std::ranges::sort(order);
+  own_.resize(input.step_ids.size());
+  // A reference that stands for several ranks knows which of them would have each row.
+  const std::vector<int> dealt = config.oracle_world > 0
+                                     ? owners_of_rows(count, config.oracle_world, config.rows, config.data.block)
+                                     : std::vector<int>{};
+  for (std::size_t row = 0; row < order.size(); ++row) {
+    const auto [id, place] = order[row];
+    const int64_t rank = of_rank > 0 ? place / of_rank : 0, index = of_rank > 0 ? place % of_rank : 0;
+    if (rank == comm.rank()) own_[static_cast<std::size_t>(index)] = row;
+    const auto at = static_cast<std::size_t>(index);
+    owners_.push_back(dealt.empty() ? static_cast<int>(rank)
+                                    : dealt[static_cast<std::size_t>(input.places.empty() ? index : input.places[at])]);
+    ids_.push_back(id);
+    groups_.push_back(static_cast<int64_t>(row) / group_rows_);
+    gathered_at_.push_back(place);
+  }
+}
+
+EpisodeKeys StepRows::keys(std::size_t row) const {
+  const auto group = static_cast<std::size_t>(groups_[row]);
+  const int64_t context = ids_[group * static_cast<std::size_t>(group_rows_)];
+  return {tasks_[group % tasks_.size()], keyed(kState, seed_, context), 0};
+}
+
+at::Tensor StepRows::gather(Comm& comm, const at::Tensor& rows, int64_t step, const char* tag) const {
+  const GatheredRows all = gather_rows(comm, {rows}, step, tag);
+  return all.columns[0].index_select(0, tensor_of(gathered_at_));
+}
+
+StepScores score_step(const RunConfig& config, Comm& comm, int64_t step, const StepRows& rows,
+                      std::span<const Episode> episodes, double scale, FlowRlFault* fault) {
+  const FlowRlConfig& own = flow_rl(config);
+  const at::Tensor own_outcomes = outcomes_of(episodes);
+  const at::Tensor outcomes = rows.gather(comm, own_outcomes, step, "rl.outcomes");
+  at::Tensor scores = exchanged_scores(config, comm, step, rows, own_outcomes, outcomes, scale, fault);
+  if (fault != nullptr) scores = fault->scores(step, scores).contiguous();
+  StepScores found;
+  found.seen.resize(static_cast<std::size_t>(kObserved));
+  const double *outcome = outcomes.const_data_ptr<double>(), *score = scores.const_data_ptr<double>();
+  for (int64_t row = 0; row < rows.size(); ++row, outcome += outcomes.size(1), score += 2) {
+    found.rewards.push_back(score[0]);
+    found.costs.push_back(score[1]);
+    found.successes.push_back(outcome[0]);
+    found.steps.push_back(outcome[3]);
+    for (std::size_t i = 0; i < found.seen.size(); ++i) {
+      const double* moments = outcome + kOutcome + kOfMoments * static_cast<int64_t>(i);
+      found.seen[i] = merge(found.seen[i], {static_cast<int64_t>(moments[0]), moments[1], moments[2]});
+    }
+  }
+  std::vector<double> unscaled = found.rewards;
+  for (double& reward : unscaled) reward *= scale;
+  found.returns = rewards::moments_of(unscaled);
+  const bool local = own.statistics == StatisticsOf::local || (fault != nullptr && fault->local_statistics(step));
+  const std::vector<double> whole = advantages_among(own, found.rewards, rows.groups());
+  const std::vector<double> of_ranks = local_advantages(own, rows, found.rewards);
+  found.flipped = flipped_share(whole, of_ranks);
+  found.advantages = local ? of_ranks : whole;
+  return found;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#pragma once
+// What ranks tell each other of a step's episodes, and the advantages that all of them make of it alike.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "harness/comm/comm.h"
+#include "harness/config/run_config.h"
+#include "harness/train/task.h"
+#include "scenarios/flow_rl/rollout.h"
+#include "scenarios/mutants/flow_rl_fault.h"
+
+namespace lockstep {
+
+/// The step's rows of all ranks, in the order of their ids: that is the same however they are dealt, shuffled or permuted.
+/// Groups are `group` consecutive rows of it; what a group's rows share is keyed by the id of its first one, so that no
+/// initial state comes twice in a round of the ids.
+class StepRows {
+ public:
+  /// Collective ("rl.ids").
+  StepRows(const RunConfig& config, Comm& comm, const StepInput& input);
+
+  int64_t size() const { return static_cast<int64_t>(ids_.size()); }
+  /// Where this rank's rows stand, in the order of the step's ids.
+  const std::vector<std::size_t>& own() const { return own_; }
+  /// By row: which group it belongs to, and which rank's statistics are local to it.
+  const std::vector<int64_t>& groups() const { return groups_; }
+  const std::vector<int>& owners() const { return owners_; }
+  int64_t id(std::size_t row) const { return ids_[row]; }
+  /// Place of a group's task among the run's.
+  std::size_t task_of_group(std::size_t group) const { return group % tasks_.size(); }
+  const std::vector<int>& tasks() const { return tasks_; }
+  /// Task and initial state of a row; noise is the row's own.
+  EpisodeKeys keys(std::size_t row) const;
+
+  /// Rows of all ranks from this rank's, in this order. Collective.
+  at::Tensor gather(Comm& comm, const at::Tensor& rows, int64_t step, const char* tag) const;
+
+ private:
+  std::vector<int> tasks_;
+  int64_t seed_ = 0;
+  int64_t group_rows_ = 1;
+  std::vector<int64_t> ids_, groups_;
+  std::vector<int> owners_;
+  std::vector<std::size_t> own_;
+  std::vector<int64_t> gathered_at_;  ///< by row, its place in what gather_rows gives
+};
+
+/// What the step's episodes were worth.
+struct StepScores {
+  std::vector<double> rewards, costs, successes;  ///< by row of StepRows
+  std::vector<double> steps;       ///< simulated, by row
+  std::vector<double> advantages;
+  double flipped = 0;  ///< share of the advantages whose sign local statistics would turn round
+  std::vector<rewards::Moments> seen;  ///< of all rows, by observed number, merged in their order
+  rewards::Moments returns;
+};
+
+/// Collective ("rl.outcomes", "rl.rewards").
+///
+///   episodes  this rank's, in the order of the step's ids
+///   scale     what rewards are divided by
+StepScores score_step(const RunConfig& config, Comm& comm, int64_t step, const StepRows& rows,
+                      std::span<const Episode> episodes, double scale, FlowRlFault* fault);
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#pragma once
+// The policy's network in plain loops of double, for rollouts: with equal parameters they have equal bits under every layout
+// and precision, on threads and on processes.
+//
+// O = observed numbers, C = numbers of a chunk of actions, K = transitions of its chain, W = hidden width.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "scenarios/flow_rl/config.h"
+
+namespace lockstep {
+
+/// Velocity of the flow: C numbers from what is observed, the place on the chain and the transition. Two hidden layers with
+/// x / (1 + |x|), so that sums, products and quotients are all there is.
+class PlainPolicy {
+ public:
+  /// Six tensors in the model's order, row-major [out][in] as a linear layer has them.
+  PlainPolicy(const FlowConfig& flow, std::span<const std::vector<double>> parameters);
+
+  int64_t numbers() const { return out_; }
+
+  /// What an observation, already normalised, gives the first layer: shared by a chunk's transitions. [W]
+  std::vector<double> begin_chunk(std::span<const double> observed) const;
+  /// velocity [C] at the place [C] before transition k.
+  void velocity(std::span<const double> begun, std::span<const double> place, int transition,
+                std::span<double> velocity) const;
+
+ private:
+  struct Layer {
+    std::vector<double> by_input;  ///< [in][out]: the inner loop goes over outputs, whose sums keep their order
+    std::vector<double> bias;
+  };
+  void add_products(const Layer& layer, std::size_t first_input, std::span<const double> inputs,
+                    std::span<double> sums) const;
+
+  int64_t out_ = 0;
+  Layer input_, hidden_, output_;
+};
+
+}  // namespace lockstep

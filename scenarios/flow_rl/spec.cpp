@@ -1,0 +1,159 @@
+#include "scenarios/flow_rl/spec.h"
+
+#include <fmt/format.h>
+
+#include "harness/base/hashing.h"
+#include "harness/base/hex.h"
+#include "scenarios/flow_rl/config.h"
+#include "scenarios/flow_rl/observation.h"
+#include "scenarios/flow_rl/tasks/tasks.h"
+
+namespace lockstep {
+namespace {
+
+using When = MetricSpec::When;
+
+std::string where_ranks_differ(const RunConfig& config) {
+  if (config.arithmetic == Arithmetic::exact) return "is measured where arithmetic is native: it depends on the layout";
+  return "";
+}
+
+std::string where_tasks_are_dealt(const RunConfig& config) {
+  if (flow_rl(config).rollouts != RolloutsBy::tasks) return "is measured with rollouts tasks";
+  return where_ranks_differ(config);
+}
+
+/// Of tasks that the run does not have.
+template <std::size_t kTask>
+std::string where_it_is_trained(const RunConfig& config) {
+  for (const int task : tasks_of(flow_rl(config))) {
+    if (task == static_cast<int>(kTask)) return "";
+  }
+  return "is measured where tasks names it";
+}
+
+#define LOCKSTEP_TASK_METRIC(index, task)                                                                         \
+  MetricSpec {                                                                                                    \
+    .name = "success_" task, .help = "success of the task " task, .when = When::evaluation, .family = "success",  \
+    .qualifier = task, .higher_is_better = true, .test_samples = 1, .unmeasured = &where_it_is_trained<index>     \
+  }
+
+constexpr MetricSpec kMetrics[] = {
+    {.name = "loss", .help = "the step's loss", .higher_is_better = false, .shown = true, .train_words = "training loss"},
+    {.name = "gradient_norm", .help = "of the whole gradient, before it is clipped"},
+    {.name = "learning_rate", .help = "after rule, scale and schedule"},
+    {.name = "train_success", .help = "share of the step's episodes that succeeded", .higher_is_better = true,
+     .shown = true},
+    {.name = "reward_mean", .help = "over the step's episodes", .higher_is_better = true, .shown = true},
+    {.name = "reward_deviation", .help = "over the step's episodes"},
+    {.name = "cost_mean", .help = "of the second score, over the step's episodes"},
+    {.name = "flipped_signs", .help = "share of the step's advantages whose sign would be another with statistics of each "
+                                      "rank's own rows",
+     .unmeasured = &where_ranks_differ},
+    {.name = "rollout_imbalance", .help = "simulated steps of the rank with most of them, over an even share, as they were dealt",
+     .unmeasured = &where_tasks_are_dealt},
+    {.name = "kl", .help = "divergence from the cloned policy, a chunk of this rank's first pass, in nats"},
+    {.name = "ratio_gap", .help = "largest |ratio - 1| of this rank's first pass; 0 at the first update of a rollout"},
+    {.name = "log_pi_gap", .help = "largest difference of a transition's log-probability from the rollout's own, in nats"},
+    {.name = "success", .help = "share of the evaluation's episodes that succeed", .when = When::evaluation,
+     .higher_is_better = true, .shown = true, .has_area = true, .test_samples = 1},
+    {.name = "return", .help = "mean reward of the evaluation's episodes", .when = When::evaluation,
+     .higher_is_better = true, .shown = true, .test_samples = 1},
+    {.name = "cost", .help = "mean cost of the evaluation's episodes", .when = When::evaluation,
+     .higher_is_better = false, .test_samples = 1},
+    {.name = "cloned_success", .help = "success of the cloned policy, from which training began, on probing episodes",
+     .when = When::end, .higher_is_better = true},
+    LOCKSTEP_TASK_METRIC(0, "reach"), LOCKSTEP_TASK_METRIC(1, "follow"), LOCKSTEP_TASK_METRIC(2, "avoid"),
+    LOCKSTEP_TASK_METRIC(3, "push"), LOCKSTEP_TASK_METRIC(4, "slide"), LOCKSTEP_TASK_METRIC(5, "sweep"),
+    LOCKSTEP_TASK_METRIC(6, "place"), LOCKSTEP_TASK_METRIC(7, "sort"), LOCKSTEP_TASK_METRIC(8, "insert"),
+    LOCKSTEP_TASK_METRIC(9, "press"), LOCKSTEP_TASK_METRIC(10, "drawer"), LOCKSTEP_TASK_METRIC(11, "turn"),
+};
+#undef LOCKSTEP_TASK_METRIC
+
+std::span<const MetricSpec> metrics() { return kMetrics; }
+
+std::any section() { return FlowRlConfig{}; }
+
+std::optional<SampleCounts> counted_samples(const RunConfig& config) {
+  const FlowRlConfig& own = flow_rl(config);
+  return SampleCounts{own.episodes, 0, static_cast<int64_t>(own.eval_episodes * tasks_of(own).size())};
+}
+
+/// Nothing is read: the simulator makes everything. Its version is part of the hash.
+DataFacts inspect_data(const RunConfig& config) {
+  constexpr uint64_t kSimulator = 1;
+  return {*counted_samples(config), hex16(keyed(kSimulator, flow_rl(config).episodes))};
+}
+
+std::string how_to_get_samples(const RunConfig& config, std::string_view part) {
+  const FlowRlConfig& own = flow_rl(config);
+  if (part == "training") return fmt::format("more come with a larger episodes ({})", own.episodes);
+  return fmt::format("more come with a larger eval_episodes ({})", own.eval_episodes);
+}
+
+std::vector<ModelParameter> parameters(const RunConfig& config, int64_t /*channels*/) {
+  const FlowConfig& flow = flow_rl(config).policy;
+  const int64_t w = flow.hidden, out = int64_t{flow.chunk} * kActionNumbers;
+  const int64_t in = kObserved + out + FlowConfig::kTransitions;
+  return {{"input.weight", {w, in}}, {"input.bias", {w}},           {"hidden.weight", {w, w}},
+          {"hidden.bias", {w}},      {"output.weight", {out, w}}, {"output.bias", {out}}};
+}
+
+/// With global statistics every dealing of the rows means the same: one process holds them all.
+void make_oracle(const RunConfig& cell, RunConfig& oracle) {
+  if (flow_rl(cell).statistics != StatisticsOf::global) return;
+  oracle.oracle_world = 1;
+  oracle.rows = RowDeal::equal;
+  oracle.accumulation = 1;
+}
+
+std::string objective(const RunConfig& config) {
+  const FlowRlConfig& own = flow_rl(config);
+  return fmt::format("{} {}", word_of(own.advantages), word_of(own.statistics));
+}
+
+std::string other_objective(const RunConfig& config, const RunConfig& reference) {
+  const FlowRlConfig &own = flow_rl(config), &others = flow_rl(reference);
+  if (own.advantages != others.advantages) {
+    return fmt::format("advantages are {} instead of {}", word_of(own.advantages), word_of(others.advantages));
+  }
+  const auto rows_of = [](const RunConfig& run, const FlowRlConfig& settings) {
+    const Layout layout = meant_layout(run);
+    return settings.statistics == StatisticsOf::local ? layout.rows_per_rank : layout.global_batch();
+  };
+  const int rows = rows_of(config, own), wanted = rows_of(reference, others);
+  return rows == wanted ? "" : fmt::format("advantages are made of the rewards of {} rows instead of {}", rows, wanted);
+}
+
+std::string noise_scale_caveat(const RunConfig&) {
+  return "The theory does not apply: an advantage is made of the rewards of other rows, so rows are not independent.";
+}
+
+}  // namespace
+
+const TrainerSpec& flow_rl_spec() {
+  static const TrainerSpec kSpec{
+      .name = "flow_rl",
+      .help = "a flow-matching policy on simulated manipulation tasks, trained by RLOO or normalised advantages",
+      .naming_key = "advantages",
+      .fields = &flow_rl_fields,
+      .section = &section,
+      .problems = &flow_rl_problems,
+      .inspect_data = &inspect_data,
+      .counted_samples = &counted_samples,
+      .how_to_get_samples = &how_to_get_samples,
+      .samples_word = "episodes",
+      .parameters = &parameters,
+      .usual_parameter = "hidden.weight",
+      .metrics = &metrics,
+      .shown_metric = "success",
+      .make_oracle = &make_oracle,
+      .objective = &objective,
+      .other_objective = &other_objective,
+      .noise_scale_caveat = &noise_scale_caveat,
+      .scores = {.record = "terms", .column = "term"},
+  };
+  return kSpec;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+#pragma once
+// The trainer flow_rl as programs without LibTorch know it.
+
+#include <vector>
+
+#include "harness/config/trainer_spec.h"
+
+namespace lockstep {
+
+const TrainerSpec& flow_rl_spec();
+
+/// Settings of it that cannot be trained, or that would change nothing.
+std::vector<KeyProblem> flow_rl_problems(const RunConfig& config, const CheckedFor& what);
+
+}  // namespace lockstep

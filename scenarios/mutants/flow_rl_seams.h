@@ -1,0 +1,68 @@
+#pragma once
+// Faults inside the trainer flow_rl, watched and in a row: what witness.h and mutants.h promise, for its calls.
+
+#include <functional>
+#include <vector>
+
+#include "scenarios/mutants/flow_rl_fault.h"
+
+namespace lockstep {
+
+/// Passes every call on, and notes where what comes back is not what went in.
+class WatchedFlowRl : public FlowRlFault {
+ public:
+  /// inside: or null.
+  WatchedFlowRl(FlowRlFault* inside, std::function<void()> acted) : inside_(inside), acted_(std::move(acted)) {}
+
+  bool never_synchronised(int64_t step) override;
+  uint64_t noise_key(int64_t step, uint64_t key) override;
+  at::Tensor trained_chains(int64_t step, at::Tensor chains) override;
+  std::vector<double> trained_sigmas(int64_t step, std::vector<double> sigmas) override;
+  bool without_sigma(int64_t step) override;
+  at::Tensor old_log_pi(int64_t step, at::Tensor log_pi) override;
+  at::Tensor log_pi(int64_t step, at::Tensor log_pi) override;
+  int reward_root(int64_t step, int root) override;
+  at::Tensor scores(int64_t step, at::Tensor scores) override;
+  bool local_statistics(int64_t step) override;
+  double kl_weight(int64_t step, double weight) override;
+
+ private:
+  template <typename Value>
+  Value noted(const Value& before, Value after) {
+    if (!(before == after)) acted_();
+    return after;
+  }
+  at::Tensor noted_tensor(const at::Tensor& before, at::Tensor after);
+
+  FlowRlFault* inside_;
+  std::function<void()> acted_;
+};
+
+/// Each gets what the one before returned.
+class ChainedFlowRl : public FlowRlFault {
+ public:
+  void add(FlowRlFault* link) { links_.push_back(link); }
+
+  bool never_synchronised(int64_t step) override;
+  uint64_t noise_key(int64_t step, uint64_t key) override;
+  at::Tensor trained_chains(int64_t step, at::Tensor chains) override;
+  std::vector<double> trained_sigmas(int64_t step, std::vector<double> sigmas) override;
+  bool without_sigma(int64_t step) override;
+  at::Tensor old_log_pi(int64_t step, at::Tensor log_pi) override;
+  at::Tensor log_pi(int64_t step, at::Tensor log_pi) override;
+  int reward_root(int64_t step, int root) override;
+  at::Tensor scores(int64_t step, at::Tensor scores) override;
+  bool local_statistics(int64_t step) override;
+  double kl_weight(int64_t step, double weight) override;
+
+ private:
+  template <typename Value, typename Ask>
+  Value through(Value value, const Ask& ask) {
+    for (FlowRlFault* link : links_) value = ask(*link, std::move(value));
+    return value;
+  }
+
+  std::vector<FlowRlFault*> links_;
+};
+
+}  // namespace lockstep

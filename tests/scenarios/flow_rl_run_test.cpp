@@ -1,0 +1,260 @@
+// Whole runs of the trainer flow_rl: emulated ranks against real ones, exact arithmetic under every layout, and verdicts with
+// each planted fault and without.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/atomic_file.h"
+#include "harness/base/sealed_json.h"
+#include "harness/causes/cause.h"
+#include "harness/causes/mechanism.h"
+#include "harness/compare/compare.h"
+#include "harness/compare/forced/forced.h"
+#include "harness/config/canonical.h"
+#include "harness/config/mutants.h"
+#include "harness/launch/beat.h"
+#include "harness/rank/rank_main.h"
+#include "harness/trace/rank_result.h"
+#include "scenarios/flow_rl/config.h"
+#include "scenarios/flow_rl/spec.h"
+#include "tests/support/mini_run.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+RunConfig config_of(Layout layout) {
+  RunConfig config(flow_rl_spec());
+  FlowRlConfig& own = flow_rl(config);
+  own.tasks = "reach press";
+  own.policy.hidden = 8;
+  own.policy.horizon = 12;
+  own.group = 3;
+  own.clone.steps = 20;
+  own.clone.success = 1;
+  own.clone.episodes = 8;
+  own.eval_episodes = 4;
+  own.episodes = 60;
+  config.layout = layout;
+  config.steps = 4;
+  config.eval_every = 2;
+  return config;
+}
+
+RankResult result_of(const std::string& run, int rank = 0) {
+  return read_rank_result(run + "/rank-" + std::to_string(rank) + ".result.json");
+}
+
+class FlowRlRuns : public testing::Test {
+ protected:
+  std::string run(const std::string& id, const RunConfig& config) { return mini_run(folder_.path(), id, config); }
+
+  /// A cell forced against its reference at steps 0 and 2.
+  Comparison forced(RunConfig reference, RunConfig cell) {
+    reference.snapshot_steps = {0, 2};
+    ForcedInputs inputs;
+    inputs.reference_free = run("reference", reference);
+    reference.snapshot_steps = {};
+    const ForcedConfig at{"reference", {0, 2}, 0, {}};
+    reference.forced = at;
+    inputs.forced_reference = run("forced_reference", reference);
+    reference.forced.twin = true;
+    inputs.reference_twin = run("reference_twin", reference);
+    reference.forced.twin = false;
+    inputs.cell_free = run("cell", cell);
+    cell.forced = at;
+    inputs.forced_cell = run("forced_cell", cell);
+    cell.forced.twin = true;
+    inputs.cell_twin = run("cell_twin", cell);
+    cell.forced.twin = false;
+    reference_ = reference;
+    cell_ = cell;
+    inputs.reference_config = &reference_;
+    inputs.cell_config = &cell_;
+    return compare_forced(inputs);
+  }
+
+  support::TempFolder folder_;
+  RunConfig reference_, cell_;
+};
+
+TEST_F(FlowRlRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
+  for (const RewardSource source : {RewardSource::root, RewardSource::sharded}) {
+    RunConfig config = config_of({3, 4});
+    config.rows = RowDeal::unequal;
+    config.accumulation = 2;
+    flow_rl(config).reward_source = source;
+    flow_rl(config).kl = 0.1;
+    flow_rl(config).scale_returns = true;
+    flow_rl(config).sync_policy_every = source == RewardSource::root ? 1 : 2;
+    const std::string name(word_of(source));
+    CompareOptions options;
+    options.run_a = run("emulated_" + name, config);
+    config.backend = Backend::gloo;
+    options.run_b = run("real_" + name, config);
+    const Mechanism result = compare_traces(options).mechanism;
+    EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;
+    for (int rank = 0; rank < 3; ++rank) {
+      const RankResult own = result_of(options.run_b, rank);
+      for (const double gap : own.curves.at("ratio_gap").values) {
+        if (source == RewardSource::root) {
+          EXPECT_EQ(gap, 0) << "rank " << rank;
+        }
+      }
+    }
+    EXPECT_TRUE(result_of(options.run_b).metrics.contains("success_press"));
+  }
+}
+
+TEST_F(FlowRlRuns, RolloutsDealtByTaskAreThoseOfTheRows) {
+  RunConfig config = config_of({3, 4});
+  flow_rl(config).sync_policy_every = 2;
+  const std::string rows = run("rows", config);
+  flow_rl(config).rollouts = RolloutsBy::tasks;
+  const std::string emulated = run("tasks", config);
+  config.backend = Backend::gloo;
+  const std::string real = run("real_tasks", config);
+  EXPECT_EQ(result_of(emulated).parameters_hash, result_of(rows).parameters_hash);
+  EXPECT_EQ(result_of(real).parameters_hash, result_of(rows).parameters_hash);
+  EXPECT_EQ(result_of(real).metrics, result_of(rows).metrics);
+  const RankResult dealt = result_of(emulated);
+  for (const double imbalance : dealt.curves.at("rollout_imbalance").values) {
+    EXPECT_GE(imbalance, 1);
+    EXPECT_LT(imbalance, 2) << "four groups among three ranks";
+  }
+}
+
+TEST_F(FlowRlRuns, ExactArithmeticGivesTheSameBitsUnderEveryLayout) {
+  for (const AdvantageForm form : {AdvantageForm::rloo, AdvantageForm::normalised}) {
+    RunConfig config = config_of({1, 12});
+    config.arithmetic = Arithmetic::exact;
+    config.steps = 20;  // passes the end of a round
+    flow_rl(config).advantages = form;
+    flow_rl(config).kl = 0.05;
+    flow_rl(config).sync_statistics_every = 3;
+    const std::string name(word_of(form)), reference = run("one_" + name, config);
+    struct Division {
+      Layout layout;
+      RowDeal rows;
+      Backend backend;
+    };
+    for (const Division& division : {Division{{4, 3}, RowDeal::equal, Backend::emulated},
+                                     Division{{3, 4}, RowDeal::unequal, Backend::emulated},
+                                     Division{{3, 4}, RowDeal::one_empty, Backend::gloo}}) {
+      RunConfig cell = config;
+      cell.layout = division.layout;
+      cell.rows = division.rows;
+      cell.backend = division.backend;
+      const std::string other = run(name + std::to_string(static_cast<int>(division.rows)), cell);
+      EXPECT_EQ(result_of(other).parameters_hash, result_of(reference).parameters_hash);
+      EXPECT_EQ(result_of(other).metrics, result_of(reference).metrics);
+      const Mechanism mechanism = compare_runs({reference, other, {}, {}, &config, &cell});
+      EXPECT_EQ(mechanism.verdict, VerdictKind::identical) << mechanism.sentence;
+    }
+  }
+}
+
+/// One process, killed before that operation of a save; 0: not at all. Returns its wait status.
+int started(const std::string& dir, const RunConfig& config, int64_t killed_at) {
+  std::filesystem::create_directories(dir);
+  nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}, {"planted", nlohmann::json::object()}};
+  if (killed_at > 0) run["planted"] = {{"rank", 0}, {"operation", killed_at}, {"signal", SIGKILL}};
+  seal(run);
+  write_file_atomically(dir + "/run.json", run.dump());
+  BeatFile::create(dir + "/beat", config.layout.world_size);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(120);
+    _exit(rank_main({dir, -1, 0}));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST_F(FlowRlRuns, GoOnFromACheckpointAsIfTheyHadNeverStopped) {
+  RunConfig config = config_of({3, 4});
+  config.steps = 8;
+  config.checkpoint.every = 3;
+  flow_rl(config).kl = 0.1;
+  flow_rl(config).scale_returns = true;
+  flow_rl(config).sync_policy_every = 2;  // step 3 goes on with the policy of step 2
+  flow_rl(config).sync_statistics_every = 2;
+  const std::string whole = folder_.path() + "/whole", killed = folder_.path() + "/killed";
+  ASSERT_EQ(started(whole, config, 0), 0);
+  ASSERT_NE(started(killed, config, 60), 0);
+  ASSERT_FALSE(std::filesystem::exists(killed + "/rank-0.result.json"));
+  ASSERT_TRUE(std::filesystem::exists(killed + "/checkpoints"));
+  ASSERT_EQ(started(killed, config, 0), 0);
+  const RankResult expected = result_of(whole), found = result_of(killed);
+  EXPECT_EQ(found.checkpoints.resumed_at, 3);
+  EXPECT_EQ(found.parameters_hash, expected.parameters_hash);
+  EXPECT_EQ(found.metrics, expected.metrics);
+  EXPECT_EQ(found.curves.at("ratio_gap").values, expected.curves.at("ratio_gap").values);
+}
+
+TEST_F(FlowRlRuns, GlobalStatisticsAreWithinTheBand) {
+  for (const AdvantageForm form : {AdvantageForm::rloo, AdvantageForm::normalised}) {
+    RunConfig reference = config_of({1, 12}), cell = config_of({3, 4});
+    flow_rl(reference).advantages = flow_rl(cell).advantages = form;
+    flow_rl(reference).kl = flow_rl(cell).kl = 0.1;
+    cell.rows = RowDeal::one_empty;
+    cell.accumulation = 2;
+    const Comparison found = forced(reference, cell);
+    EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
+  }
+}
+
+TEST_F(FlowRlRuns, LocalStatisticsAreNamed) {
+  for (const AdvantageForm form : {AdvantageForm::rloo, AdvantageForm::normalised}) {
+    RunConfig reference = config_of({1, 12}), cell = config_of({3, 4});
+    flow_rl(reference).advantages = flow_rl(cell).advantages = form;
+    flow_rl(cell).statistics = StatisticsOf::local;
+    const Comparison found = forced(reference, cell);
+    ASSERT_EQ(found.mechanism.verdict, VerdictKind::divergent) << found.mechanism.sentence;
+    EXPECT_EQ(found.mechanism.first_divergence->phase, "energies");
+    const std::optional<Cause> cause = name_cause(*found.around);
+    ASSERT_TRUE(cause.has_value());
+    EXPECT_EQ(cause->code, "local-advantage-statistics") << cause->evidence;
+  }
+}
+
+TEST_F(FlowRlRuns, AReferenceOfSeveralRanksHasTheirLocalStatistics) {
+  RunConfig cell = config_of({3, 4});
+  flow_rl(cell).statistics = StatisticsOf::local;
+  cell.rows = RowDeal::unequal;
+  RunConfig oracle = cell;
+  oracle.layout = {1, 12};
+  oracle.oracle_world = 3;
+  const Comparison found = forced(oracle, cell);
+  EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
+}
+
+TEST_F(FlowRlRuns, EachPlantedFaultIsFoundAndNamed) {
+  for (const MutantEntry& entry : mutant_entries()) {
+    if (entry.trainer != "flow_rl") continue;
+    SCOPED_TRACE(entry.name);
+    RunConfig reference = config_of({1, 12}), cell = config_of({3, 4});
+    if (entry.settings == "kl=2") flow_rl(reference).kl = flow_rl(cell).kl = 2;
+    cell.mutant.name = entry.name;
+    cell.mutant.step = entry.first_step;
+    cell.mutant.rank = entry.draws.rank ? 1 : -1;
+    Comparison found = forced(reference, cell);
+    ASSERT_EQ(found.mechanism.verdict, VerdictKind::divergent) << found.mechanism.sentence;
+    EXPECT_THAT(std::string(entry.phase), testing::HasSubstr(found.mechanism.first_divergence->phase)) << found.mechanism.sentence;
+    EXPECT_EQ(found.mechanism.first_divergence->step, entry.first_step == 0 ? 0 : 2);
+    const std::optional<Cause> cause = name_cause(*found.around);
+    ASSERT_TRUE(cause.has_value());
+    EXPECT_THAT(std::string(entry.causes), testing::HasSubstr(cause->code)) << cause->evidence;
+    EXPECT_NE(find_cause_page(cause->code), nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
