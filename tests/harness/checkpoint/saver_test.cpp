@@ -195,7 +195,7 @@ TEST(Saver, KeepsNoMoreThanOneTooManyHoweverOftenItDies) {
     begun(after_first);
     if (!dies(after_first, 11, first)) break;
     if (whole_in(after_first) <= options.keep_last) continue;
-    ++too_many;
+    if (++too_many % 3 != 1) continue;  // each of a phase's few operations leaves the same
     int64_t second = 0;
     dies(after_first, 12, kNever, &second);
     for (;; ++second) {
