@@ -11,6 +11,7 @@
 #include "harness/base/nearest.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/explain_topics.h"
+#include "harness/rewards/failure.h"
 
 namespace lockstep {
 namespace {
@@ -49,6 +50,7 @@ std::string explain_text(const CausePage& page) {
 std::string explain_list() {
   std::size_t width = 0;
   for (const CausePage& page : cause_pages()) width = std::max(width, page.code.size());
+  for (const rewards::Cause& cause : rewards::causes()) width = std::max(width, cause.code.size());
   std::string text;
   std::string_view family;
   for (const CausePage& page : cause_pages()) {
@@ -56,9 +58,20 @@ std::string explain_list() {
     family = page.family;
     text += fmt::format("  {:<{}}  {}\n", page.code, width, page.what);
   }
+  text += "\nrewards and advantages (configs/rewards.yaml)\n";
+  for (const rewards::Cause& cause : rewards::causes()) text += fmt::format("  {:<{}}  {}\n", cause.code, width, cause.help);
   text += "\nhow it judges\n";
   for (const ExplainTopic& topic : explain_topics()) text += fmt::format("  {:<{}}  {}\n", topic.name, width, topic.what);
   return text;
+}
+
+std::string reward_cause_text(const rewards::Cause& cause) {
+  return fmt::format(
+      "{} (rewards and advantages)\n\n{}.\n\nrecognised by\n    what every rank shows after the exchange of a step: its rewards, "
+      "statistics, advantages, weights, policy\n    hashes, held against one process's on the same rows "
+      "(docs/rewards.md)\n\nsee it\n    lockstep run configs/rewards.yaml; a mutant's trial tells step, rank, "
+      "element, expected and found\n",
+      cause.code, cause.help);
 }
 
 int explain_command(const ExplainOptions& options, const Console& console) {
@@ -70,7 +83,13 @@ int explain_command(const ExplainOptions& options, const Console& console) {
     console.out << topic->text;
     return kExitAsExpected;
   }
+  if (const auto found = std::ranges::find(rewards::causes(), options.code, &rewards::Cause::code);
+      found != rewards::causes().end()) {
+    console.out << reward_cause_text(*found);
+    return kExitAsExpected;
+  }
   std::vector<std::string_view> known;
+  for (const rewards::Cause& cause : rewards::causes()) known.push_back(cause.code);
   for (const ExplainTopic& topic : explain_topics()) known.push_back(topic.name);
   for (const CausePage& page : cause_pages()) known.push_back(page.code);
   const CausePage* page = find_cause_page(options.code);

@@ -148,6 +148,7 @@ std::string training_hash(const RunConfig& config) {
   same.snapshot_steps = plain.snapshot_steps;
   same.checkpoint = plain.checkpoint;
   same.timeout_s = plain.timeout_s;
+  same.control_guard = plain.control_guard;
   return config_hash(same);
 }
 

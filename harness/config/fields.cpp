@@ -143,6 +143,8 @@ const RunField kCoreFields[] = {
     RUN(second_mutant.factor, Range{-1e30, 1e30}, "", "grad_scale: the factor"),
     RUN(timeout_s, Range{0.001, 604800}, "s",
         "longest wait of one collective, and longest time without a finished step"),
+    RUN(control_guard, kAny, "",
+        "before each step ranks compare its number, rate, random offset, parameters and the trainer's own control values"),
 };
 #undef RUN
 #undef KEYED

@@ -150,6 +150,7 @@ struct CoreConfig {
   CheckpointConfig checkpoint;
   MutantConfig mutant, second_mutant;
   double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
+  bool control_guard = false;  ///< ranks compare what steers a step before its collectives
 };
 
 /// What a run computes in: its `precision`, or float64 if it is the twin of one that has that precision.

@@ -60,17 +60,13 @@ std::vector<TracedStep::Pass> TracedStep::turns_of(int64_t step, const Options& 
 /// By parameter, as a fault may have changed them; undefined where the row has none.
 std::vector<at::Tensor> TracedStep::row_gradients(const Pass& pass, const StepOutput& output) {
   ParameterList& parameters = context_.task->parameters();
-  // What the rows of a micro-step share of the graph serves them all.
-  if (output.loss.requires_grad()) output.loss.backward({}, /*retain_graph=*/true);
-  std::vector<at::Tensor> gradients;
+  // Of a pass without a row too: a fault's hooks may exchange something.
+  std::vector<at::Tensor> gradients = row_backward_->gradients(output.loss);
+  if (pass.input.end_row == pass.input.first_row) return std::vector<at::Tensor>(gradients.size());
+  if (context_.mutant == nullptr || !listening_) return gradients;
   const c10::NoGradGuard no_grad;
-  const bool has_row = pass.input.end_row > pass.input.first_row;
-  for (std::size_t p = 0; p < parameters.tensors.size(); ++p) {
-    at::Tensor gradient = std::exchange(parameters.tensors[p].mutable_grad(), at::Tensor());
-    if (has_row && gradient.defined() && context_.mutant != nullptr && listening_) {
-      gradient = context_.mutant->local_gradient(step_, parameters.names[p], gradient);
-    }
-    gradients.push_back(has_row ? gradient : at::Tensor());
+  for (std::size_t p = 0; p < gradients.size(); ++p) {
+    if (gradients[p].defined()) gradients[p] = context_.mutant->local_gradient(step_, parameters.names[p], gradients[p]);
   }
   return gradients;
 }

@@ -10,6 +10,7 @@
 
 #include "harness/base/hashing.h"
 #include "harness/comm/tensor_view.h"
+#include "harness/train/control_check.h"
 #include "harness/train/kept.h"
 #include "harness/train/perturb.h"
 #include "harness/train/prefetch.h"
@@ -74,12 +75,7 @@ std::unique_ptr<Prefetcher> make_prefetcher(const RankContext& context, int64_t 
   return std::make_unique<Prefetcher>(Prefetcher::Options{config.data.prefetch, end - begin, config.timeout_s}, deal);
 }
 
-/// Fingerprints of all parameters, folded in their order.
-std::string hash_of(const ParameterList& parameters) {
-  uint64_t hash = 0;
-  for (const at::Tensor& parameter : parameters.tensors) {
-    hash = keyed(hash, tensor_stats(view_of(parameter)).hash);
-  }
+std::string digits_of(uint64_t hash) {
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
   return digits;
@@ -187,6 +183,7 @@ int train(const RankContext& context, RankResult& result, const std::string& res
       options.ids = context.rows(counters(step).samples);
     }
     options.learning_rate = update.learning_rate(counters(step).rate);
+    if (config.control_guard) check_controls(context, step, counters(step), options.learning_rate, false);
     const TracedStep::Outcome outcome = traced.run(counters(step).draws, options);
     update.apply(step, outcome, options.learning_rate, Keep::by_level);
     meter.end(context.now_s(), result);
@@ -205,9 +202,10 @@ int train(const RankContext& context, RankResult& result, const std::string& res
       return 128 + result.checkpoints.stop_signal;
     }
   }
+  if (config.control_guard) check_controls(context, end, counters(end), update.learning_rate(counters(end).rate), true);
   if (checkpoints != nullptr) checkpoints->finish();
   meter.fill(result);
-  result.parameters_hash = hash_of(context.task->parameters());
+  result.parameters_hash = digits_of(parameters_hash(context.task->parameters()));
   for (const at::Tensor& parameter : context.task->parameters().tensors) {
     result.weight_bytes += static_cast<double>(parameter.nbytes());
   }

@@ -34,6 +34,7 @@ TracedStep::TracedStep(const RankContext& context) : context_(context) {
   ParameterList& parameters = context.task->parameters();
   if (context.config->arithmetic == Arithmetic::exact) {
     rows_ = std::make_unique<ExactRows>(parameters);
+    row_backward_ = std::make_unique<RowBackward>(parameters.tensors);
     rows_->hash_rows(context.trace->enabled());
     return;
   }

@@ -8,6 +8,7 @@
 
 #include "harness/train/exact_rows.h"
 #include "harness/train/rank_context.h"
+#include "harness/train/row_backward.h"
 
 namespace lockstep {
 
@@ -88,6 +89,7 @@ class TracedStep {
   std::vector<unsigned> hooks_;
   std::unique_ptr<GradientReducer> reducer_;  ///< native arithmetic alone
   std::unique_ptr<ExactRows> rows_;           ///< exact arithmetic alone
+  std::unique_ptr<RowBackward> row_backward_;  ///< exact arithmetic alone
   std::vector<int64_t> positions_;            ///< exact: of the step's rows in the whole batch
   std::vector<uint64_t> local_hashes_, reduced_hashes_;
   std::vector<at::Tensor> accumulated_;  ///< by parameter: gradients of the passes before the last

@@ -13,6 +13,10 @@
 #include "harness/trace/record.h"
 #include "harness/train/parameters.h"
 
+namespace lockstep::sharding {
+class Controls;
+}
+
 namespace lockstep {
 
 /// The content of a step's rows, made ready before the step begins. What it is, its trainer knows.
@@ -90,6 +94,9 @@ class Task {
   virtual StepOutput forward(const StepInput& input) = 0;
   /// Traced with the parameters, and kept in snapshots.
   virtual std::vector<NamedBuffer> buffers() { return {}; }
+  /// What steers the coming step beside the loop's own values, equal on all ranks: a flag, a statistic that something is decided
+  /// from. Only with control_guard.
+  virtual void add_controls(int64_t /*step*/, sharding::Controls& /*controls*/) {}
   /// After a step's update: buffers take in what its forward passes saw. Collective.
   virtual void update_buffers() {}
   /// Metrics at a common number of candidates; rank 0 alone, no communication. `curve` is the short form.

@@ -16,6 +16,7 @@
 #include "harness/base/hashing.h"
 #include "harness/comm/tensor_view.h"
 #include "harness/config/stream_keys.h"
+#include "harness/sharding/control_guard.h"
 #include "scenarios/flow_rl/cloning.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/exchange.h"
@@ -107,6 +108,13 @@ class FlowRlTask : public Task {
       if (keeps_behaviour()) buffers.push_back({"buffer/rollout." + model_.parameters().names[i], behaviour_[i]});
     }
     return buffers;
+  }
+
+  void add_controls(int64_t step, sharding::Controls& controls) override {
+    controls.add("copies_policy", keeps_behaviour() && step % own_.sync_policy_every == 0);
+    controls.add("merge_due", (step + 1) % own_.sync_statistics_every == 0);
+    if (now_.step >= 0) controls.add("success", rewards::moments_of(now_.scores.successes).mean);
+    for (const NamedBuffer& buffer : buffers()) controls.add_hash(buffer.name, tensor_stats(view_of(buffer.value)).hash);
   }
 
   void update_buffers() override {

@@ -16,7 +16,7 @@ TEST(LearningKeys, AreAllButThoseOfExecutionAndWatching) {
   }
   // Each stands in a config: a key that is renamed must be renamed here, or it would make other questions of
   // equal ones.
-  EXPECT_THAT(others, testing::UnorderedElementsAre("seed", "trace", "snapshot_steps", "eval_every", "timeout_s",
+  EXPECT_THAT(others, testing::UnorderedElementsAre("seed", "trace", "snapshot_steps", "eval_every", "timeout_s", "control_guard",
                                                     "ranks", "process_start", "bucket_cap_bytes", "gradient_as_bucket_view",
                                                     "find_unused_parameters", "data.cache", "data.prefetch"));
 }
