@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "harness/laboratory/laboratory.h"
-#include "harness/saver/stage.h"
 #include "harness/sharding/file_counter.h"
 #include "harness/sharding/finding.h"
+#include "harness/stage/stage.h"
 
 namespace lockstep::sampling {
 
@@ -50,7 +50,7 @@ sharding::Finding audit_counter(int64_t start, const std::vector<CounterEvent>& 
 
 struct CounterSchedule {
   std::vector<int> order;  ///< of actors
-  std::vector<saver::Preemption> preemptions = {};
+  std::vector<stage::Preemption> preemptions = {};
   int dies = -1;  ///< actor whose process ends before its operation `dies_at`; -1: none
   int64_t dies_at = -1;
 };

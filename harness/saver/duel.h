@@ -31,7 +31,7 @@ const Duel& duel_named(std::string_view name);
 /// Who begins, and who is stopped where.
 struct Schedule {
   std::vector<int> order;  ///< of actors
-  std::vector<Preemption> preemptions = {};
+  std::vector<stage::Preemption> preemptions = {};
 };
 /// "run A stops before its operation 12, rename, and run B goes on; …"
 std::string in_words(const Duel& duel, const Schedule& schedule);
@@ -40,7 +40,7 @@ struct DuelEnd {
   Judgement judgement;
   std::vector<bool> preempted;  ///< by preemption: it took place
   std::vector<std::vector<checkpoint::OperationKind>> kinds;  ///< by actor
-  std::vector<Note> notes;
+  std::vector<stage::Note> notes;
 };
 /// `disk`: what stands before; stays as it is.
 DuelEnd judge_duel(const checkpoint::MemoryStorage& disk, const Duel& duel, const Schedule& schedule,
