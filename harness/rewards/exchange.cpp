@@ -10,6 +10,7 @@
 #include <set>
 
 #include "harness/base/hex.h"
+#include "harness/base/most_frequent.h"
 #include "harness/rewards/bytes.h"
 
 namespace lockstep::rewards {
@@ -59,19 +60,6 @@ Failure unreadable(int rank, int64_t step) {
   return {"unreadable", fmt::format("step {}: what rank {} sent cannot be read", step, rank)};
 }
 
-const Header& said_by_most(std::span<const Header> by_rank) {
-  const Header* most = &by_rank.front();
-  std::ptrdiff_t votes = 0;
-  for (const Header& each : by_rank) {
-    const std::ptrdiff_t same = std::ranges::count(by_rank, each);
-    if (same > votes) {
-      votes = same;
-      most = &each;
-    }
-  }
-  return *most;
-}
-
 std::string place_in_words(const Header& header) {
   return fmt::format("{} of step {}, exchange {}, {} elements of {}", header.operation, header.step, header.number,
                      header.count < 0 ? "its own" : std::to_string(header.count), header.dtype);
@@ -110,7 +98,7 @@ void deal(GatheredRows& gathered, std::size_t ranks) {
 }  // namespace
 
 Failure disagreement(std::span<const Header> by_rank) {
-  const Header& most = said_by_most(by_rank);
+  const Header& most = most_frequent(by_rank);
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const Header& own = by_rank[rank];
     if (own == most) continue;
