@@ -37,15 +37,6 @@ struct ScoredPacket {
   }
 };
 
-struct MomentsPacket {
-  int64_t count = 0;
-  double mean = 0, m2 = 0;
-  template <class Self, class Archive>
-  static void fields(Self& s, Archive& a) {
-    a(s.count, s.mean, s.m2);
-  }
-};
-
 /// Without what differs by rank: addresses in Gloo's words.
 Failure of_group(const std::string& problem, int64_t step) {
   const std::string code = problem.find("no other rank gave") != std::string::npos ||
@@ -219,13 +210,11 @@ GatheredRows RewardExchange::rows(int64_t step, const Rows& mine) {
 
 GatheredMoments RewardExchange::moments(int64_t step, const Moments& mine) {
   GatheredMoments gathered;
-  const GatheredTexts texts = exchange({"merge", step, 0, -1, "float64", ""},
-                               to_bytes(MomentsPacket{mine.count, mine.mean, mine.m2}));
+  const GatheredTexts texts = exchange({"merge", step, 0, -1, "float64", ""}, to_bytes(mine));
   gathered.failure = texts.failure;
   for (std::size_t rank = 0; rank < texts.by_rank.size() && !gathered.failure; ++rank) {
-    MomentsPacket packet;
-    if (!from_bytes(texts.by_rank[rank], packet)) gathered.failure = unreadable(static_cast<int>(rank), step);
-    gathered.by_rank.push_back({packet.count, packet.mean, packet.m2});
+    if (!from_bytes(texts.by_rank[rank], gathered.by_rank.emplace_back()))
+      gathered.failure = unreadable(static_cast<int>(rank), step);
   }
   return gathered;
 }
