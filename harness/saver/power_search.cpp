@@ -231,12 +231,10 @@ class PowerSearch final : public Search {
           distinct_.insert(hash);
         }
         ++by_model_[static_cast<std::size_t>(model)];
-        const auto same = std::ranges::find(results, judgement.outcome, &CaseResult::outcome);
         if (judgement.fault && told) ++lost_;
         if (judgement.outcome == "silent" || judgement.outcome == "mixed") ++silent_;
-        if (same != results.end())
-          ++same->cases;
-        else if (judgement.fault)
+        if (count_alike(results, judgement.outcome, judgement.verdict())) return true;
+        if (judgement.fault)
           results.push_back(fault_of(recorded, model, judgement, moment, disk.lost(remains), told));
         else
           results.push_back(case_of(judgement, ""));

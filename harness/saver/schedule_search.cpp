@@ -142,11 +142,7 @@ class ScheduleSearch final : public Search {
           results.push_back(fault_of(*family.duel, schedule, {}, end.judgement));
           return true;
         }
-        const auto same = std::ranges::find(results, end.judgement.outcome, &CaseResult::outcome);
-        if (same == results.end())
-          results.push_back(case_of(end.judgement, ""));
-        else
-          ++same->cases;
+        if (!count_alike(results, end.judgement.outcome, CaseVerdict::good)) results.push_back(case_of(end.judgement, ""));
         return true;
       });
       return results;
