@@ -22,7 +22,7 @@ constexpr std::string_view kRefusal = "another process saves into this folder no
 /// What the actors of one schedule share.
 class DuelOnStage {
  public:
-  DuelOnStage(const Duel& duel, const Schedule& schedule, bool notes)
+  DuelOnStage(const Duel& duel, const stage::Schedule& schedule, bool notes)
       : duel_(duel),
         stage_(duel.actors(), schedule.order),
         play_{.stage = stage_, .preemptions = schedule.preemptions, .notes_wanted = notes} {
@@ -161,7 +161,7 @@ const Duel& duel_named(std::string_view name) {
   return *found;
 }
 
-std::string in_words(const Duel& duel, const Schedule& schedule) {
+std::string in_words(const Duel& duel, const stage::Schedule& schedule) {
   const std::vector<std::string> names = duel.names();
   std::string text = names[static_cast<std::size_t>(schedule.order.front())] + " begins";
   for (const stage::Preemption& preemption : schedule.preemptions) {
@@ -172,7 +172,7 @@ std::string in_words(const Duel& duel, const Schedule& schedule) {
   return text;
 }
 
-DuelEnd judge_duel(const checkpoint::MemoryStorage& before, const Duel& duel, const Schedule& schedule,
+DuelEnd judge_duel(const checkpoint::MemoryStorage& before, const Duel& duel, const stage::Schedule& schedule,
                    const checkpoint::Planted& planted, bool notes, Contents& contents) {
   checkpoint::MemoryStorage disk(before);
   DuelOnStage on_stage(duel, schedule, notes);
