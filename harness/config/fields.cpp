@@ -1,22 +1,16 @@
 // The core's table: one line a key. A test counts the structs' members, so that none is forgotten here.
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "harness/config/field.h"
 #include "harness/config/mutants.h"
 #include "harness/config/ranges.h"
 #include "harness/config/trainer_spec.h"
+#include "harness/config/words.h"
 
 namespace lockstep {
 
-#define LOCKSTEP_WORDS(type, last, ...)                                            \
-  WordList words_of(type) {                                                        \
-    static constexpr auto kWords = std::to_array<std::string_view>({__VA_ARGS__}); \
-    static_assert(kWords.size() == static_cast<std::size_t>(type::last) + 1);      \
-    return kWords;                                                                 \
-  }
 LOCKSTEP_WORDS(Backend, gloo, "emulated", "real")
 LOCKSTEP_WORDS(RowDeal, one_empty, "equal", "unequal", "one_empty")
 LOCKSTEP_WORDS(Precision, bfloat16, "float32", "float64", "bfloat16")
@@ -29,7 +23,6 @@ LOCKSTEP_WORDS(Schedule, cosine, "constant", "warmup", "cosine")
 LOCKSTEP_WORDS(RankSeed, same, "keyed", "plus_rank", "same")
 LOCKSTEP_WORDS(TraceLevel, full, "off", "hash", "stats", "full")
 LOCKSTEP_WORDS(DataSource, ts_files, "basic_motions", "synthetic", "ts_files")
-#undef LOCKSTEP_WORDS
 
 namespace {
 

@@ -1,18 +1,15 @@
 #include "harness/plan/matrix_fields.h"
 
 #include <algorithm>
-#include <array>
 
 #include "harness/config/catalogue.h"
 #include "harness/config/ranges.h"
+#include "harness/config/words.h"
 #include "harness/plan/question.h"
 
 namespace lockstep {
 
-WordList words_of(RanksPolicy) {
-  static constexpr auto kWords = std::to_array<std::string_view>({"auto", "emulated", "real"});
-  return kWords;
-}
+LOCKSTEP_WORDS(RanksPolicy, real, "auto", "emulated", "real")
 
 WordList words_of(OutcomeTest) { return outcome_test_names(); }
 

@@ -3,25 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "harness/base/atomic_file.h"
-#include "harness/base/clock.h"
-#include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
 #include "harness/config/canonical.h"
 #include "harness/launch/run_folder.h"
+#include "harness/launch/run_to_end.h"
 
 namespace lockstep::restarts {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kLook_s = 0.002, kLoad_s = 120;
+constexpr double kLoad_s = 120;
 /// From the first rank that failed to the SIGKILL of the others, as in lockstep's own launcher.
 constexpr double kGrace_s = 1;
 
@@ -109,36 +107,21 @@ Ended Bench::attempt(const std::string& dir, const RunConfig& config, const Plan
   const bool loads = launcher_ == nullptr;
   if (loads) launcher_ = std::make_unique<LocalLauncher>(rank_program_);
   const std::string id = fmt::format("attempt-{}", ++attempts_);
-  launcher_->start({id, dir, world, processes, 0, false});
-  Ended ended;
-  std::vector<int> pids;
-  double started_s = monotonic_s(), give_up_s = started_s + deadline_s_ + (loads ? kLoad_s : 0);
   double rest_until_s = std::numeric_limits<double>::infinity();
-  bool killed = false;
-  while (static_cast<int>(ended.exits.size()) < processes) {
-    for (const LauncherEvent& event : launcher_->poll(kLook_s)) {
-      if (event.kind == LauncherEvent::Kind::ready || event.run != id) continue;
-      if (event.kind == LauncherEvent::Kind::refused) throw MachineError("ranks cannot be started: " + event.message);
-      if (event.kind == LauncherEvent::Kind::started) {
-        pids = event.pids;
-        started_s = monotonic_s();
-        give_up_s = started_s + deadline_s_;
-      } else if (event.kind == LauncherEvent::Kind::exit) {
-        ended.exits.push_back({event.rank, event.code, event.signal});
-        if (failed(event)) rest_until_s = std::min(rest_until_s, monotonic_s() + kGrace_s);
-      }
+  std::size_t looked = 0;
+  const auto look = [&](const RunGoing& going) {
+    for (; looked < going.exits.size(); ++looked) {
+      if (failed(going.exits[looked])) rest_until_s = std::min(rest_until_s, going.since_started_s + kGrace_s);
     }
-    const double now_s = monotonic_s();
-    if (disturb && !pids.empty() && ended.exits.empty()) {
-      disturb({beats, pids, now_s - started_s, [&](int signal) { launcher_->stop(id, signal); }});
+    if (disturb && !going.pids.empty() && going.exits.empty()) {
+      disturb({beats, going.pids, going.since_started_s, [&](int signal) { launcher_->stop(id, signal); }});
     }
-    if (!killed && (now_s > give_up_s || now_s > rest_until_s || *stop_requested_ != 0)) {
-      ended.hung = now_s > give_up_s && *stop_requested_ == 0;
-      killed = true;
-      launcher_->stop(id, SIGKILL);
-    }
-  }
-  ended.seconds = monotonic_s() - started_s;
+    return going.since_started_s > rest_until_s;
+  };
+  const RunEnded run = run_to_end(*launcher_, {id, dir, world, processes, 0, false},
+                                  {deadline_s_, loads ? kLoad_s : 0, stop_requested_}, look);
+  Ended ended{{}, run.late, run.seconds};
+  for (const LauncherEvent& exit : run.exits) ended.exits.push_back({exit.rank, exit.code, exit.signal});
   return ended;
 }
 

@@ -10,10 +10,10 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/counted.h"
-#include "harness/base/errors.h"
 #include "harness/base/hashing.h"
 #include "harness/base/keyed_draws.h"
 #include "harness/checkpoint/survey.h"
+#include "harness/laboratory/planned.h"
 #include "harness/resume/legs.h"
 #include "harness/resume/process_laboratory.h"
 
@@ -259,20 +259,19 @@ class Cycles : public ProcessLaboratory {
   }
 
   TrialDone run_trial(const std::string& name, const std::string& folder, Board& board) override {
-    const auto found = std::ranges::find(planned_, name, [](const Planned& each) { return each.trial.name; });
-    LOCKSTEP_CHECK(found != planned_.end(), "a trial that was planned is known");
+    const Planned& planned = plan_named(planned_, name);
     TrialDone done;
     light::RunOptions options = options_of(folder);
-    std::vector<light::RunEnd>& expected = undisturbed_[found->ranks];
+    std::vector<light::RunEnd>& expected = undisturbed_[planned.ranks];
     if (expected.empty()) {
-      const LegsDone whole = run_legs(options.config, {{found->ranks, config_.steps}}, config_.deadline_s);
+      const LegsDone whole = run_legs(options.config, {{planned.ranks, config_.steps}}, config_.deadline_s);
       if (!whole.problem.empty()) {
         done.add("the undisturbed run failed", CaseVerdict::undecided, whole.problem);
         return done;
       }
       expected = whole.last();
     }
-    Chain(config_, *found, options, board, done).go(expected);
+    Chain(config_, planned, options, board, done).go(expected);
     return done;
   }
 

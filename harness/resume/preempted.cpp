@@ -11,10 +11,10 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/counted.h"
-#include "harness/base/errors.h"
 #include "harness/base/hashing.h"
 #include "harness/base/keyed_draws.h"
 #include "harness/checkpoint/survey.h"
+#include "harness/laboratory/planned.h"
 #include "harness/resume/legs.h"
 #include "harness/resume/process_laboratory.h"
 
@@ -306,10 +306,9 @@ class Preemptions : public ProcessLaboratory {
   }
 
   TrialDone run_trial(const std::string& name, const std::string& folder, Board& board) override {
-    const auto found = std::ranges::find(planned_, name, [](const Planned& each) { return each.trial.name; });
-    LOCKSTEP_CHECK(found != planned_.end(), "a trial that was planned is known");
+    const Planned& planned = plan_named(planned_, name);
     TrialDone done;
-    Preempted(config_, *found, options_of(folder + "/checkpoints"), board, done).go();
+    Preempted(config_, planned, options_of(folder + "/checkpoints"), board, done).go();
     return done;
   }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
+#include "harness/laboratory/planned.h"
 
 namespace lockstep::resume {
 
@@ -54,13 +55,8 @@ void make_empty(const std::string& folder) {
 
 void TrialDone::add(std::string outcome, CaseVerdict verdict, std::string sentence,
                     std::vector<TimelineStep> timeline) {
-  const auto same = std::ranges::find_if(cases, [&](const CaseResult& each) {
-    return each.verdict == CaseVerdict::good && verdict == each.verdict && each.outcome == outcome;
-  });
-  if (same != cases.end())
-    ++same->cases;
-  else
-    cases.push_back({std::move(outcome), verdict, 1, std::move(sentence), std::move(timeline)});
+  if (verdict == CaseVerdict::good && count_alike(cases, outcome, verdict)) return;
+  cases.push_back({std::move(outcome), verdict, 1, std::move(sentence), std::move(timeline)});
 }
 
 class ProcessLaboratory::Worker : public LaboratoryWorker {

@@ -11,9 +11,9 @@
 #include <tuple>
 
 #include "harness/base/counted.h"
-#include "harness/base/errors.h"
 #include "harness/base/hashing.h"
 #include "harness/checkpoint/state.h"
+#include "harness/laboratory/planned.h"
 #include "harness/resume/legs.h"
 #include "harness/resume/resume_config.h"
 
@@ -136,21 +136,20 @@ class Worker : public LaboratoryWorker {
       : config_(config), planned_(planned), tally_(tally) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
-    const auto found = std::ranges::find(planned_, trial.name, [](const Planned& each) { return each.trial.name; });
-    LOCKSTEP_CHECK(found != planned_.end(), "a trial that was planned is known");
-    light::Config light = light_of(*found);
-    if (found->mistake != nullptr) found->mistake->plant(light.planted);
-    const int64_t turn = found->stop + 9, end = found->stop / light.accumulate * light.accumulate + 27;
-    const std::vector<Leg> legs{{found->from, found->stop, found->asynchronous},
-                                {found->to, found->stop},
-                                {found->to, turn, found->asynchronous},
-                                {found->from, turn},
-                                {found->from, end}};
+    const Planned& planned = plan_named(planned_, trial.name);
+    light::Config light = light_of(planned);
+    if (planned.mistake != nullptr) planned.mistake->plant(light.planted);
+    const int64_t turn = planned.stop + 9, end = planned.stop / light.accumulate * light.accumulate + 27;
+    const std::vector<Leg> legs{{planned.from, planned.stop, planned.asynchronous},
+                                {planned.to, planned.stop},
+                                {planned.to, turn, planned.asynchronous},
+                                {planned.from, turn},
+                                {planned.from, end}};
     const LegsDone seen = run_legs(light, legs, config_.deadline_s);
-    if (!seen.problem.empty() && (found->mistake == nullptr || seen.ends.size() < 2))
+    if (!seen.problem.empty() && (planned.mistake == nullptr || seen.ends.size() < 2))
       return {{"failed", CaseVerdict::fault, 1, seen.problem}};
-    const std::vector<std::string> problems = problems_of(*found, light, seen, end);
-    CaseResult result = found->mistake == nullptr ? judged(*found, problems) : judged_mistake(*found, problems);
+    const std::vector<std::string> problems = problems_of(planned, light, seen, end);
+    CaseResult result = planned.mistake == nullptr ? judged(planned, problems) : judged_mistake(planned, problems);
     if (result.verdict != CaseVerdict::good) result.timeline = timeline_of(legs);
     return {std::move(result)};
   }

@@ -11,8 +11,8 @@
 #include <set>
 
 #include "harness/base/counted.h"
-#include "harness/base/errors.h"
 #include "harness/checkpoint/state.h"
+#include "harness/laboratory/planned.h"
 #include "harness/resume/diagnosis.h"
 #include "harness/resume/legs.h"
 #include "harness/resume/resume_config.h"
@@ -93,9 +93,8 @@ class Worker : public LaboratoryWorker {
       : config_(config), light_(light), planned_(planned), tally_(tally) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
-    const auto found = std::ranges::find(planned_, trial.name, [](const Planned& each) { return each.trial.name; });
-    LOCKSTEP_CHECK(found != planned_.end(), "a trial that was planned is known");
-    return {found->left_out.empty() ? stopped(*found) : left_out(*found)};
+    const Planned& planned = plan_named(planned_, trial.name);
+    return {planned.left_out.empty() ? stopped(planned) : left_out(planned)};
   }
 
  private:

@@ -78,7 +78,7 @@ class Player {
     done_.numbers = hash_in_hex(numbers_.text());
     ByteWriter kept;
     kept(normalizer_.state().merges, last_advantages_);
-    kept.put(shown(normalizer_.state().merged));
+    kept.put(normalizer_.state().merged);
     done_.kept = hash_in_hex(kept.text());
     return std::move(done_);
   }
@@ -249,17 +249,17 @@ class Player {
     seam(NormalizerSeam::Moment::resumed, state, sent, merges, {}, resumed);
     normalizer_.restore(state);
     shown.step = step_;
-    shown.before = rewards::shown(state.merged);
+    shown.before = state.merged;
     if (taken) {
       const std::vector<double> rows = counted_values(mine.rewards, mine.counted);
-      shown.added = rewards::shown(moments_of(counted_values(rows, screen(rows, {}, one_.convention).counted)));
+      shown.added = moments_of(counted_values(rows, screen(rows, {}, one_.convention).counted));
       normalizer_.add(rows);
       seam(NormalizerSeam::Moment::merging, state, sent, merges, {}, resumed);
     }
     state = normalizer_.state();
     sent = state.delta;
     seam(NormalizerSeam::Moment::sending, state, sent, merges, {}, resumed);
-    shown.sent = rewards::shown(sent);
+    shown.sent = sent;
     if (merges) {
       const Moments before = normalizer_.state().merged;
       const GatheredMoments all = exchange_.moments(step_, sent);
@@ -271,7 +271,7 @@ class Player {
     }
     shown.merged = merges;
     shown.merges = normalizer_.state().merges;
-    shown.after = rewards::shown(normalizer_.state().merged);
+    shown.after = normalizer_.state().merged;
     return true;
   }
 
@@ -280,12 +280,9 @@ class Player {
     if (moment == NormalizerSeam::Moment::resumed && step_ == one_.resumes_before) {
       // Saved and read again, as a checkpoint would.
       ByteWriter saved;
-      saved(rewards::shown(state.merged), rewards::shown(state.delta), state.merges);
+      saved(state.merged, state.delta, state.merges);
       ByteReader reader(saved.text());
-      ShownMoments merged, delta;
-      reader(merged, delta, state.merges);
-      state.merged = merged.moments();
-      state.delta = delta.moments();
+      reader(state.merged, state.delta, state.merges);
     }
     if (mutant() == nullptr || mutant()->normalizer == nullptr) return;
     const bool merged_anyway = merges;
@@ -334,7 +331,7 @@ class Player {
     for (const Statistics& group : numbers.advantages.by_group) put(step, group);
     numbers_(step.text());
     all_(step.text());
-    all_.put(shown(numbers.normalizer));
+    all_.put(numbers.normalizer);
     for (int rank = 0; rank < one_.world && numbers.refused.empty(); ++rank) {
       for (std::size_t part = 0; part < numbers.dealt.by_rank[static_cast<std::size_t>(rank)].size(); ++part)
         all_.put(weight_of(one_.denominator, one_.scope, numbers.dealt, rank, static_cast<int>(part)));

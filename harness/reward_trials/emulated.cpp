@@ -1,8 +1,6 @@
 #include "harness/reward_trials/emulated.h"
 
-#include "harness/saver/fiber.h"
-#include "harness/saver/stage.h"
-#include "harness/saver/stage_group.h"
+#include "harness/stage/stage_group.h"
 
 namespace lockstep::rewards {
 
@@ -13,12 +11,10 @@ std::vector<Played> play_emulated(const Case& one, const Plant& plant) {
     played[0] = play(one, {plant, nullptr}, group);
     return played;
   }
-  std::vector<int> order;
-  for (int rank = 0; rank < one.world; ++rank) order.push_back(rank);
-  saver::Stage stage(one.world, order, saver::kFibersAreSeen ? saver::Engine::fibers : saver::Engine::threads);
-  saver::Meeting meeting(stage, 0, one.world);
+  stage::Stage stage(one.world);
+  stage::Meeting meeting(stage, 0, one.world);
   stage.run([&](int rank) {
-    saver::StageGroup group(meeting, rank);
+    stage::StageGroup group(meeting, rank);
     PlayOptions options{plant, [&](FaultKind fault) {
                           if (fault == FaultKind::rank_hangs) stage.hang(rank);
                         }};

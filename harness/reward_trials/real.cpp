@@ -2,23 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <csignal>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "harness/base/atomic_file.h"
-#include "harness/base/clock.h"
-#include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
 #include "harness/launch/beat.h"
+#include "harness/launch/run_to_end.h"
 
 namespace lockstep::rewards {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kLook_s = 0.002, kLoad_s = 120;
+constexpr double kLoad_s = 120;
 
 void write_run(const std::string& dir, const CaseRules& rules, const std::vector<Order>& orders) {
   nlohmann::json list = nlohmann::json::array();
@@ -53,33 +52,20 @@ RealAnswers RealRanks::play(const CaseRules& rules, const std::vector<Order>& or
   const BeatFile beats = BeatFile::create(dir + "/beat", rules.world);
   const bool loads = launcher_ == nullptr;
   if (loads) launcher_ = std::make_unique<LocalLauncher>(rank_program_);
-  launcher_->start({id, dir, rules.world, rules.world, 0, false});
+  const auto only_the_silent = [&](std::size_t left) { return stays >= 0 && left + 1 == static_cast<std::size_t>(rules.world); };
+  const RunEnded ended = run_to_end(*launcher_, {id, dir, rules.world, rules.world, 0, false},
+                                    {deadline_s, loads ? kLoad_s : 0, stop_requested_},
+                                    [&](const RunGoing& going) { return only_the_silent(going.exits.size()); });
   RealAnswers done;
-  double started_s = monotonic_s(), give_up_s = started_s + deadline_s + (loads ? kLoad_s : 0);
-  int ended = 0;
-  bool killed = false;
-  while (ended < rules.world) {
-    for (const LauncherEvent& event : launcher_->poll(kLook_s)) {
-      if (event.kind == LauncherEvent::Kind::ready || event.run != id) continue;
-      if (event.kind == LauncherEvent::Kind::refused) throw MachineError("ranks cannot be started: " + event.message);
-      if (event.kind == LauncherEvent::Kind::started) {
-        started_s = monotonic_s();
-        give_up_s = started_s + deadline_s;
-      }
-      if (event.kind != LauncherEvent::Kind::exit) continue;
-      ++ended;
-      if (event.code != 0 && event.signal == 0)
-        done.problem += fmt::format("rank {} ended with status {}; ", std::max(event.rank, 0), event.code);
-    }
-    const bool only_the_silent = stays >= 0 && ended == rules.world - 1;
-    const bool late = monotonic_s() > give_up_s;
-    if (killed || !(only_the_silent || late || *stop_requested_ != 0)) continue;
-    if (late && !only_the_silent)
-      done.problem += fmt::format("{} of {} ranks had not left after {:g} s; ", rules.world - ended, rules.world, deadline_s);
-    killed = true;
-    launcher_->stop(id, SIGKILL);
+  for (const LauncherEvent& exit : ended.exits) {
+    if (exit.code != 0 && exit.signal == 0)
+      done.problem += fmt::format("rank {} ended with status {}; ", std::max(exit.rank, 0), exit.code);
   }
-  done.seconds = monotonic_s() - started_s;
+  if (ended.late && !only_the_silent(ended.left_before_kill)) {
+    done.problem += fmt::format("{} of {} ranks had not left after {:g} s; ",
+                                static_cast<std::size_t>(rules.world) - ended.left_before_kill, rules.world, deadline_s);
+  }
+  done.seconds = ended.seconds;
   for (int rank = 0; rank < rules.world; ++rank)
     done.by_rank.push_back(answers_in(fmt::format("{}/rank-{}.answers", dir, rank)));
   fs::remove_all(dir);

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "harness/base/counted.h"
-#include "harness/base/errors.h"
+#include "harness/laboratory/planned.h"
 #include "harness/launch/identity.h"
 #include "harness/reward_trials/emulated.h"
 #include "harness/reward_trials/judge.h"
@@ -91,14 +91,9 @@ class Tally {
   double real_s_ = 0;
 };
 
-/// Like cases as one.
+/// Like cases as one, but for faults.
 void put(std::vector<CaseResult>& results, CaseResult next) {
-  for (CaseResult& each : results) {
-    if (each.verdict == CaseVerdict::fault || each.verdict != next.verdict || each.outcome != next.outcome) continue;
-    ++each.cases;
-    return;
-  }
-  results.push_back(std::move(next));
+  if (next.verdict == CaseVerdict::fault || !count_alike(results, next.outcome, next.verdict)) results.push_back(std::move(next));
 }
 
 std::vector<Answer> answers_of(const std::vector<Played>& by_rank) {
@@ -113,9 +108,8 @@ class Worker : public LaboratoryWorker {
       : config_(config), planned_(planned), tally_(tally), run_(run), slot_(slot) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
-    const auto found = std::ranges::find(planned_, trial.name, [](const Planned& each) { return each.trial.name; });
-    LOCKSTEP_CHECK(found != planned_.end(), "a trial that was planned is known");
-    return found->real ? on_real_ranks(*found) : on_emulated_ranks(*found);
+    const Planned& planned = plan_named(planned_, trial.name);
+    return planned.real ? on_real_ranks(planned) : on_emulated_ranks(planned);
   }
 
  private:

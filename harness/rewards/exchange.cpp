@@ -10,6 +10,7 @@
 #include <set>
 
 #include "harness/base/hex.h"
+#include "harness/base/most_frequent.h"
 #include "harness/rewards/bytes.h"
 
 namespace lockstep::rewards {
@@ -36,15 +37,6 @@ struct ScoredPacket {
   }
 };
 
-struct MomentsPacket {
-  int64_t count = 0;
-  double mean = 0, m2 = 0;
-  template <class Self, class Archive>
-  static void fields(Self& s, Archive& a) {
-    a(s.count, s.mean, s.m2);
-  }
-};
-
 /// Without what differs by rank: addresses in Gloo's words.
 Failure of_group(const std::string& problem, int64_t step) {
   const std::string code = problem.find("no other rank gave") != std::string::npos ||
@@ -57,19 +49,6 @@ Failure of_group(const std::string& problem, int64_t step) {
 
 Failure unreadable(int rank, int64_t step) {
   return {"unreadable", fmt::format("step {}: what rank {} sent cannot be read", step, rank)};
-}
-
-const Header& said_by_most(std::span<const Header> by_rank) {
-  const Header* most = &by_rank.front();
-  std::ptrdiff_t votes = 0;
-  for (const Header& each : by_rank) {
-    const std::ptrdiff_t same = std::ranges::count(by_rank, each);
-    if (same > votes) {
-      votes = same;
-      most = &each;
-    }
-  }
-  return *most;
 }
 
 std::string place_in_words(const Header& header) {
@@ -110,7 +89,7 @@ void deal(GatheredRows& gathered, std::size_t ranks) {
 }  // namespace
 
 Failure disagreement(std::span<const Header> by_rank) {
-  const Header& most = said_by_most(by_rank);
+  const Header& most = most_frequent(by_rank);
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const Header& own = by_rank[rank];
     if (own == most) continue;
@@ -231,13 +210,11 @@ GatheredRows RewardExchange::rows(int64_t step, const Rows& mine) {
 
 GatheredMoments RewardExchange::moments(int64_t step, const Moments& mine) {
   GatheredMoments gathered;
-  const GatheredTexts texts = exchange({"merge", step, 0, -1, "float64", ""},
-                               to_bytes(MomentsPacket{mine.count, mine.mean, mine.m2}));
+  const GatheredTexts texts = exchange({"merge", step, 0, -1, "float64", ""}, to_bytes(mine));
   gathered.failure = texts.failure;
   for (std::size_t rank = 0; rank < texts.by_rank.size() && !gathered.failure; ++rank) {
-    MomentsPacket packet;
-    if (!from_bytes(texts.by_rank[rank], packet)) gathered.failure = unreadable(static_cast<int>(rank), step);
-    gathered.by_rank.push_back({packet.count, packet.mean, packet.m2});
+    if (!from_bytes(texts.by_rank[rank], gathered.by_rank.emplace_back()))
+      gathered.failure = unreadable(static_cast<int>(rank), step);
   }
   return gathered;
 }

@@ -23,7 +23,7 @@ std::string in_words(const Moments& moments) {
 }
 
 Moments merged(Moments state, std::span<const ShownNormalizer> by_rank) {
-  for (const ShownNormalizer& each : by_rank) state = merge(state, each.sent.moments());
+  for (const ShownNormalizer& each : by_rank) state = merge(state, each.sent);
   return state;
 }
 
@@ -49,7 +49,7 @@ NormalizerAudit::NormalizerAudit(int ranks)
 
 void NormalizerAudit::check_before(std::span<const ShownNormalizer> by_rank, std::vector<Finding>& findings) const {
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const Moments found = by_rank[rank].before.moments();
+    const Moments found = by_rank[rank].before;
     if (same(found, total_[rank])) continue;
     const char* code = found.count == 0 && total_[rank].count > 0 ? "normalizer-not-seeded" : "merge-differs";
     add(findings, {code, {}, by_rank[rank].step, {static_cast<int>(rank)},
@@ -60,9 +60,9 @@ void NormalizerAudit::check_before(std::span<const ShownNormalizer> by_rank, std
 void NormalizerAudit::check_sent(std::span<const ShownNormalizer> by_rank, std::vector<Finding>& findings) const {
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const ShownNormalizer& shown = by_rank[rank];
-    const Moments found = shown.sent.moments(), expected = delta_[rank];
+    const Moments found = shown.sent, expected = delta_[rank];
     if (same(found, expected)) continue;
-    const Moments whole = merge(shown.before.moments(), expected);
+    const Moments whole = merge(shown.before, expected);
     const char* code = "merge-differs";
     if (shown.before.count > 0 && close(found, whole)) code = "history-counted-again";
     if (found.count < expected.count) code = "delta-lost";
@@ -79,9 +79,9 @@ void NormalizerAudit::check_after(std::span<const ShownNormalizer> by_rank, std:
     const ShownNormalizer& shown = by_rank[rank];
     const auto tell = [&](const char* code, const Moments& expected) {
       add(findings, {code, {}, shown.step, {static_cast<int>(rank)},
-                     sentence_of(shown, static_cast<int>(rank), code, expected, shown.after.moments())});
+                     sentence_of(shown, static_cast<int>(rank), code, expected, shown.after)});
     };
-    const Moments before = shown.before.moments(), found = shown.after.moments();
+    const Moments before = shown.before, found = shown.after;
     const Moments expected = all_merge ? merged(before, by_rank) : before;
     if (shown.merged != all_merge) {
       tell(all_merge ? "merge-skipped" : "merged-early", expected);
@@ -92,7 +92,7 @@ void NormalizerAudit::check_after(std::span<const ShownNormalizer> by_rank, std:
       tell("merged-early", expected);
     else if (same(found, before))
       tell("merge-skipped", expected);
-    else if (by_rank.size() > 1 && close(found, merge(before, shown.sent.moments())))
+    else if (by_rank.size() > 1 && close(found, merge(before, shown.sent)))
       tell("normalizer-local", expected);
     else if (close(found, merged(expected, by_rank)))
       tell("merged-twice", expected);
@@ -106,7 +106,7 @@ void NormalizerAudit::check_after(std::span<const ShownNormalizer> by_rank, std:
 std::vector<Finding> NormalizerAudit::step(std::span<const ShownNormalizer> by_rank) {
   std::vector<Finding> findings;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    delta_[rank] = merge(delta_[rank], by_rank[rank].added.moments());
+    delta_[rank] = merge(delta_[rank], by_rank[rank].added);
     if (by_rank[rank].step == by_rank[0].step) continue;
     add(findings, {"header-differs", {}, by_rank[0].step, {static_cast<int>(rank)},
                    fmt::format("step {}: rank {} is at step {} and rank 0 at step {}", by_rank[0].step, rank,
@@ -117,7 +117,7 @@ std::vector<Finding> NormalizerAudit::step(std::span<const ShownNormalizer> by_r
   check_sent(by_rank, findings);
   check_after(by_rank, findings);
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    total_[rank] = by_rank[rank].after.moments();
+    total_[rank] = by_rank[rank].after;
     if (by_rank[rank].merged) delta_[rank] = {};
   }
   return findings;

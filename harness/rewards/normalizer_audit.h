@@ -10,27 +10,15 @@
 
 namespace lockstep::rewards {
 
-/// Moments as ranks show them.
-struct ShownMoments {
-  int64_t count = 0;
-  double mean = 0, m2 = 0;
-  template <class Self, class Archive>
-  static void fields(Self& s, Archive& a) {
-    a(s.count, s.mean, s.m2);
-  }
-  Moments moments() const { return {count, mean, m2}; }
-};
-inline ShownMoments shown(const Moments& moments) { return {moments.count, moments.mean, moments.m2}; }
-
 /// What one rank shows of a step.
 struct ShownNormalizer {
   int64_t step = 0;
   int64_t merges = 0;   ///< so far, after this step
   bool merged = false;  ///< in this step
-  ShownMoments before;  ///< merged state at the step's begin
-  ShownMoments added;   ///< of this step's rows, before any merge
-  ShownMoments sent;    ///< to the others; of a step without a merge what it would have sent
-  ShownMoments after;   ///< merged state at the step's end
+  Moments before;  ///< merged state at the step's begin
+  Moments added;   ///< of this step's rows, before any merge
+  Moments sent;    ///< to the others; of a step without a merge what it would have sent
+  Moments after;   ///< merged state at the step's end
   template <class Self, class Archive>
   static void fields(Self& s, Archive& a) {
     a(s.step, s.merges, s.merged, s.before, s.added, s.sent, s.after);

@@ -7,23 +7,11 @@
 #include <limits>
 #include <optional>
 
+#include "harness/base/most_frequent.h"
 #include "harness/rewards/chain.h"
 
 namespace lockstep::rewards {
 namespace {
-
-/// The policy that most ranks took their actions with.
-uint64_t policy_of_most(std::span<const ShownRatio> by_rank) {
-  uint64_t most = by_rank.front().policy_rollout;
-  std::ptrdiff_t votes = 0;
-  for (const ShownRatio& each : by_rank) {
-    const std::ptrdiff_t same = std::ranges::count(by_rank, each.policy_rollout, &ShownRatio::policy_rollout);
-    if (same <= votes) continue;
-    votes = same;
-    most = each.policy_rollout;
-  }
-  return most;
-}
 
 /// An element of the chain: the first one whose ratio is not 1.
 struct Element {
@@ -120,7 +108,7 @@ Finding named(const Element& element, int rank) {
 
 std::vector<Finding> audit_ratio(std::span<const ShownRatio> by_rank) {
   std::vector<Finding> findings;
-  const uint64_t policy = policy_of_most(by_rank);
+  const uint64_t policy = most_frequent(by_rank, &ShownRatio::policy_rollout).policy_rollout;
   for (std::size_t at = 0; at < by_rank.size(); ++at) {
     const ShownRatio& shown = by_rank[at];
     const int rank = static_cast<int>(at);

@@ -18,6 +18,10 @@ struct Moments {
   int64_t count = 0;
   double mean = 0;
   double m2 = 0;
+  template <class Self, class Archive>
+  static void fields(Self& s, Archive& a) {
+    a(s.count, s.mean, s.m2);
+  }
   bool operator==(const Moments&) const = default;
 };
 

@@ -8,7 +8,7 @@
 
 #include "harness/base/hashing.h"
 #include "harness/base/hex.h"
-#include "harness/saver/stage_group.h"
+#include "harness/stage/stage_group.h"
 
 namespace lockstep::sampling {
 namespace {
@@ -37,7 +37,7 @@ std::vector<double> unpacked(const std::string& text) {
 /// One rank. What it decides from is merged, unless its mistake says otherwise.
 class Rank {
  public:
-  Rank(const ControlCase& each, int rank, saver::StageGroup& guard_group, saver::StageGroup& group)
+  Rank(const ControlCase& each, int rank, stage::StageGroup& guard_group, stage::StageGroup& group)
       : case_(each), rank_(rank), guard_(guard_group, kDeadline_s), group_(group) {}
 
   /// False: it ends here, as its collective did.
@@ -183,7 +183,7 @@ class Rank {
   const ControlCase& case_;
   int rank_;
   sharding::ControlGuard guard_;
-  saver::StageGroup& group_;
+  stage::StageGroup& group_;
   int64_t own_step_ = 0, step_ = 0, offset_ = 0, since_best_ = 0;
   double rate_ = 1e-3, kl_ = 0, validation_ = 0, best_validation_ = 1e9, scale_ = 1024;
   double own_successes_ = 0, own_episodes_ = 0, success_ = 0, success_rate_ = 0;
@@ -216,13 +216,13 @@ std::span<const ControlRow> control_rows() {
 }
 
 ControlEnd run_control(const ControlCase& each) {
-  saver::Stage stage(each.ranks);
-  saver::Meeting guards(stage, 0, each.ranks), trainers(stage, 0, each.ranks);
-  std::vector<std::unique_ptr<saver::StageGroup>> guard_groups, groups;
+  stage::Stage stage(each.ranks);
+  stage::Meeting guards(stage, 0, each.ranks), trainers(stage, 0, each.ranks);
+  std::vector<std::unique_ptr<stage::StageGroup>> guard_groups, groups;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int rank = 0; rank < each.ranks; ++rank) {
-    guard_groups.push_back(std::make_unique<saver::StageGroup>(guards, rank));
-    groups.push_back(std::make_unique<saver::StageGroup>(trainers, rank));
+    guard_groups.push_back(std::make_unique<stage::StageGroup>(guards, rank));
+    groups.push_back(std::make_unique<stage::StageGroup>(trainers, rank));
     ranks.push_back(std::make_unique<Rank>(each, rank, *guard_groups.back(), *groups.back()));
   }
   stage.run([&](int rank) {

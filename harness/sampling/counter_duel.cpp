@@ -8,8 +8,7 @@
 
 #include "harness/checkpoint/hooked_storage.h"
 #include "harness/checkpoint/memory_storage.h"
-#include "harness/saver/actor.h"
-#include "harness/saver/scene.h"
+#include "harness/stage/actor.h"
 
 namespace lockstep::sampling {
 namespace {
@@ -155,7 +154,7 @@ std::string in_words(const CounterScene& scene, const CounterSchedule& schedule)
   if (schedule.dies >= 0)
     text += fmt::format("; {} ends before its operation {}", names[static_cast<std::size_t>(schedule.dies)],
                         schedule.dies_at);
-  for (const saver::Preemption& preemption : schedule.preemptions)
+  for (const stage::Preemption& preemption : schedule.preemptions)
     text += fmt::format("; {} stops before its operation {}, and {} goes on",
                         names[static_cast<std::size_t>(preemption.actor)], preemption.at,
                         names[static_cast<std::size_t>(preemption.to)]);
@@ -169,16 +168,16 @@ CounterEnd play_counter(const CounterScene& scene, const CounterSchedule& schedu
   checkpoint::MemoryStorage disk;
   const std::string path(kPath);
   FileCounter(disk, path, [] { return false; }).reset(kStart);
-  saver::Stage stage(static_cast<int>(count), schedule.order);
-  saver::Play play{.stage = stage, .preemptions = schedule.preemptions, .notes_wanted = notes};
+  stage::Stage stage(static_cast<int>(count), schedule.order);
+  stage::Play play{.stage = stage, .preemptions = schedule.preemptions, .notes_wanted = notes};
   play.preempted.resize(schedule.preemptions.size());
-  std::vector<std::unique_ptr<saver::Actor>> actors;
+  std::vector<std::unique_ptr<stage::Actor>> actors;
   for (std::size_t actor = 0; actor < count; ++actor)
     actors.push_back(
-        std::make_unique<saver::Actor>(play, static_cast<int>(actor), nullptr,
+        std::make_unique<stage::Actor>(play, static_cast<int>(actor), nullptr,
                                        static_cast<int>(actor) == schedule.dies
-                                           ? saver::Script{.act = saver::Act::end, .at = schedule.dies_at}
-                                           : saver::Script{}));
+                                           ? stage::Script{.act = stage::Act::end, .at = schedule.dies_at}
+                                           : stage::Script{}));
   std::vector<CounterEvent> events;
   int64_t now = 0;
   stage.run([&](int actor) {
@@ -211,7 +210,7 @@ CounterEnd play_counter(const CounterScene& scene, const CounterSchedule& schedu
     end.finding = {"hang", "a process waited for a lock that nobody gives back"};
   end.preempted = play.preempted;
   for (const auto& actor : actors) end.died = end.died || actor->ended();
-  if (notes) end.timeline = saver::timeline_of(play.notes, names);
+  if (notes) end.timeline = timeline_of(play.notes, names);
   return end;
 }
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "harness/laboratory/laboratory.h"
-#include "harness/saver/stage.h"
 #include "harness/sharding/file_counter.h"
 #include "harness/sharding/finding.h"
+#include "harness/stage/schedule.h"
 
 namespace lockstep::sampling {
 
@@ -48,9 +48,7 @@ struct CounterEvent {
 sharding::Finding audit_counter(int64_t start, const std::vector<CounterEvent>& events,
                                 const std::vector<std::string>& names);
 
-struct CounterSchedule {
-  std::vector<int> order;  ///< of actors
-  std::vector<saver::Preemption> preemptions = {};
+struct CounterSchedule : stage::Schedule {
   int dies = -1;  ///< actor whose process ends before its operation `dies_at`; -1: none
   int64_t dies_at = -1;
 };

@@ -14,44 +14,28 @@
 namespace lockstep::sampling {
 namespace {
 
-/// Who begins, who stops for whom; where is tried from the first operation to the last.
-struct Family {
+struct Family : stage::Family {
   const CounterScene* scene = nullptr;
-  std::vector<int> order;
-  int stops = 0, goes_on = 0;
-  bool soon = false, doubles = false;
 };
 
 std::vector<Family> families_of(const CounterScene& scene) {
   std::vector<Family> all;
-  std::vector<int> order(scene.actors.size());
-  std::iota(order.begin(), order.end(), 0);
-  const bool two = order.size() == 2;
-  do {
-    all.push_back({&scene, order, order[0], order[1], false, two});
-    if (two) continue;
-    all.push_back({&scene, order, order[0], order[1], true, false});
-    all.push_back({&scene, order, order[1], order[2], false, false});
-  } while (std::ranges::next_permutation(order).found);
+  for (stage::Family& each : stage::families_of(static_cast<int>(scene.actors.size())))
+    all.push_back({std::move(each), &scene});
   return all;
 }
 
 /// Every schedule of the family. `each` takes the schedule, what came of it and whether it is a double one.
 template <class Each>
 void play_family(const Family& family, sharding::CounterPlanted planted, Each each) {
-  for (int64_t at = 0;; ++at) {
-    CounterSchedule single{family.order, {{family.stops, at, family.goes_on, family.soon}}};
-    const CounterEnd end = play_counter(*family.scene, single, planted, false);
-    if (!end.preempted[0]) return;
-    each(single, end, false);
-    for (int64_t other = 0; family.doubles; ++other) {
-      CounterSchedule both = single;
-      both.preemptions.push_back({family.goes_on, other, family.stops});
-      const CounterEnd double_end = play_counter(*family.scene, both, planted, false);
-      if (!double_end.preempted[1]) break;
-      each(both, double_end, true);
-    }
-  }
+  const auto play = [&](const stage::Schedule& schedule) {
+    return play_counter(*family.scene, {schedule}, planted, false);
+  };
+  const auto each_one = [&](const stage::Schedule& schedule, const CounterEnd& end, bool is_double) {
+    each(CounterSchedule{schedule}, end, is_double);
+    return true;
+  };
+  for (int64_t at = 0; stage::play_family(family, at, play, each_one);) ++at;
 }
 
 class CounterTrials final : public Kind {
@@ -130,7 +114,7 @@ class CounterTrials final : public Kind {
       std::iota(order.begin(), order.end(), 0);
       do {
         for (int64_t at = 0;; ++at) {
-          const CounterSchedule schedule{order, {}, actor, at};
+          const CounterSchedule schedule{{order}, actor, at};
           const CounterEnd end = play_counter(scene, schedule, {}, false);
           if (!end.died) break;
           ++deaths_;

@@ -1,8 +1,5 @@
 #include "harness/sampling/sampling.h"
 
-#include <map>
-
-#include "harness/base/errors.h"
 #include "harness/sampling/trials.h"
 
 namespace lockstep {
@@ -26,19 +23,6 @@ std::vector<std::unique_ptr<Kind>> make_kinds(const SamplingConfig& config) {
   return kinds;
 }
 
-class Worker final : public LaboratoryWorker {
- public:
-  explicit Worker(const std::map<std::string, Planned, std::less<>>& planned) : planned_(planned) {}
-  std::vector<CaseResult> run(const Trial& trial) override {
-    const auto found = planned_.find(trial.name);
-    LOCKSTEP_CHECK(found != planned_.end(), "a trial that was planned is known");
-    return found->second.run();
-  }
-
- private:
-  const std::map<std::string, Planned, std::less<>>& planned_;
-};
-
 class SamplingLaboratory final : public Laboratory {
  public:
   explicit SamplingLaboratory(const SamplingConfig& config) : config_(config), kinds_(make_kinds(config_)) {}
@@ -53,19 +37,11 @@ class SamplingLaboratory final : public Laboratory {
     return lines;
   }
   std::vector<Trial> trials(const LaboratoryRun&) override {
-    std::vector<Trial> trials;
-    for (const auto& kind : kinds_) {
-      for (Planned& planned : kind->planned()) {
-        trials.push_back(planned.trial);
-        const bool added = planned_.emplace(planned.trial.name, std::move(planned)).second;
-        LOCKSTEP_CHECK(added, "trials have names of their own");
-      }
-    }
-    return trials;
+    planned_ = {};
+    for (const auto& kind : kinds_) planned_.add(kind->planned());
+    return planned_.trials();
   }
-  std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override {
-    return std::make_unique<Worker>(planned_);
-  }
+  std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override { return planned_.worker(); }
   std::vector<std::pair<std::string, std::string>> facts() const override {
     std::vector<std::pair<std::string, std::string>> facts;
     for (const auto& kind : kinds_) {
@@ -84,7 +60,7 @@ class SamplingLaboratory final : public Laboratory {
  private:
   const SamplingConfig config_;
   std::vector<std::unique_ptr<Kind>> kinds_;
-  std::map<std::string, Planned, std::less<>> planned_;
+  PlannedTrials planned_;
 };
 
 std::unique_ptr<Laboratory> make(const LaboratorySource& source, Problems& problems) {

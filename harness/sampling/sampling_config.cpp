@@ -11,6 +11,7 @@
 #include "harness/base/nearest.h"
 #include "harness/config/field_schema.h"
 #include "harness/config/ranges.h"
+#include "harness/config/words.h"
 
 namespace lockstep::sampling {
 namespace {
@@ -130,11 +131,7 @@ void check_job(const LaboratorySource& source, const SamplingConfig& config, Pro
 
 }  // namespace
 
-WordList words_of(Experiment) {
-  static constexpr auto kWords =
-      std::to_array<std::string_view>({"all", "sampler", "tasks", "states", "counter", "seeds", "control"});
-  return kWords;
-}
+LOCKSTEP_WORDS(Experiment, control, "all", "sampler", "tasks", "states", "counter", "seeds", "control")
 
 SamplingConfig read_sampling_config(const LaboratorySource& source, Problems& problems) {
   SamplingConfig config;

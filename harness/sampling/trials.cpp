@@ -9,13 +9,7 @@
 namespace lockstep::sampling {
 
 void Cases::good(const std::string& outcome, int64_t cases) {
-  const auto same = std::ranges::find_if(results_, [&](const CaseResult& each) {
-    return each.verdict == CaseVerdict::good && each.outcome == outcome;
-  });
-  if (same != results_.end())
-    same->cases += cases;
-  else
-    results_.push_back({outcome, CaseVerdict::good, cases, ""});
+  if (!count_alike(results_, outcome, CaseVerdict::good, cases)) results_.push_back({outcome, CaseVerdict::good, cases, ""});
 }
 
 void Cases::fault(const std::string& outcome, std::string sentence, std::vector<TimelineStep> timeline) {

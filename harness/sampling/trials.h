@@ -7,16 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/laboratory/laboratory.h"
+#include "harness/laboratory/planned.h"
 #include "harness/sampling/sampling_config.h"
 #include "harness/sharding/finding.h"
 
 namespace lockstep::sampling {
-
-struct Planned {
-  Trial trial;
-  std::function<std::vector<CaseResult>()> run;  ///< called by any thread
-};
 
 /// What most good cases come to, and planted mistakes that were found: few words, each of which is a column
 /// of the table.

@@ -27,13 +27,7 @@ constexpr int kCleanCheckpoints = 500, kLoadsOfEach = 20;
 class CaseCounts {
  public:
   void add(const Judgement& judgement, const std::string& words) {
-    auto row = std::ranges::find_if(cases_, [&](const CaseResult& each) {
-      return each.outcome == judgement.outcome && (!judgement.fault || told_ >= kMostTold);
-    });
-    if (row != cases_.end()) {
-      ++row->cases;
-      return;
-    }
+    if ((!judgement.fault || told_ >= kMostTold) && count_alike(cases_, judgement.outcome, judgement.verdict())) return;
     cases_.push_back(case_of(judgement, words));
     if (judgement.fault) ++told_;
   }

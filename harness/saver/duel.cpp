@@ -22,18 +22,18 @@ constexpr std::string_view kRefusal = "another process saves into this folder no
 /// What the actors of one schedule share.
 class DuelOnStage {
  public:
-  DuelOnStage(const Duel& duel, const Schedule& schedule, bool notes)
+  DuelOnStage(const Duel& duel, const stage::Schedule& schedule, bool notes)
       : duel_(duel),
         stage_(duel.actors(), schedule.order),
         play_{.stage = stage_, .preemptions = schedule.preemptions, .notes_wanted = notes} {
     play_.preempted.resize(schedule.preemptions.size());
     for (const DuelRun& run : duel.runs) {
       const int first = static_cast<int>(actors_.size());
-      meetings_.push_back(std::make_unique<Meeting>(stage_, first, run.ranks));
+      meetings_.push_back(std::make_unique<stage::Meeting>(stage_, first, run.ranks));
       for (int rank = 0; rank < run.ranks; ++rank) {
-        groups_.push_back(std::make_unique<StageGroup>(*meetings_.back(), rank));
+        groups_.push_back(std::make_unique<stage::StageGroup>(*meetings_.back(), rank));
         run_of_.push_back(meetings_.size() - 1);
-        actors_.push_back(std::make_unique<Actor>(play_, first + rank, groups_.back().get()));
+        actors_.push_back(std::make_unique<stage::Actor>(play_, first + rank, groups_.back().get()));
       }
     }
     told_.resize(actors_.size());
@@ -91,15 +91,15 @@ class DuelOnStage {
     for (const auto& actor : actors_) all.push_back(actor->kinds());
     return all;
   }
-  Play& play() { return play_; }
+  stage::Play& play() { return play_; }
 
  private:
   const Duel& duel_;
-  Stage stage_;
-  Play play_;
-  std::vector<std::unique_ptr<Meeting>> meetings_;
-  std::vector<std::unique_ptr<StageGroup>> groups_;
-  std::vector<std::unique_ptr<Actor>> actors_;
+  stage::Stage stage_;
+  stage::Play play_;
+  std::vector<std::unique_ptr<stage::Meeting>> meetings_;
+  std::vector<std::unique_ptr<stage::StageGroup>> groups_;
+  std::vector<std::unique_ptr<stage::Actor>> actors_;
   std::vector<std::size_t> run_of_;
   std::vector<SaveOutcome> told_;
 };
@@ -161,10 +161,10 @@ const Duel& duel_named(std::string_view name) {
   return *found;
 }
 
-std::string in_words(const Duel& duel, const Schedule& schedule) {
+std::string in_words(const Duel& duel, const stage::Schedule& schedule) {
   const std::vector<std::string> names = duel.names();
   std::string text = names[static_cast<std::size_t>(schedule.order.front())] + " begins";
-  for (const Preemption& preemption : schedule.preemptions) {
+  for (const stage::Preemption& preemption : schedule.preemptions) {
     text += fmt::format("; {} stops before its operation {}, and {} goes on{}", names[static_cast<std::size_t>(preemption.actor)],
                         preemption.at, names[static_cast<std::size_t>(preemption.to)],
                         preemption.soon ? ", alone until it ends" : "");
@@ -172,7 +172,7 @@ std::string in_words(const Duel& duel, const Schedule& schedule) {
   return text;
 }
 
-DuelEnd judge_duel(const checkpoint::MemoryStorage& before, const Duel& duel, const Schedule& schedule,
+DuelEnd judge_duel(const checkpoint::MemoryStorage& before, const Duel& duel, const stage::Schedule& schedule,
                    const checkpoint::Planted& planted, bool notes, Contents& contents) {
   checkpoint::MemoryStorage disk(before);
   DuelOnStage on_stage(duel, schedule, notes);

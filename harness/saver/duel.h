@@ -8,6 +8,7 @@
 
 #include "harness/saver/judge.h"
 #include "harness/saver/scene.h"
+#include "harness/stage/schedule.h"
 
 namespace lockstep::saver {
 
@@ -28,22 +29,17 @@ struct Duel {
 std::span<const Duel> duels();
 const Duel& duel_named(std::string_view name);
 
-/// Who begins, and who is stopped where.
-struct Schedule {
-  std::vector<int> order;  ///< of actors
-  std::vector<Preemption> preemptions = {};
-};
 /// "run A stops before its operation 12, rename, and run B goes on; …"
-std::string in_words(const Duel& duel, const Schedule& schedule);
+std::string in_words(const Duel& duel, const stage::Schedule& schedule);
 
 struct DuelEnd {
   Judgement judgement;
   std::vector<bool> preempted;  ///< by preemption: it took place
   std::vector<std::vector<checkpoint::OperationKind>> kinds;  ///< by actor
-  std::vector<Note> notes;
+  std::vector<stage::Note> notes;
 };
 /// `disk`: what stands before; stays as it is.
-DuelEnd judge_duel(const checkpoint::MemoryStorage& disk, const Duel& duel, const Schedule& schedule,
+DuelEnd judge_duel(const checkpoint::MemoryStorage& disk, const Duel& duel, const stage::Schedule& schedule,
                    const checkpoint::Planted& planted, bool notes, Contents& contents);
 
 }  // namespace lockstep::saver

@@ -29,7 +29,7 @@ constexpr std::size_t kStops = 10;
 
 struct Failing {
   std::string_view name, words;
-  Act act;
+  stage::Act act;
   int error;
   bool mended;  ///< the save must succeed all the same
   std::vector<OperationKind> kinds;  ///< at which it is tried; empty: at every one but collectives
@@ -39,17 +39,17 @@ const std::vector<Failing>& failings() {
   using enum OperationKind;
   const std::vector<OperationKind> room{create, write, sync, close, rename, make_folder};
   static const std::vector<Failing> kAll{
-      {"ENOSPC", "fails with ENOSPC", Act::fail, ENOSPC, false, room},
-      {"EDQUOT", "fails with EDQUOT", Act::fail, EDQUOT, false, room},
-      {"EIO", "fails with EIO", Act::fail, EIO, false, {}},
-      {"EACCES", "fails with EACCES", Act::fail, EACCES, false, {}},
-      {"done-EIO", "is done, and fails with EIO", Act::fail_done, EIO, false,
+      {"ENOSPC", "fails with ENOSPC", stage::Act::fail, ENOSPC, false, room},
+      {"EDQUOT", "fails with EDQUOT", stage::Act::fail, EDQUOT, false, room},
+      {"EIO", "fails with EIO", stage::Act::fail, EIO, false, {}},
+      {"EACCES", "fails with EACCES", stage::Act::fail, EACCES, false, {}},
+      {"done-EIO", "is done, and fails with EIO", stage::Act::fail_done, EIO, false,
        {sync, sync_folder, rename, close, unlink, make_folder, remove_folder}},
-      {"full", "finds the disk full, as do all after it", Act::fail_onward, ENOSPC, false, {create, write, make_folder}},
-      {"read-only", "finds the disk read-only, as do all after it", Act::fail_folder, EROFS, false,
+      {"full", "finds the disk full, as do all after it", stage::Act::fail_onward, ENOSPC, false, {create, write, make_folder}},
+      {"read-only", "finds the disk read-only, as do all after it", stage::Act::fail_folder, EROFS, false,
        {create, write, rename, make_folder, unlink, remove_folder, lock}},
-      {"short", "takes one byte of many", Act::shorten, 0, true, {write}},
-      {"EINTR", "is interrupted", Act::fail, EINTR, true, {}},
+      {"short", "takes one byte of many", stage::Act::shorten, 0, true, {write}},
+      {"EINTR", "is interrupted", stage::Act::fail, EINTR, true, {}},
   };
   return kAll;
 }
@@ -133,13 +133,13 @@ class ErrorSearch final : public Search {
   }
 
   /// What the ranks were told, and what a load finds; then the same savers go on.
-  Judgement judge(const Setting& setting, SaveCase how, bool mended, std::vector<Note>* notes = nullptr) {
+  Judgement judge(const Setting& setting, SaveCase how, bool mended, std::vector<stage::Note>* notes = nullptr) {
     MemoryStorage disk(*setting.disk);
     how.notes = notes != nullptr;
     const SaveEnd end = save_on_stage(disk, how, contents_);
     if (notes != nullptr) *notes = end.notes;
     if (!end.acted) return {"not reached", true, "the operation was not reached"};
-    const bool waits = how.script.act == Act::hang;
+    const bool waits = how.script.act == stage::Act::hang;
     if (end.stalled != waits && !waits) return {"hang", true, "a rank waited for the whole deadline"};
     std::vector<bool> untold = end.ended;
     // A rank that gave up on another around the commit cannot know whether rank 0 made it, and is told so.
@@ -152,7 +152,7 @@ class ErrorSearch final : public Search {
       const checkpoint::SaveOutcome& told = end.told[rank];
       if (mended && !told) return {"save failed", true, "it was to be mended; the save fails: " + told.problem};
       if (!end.ended[rank] && !told && told.problem.empty()) return {"silent", true, "the save fails without a word"};
-      const bool counts = rank == 0 && !waits && how.script.act != Act::slow && how.planted.skipped_gather.empty();
+      const bool counts = rank == 0 && !waits && how.script.act != stage::Act::slow && how.planted.skipped_gather.empty();
       if (counts) ++(told ? committed_ : failed_);
     }
     const Judgement judgement = judge_disk(disk, *setting.scene, setting.ranks, known, none_may, contents_);
@@ -179,7 +179,7 @@ class ErrorSearch final : public Search {
     CaseResult result = case_of(judgement, words);
     if (judgement.outcome == "not reached") result.verdict = CaseVerdict::undecided;
     if (!judgement.fault) return result;
-    std::vector<Note> notes;
+    std::vector<stage::Note> notes;
     judge(setting, how, mended, &notes);
     result.timeline = timeline_of(notes, rank_names(setting.ranks));
     return result;
@@ -238,7 +238,7 @@ class ErrorSearch final : public Search {
       const auto& kinds = setting.operations[static_cast<std::size_t>(rank)];
       SaveCase how = case_in(setting, {});
       how.victim = rank;
-      how.script = {.act = Act::slow, .at = 0, .seconds = kSlow * kDeadline_s};
+      how.script = {.act = stage::Act::slow, .at = 0, .seconds = kSlow * kDeadline_s};
       Planned slow;
       slow.trial = {fmt::format("slow:{}:{}-ranks:rank-{}", setting.scene->name, setting.ranks, rank), "slow", "every operation",
                     0.002 * setting.ranks};
@@ -248,7 +248,7 @@ class ErrorSearch final : public Search {
       };
       all.push_back(std::move(slow));
       for (std::size_t at = 0; at < kinds.size(); ++at) {
-        how.script = {.act = Act::hang, .at = static_cast<int64_t>(at)};
+        how.script = {.act = stage::Act::hang, .at = static_cast<int64_t>(at)};
         Planned hang;
         hang.trial = {fmt::format("hang:{}:{}-ranks:rank-{}:op-{}", setting.scene->name, setting.ranks, rank, at), "never returns",
                       std::string(checkpoint::name_of(kinds[at])), 0.002 * setting.ranks};
@@ -272,7 +272,7 @@ class ErrorSearch final : public Search {
     how.block_bytes = SaveCase{}.block_bytes;
     std::vector<KillPoint> points;
     for (const KillPoint& point : kill_points(save_on_stage(disk, how, contents_).kinds)) {
-      if (point.act == Act::end) points.push_back(point);
+      if (point.act == stage::Act::end) points.push_back(point);
     }
     const std::size_t most = config_.points > 0 ? 2 : kStops;
     for (const KillPoint& point : even_sample(points, most)) {

@@ -144,11 +144,11 @@ Judgement judge_bad_input(const Specimen& specimen, const BadInput& bad) {
   if (bad.change) bad.change(disk);
   const std::vector<std::string> before = disk.paths();
   for (const int ranks : {1, 2}) {
-    Stage stage(ranks);
-    Meeting meeting(stage, 0, ranks);
+    stage::Stage stage(ranks);
+    stage::Meeting meeting(stage, 0, ranks);
     std::vector<LoadOutcome> loaded(static_cast<std::size_t>(ranks));
     stage.run([&](int rank) {
-      StageGroup group(meeting, rank);
+      stage::StageGroup group(meeting, rank);
       Unreadable hook(bad.unreadable.empty() ? "\n" : bad.unreadable, EACCES);
       checkpoint::Seam seam(hook);
       checkpoint::HookedStorage hooked(disk, seam);

@@ -94,7 +94,7 @@ std::string told_problem(const std::vector<checkpoint::SaveOutcome>& told, const
 }
 
 CaseResult case_of(const Judgement& judgement, const std::string& done, int64_t cases) {
-  CaseResult result{judgement.outcome, judgement.fault ? CaseVerdict::fault : CaseVerdict::good, cases, "", {}};
+  CaseResult result{judgement.outcome, judgement.verdict(), cases, "", {}};
   if (judgement.fault) result.sentence = done + ". " + judgement.found;
   return result;
 }

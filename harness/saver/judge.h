@@ -21,6 +21,7 @@ struct Judgement {
   std::string outcome;  ///< "whole, new", "torn"
   bool fault = false;
   std::string found;  ///< what was expected and what was found, if it is a fault
+  CaseVerdict verdict() const { return fault ? CaseVerdict::fault : CaseVerdict::good; }
 };
 
 /// Known saves, the newest first. A load must find one that may be found, with all of its bits, on every rank.

@@ -28,9 +28,9 @@ Judgement in_turn(Judgement judgement, std::string_view who) {
 
 std::string name_of(const KillPoint& point) {
   switch (point.act) {
-    case Act::end_all:
+    case stage::Act::end_all:
       return fmt::format("op-{}-all", point.at);
-    case Act::end_within:
+    case stage::Act::end_within:
       return point.kind == OperationKind::gather ? fmt::format("op-{}-within-{}", point.at, point.reach)
                                                  : fmt::format("op-{}-within", point.at);
     default:
@@ -41,9 +41,9 @@ std::string name_of(const KillPoint& point) {
 std::string in_words(const KillPoint& point) {
   const std::string at = fmt::format("operation {}, {}", point.at, checkpoint::name_of(point.kind));
   switch (point.act) {
-    case Act::end_all:
+    case stage::Act::end_all:
       return fmt::format("all ranks are killed as rank {} comes to its {}", point.rank, at);
-    case Act::end_within:
+    case stage::Act::end_within:
       return fmt::format("rank {} is killed within its {}{}", point.rank, at,
                          point.kind == OperationKind::gather ? fmt::format(", when {} others have its text", point.reach) : "");
     default:
@@ -82,11 +82,11 @@ std::vector<KillPoint> kill_points(const std::vector<std::vector<OperationKind>>
     const auto& kinds = operations[static_cast<std::size_t>(rank)];
     for (int64_t at = 0; at < static_cast<int64_t>(kinds.size()); ++at) {
       const OperationKind kind = kinds[static_cast<std::size_t>(at)];
-      points.push_back({rank, at, Act::end, 0, kind});
-      if (ranks > 1) points.push_back({rank, at, Act::end_all, 0, kind});
-      if (kind == OperationKind::write) points.push_back({rank, at, Act::end_within, 0, kind});
+      points.push_back({rank, at, stage::Act::end, 0, kind});
+      if (ranks > 1) points.push_back({rank, at, stage::Act::end_all, 0, kind});
+      if (kind == OperationKind::write) points.push_back({rank, at, stage::Act::end_within, 0, kind});
       for (int reach = 1; reach < ranks && kind == OperationKind::gather; ++reach)
-        points.push_back({rank, at, Act::end_within, reach, kind});
+        points.push_back({rank, at, stage::Act::end_within, reach, kind});
     }
   }
   return points;
@@ -139,7 +139,7 @@ Aftermath judge_save(const checkpoint::MemoryStorage& before, const SaveCase& ho
   SaveEnd end = save_on_stage(disk, how, contents);
   Aftermath aftermath;
   aftermath.notes = std::move(end.notes);
-  const bool disturbed = how.script.act != Act::nothing;
+  const bool disturbed = how.script.act != stage::Act::nothing;
   if (disturbed && !end.acted) {
     aftermath.judgement = {"not reached", true, "the operation was not reached"};
     return aftermath;

@@ -13,7 +13,7 @@ namespace lockstep::saver {
 struct KillPoint {
   int rank = 0;
   int64_t at = 0;
-  Act act = Act::end;
+  stage::Act act = stage::Act::end;
   int reach = 0;
   checkpoint::OperationKind kind = checkpoint::OperationKind::create;
 };
@@ -31,7 +31,7 @@ std::vector<KnownSave> known_of(const Scene& scene, int ranks);
 /// Saves, and lets others load what is left, save the next step and load that. `disk`: the scene's; stays as it is.
 struct Aftermath {
   Judgement judgement;
-  std::vector<Note> notes;
+  std::vector<stage::Note> notes;
 };
 Aftermath judge_save(const checkpoint::MemoryStorage& disk, const SaveCase& how, Contents& contents);
 

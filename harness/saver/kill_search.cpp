@@ -143,7 +143,7 @@ class KillSearch final : public Search {
         sweep->points = even_sample(every, static_cast<std::size_t>(config_.points));
         std::vector<KillPoint> before;
         for (const KillPoint& point : every) {
-          if (point.act == Act::end) before.push_back(point);
+          if (point.act == stage::Act::end) before.push_back(point);
         }
         sweep->process_points = even_sample(before, static_cast<std::size_t>(config_.process_points));
         sweeps_.push_back(std::move(sweep));

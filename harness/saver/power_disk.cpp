@@ -183,7 +183,7 @@ void PowerDisk::settle_data(int node) {
   set_bytes(file, std::move(bytes));
 }
 
-void PowerDisk::apply(int number, const Note& note) {
+void PowerDisk::apply(int number, const stage::Note& note) {
   const checkpoint::Operation& operation = note.operation;
   const std::string& path = operation.path;
   switch (operation.kind) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "harness/checkpoint/memory_storage.h"
-#include "harness/saver/actor.h"
+#include "harness/stage/actor.h"
 
 namespace lockstep::saver {
 
@@ -34,7 +34,7 @@ class PowerDisk {
   PowerDisk(const checkpoint::MemoryStorage& disk, DiskModel model);
 
   /// An operation that was done; `number` names it in `lost`.
-  void apply(int number, const Note& note);
+  void apply(int number, const stage::Note& note);
 
   /// What may be there if the power goes now: each way once, all that there are or, if these are more than `most`, all of one
   /// loss and all of one thing left, and a draw. `all`: is every way among them?

@@ -35,7 +35,7 @@ struct Recorded {
   int ranks = 1;
   bool together = false;  ///< every rank has written before one of them syncs
   std::unique_ptr<MemoryStorage> before;
-  std::vector<Note> notes;
+  std::vector<stage::Note> notes;
   std::vector<std::size_t> moments;  ///< operations before which the power goes; the count of them: at the end
 };
 
@@ -132,12 +132,12 @@ class PowerSearch final : public Search {
     how.notes = how.bytes = true;
     MemoryStorage disk(*recorded->before);
     recorded->notes = save_on_stage(disk, how, contents_).notes;
-    std::erase_if(recorded->notes, [](const Note& note) { return note.error || !note.mark.empty(); });
+    std::erase_if(recorded->notes, [](const stage::Note& note) { return note.error || !note.mark.empty(); });
     recorded->moments = moments_of(recorded->notes);
     return recorded;
   }
 
-  std::vector<std::size_t> moments_of(const std::vector<Note>& notes) const {
+  std::vector<std::size_t> moments_of(const std::vector<stage::Note>& notes) const {
     std::vector<std::size_t> moments;
     for (std::size_t i = 0; i < notes.size(); ++i) {
       const checkpoint::Operation& before = notes[i == 0 ? 0 : i - 1].operation;
@@ -158,7 +158,7 @@ class PowerSearch final : public Search {
       std::size_t next = 0;
       for (const std::size_t moment : recorded.moments) {
         for (; next < moment; ++next) {
-          const Note& note = recorded.notes[next];
+          const stage::Note& note = recorded.notes[next];
           disk.apply(static_cast<int>(next), note);
           told = told || (note.operation.kind == OperationKind::gather && note.operation.path == "committed");
         }
@@ -208,7 +208,7 @@ class PowerSearch final : public Search {
     CaseResult result =
         case_of(judgement, fmt::format("A save {} by {}: the power goes {}{} ({})", recorded.scene->words,
                                        counted(recorded.ranks, "rank"), at, told ? ", the commit being told" : "", words_of(model)));
-    std::vector<Note> until(recorded.notes.begin(), recorded.notes.begin() + static_cast<std::ptrdiff_t>(moment));
+    std::vector<stage::Note> until(recorded.notes.begin(), recorded.notes.begin() + static_cast<std::ptrdiff_t>(moment));
     for (const auto& [number, mark] : lost) until[static_cast<std::size_t>(number)].mark = mark;
     result.timeline = timeline_of(until, rank_names(recorded.ranks));
     result.timeline.push_back({"machine", "the power goes", told ? "the commit was told" : ""});
@@ -231,12 +231,10 @@ class PowerSearch final : public Search {
           distinct_.insert(hash);
         }
         ++by_model_[static_cast<std::size_t>(model)];
-        const auto same = std::ranges::find(results, judgement.outcome, &CaseResult::outcome);
         if (judgement.fault && told) ++lost_;
         if (judgement.outcome == "silent" || judgement.outcome == "mixed") ++silent_;
-        if (same != results.end())
-          ++same->cases;
-        else if (judgement.fault)
+        if (count_alike(results, judgement.outcome, judgement.verdict())) return true;
+        if (judgement.fault)
           results.push_back(fault_of(recorded, model, judgement, moment, disk.lost(remains), told));
         else
           results.push_back(case_of(judgement, ""));

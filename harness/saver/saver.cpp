@@ -1,8 +1,5 @@
 #include "harness/saver/saver.h"
 
-#include <map>
-
-#include "harness/base/errors.h"
 #include "harness/saver/search.h"
 
 namespace lockstep {
@@ -25,40 +22,23 @@ std::unique_ptr<Search> make_search(const SaverConfig& config) {
   return nullptr;
 }
 
-class Worker final : public LaboratoryWorker {
- public:
-  explicit Worker(const std::map<std::string, Planned, std::less<>>& planned) : planned_(planned) {}
-  std::vector<CaseResult> run(const Trial& trial) override {
-    const auto found = planned_.find(trial.name);
-    LOCKSTEP_CHECK(found != planned_.end(), "a trial that was planned is known");
-    return found->second.run();
-  }
-
- private:
-  const std::map<std::string, Planned, std::less<>>& planned_;
-};
-
 class SaverLaboratory final : public Laboratory {
  public:
   explicit SaverLaboratory(const SaverConfig& config) : search_(make_search(config)) {}
   std::string subject() const override { return search_->subject(); }
   std::vector<std::string> plan() const override { return search_->plan(); }
   std::vector<Trial> trials(const LaboratoryRun& run) override {
-    std::vector<Trial> trials;
-    for (Planned& planned : search_->planned(run)) {
-      trials.push_back(planned.trial);
-      planned_[planned.trial.name] = std::move(planned);
-    }
-    LOCKSTEP_CHECK(trials.size() == planned_.size(), "trials have names of their own");
-    return trials;
+    planned_ = {};
+    planned_.add(search_->planned(run));
+    return planned_.trials();
   }
-  std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override { return std::make_unique<Worker>(planned_); }
+  std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override { return planned_.worker(); }
   std::vector<std::pair<std::string, std::string>> facts() const override { return search_->facts(); }
   std::vector<std::string> notes() const override { return search_->notes(); }
 
  private:
   std::unique_ptr<Search> search_;
-  std::map<std::string, Planned, std::less<>> planned_;
+  PlannedTrials planned_;
 };
 
 std::unique_ptr<Laboratory> make(const LaboratorySource& source, Problems& problems) {

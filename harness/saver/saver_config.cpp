@@ -4,6 +4,7 @@
 
 #include "harness/config/field_schema.h"
 #include "harness/config/ranges.h"
+#include "harness/config/words.h"
 
 namespace lockstep::saver {
 namespace {
@@ -25,11 +26,7 @@ const std::array kFields{
 
 }  // namespace
 
-WordList words_of(SearchKind) {
-  static constexpr auto kWords =
-      std::to_array<std::string_view>({"kill", "schedules", "power", "corruption", "errors"});
-  return kWords;
-}
+LOCKSTEP_WORDS(SearchKind, errors, "kill", "schedules", "power", "corruption", "errors")
 
 SaverConfig read_saver_config(const LaboratorySource& source, Problems& problems) {
   SaverConfig config;

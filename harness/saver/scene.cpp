@@ -59,7 +59,7 @@ void leave_unfinished(MemoryStorage& disk, const Scene& scene, int64_t step, int
     if (kind == checkpoint::OperationKind::gather && ++gathers == 3) break;
     ++at;
   }
-  how.script = {.act = Act::end_all, .at = at};
+  how.script = {.act = stage::Act::end_all, .at = at};
   save_on_stage(disk, how, contents);
 }
 
@@ -126,20 +126,21 @@ SaveEnd save_on_stage(Storage& disk, const SaveCase& how, Contents& contents) {
   const auto ranks = static_cast<std::size_t>(how.ranks);
   std::vector<int> order = how.order;
   for (int rank = 0; order.size() < ranks; ++rank) order.push_back(rank);
-  Stage stage(how.ranks, order, how.scene->async ? Engine::threads : Engine::fibers);
-  Meeting meeting(stage, 0, how.ranks);
-  Play play{.stage = stage, .preemptions = how.preemptions, .notes_wanted = how.notes, .bytes_wanted = how.bytes,
-            .syncs_left_out = how.unsynced};
+  stage::Stage stage(how.ranks, order, how.scene->async ? stage::Engine::threads : stage::Engine::fibers);
+  stage::Meeting meeting(stage, 0, how.ranks);
+  stage::Play play{.stage = stage, .preemptions = how.preemptions, .notes_wanted = how.notes, .bytes_wanted = how.bytes,
+                   .syncs_left_out = how.unsynced};
   play.preempted.resize(how.preemptions.size());
-  std::vector<std::unique_ptr<StageGroup>> groups;
-  std::vector<std::unique_ptr<Actor>> actors;
+  std::vector<std::unique_ptr<stage::StageGroup>> groups;
+  std::vector<std::unique_ptr<stage::Actor>> actors;
   for (int rank = 0; rank < how.ranks; ++rank) {
-    groups.push_back(std::make_unique<StageGroup>(meeting, rank));
+    groups.push_back(std::make_unique<stage::StageGroup>(meeting, rank));
     const bool befallen = how.everyone || rank == how.victim;
-    actors.push_back(std::make_unique<Actor>(play, rank, groups.back().get(), befallen ? how.script : Script{}));
+    actors.push_back(std::make_unique<stage::Actor>(play, rank, groups.back().get(),
+                                                    befallen ? how.script : stage::Script{}));
   }
-  if (how.script.act == Act::end_all) {
-    std::vector<Actor*> job;
+  if (how.script.act == stage::Act::end_all) {
+    std::vector<stage::Actor*> job;
     for (const auto& actor : actors) job.push_back(actor.get());
     actors[static_cast<std::size_t>(how.victim)]->ends_with(job);
   }
@@ -185,28 +186,14 @@ std::vector<LoadOutcome> load_on_stage(Storage& disk, int ranks, const std::stri
     outcomes[0] = checkpoint::load(options, disk, alone);
     return outcomes;
   }
-  Stage stage(ranks);
-  Meeting meeting(stage, 0, ranks);
+  stage::Stage stage(ranks);
+  stage::Meeting meeting(stage, 0, ranks);
   stage.run([&](int rank) {
-    StageGroup group(meeting, rank);
+    stage::StageGroup group(meeting, rank);
     outcomes[static_cast<std::size_t>(rank)] = checkpoint::load(options, disk, group);
     group.end();
   });
   return outcomes;
-}
-
-std::vector<TimelineStep> timeline_of(const std::vector<Note>& notes, const std::vector<std::string>& actors) {
-  std::vector<TimelineStep> steps;
-  for (const Note& note : notes) {
-    checkpoint::Operation operation = note.operation;
-    std::string words = in_words(operation);
-    if (operation.kind == checkpoint::OperationKind::write)
-      words = fmt::format("write {} bytes at {} of {}", note.size, operation.offset, operation.path);
-    std::string mark = note.mark;
-    if (mark.empty() && note.error) mark = note.error.message();
-    steps.push_back({actors.at(static_cast<std::size_t>(note.actor)), words, mark});
-  }
-  return steps;
 }
 
 std::vector<std::string> rank_names(int ranks) {

@@ -10,8 +10,8 @@
 #include "harness/checkpoint/group.h"
 #include "harness/checkpoint/memory_storage.h"
 #include "harness/checkpoint/save.h"
-#include "harness/saver/actor.h"
 #include "harness/saver/content.h"
+#include "harness/stage/actor.h"
 
 namespace lockstep::saver {
 
@@ -54,10 +54,10 @@ struct SaveCase {
   Content content = {};
   int ranks = 1;
   int victim = 0;     ///< whom the script befalls
-  Script script = {};
+  stage::Script script = {};
   bool everyone = false;  ///< the script befalls every rank
   std::vector<int> order = {};  ///< in which ranks have the turn; empty: from 0 up
-  std::vector<Preemption> preemptions = {};
+  std::vector<stage::Preemption> preemptions = {};
   checkpoint::Planted planted = {};
   int writer = 9;
   std::string_view root = kRoot;
@@ -74,7 +74,7 @@ struct SaveEnd {
   std::vector<std::vector<checkpoint::OperationKind>> kinds;  ///< by rank: of its operations
   bool acted = false;    ///< the script's operation was reached
   bool stalled = false;  ///< somebody waited for the whole deadline
-  std::vector<Note> notes;
+  std::vector<stage::Note> notes;
 };
 
 /// The ranks of one run save, one at a time on a stage.
@@ -84,8 +84,7 @@ SaveEnd save_on_stage(checkpoint::Storage& disk, const SaveCase& how, Contents& 
 std::vector<checkpoint::LoadOutcome> load_on_stage(checkpoint::Storage& disk, int ranks, const std::string& name = "",
                                                    std::string_view root = kRoot);
 
-/// A timeline for the report.
-std::vector<TimelineStep> timeline_of(const std::vector<Note>& notes, const std::vector<std::string>& actors);
+/// As a timeline names them.
 std::vector<std::string> rank_names(int ranks);
 
 }  // namespace lockstep::saver

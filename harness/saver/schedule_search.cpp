@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <numeric>
 
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
@@ -18,13 +17,8 @@ namespace {
 using checkpoint::MemoryStorage;
 using checkpoint::OperationKind;
 
-/// All schedules in which one actor stops at one operation. Who stops and who goes on is fixed, where it stops is not.
-struct Family {
+struct Family : stage::Family {
   const Duel* duel = nullptr;
-  std::vector<int> order;
-  int stops = 0, goes_on = 0;
-  bool soon = false;
-  bool doubles = false;  ///< also stop the other one, at each of its operations
 };
 
 std::string name_of(const Family& family, int64_t at) {
@@ -34,18 +28,9 @@ std::string name_of(const Family& family, int64_t at) {
                      static_cast<char>('a' + family.goes_on), family.soon ? "-soon" : "");
 }
 
-/// Every order of the actors; the first of them stops for the second one; of three, the second one for the third as well.
 std::vector<Family> families_of(const Duel& duel) {
   std::vector<Family> all;
-  std::vector<int> order(static_cast<std::size_t>(duel.actors()));
-  std::iota(order.begin(), order.end(), 0);
-  const bool two = order.size() == 2;
-  do {
-    all.push_back({&duel, order, order[0], order[1], false, two});
-    if (two) continue;
-    all.push_back({&duel, order, order[0], order[1], true, false});
-    all.push_back({&duel, order, order[1], order[2], false, false});
-  } while (std::ranges::next_permutation(order).found);
+  for (stage::Family& each : stage::families_of(duel.actors())) all.push_back({std::move(each), &duel});
   return all;
 }
 
@@ -107,7 +92,8 @@ class ScheduleSearch final : public Search {
     return end.kinds[static_cast<std::size_t>(family.stops)];
   }
 
-  CaseResult fault_of(const Duel& duel, const Schedule& schedule, const checkpoint::Planted& planted, const Judgement& judgement) {
+  CaseResult fault_of(const Duel& duel, const stage::Schedule& schedule, const checkpoint::Planted& planted,
+                      const Judgement& judgement) {
     CaseResult result = case_of(judgement, fmt::format("{}: {}", duel.words, in_words(duel, schedule)));
     result.timeline = timeline_of(judge_duel(disk_for(duel), duel, schedule, planted, true, contents_).notes, duel.names());
     return result;
@@ -116,17 +102,10 @@ class ScheduleSearch final : public Search {
   /// The single preemption there, and all double ones that begin with it. `each` returns false to end it.
   template <class Each>
   void run_family(const Family& family, int64_t at, const checkpoint::Planted& planted, Each each) {
-    const Duel& duel = *family.duel;
-    Schedule single{family.order, {{family.stops, at, family.goes_on, family.soon}}};
-    const DuelEnd end = judge_duel(disk_for(duel), duel, single, planted, false, contents_);
-    if (!end.preempted[0] || !each(single, end, false) || !family.doubles) return;
-    for (int64_t other = 0;; ++other) {
-      Schedule both = single;
-      both.preemptions.push_back({family.goes_on, other, family.stops});
-      const DuelEnd double_end = judge_duel(disk_for(duel), duel, both, planted, false, contents_);
-      if (!double_end.preempted[1]) return;
-      if (!each(both, double_end, true)) return;
-    }
+    const auto play = [&](const stage::Schedule& schedule) {
+      return judge_duel(disk_for(*family.duel), *family.duel, schedule, planted, false, contents_);
+    };
+    stage::play_family(family, at, play, each);
   }
 
   Planned schedules_at(const Family& family, int64_t at, OperationKind kind) {
@@ -136,17 +115,13 @@ class ScheduleSearch final : public Search {
     planned.run = [this, family, at] {
       std::vector<CaseResult> results;
       ++stopped_;
-      run_family(family, at, {}, [&](const Schedule& schedule, const DuelEnd& end, bool is_double) {
+      run_family(family, at, {}, [&](const stage::Schedule& schedule, const DuelEnd& end, bool is_double) {
         ++(is_double ? doubles_ : family.duel->actors() == 2 ? singles_of_two_ : singles_of_three_);
         if (end.judgement.fault) {
           results.push_back(fault_of(*family.duel, schedule, {}, end.judgement));
           return true;
         }
-        const auto same = std::ranges::find(results, end.judgement.outcome, &CaseResult::outcome);
-        if (same == results.end())
-          results.push_back(case_of(end.judgement, ""));
-        else
-          ++same->cases;
+        if (!count_alike(results, end.judgement.outcome, CaseVerdict::good)) results.push_back(case_of(end.judgement, ""));
         return true;
       });
       return results;
@@ -162,7 +137,7 @@ class ScheduleSearch final : public Search {
       for (const Family& family : families_of(duel_named(name))) {
         const auto count = static_cast<int64_t>(operations_of(family, &planted).size());
         for (int64_t at = 0; at < count && !found.found; ++at) {
-          run_family(family, at, planted, [&](const Schedule& schedule, const DuelEnd& end, bool) {
+          run_family(family, at, planted, [&](const stage::Schedule& schedule, const DuelEnd& end, bool) {
             ++found.tried;
             if (!end.judgement.fault) return true;
             // That a writer merely fails is less than what else it may do.

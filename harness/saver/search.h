@@ -9,15 +9,10 @@
 #include <vector>
 
 #include "harness/checkpoint/planted.h"
-#include "harness/laboratory/laboratory.h"
+#include "harness/laboratory/planned.h"
 #include "harness/saver/saver_config.h"
 
 namespace lockstep::saver {
-
-struct Planned {
-  Trial trial;
-  std::function<std::vector<CaseResult>()> run;  ///< called by any thread
-};
 
 /// One kind of search. Made once for each run of the laboratory.
 class Search {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "harness/base/hex.h"
+#include "harness/base/most_frequent.h"
 
 namespace lockstep::sharding {
 namespace {
@@ -62,17 +62,6 @@ std::vector<Controls::Value> parsed(const std::string& text) {
     for (const auto& driver : each.at(2)) value.drivers.push_back({driver.at(0), driver.at(1)});
   }
   return values;
-}
-
-/// What most ranks have; of a draw, what the first of them has.
-const std::string& most_common(const std::vector<std::string>& texts) {
-  std::map<std::string, int> times;
-  for (const std::string& text : texts) ++times[text];
-  const std::string* best = &texts[0];
-  for (const std::string& text : texts) {
-    if (times[text] > times[*best]) best = &text;
-  }
-  return *best;
 }
 
 using Column = std::vector<std::string>;  // by rank
@@ -141,7 +130,7 @@ ControlVerdict named(int64_t step, const std::string& name, const Column& texts,
   verdict.name = name;
   verdict.step = step;
   verdict.code = driver.empty() ? name + "_differs" : fmt::format("{}_from_local_{}", name, driver);
-  verdict.expected = most_common(seen);
+  verdict.expected = most_frequent(seen);
   const auto other =
       std::ranges::find_if(seen, [&](const std::string& text) { return text != verdict.expected; });
   verdict.rank = static_cast<int>(other - seen.begin());
@@ -189,7 +178,7 @@ ControlVerdict ControlGuard::check(int64_t step, const Controls& controls) {
   if (!all) return broken(all.problem);
   const Told told(all.texts);
   const Column steps = told.of("step");
-  const std::string& most = most_common(steps);
+  const std::string& most = most_frequent(steps);
   int64_t most_at = step;
   std::from_chars(most.data(), most.data() + most.size(), most_at);
   for (const std::string& name : told.names()) {

@@ -2,10 +2,9 @@
 
 #include "scenarios/classify/config.h"
 
-#include <array>
-
-#include "harness/base/errors.h"
+#include "harness/config/own_settings.h"
 #include "harness/config/ranges.h"
+#include "harness/config/words.h"
 
 namespace lockstep {
 namespace {
@@ -38,33 +37,13 @@ const RunField kFields[] = {
 
 }  // namespace
 
-#define LOCKSTEP_WORDS(type, last, ...)                                            \
-  WordList words_of(type) {                                                        \
-    static constexpr auto kWords = std::to_array<std::string_view>({__VA_ARGS__}); \
-    static_assert(kWords.size() == static_cast<std::size_t>(type::last) + 1);      \
-    return kWords;                                                                 \
-  }
-LOCKSTEP_WORDS(NormKind, sync_batch, "none", "batch", "sync_batch")
-LOCKSTEP_WORDS(DenominatorOver, constant, "valid_steps", "rows", "constant")
-LOCKSTEP_WORDS(DenominatorScope, micro, "global", "local", "micro")
-#undef LOCKSTEP_WORDS
-
-std::string_view word_of(NormKind norm) { return words_of(norm)[static_cast<std::size_t>(norm)]; }
-std::string_view word_of(DenominatorOver over) { return words_of(over)[static_cast<std::size_t>(over)]; }
-std::string_view word_of(DenominatorScope scope) { return words_of(scope)[static_cast<std::size_t>(scope)]; }
+LOCKSTEP_WORDS_BOTH_WAYS(NormKind, sync_batch, "none", "batch", "sync_batch")
+LOCKSTEP_WORDS_BOTH_WAYS(DenominatorOver, constant, "valid_steps", "rows", "constant")
+LOCKSTEP_WORDS_BOTH_WAYS(DenominatorScope, micro, "global", "local", "micro")
 
 std::span<const RunField> classify_fields() { return kFields; }
 
-const ClassifyConfig& classify(const RunConfig& config) {
-  const auto* own = std::any_cast<ClassifyConfig>(&config.own);
-  LOCKSTEP_CHECK(own != nullptr, "only runs of the trainer classify have its settings");
-  return *own;
-}
-
-ClassifyConfig& classify(RunConfig& config) {
-  auto* own = std::any_cast<ClassifyConfig>(&config.own);
-  LOCKSTEP_CHECK(own != nullptr, "only runs of the trainer classify have its settings");
-  return *own;
-}
+const ClassifyConfig& classify(const RunConfig& config) { return own_settings<ClassifyConfig>(config, "classify"); }
+ClassifyConfig& classify(RunConfig& config) { return own_settings<ClassifyConfig>(config, "classify"); }
 
 }  // namespace lockstep

@@ -2,11 +2,10 @@
 
 #include "scenarios/energy/config.h"
 
-#include <array>
-
-#include "harness/base/errors.h"
 #include "harness/config/catalogue.h"
+#include "harness/config/own_settings.h"
 #include "harness/config/ranges.h"
+#include "harness/config/words.h"
 
 namespace lockstep {
 namespace {
@@ -61,25 +60,12 @@ const RunField kFields[] = {
 
 }  // namespace
 
-WordList words_of(Negatives) {
-  static constexpr auto kWords = std::to_array<std::string_view>(
-      {"local", "global", "layer", "mixed", "adaptive", "adaptive_as_written"});
-  return kWords;
-}
+LOCKSTEP_WORDS(Negatives, adaptive_as_written, "local", "global", "layer", "mixed", "adaptive", "adaptive_as_written")
 
 std::span<const RunField> energy_fields() { return kFields; }
 
-const EnergyConfig& energy(const RunConfig& config) {
-  const auto* own = std::any_cast<EnergyConfig>(&config.own);
-  LOCKSTEP_CHECK(own != nullptr, "only runs of the energy trainer have its settings");
-  return *own;
-}
-
-EnergyConfig& energy(RunConfig& config) {
-  auto* own = std::any_cast<EnergyConfig>(&config.own);
-  LOCKSTEP_CHECK(own != nullptr, "only runs of the energy trainer have its settings");
-  return *own;
-}
+const EnergyConfig& energy(const RunConfig& config) { return own_settings<EnergyConfig>(config, "energy"); }
+EnergyConfig& energy(RunConfig& config) { return own_settings<EnergyConfig>(config, "energy"); }
 
 PairConfig pair_config(const RunConfig& config) { return {config.data, energy(config).data}; }
 

@@ -2,11 +2,11 @@
 
 #include "scenarios/flow_rl/config.h"
 
-#include <array>
 #include <sstream>
 
-#include "harness/base/errors.h"
+#include "harness/config/own_settings.h"
 #include "harness/config/ranges.h"
+#include "harness/config/words.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
 
 namespace lockstep {
@@ -51,32 +51,15 @@ const RunField kFields[] = {
 
 }  // namespace
 
-#define LOCKSTEP_WORDS(type, last, ...)                                            \
-  WordList words_of(type) {                                                        \
-    static constexpr auto kWords = std::to_array<std::string_view>({__VA_ARGS__}); \
-    static_assert(kWords.size() == static_cast<std::size_t>(type::last) + 1);      \
-    return kWords;                                                                 \
-  }                                                                                \
-  std::string_view word_of(type value) { return words_of(value)[static_cast<std::size_t>(value)]; }
-LOCKSTEP_WORDS(AdvantageForm, normalised, "rloo", "normalised")
-LOCKSTEP_WORDS(StatisticsOf, local, "global", "local")
-LOCKSTEP_WORDS(RewardSource, sharded, "root", "sharded")
-LOCKSTEP_WORDS(RolloutsBy, tasks, "rows", "tasks")
-#undef LOCKSTEP_WORDS
+LOCKSTEP_WORDS_BOTH_WAYS(AdvantageForm, normalised, "rloo", "normalised")
+LOCKSTEP_WORDS_BOTH_WAYS(StatisticsOf, local, "global", "local")
+LOCKSTEP_WORDS_BOTH_WAYS(RewardSource, sharded, "root", "sharded")
+LOCKSTEP_WORDS_BOTH_WAYS(RolloutsBy, tasks, "rows", "tasks")
 
 std::span<const RunField> flow_rl_fields() { return kFields; }
 
-const FlowRlConfig& flow_rl(const RunConfig& config) {
-  const auto* own = std::any_cast<FlowRlConfig>(&config.own);
-  LOCKSTEP_CHECK(own != nullptr, "only runs of the trainer flow_rl have its settings");
-  return *own;
-}
-
-FlowRlConfig& flow_rl(RunConfig& config) {
-  auto* own = std::any_cast<FlowRlConfig>(&config.own);
-  LOCKSTEP_CHECK(own != nullptr, "only runs of the trainer flow_rl have its settings");
-  return *own;
-}
+const FlowRlConfig& flow_rl(const RunConfig& config) { return own_settings<FlowRlConfig>(config, "flow_rl"); }
+FlowRlConfig& flow_rl(RunConfig& config) { return own_settings<FlowRlConfig>(config, "flow_rl"); }
 
 std::vector<std::string> task_words(const FlowRlConfig& own) {
   std::istringstream text(own.tasks);

@@ -85,7 +85,7 @@ class FlowRlTask : public Task {
     const int64_t micro_steps = config_.oracle_world > 0 ? 1 : config_.accumulation;
     const int64_t first = input.micro_step * all / micro_steps + input.first_row;
     const Span rows{static_cast<std::size_t>(first), static_cast<std::size_t>(input.end_row - input.first_row)};
-    const ChainTensors chains = chains_of(rows, now_.scale);
+    const ChainTensors chains = chains_of(rows);
     const PassTerms terms = terms_of(input.step, rows, chains);
     StepOutput output;
     output.row_losses_B = row_losses(input.step, rows, chains, terms);
@@ -175,15 +175,13 @@ class FlowRlTask : public Task {
     now_.scale = running_.scale();
     const PlainPolicy policy = behaviour(input.step).plain();
     const std::vector<std::size_t>& own = now_.rows->own();
+    const bool of_own_rows = own_.rollouts == RolloutsBy::rows;
     for (std::size_t row = 0; row < own.size(); ++row) {
-      now_.keys.push_back(keys_of(input.step, own[row], static_cast<int64_t>(row)).noise);
+      const EpisodeKeys keys = keys_of(input.step, own[row], static_cast<int64_t>(row));
+      now_.keys.push_back(keys.noise);
+      if (of_own_rows) now_.episodes.push_back(roll_out(own_.policy, policy, now_.scale, keys));
     }
-    if (own_.rollouts == RolloutsBy::rows) {
-      for (std::size_t row = 0; row < own.size(); ++row) {
-        const EpisodeKeys keys = keys_of(input.step, own[row], static_cast<int64_t>(row));
-        now_.episodes.push_back(roll_out(own_.policy, policy, now_.scale, keys));
-      }
-    } else {
+    if (!of_own_rows) {
       const RolloutDeal deal = deal_rollouts(own_, *now_.rows, costs_, comm_.world_size());
       const std::vector<std::size_t>& mine = deal.rows[static_cast<std::size_t>(comm_.rank())];
       std::vector<Episode> made;
@@ -197,20 +195,30 @@ class FlowRlTask : public Task {
     now_.scores = score_step(config_, comm_, input.step, *now_.rows, now_.episodes, scale, fault_);
   }
 
-  ChainTensors chains_of(const Span& rows, const ObservationScale& scale) const {
-    const int64_t chunks = chunks_of(own_.policy), numbers = int64_t{own_.policy.chunk} * kActionNumbers;
-    const auto count = static_cast<int64_t>(rows.count);
-    ChainTensors chains{at::empty({count, chunks, kObserved}, at::kDouble),
-                        at::empty({count, chunks, FlowConfig::kTransitions + 1, numbers}, at::kDouble),
-                        at::empty({count, chunks}, at::kBool)};
-    double *seen = chains.seen_BTO.mutable_data_ptr<double>(), *chain = chains.chain_BTKC.mutable_data_ptr<double>();
-    bool* valid = chains.valid_BT.mutable_data_ptr<bool>();
+  /// What the policy sees of these rows. [B, T, O]
+  at::Tensor seen_of(const Span& rows, const ObservationScale& scale) const {
+    at::Tensor seen_BTO = at::empty({static_cast<int64_t>(rows.count), chunks_of(own_.policy), kObserved}, at::kDouble);
+    double* seen = seen_BTO.mutable_data_ptr<double>();
     constexpr auto kSeen = static_cast<std::size_t>(kObserved);
     for (std::size_t row = 0; row < rows.count; ++row) {
       const Episode& episode = now_.episodes[rows.first + row];
       for (std::size_t t = 0; t < episode.valid.size(); ++t, seen += kSeen) {
         scale.normalise(std::span(episode.seen).subspan(t * kSeen, kSeen), {seen, kSeen});
       }
+    }
+    return seen_BTO;
+  }
+
+  ChainTensors chains_of(const Span& rows) const {
+    const int64_t chunks = chunks_of(own_.policy), numbers = int64_t{own_.policy.chunk} * kActionNumbers;
+    const auto count = static_cast<int64_t>(rows.count);
+    ChainTensors chains{seen_of(rows, now_.scale),
+                        at::empty({count, chunks, FlowConfig::kTransitions + 1, numbers}, at::kDouble),
+                        at::empty({count, chunks}, at::kBool)};
+    double* chain = chains.chain_BTKC.mutable_data_ptr<double>();
+    bool* valid = chains.valid_BT.mutable_data_ptr<bool>();
+    for (std::size_t row = 0; row < rows.count; ++row) {
+      const Episode& episode = now_.episodes[rows.first + row];
       chain = std::copy(episode.chain.begin(), episode.chain.end(), chain);
       valid = std::copy(episode.valid.begin(), episode.valid.end(), valid);
     }
@@ -247,7 +255,8 @@ class FlowRlTask : public Task {
     at::Tensor cloned_BTKC;
     {
       const c10::NoGradGuard no_grad;
-      const ChainTensors as_cloned = chains_of(rows, reference_running_.scale());
+      ChainTensors as_cloned = chains;
+      as_cloned.seen_BTO = seen_of(rows, reference_running_.scale());
       cloned_BTKC = model_.with(reference_, pass_dtype()).means(as_cloned);
     }
     terms.kl_BT = divergence(own_.kl > 0 ? means_BTKC : means_BTKC.detach(), cloned_BTKC, chains, sigmas_);

@@ -9,9 +9,7 @@
 namespace lockstep {
 
 at::Tensor WatchedFlowRl::noted_tensor(const at::Tensor& before, at::Tensor after) {
-  // In a graph, equal numbers may have other gradients: there any other tensor counts as different.
-  const bool graph = before.requires_grad() || after.requires_grad();
-  if (!before.is_same(after) && (graph || !same_bits(before, after))) acted_();
+  if (differs(before, after)) acted_();
   return after;
 }
 

@@ -42,14 +42,6 @@ Tensors gradients_of(const ParameterList& parameters) {
   return gradients;
 }
 
-/// In a graph, equal numbers may have other gradients: there any other tensor counts as different.
-bool differs(const at::Tensor& before, const at::Tensor& after) {
-  if (before.is_same(after)) {
-    return false;
-  }
-  return before.requires_grad() || after.requires_grad() || !lockstep::same_bits(before, after);
-}
-
 /// All that an update reads and writes.
 struct StateBefore {
   explicit StateBefore(const TrainingState& state)

@@ -90,6 +90,13 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
+bool differs(const at::Tensor& before, const at::Tensor& after) {
+  if (before.is_same(after)) {
+    return false;
+  }
+  return before.requires_grad() || after.requires_grad() || !same_bits(before, after);
+}
+
 std::unique_ptr<Comm> watched_comm(std::unique_ptr<Comm> comm,
                                    const std::function<std::unique_ptr<Comm>(std::unique_ptr<Comm>)>& plant,
                                    std::function<void()> acted) {

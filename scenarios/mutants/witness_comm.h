@@ -18,4 +18,7 @@ std::unique_ptr<Comm> watched_comm(std::unique_ptr<Comm> comm,
 /// Equal type, shape and bits; two undefined tensors too.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 
+/// Of other bits. In a graph, equal numbers may have other gradients: there any other tensor counts as different.
+bool differs(const at::Tensor& before, const at::Tensor& after);
+
 }  // namespace lockstep

@@ -6,11 +6,10 @@
 
 #include <set>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
-#include "harness/laboratory/run_trials.h"
 #include "harness/program/program.h"
 #include "tests/harness/program/support.h"
+#include "tests/support/laboratory_run.h"
 
 namespace lockstep::program {
 namespace {
@@ -24,16 +23,8 @@ std::string config_of(const std::string& save, const std::string& more = "") {
          "'\n  resume: " + kSaver + " well resume {out} {resume}\n  deadline_s: 20\n" + more;
 }
 
-TrialsDone run_config(const std::string& text, const std::string& only = "") {
-  const SavingFolder folder;
-  const LaboratoryKind* const kinds[] = {&program_laboratory()};
-  const LaboratoryConfig config = read_laboratory(text, "tried.yaml", {}, kinds);
-  const int stop = 0;
-  const LaboratoryRun run{folder.out(), 2, &stop, [](const std::string&) {}};
-  TrialOptions options;
-  options.only = only;
-  options.clock = monotonic_s;
-  return run_trials(*config.laboratory, run, options);
+LaboratoryResult run_config(const std::string& text, const std::string& only = "") {
+  return support::run_tried(program_laboratory(), text, only);
 }
 
 std::set<std::string> faults_of(const LaboratoryResult& result, const std::string& failure) {
@@ -48,17 +39,17 @@ std::set<std::string> faults_of(const LaboratoryResult& result, const std::strin
 void expect_replayed(const std::string& text, const LaboratoryResult& result, const std::string& failure) {
   for (const LaboratoryFinding& finding : result.findings) {
     if (finding.failure != failure) continue;
-    const TrialsDone again = run_config(text, finding.trial);
-    ASSERT_EQ(again.result.trials, 1);
-    EXPECT_EQ(again.result.faults, 1) << finding.trial;
-    EXPECT_EQ(again.result.table.front().outcome, finding.outcome);
+    const LaboratoryResult again = run_config(text, finding.trial);
+    ASSERT_EQ(again.trials, 1);
+    EXPECT_EQ(again.faults, 1) << finding.trial;
+    EXPECT_EQ(again.table.front().outcome, finding.outcome);
     return;
   }
   FAIL() << "nothing was found of " << failure;
 }
 
 TEST(ProgramLaboratory, IsSilentOnACorrectSaver) {
-  const LaboratoryResult result = run_config(config_of(kSaver + " well save {out} 2")).result;
+  const LaboratoryResult result = run_config(config_of(kSaver + " well save {out} 2"));
   EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
   EXPECT_EQ(result.undecided, 0);
   EXPECT_EQ(result.trials, 53);
@@ -67,21 +58,21 @@ TEST(ProgramLaboratory, IsSilentOnACorrectSaver) {
 
 TEST(ProgramLaboratory, FindsAnOverwriteInPlace) {
   const std::string text = config_of(kSaver + " in_place save {out} 2");
-  const LaboratoryResult result = run_config(text).result;
+  const LaboratoryResult result = run_config(text);
   EXPECT_THAT(faults_of(result, "killed"), Contains("silent"));
   expect_replayed(text, result, "killed");
 }
 
 TEST(ProgramLaboratory, FindsARenameBeforeTheDataIsWritten) {
   const std::string text = config_of(kSaver + " renamed_early save {out} 2", "  failures: [kill]\n");
-  const LaboratoryResult result = run_config(text).result;
+  const LaboratoryResult result = run_config(text);
   EXPECT_THAT(faults_of(result, "killed"), Contains("silent"));
   expect_replayed(text, result, "killed");
 }
 
 TEST(ProgramLaboratory, FindsADeletionBeforeTheRename) {
   const std::string text = config_of(kSaver + " after_delete save {out} 2", "  failures: [kill, EIO]\n");
-  const LaboratoryResult result = run_config(text).result;
+  const LaboratoryResult result = run_config(text);
   EXPECT_THAT(faults_of(result, "killed"), testing::ElementsAre("torn"));
   EXPECT_THAT(result.findings.front().sentence, HasSubstr("no checkpoint"));
   expect_replayed(text, result, "killed");
@@ -89,7 +80,7 @@ TEST(ProgramLaboratory, FindsADeletionBeforeTheRename) {
 
 TEST(ProgramLaboratory, FindsErrorsThatNobodyLooksAt) {
   const std::string text = config_of(kSaver + " unchecked save {out} 2", "  failures: [ENOSPC]\n");
-  const LaboratoryResult result = run_config(text).result;
+  const LaboratoryResult result = run_config(text);
   EXPECT_THAT(faults_of(result, "fails with ENOSPC"), testing::ElementsAre("lost work", "silent"));
   expect_replayed(text, result, "fails with ENOSPC");
 }
@@ -98,7 +89,7 @@ TEST(ProgramLaboratory, FindsATemporaryNameThatTwoProcessesShare) {
   const std::string save = kSaver + " fixed_name save {out} 2 ";
   const std::string text = config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s",
                                      "  failures: [hold]\n  writers: 2\n");
-  const LaboratoryResult result = run_config(text).result;
+  const LaboratoryResult result = run_config(text);
   EXPECT_THAT(faults_of(result, "held until another has run"), Contains("save failed"));
   expect_replayed(text, result, "held until another has run");
   for (const LaboratoryFinding& finding : result.findings) {
@@ -111,7 +102,7 @@ TEST(ProgramLaboratory, FindsATemporaryNameThatTwoProcessesShare) {
 TEST(ProgramLaboratory, FindsTwoProcessesThatWriteOneNameInPlace) {
   const std::string save = kSaver + " in_place save {out} 2 ";
   const std::string text = config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s", "  failures: [hold]\n");
-  const LaboratoryResult result = run_config(text).result;
+  const LaboratoryResult result = run_config(text);
   EXPECT_THAT(faults_of(result, "held until another has run"), Contains("mixed"));
   expect_replayed(text, result, "held until another has run");
 }
@@ -119,13 +110,13 @@ TEST(ProgramLaboratory, FindsTwoProcessesThatWriteOneNameInPlace) {
 TEST(ProgramLaboratory, IsSilentWhereTwoProcessesSaveWell) {
   const std::string save = kSaver + " well save {out} 2 ";
   const LaboratoryResult result =
-      run_config(config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s", "  failures: [hold]\n")).result;
+      run_config(config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s", "  failures: [hold]\n"));
   EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
   EXPECT_GT(result.trials, 10);
 }
 
 TEST(ProgramLaboratory, SaysWhatItCannotSee) {
-  EXPECT_THAT(run_config(config_of(kSaver + " well save {out} 2", "  failures: [kill]\n")).result.notes,
+  EXPECT_THAT(run_config(config_of(kSaver + " well save {out} 2", "  failures: [kill]\n")).notes,
               Contains(HasSubstr("power loss")));
 }
 
@@ -158,7 +149,7 @@ TEST(ProgramLaboratory, RefusesAnEndResultThatChangesByItself) {
 TEST(ProgramLaboratory, TakesTheUsersCheck) {
   const std::string text = "name: tried\nlaboratory: program\nprogram:\n  save: 'echo one > {out}/a && echo two > {out}/b'\n"
                            "  check: 'test -e {out}/b || ! test -e {out}/a'\n  failures: [kill]\n";
-  const LaboratoryResult result = run_config(text).result;
+  const LaboratoryResult result = run_config(text);
   EXPECT_THAT(faults_of(result, "killed"), testing::ElementsAre("torn"));
 }
 

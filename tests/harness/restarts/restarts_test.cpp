@@ -10,13 +10,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
-#include "harness/laboratory/run_trials.h"
 #include "harness/launch/identity.h"
 #include "harness/restarts/experiment.h"
 #include "harness/restarts/judge.h"
 #include "harness/restarts/restarts_config.h"
+#include "tests/support/laboratory_run.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep::restarts {
@@ -33,47 +32,24 @@ std::string config_of(const std::string& more) {
          more;
 }
 
-LaboratoryConfig read(const std::string& text) {
-  const LaboratoryKind* const kinds[] = {&trainer_laboratory()};
-  return read_laboratory(text, "tried.yaml", {}, kinds);
-}
+LaboratoryResult run_config(const std::string& text) { return support::run_tried(trainer_laboratory(), text); }
 
-LaboratoryResult run_config(const std::string& text) {
-  const support::TempFolder folder;
-  const LaboratoryConfig config = read(text);
-  const int stop = 0;
-  const LaboratoryRun run{folder.path(), 2, &stop, [](const std::string&) {}};
-  TrialOptions options;
-  options.clock = monotonic_s;
-  LaboratoryResult result = run_trials(*config.laboratory, run, options).result;
-  for (const LaboratoryFinding& finding : result.findings)
-    ADD_FAILURE() << finding.trial << ": " << finding.outcome << ": " << finding.sentence;
+LaboratoryResult run_silent(const std::string& text) {
+  LaboratoryResult result = run_config(text);
+  support::expect_silent(result);
   return result;
 }
 
-std::string problem_of(const std::string& text) {
-  try {
-    read(text);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
+std::string problem_of(const std::string& text) { return support::problem_of(trainer_laboratory(), text); }
 
 TEST(TrainerLaboratory, IsSilentOnKillsWithinSaves) {
-  const LaboratoryResult result = run_config(config_of("  tries: [kill]\n  points: 1\n"));
+  const LaboratoryResult result = run_silent(config_of("  tries: [kill]\n  points: 1\n"));
   EXPECT_EQ(result.trials, 2 + 2 + 2 + 4 + 1);
   EXPECT_EQ(result.faults + result.undecided, 0);
 }
 
 TEST(TrainerLaboratory, FindsASaverWhoseRanksWriteOneFile) {
-  const support::TempFolder folder;
-  const LaboratoryConfig config = read(config_of("  tries: [kill]\n  points: 3\n  mistake: one_file_name\n"));
-  const int stop = 0;
-  const LaboratoryRun run{folder.path(), 2, &stop, [](const std::string&) {}};
-  TrialOptions options;
-  options.clock = monotonic_s;
-  const LaboratoryResult result = run_trials(*config.laboratory, run, options).result;
+  const LaboratoryResult result = run_config(config_of("  tries: [kill]\n  points: 3\n  mistake: one_file_name\n"));
   EXPECT_GT(result.faults, 0);
   for (const LaboratoryFinding& finding : result.findings) {
     if (finding.verdict != CaseVerdict::fault) continue;
@@ -83,19 +59,19 @@ TEST(TrainerLaboratory, FindsASaverWhoseRanksWriteOneFile) {
 }
 
 TEST(TrainerLaboratory, IsSilentOnStops) {
-  const LaboratoryResult result = run_config(config_of("  tries: [resume]\n  resume_steps: 2\n"));
+  const LaboratoryResult result = run_silent(config_of("  tries: [resume]\n  resume_steps: 2\n"));
   EXPECT_EQ(result.trials, 5);
   EXPECT_EQ(result.faults + result.undecided, 0);
 }
 
 TEST(TrainerLaboratory, NamesEveryKindThatIsLeftOut) {
-  const LaboratoryResult result = run_config(config_of("  tries: [left_out]\n"));
+  const LaboratoryResult result = run_silent(config_of("  tries: [left_out]\n"));
   EXPECT_GE(result.trials, 30);
   EXPECT_EQ(result.faults + result.undecided, 0);
 }
 
 TEST(TrainerLaboratory, IsSilentOnRandomKillsAndSignals) {
-  const LaboratoryResult result = run_config(config_of("  tries: [cycle, preempt]\n  cycles: 2\n  signals: 2\n"));
+  const LaboratoryResult result = run_silent(config_of("  tries: [cycle, preempt]\n  cycles: 2\n  signals: 2\n"));
   EXPECT_EQ(result.cases, 2 + 1 + 2);
   EXPECT_EQ(result.faults + result.undecided, 0);
 }
@@ -129,8 +105,7 @@ TEST(Judge, NamesTheRankAndTheStepAtWhichTwoRunsPart) {
   const RestartsConfig config = [] {
     LaboratorySource source;
     Problems problems("tried.yaml");
-    const LaboratoryKind* const kinds[] = {&trainer_laboratory()};
-    source = read_laboratory(config_of(""), "tried.yaml", {}, kinds).source;
+    source = support::read_tried(trainer_laboratory(), config_of("")).source;
     return read_restarts_config(source, problems);
   }();
   const int stop = 0;

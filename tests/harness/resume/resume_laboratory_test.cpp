@@ -1,6 +1,10 @@
 // The experiments of the laboratory of resuming, a slice of each.
 
-#include "tests/harness/resume/support.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/resume/resume_config.h"
+#include "tests/support/laboratory_run.h"
 
 namespace lockstep::resume {
 namespace {
@@ -14,7 +18,7 @@ TEST(ResumeLaboratory, FindsNothingInTheTrainerAndEveryKindThatIsLeftOut) {
   config.stops = 3;
   config.pair_stops = {};
   const auto laboratory = make_stops(config);
-  const LaboratoryResult result = support::run(*laboratory);
+  const LaboratoryResult result = support::run_tried(*laboratory);
   EXPECT_EQ(result.faults, 0) << findings_of(result);
   EXPECT_EQ(result.undecided, 0) << findings_of(result);
   EXPECT_EQ(result.trials, 3 * (6 + 18));
@@ -26,7 +30,7 @@ TEST(ResumeLaboratory, NamesEveryKindAndEveryPairOfThem) {
   config.stops = 31;
   config.pair_stops = {31};
   const auto laboratory = make_stops(config);
-  const LaboratoryResult pairs = support::run(*laboratory, "failure==mutant: two kinds are left out");
+  const LaboratoryResult pairs = support::run_tried(*laboratory, "failure==mutant: two kinds are left out");
   EXPECT_EQ(pairs.cases, 18 * 17 / 2);
   EXPECT_EQ(pairs.faults + pairs.undecided, 0) << findings_of(pairs);
   EXPECT_GE(cases_of(pairs, "mutant: two kinds are left out", "named, each"), pairs.cases - 3);
@@ -37,7 +41,7 @@ TEST(ResumeLaboratory, ReshardsWithoutADifferenceAndFindsEachMistake) {
   ResumeConfig config;
   config.worlds = {1, 3, 4};
   const auto laboratory = make_reshard(config);
-  const LaboratoryResult result = support::run(*laboratory);
+  const LaboratoryResult result = support::run_tried(*laboratory);
   EXPECT_EQ(result.faults + result.undecided, 0) << findings_of(result);
   EXPECT_EQ(cases_of(result, "a step's rows fixed", "same bits, each sample once"), 27);
   EXPECT_EQ(cases_of(result, "each rank's rows fixed, a generator for each rank", "state equal, each sample once"), 18);
@@ -52,7 +56,7 @@ TEST(ResumeLaboratory, KillsProcessesAndLosesNoProgress) {
   config.cycles = 54;
   config.kills_of_a_run = 3;
   const auto laboratory = make_cycles(config);
-  const LaboratoryResult result = support::run(*laboratory);
+  const LaboratoryResult result = support::run_tried(*laboratory);
   EXPECT_EQ(result.faults + result.undecided, 0) << findings_of(result);
   int64_t killed = 0, ended = 0;
   for (const LaboratoryCount& row : result.table) {
@@ -71,14 +75,14 @@ TEST(ResumeLaboratory, TellsProcessesToEndAndFindsWhoDoesNotAgree) {
        {"place==at a random moment", "place==in an evaluation && failure==SIGTERM to the launcher, three times",
         "place==while an asynchronous save is under way && failure==SIGUSR1 to one rank",
         "place==before the first step && failure==SIGUSR1 to all ranks"}) {
-    const LaboratoryResult result = support::run(*laboratory, only);
+    const LaboratoryResult result = support::run_tried(*laboratory, only);
     EXPECT_GT(result.cases, 0) << only;
     EXPECT_EQ(result.faults + result.undecided, 0) << findings_of(result);
   }
-  const LaboratoryResult alone = support::run(*laboratory, "failure==mutant: a rank stops without agreement");
+  const LaboratoryResult alone = support::run_tried(*laboratory, "failure==mutant: a rank stops without agreement");
   EXPECT_EQ(cases_of(alone, "mutant: a rank stops without agreement", "found: stopped without agreement"), 6)
       << findings_of(alone);
-  const LaboratoryResult torn = support::run(*laboratory, "failure==mutant: a second signal ends the process");
+  const LaboratoryResult torn = support::run_tried(*laboratory, "failure==mutant: a second signal ends the process");
   EXPECT_EQ(cases_of(torn, "mutant: a second signal ends the process", "found: torn by a signal"), 6)
       << findings_of(torn);
 }

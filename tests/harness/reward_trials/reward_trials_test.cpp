@@ -7,31 +7,19 @@
 
 #include <set>
 
-#include "harness/base/clock.h"
-#include "harness/base/errors.h"
-#include "harness/laboratory/run_trials.h"
 #include "harness/reward_trials/emulated.h"
 #include "harness/reward_trials/judge.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/laboratory_run.h"
 
 namespace lockstep::rewards {
 namespace {
 
 using testing::HasSubstr;
 
-LaboratoryConfig read(const std::string& more) {
-  const LaboratoryKind* const kinds[] = {&rewards_laboratory()};
-  return read_laboratory("name: tried\nlaboratory: rewards\nrewards:\n" + more, "tried.yaml", {}, kinds);
-}
+std::string config_of(const std::string& more) { return "name: tried\nlaboratory: rewards\nrewards:\n" + more; }
 
 LaboratoryResult run_config(const std::string& more, int jobs = 2) {
-  const support::TempFolder folder;
-  const LaboratoryConfig config = read(more);
-  const int stop = 0;
-  const LaboratoryRun run{folder.path(), jobs, &stop, [](const std::string&) {}};
-  TrialOptions options;
-  options.clock = monotonic_s;
-  return run_trials(*config.laboratory, run, options).result;
+  return support::run_tried(rewards_laboratory(), config_of(more), "", jobs);
 }
 
 void expect_no_fault(const LaboratoryResult& result) {
@@ -41,14 +29,7 @@ void expect_no_fault(const LaboratoryResult& result) {
   }
 }
 
-std::string problem_of(const std::string& more) {
-  try {
-    read(more);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
+std::string problem_of(const std::string& more) { return support::problem_of(rewards_laboratory(), config_of(more)); }
 
 TEST(RewardTrials, FindNothingOnGoodCases) {
   const LaboratoryResult result = run_config("  cases: 100\n  real_cases: 0\n  mutants: false\n  faults: false\n");

@@ -16,18 +16,18 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::Not;
 
-Note note(OperationKind kind, const std::string& path, const std::string& to = "", const std::string& bytes = "", int64_t at = 0) {
+stage::Note note(OperationKind kind, const std::string& path, const std::string& to = "", const std::string& bytes = "", int64_t at = 0) {
   return {.operation = {.kind = kind, .path = path, .to = to, .offset = at}, .size = bytes.size(), .bytes = bytes};
 }
 
 /// Every disk that may be left of "/d" with these operations, as "name=bytes" in one line each.
-std::set<std::string> left(DiskModel model, const std::vector<Note>& notes, const std::string& stood = "") {
+std::set<std::string> left(DiskModel model, const std::vector<stage::Note>& notes, const std::string& stood = "") {
   MemoryStorage before;
   before.put_folder("/d");
   if (!stood.empty()) before.put_file("/d/b", stood);
   PowerDisk disk(before, model);
   int number = 0;
-  for (const Note& each : notes) disk.apply(number++, each);
+  for (const stage::Note& each : notes) disk.apply(number++, each);
   bool all = false;
   std::set<std::string> result;
   for (const Remains& remains : disk.ways(5000, 1, all)) {
@@ -42,7 +42,7 @@ std::set<std::string> left(DiskModel model, const std::vector<Note>& notes, cons
   return result;
 }
 
-const std::vector<Note> kReplace{note(OperationKind::create, "/d/a"), note(OperationKind::write, "/d/a", "", "new"),
+const std::vector<stage::Note> kReplace{note(OperationKind::create, "/d/a"), note(OperationKind::write, "/d/a", "", "new"),
                                  note(OperationKind::rename, "/d/a", "/d/b")};
 
 TEST(PowerDisk, LosesWhatWasNotSyncedInAnySubset) {
@@ -51,7 +51,7 @@ TEST(PowerDisk, LosesWhatWasNotSyncedInAnySubset) {
 }
 
 TEST(PowerDisk, KeepsWhatWasSynced) {
-  std::vector<Note> notes = kReplace;
+  std::vector<stage::Note> notes = kReplace;
   notes.insert(notes.begin() + 2, note(OperationKind::sync, "/d/a"));
   notes.push_back(note(OperationKind::sync_folder, "/d"));
   for (const DiskModel model : kDiskModels) EXPECT_THAT(left(model, notes, "old"), ElementsAre("b=new ")) << words_of(model);
@@ -67,13 +67,13 @@ TEST(PowerDisk, FlushesOnARenameWhereTheModelDoes) {
 }
 
 TEST(PowerDisk, KeepsNamesInTheirOrderWithAJournal) {
-  const std::vector<Note> notes{note(OperationKind::create, "/d/x"), note(OperationKind::create, "/d/y")};
+  const std::vector<stage::Note> notes{note(OperationKind::create, "/d/x"), note(OperationKind::create, "/d/y")};
   EXPECT_THAT(left(DiskModel::ordered, notes), ElementsAre("", "x= ", "x= y= "));
   EXPECT_THAT(left(DiskModel::least, notes), ElementsAre("", "x= ", "x= y= ", "y= "));
 }
 
 TEST(PowerDisk, TearsAWriteAtSectors) {
-  const std::vector<Note> notes{note(OperationKind::create, "/d/x"), note(OperationKind::sync_folder, "/d"),
+  const std::vector<stage::Note> notes{note(OperationKind::create, "/d/x"), note(OperationKind::sync_folder, "/d"),
                                 note(OperationKind::write, "/d/x", "", std::string(1024, 'w'))};
   const std::string half(512, 'w'), hole(512, '\0'), whole(1024, 'w');
   EXPECT_THAT(left(DiskModel::least, notes),

@@ -6,42 +6,21 @@
 #include <map>
 
 #include "harness/base/errors.h"
-#include "harness/laboratory/run_trials.h"
 #include "harness/saver/saver.h"
 #include "harness/saver/search.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/laboratory_run.h"
 
 namespace lockstep {
 namespace {
 
+using support::expect_silent;
+using support::fact;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
 LaboratoryResult run(const std::string& section, const std::string& only = "") {
-  static const LaboratoryKind* const kKinds[] = {&saver_laboratory()};
-  const support::TempFolder folder;
-  const LaboratoryConfig config =
-      read_laboratory("# Does it?\nname: slice\nlaboratory: saver\nsaver: {" + section + "}\n", "slice.yaml", {}, kKinds);
-  const volatile int stop = 0;
-  TrialOptions options;
-  options.only = only;
-  options.clock = [] { return 0.0; };
-  return run_trials(*config.laboratory, {folder.path(), 2, &stop, [](const std::string&) {}}, options).result;
-}
-
-void expect_silent(const LaboratoryResult& result, int64_t least_cases) {
-  EXPECT_EQ(result.faults, 0);
-  EXPECT_EQ(result.undecided, 0);
-  EXPECT_GE(result.cases, least_cases);
-  for (const LaboratoryFinding& finding : result.findings) ADD_FAILURE() << finding.trial << ": " << finding.sentence;
-}
-
-std::string fact(const LaboratoryResult& result, const std::string& name) {
-  for (const auto& [what, figure] : result.facts) {
-    if (what == name) return figure;
-  }
-  return "";
+  return support::run_tried(saver_laboratory(), "name: slice\nlaboratory: saver\nsaver: {" + section + "}\n", only);
 }
 
 /// The one planted mistake of that trial, which must be found.

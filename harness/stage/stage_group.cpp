@@ -1,10 +1,10 @@
-#include "harness/saver/stage_group.h"
+#include "harness/stage/stage_group.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace lockstep::saver {
+namespace lockstep::stage {
 
 Meeting::Meeting(Stage& on, int first, int size)
     : stage(on),
@@ -97,4 +97,4 @@ checkpoint::Gathered StageGroup::all_gather(const std::string& label, const std:
   return all;
 }
 
-}  // namespace lockstep::saver
+}  // namespace lockstep::stage

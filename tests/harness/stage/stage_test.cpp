@@ -1,6 +1,6 @@
 // Actors that go on one at a time, and ranks among them that gather.
 
-#include "harness/saver/stage.h"
+#include "harness/stage/stage.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <string>
 
 #include "harness/checkpoint/hooked_storage.h"
-#include "harness/saver/actor.h"
-#include "harness/saver/stage_group.h"
+#include "harness/stage/actor.h"
+#include "harness/stage/stage_group.h"
 
-namespace lockstep::saver {
+namespace lockstep::stage {
 namespace {
 
 using checkpoint::Gathered;
@@ -107,4 +107,4 @@ TEST(StageGroup, GivesUpOnSilenceAndNotOnSlowness) {
 }
 
 }  // namespace
-}  // namespace lockstep::saver
+}  // namespace lockstep::stage

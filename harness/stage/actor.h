@@ -10,10 +10,10 @@
 
 #include "harness/checkpoint/operation.h"
 #include "harness/results/laboratory_results.h"
-#include "harness/saver/stage.h"
-#include "harness/saver/stage_group.h"
+#include "harness/stage/stage.h"
+#include "harness/stage/stage_group.h"
 
-namespace lockstep::saver {
+namespace lockstep::stage {
 
 /// What befalls a rank at an operation.
 enum class Act {
@@ -95,4 +95,7 @@ class Actor final : public checkpoint::Hook {
 /// "ENOSPC".
 std::string_view name_of(std::error_code error);
 
-}  // namespace lockstep::saver
+/// A timeline for the report.
+std::vector<TimelineStep> timeline_of(const std::vector<Note>& notes, const std::vector<std::string>& actors);
+
+}  // namespace lockstep::stage

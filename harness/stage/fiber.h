@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-namespace lockstep::saver {
+namespace lockstep::stage {
 
 class Fiber {
  public:
@@ -32,4 +32,4 @@ inline constexpr bool kFibersAreSeen = false;
 inline constexpr bool kFibersAreSeen = true;
 #endif
 
-}  // namespace lockstep::saver
+}  // namespace lockstep::stage

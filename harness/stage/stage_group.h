@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "harness/checkpoint/group.h"
-#include "harness/saver/stage.h"
+#include "harness/stage/stage.h"
 
-namespace lockstep::saver {
+namespace lockstep::stage {
 
 class Meeting;
 
@@ -56,4 +56,4 @@ class Meeting {
   std::vector<std::deque<Message>> boxes_;
 };
 
-}  // namespace lockstep::saver
+}  // namespace lockstep::stage

@@ -1,4 +1,4 @@
-#include "harness/saver/fiber.h"
+#include "harness/stage/fiber.h"
 
 #include <ucontext.h>
 
@@ -8,7 +8,7 @@
 
 #include "harness/base/errors.h"
 
-namespace lockstep::saver {
+namespace lockstep::stage {
 namespace {
 
 constexpr std::size_t kStack_bytes = std::size_t{1} << 19;
@@ -65,4 +65,4 @@ void Fiber::resume() { ::swapcontext(&context_->caller, &context_->own); }
 
 void Fiber::suspend() { ::swapcontext(&context_->own, &context_->caller); }
 
-}  // namespace lockstep::saver
+}  // namespace lockstep::stage

@@ -1,4 +1,4 @@
-#include "harness/saver/stage.h"
+#include "harness/stage/stage.h"
 
 #include <algorithm>
 #include <exception>
@@ -6,9 +6,9 @@
 #include <semaphore>
 #include <thread>
 
-#include "harness/saver/fiber.h"
+#include "harness/stage/fiber.h"
 
-namespace lockstep::saver {
+namespace lockstep::stage {
 
 struct Stage::Seat {
   std::unique_ptr<Fiber> fiber;
@@ -149,4 +149,4 @@ void Stage::advance(int actor, double seconds) {
   }
 }
 
-}  // namespace lockstep::saver
+}  // namespace lockstep::stage

@@ -1,17 +1,16 @@
-#include "harness/saver/actor.h"
+#include "harness/stage/actor.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
 
-namespace lockstep::saver {
+namespace lockstep::stage {
 namespace {
 
 using checkpoint::Intervention;
 using checkpoint::Operation;
 using checkpoint::OperationKind;
-
 
 std::error_code gone() { return {EIO, std::generic_category()}; }
 
@@ -151,4 +150,18 @@ void Actor::after(const Operation& operation, std::error_code error) {
   end();
 }
 
-}  // namespace lockstep::saver
+std::vector<TimelineStep> timeline_of(const std::vector<Note>& notes, const std::vector<std::string>& actors) {
+  std::vector<TimelineStep> steps;
+  for (const Note& note : notes) {
+    checkpoint::Operation operation = note.operation;
+    std::string words = in_words(operation);
+    if (operation.kind == checkpoint::OperationKind::write)
+      words = fmt::format("write {} bytes at {} of {}", note.size, operation.offset, operation.path);
+    std::string mark = note.mark;
+    if (mark.empty() && note.error) mark = note.error.message();
+    steps.push_back({actors.at(static_cast<std::size_t>(note.actor)), words, mark});
+  }
+  return steps;
+}
+
+}  // namespace lockstep::stage

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace lockstep::saver {
+namespace lockstep::stage {
 
 /// Before its operation `at`, this actor stops and `to` goes on; the actor comes again when all others cannot, or,
 /// with `soon`, right after `to` has ended or waits.
@@ -66,4 +66,4 @@ class Stage {
   bool stalled_ = false;
 };
 
-}  // namespace lockstep::saver
+}  // namespace lockstep::stage
