@@ -366,6 +366,18 @@ std::string batch_job(const Environment& environment) {
   return job->second;
 }
 
+bool says_whose_rank(std::string_view variable) {
+  constexpr std::array<std::string_view, 13> kNames = {"RANK",        "WORLD_SIZE",    "LOCAL_RANK",   "LOCAL_WORLD_SIZE", "GROUP_RANK",
+                                                       "MASTER_ADDR", "MASTER_PORT",   "SLURM_PROCID", "SLURM_LOCALID",    "SLURM_NODEID",
+                                                       "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "JOB_COMPLETION_INDEX"};
+  constexpr std::array<std::string_view, 15> kBeginnings = {"PET_",  "TORCHELASTIC_", "OMPI_COMM_WORLD_", "OMPI_MCA_ess_", "OMPI_MCA_orte_",
+                                                           "OMPI_UNIVERSE_", "OMPI_APP_",       "PMIX_",         "PMI_",  "ROLE_",
+                                                           "GROUP_WORLD", "SLURM_STEP", "SLURM_TASK_", "LOCKSTEP_RANK_", "LOCKSTEP_LOCAL_"};
+  const auto begins = [variable](std::string_view beginning) { return variable.starts_with(beginning); };
+  return std::find(kNames.begin(), kNames.end(), variable) != kNames.end() ||
+         std::any_of(kBeginnings.begin(), kBeginnings.end(), begins);
+}
+
 std::string first_host(const std::string& list) {
   const std::size_t bracket = list.find('['), comma = list.find(',');
   if (bracket == std::string::npos || (comma != std::string::npos && comma < bracket)) return list.substr(0, comma);

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -57,6 +58,10 @@ std::string contract_table(const Resolution& resolution);
 
 /// Inside a Slurm allocation, and no step's task: its job id. Empty elsewhere.
 std::string batch_job(const Environment& environment);
+
+/// Is it a variable by which a starter tells one process which rank it is? Whoever starts ranks anew takes these away,
+/// so that what it was started by is not taken for their starter. A Slurm job's own variables are none of them.
+bool says_whose_rank(std::string_view variable);
 
 /// The first host of a Slurm host list: "n[07-12,20],m3" gives "n07".
 std::string first_host(const std::string& list);
