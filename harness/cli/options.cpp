@@ -69,6 +69,9 @@ void add_selection(CLI::App* command, MatrixSelection& selection) {
                                 "slots: real ranks, or runs of one process, at once (default: cores)"))
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
+  last_wins(command->add_option("--launcher", selection.launcher,
+                                "who starts real ranks: local, slurm, torchrun, openmpi, mpich, srun, or external:COMMAND"))
+      ->type_name("WHO");
 }
 
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
@@ -77,6 +80,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   command->add_flag("--fresh", options.fresh, "do the selected runs anew instead of reusing finished ones");
   command->add_flag("--dry-run", options.dry_run, "say what would run, and stop");
   command->add_flag("--json", options.json, "results.json on stdout instead of the table");
+  command->add_flag("--detach", options.detach, "return at once; `lockstep status OUT` and `lockstep wait OUT` follow it");
   return command;
 }
 
@@ -85,6 +89,8 @@ CLI::App* add_plan(CLI::App& app, PlanOptions& options) {
       app.add_subcommand("plan", "what would run, on what, for how long, what is reused and why");
   add_selection(command, options.selection);
   command->add_flag("--json", options.json, "every run with its config, as JSON");
+  command->add_flag("--prepare", options.prepare,
+                    "make the runs' folders too, for `lockstep-rank --run FOLDER` under any starter");
   return command;
 }
 
@@ -144,6 +150,18 @@ CLI::App* add_list(CLI::App& app, ListOptions& options) {
   return command;
 }
 
+CLI::App* add_status(CLI::App& app, StatusOptions& options) {
+  CLI::App* command = app.add_subcommand("status", "how far a detached run or a Slurm job is");
+  command->add_option("OUT", options.dir, "folder of results")->required();
+  return command;
+}
+
+CLI::App* add_wait(CLI::App& app, WaitOptions& options) {
+  CLI::App* command = app.add_subcommand("wait", "wait for a detached run or a Slurm job; its exit status");
+  command->add_option("OUT", options.dir, "folder of results")->required();
+  return command;
+}
+
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   CLI::App* command =
       app.add_subcommand("doctor", "is this machine fit to run; ends with an all-reduce of two real ranks");
@@ -192,6 +210,8 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   CompareCommandOptions compare;
   ReportOptions report;
   ListOptions list;
+  StatusOptions status;
+  WaitOptions wait;
   DoctorOptions doctor;
   ExplainOptions explain;
   SchemaOptions schema;
@@ -200,6 +220,8 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   const CLI::App* compare_command = add_compare(app, compare);
   const CLI::App* report_command = add_report(app, report);
   const CLI::App* list_command = add_list(app, list);
+  const CLI::App* status_command = add_status(app, status);
+  const CLI::App* wait_command = add_wait(app, wait);
   const CLI::App* doctor_command = add_doctor(app, doctor);
   const CLI::App* explain_command = add_explain(app, explain);
   const CLI::App* schema_command = add_schema(app, schema);
@@ -218,6 +240,8 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   if (compare_command->parsed()) line.command = compare;
   if (report_command->parsed()) line.command = report;
   if (list_command->parsed()) line.command = list;
+  if (status_command->parsed()) line.command = status;
+  if (wait_command->parsed()) line.command = wait;
   if (doctor_command->parsed()) line.command = doctor;
   if (explain_command->parsed()) line.command = explain;
   if (schema_command->parsed()) line.command = schema;

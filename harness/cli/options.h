@@ -13,11 +13,21 @@ namespace lockstep {
 struct RunOptions {
   MatrixSelection selection;
   bool fresh = false, dry_run = false, json = false;
+  bool detach = false;
 };
 
 struct PlanOptions {
   MatrixSelection selection;
   bool json = false;
+  bool prepare = false;  ///< make the folders of the runs, with run.json, for others to start
+};
+
+struct StatusOptions {
+  std::string dir;
+};
+
+struct WaitOptions {
+  std::string dir;
 };
 
 struct CompareCommandOptions {
@@ -55,7 +65,7 @@ struct SchemaOptions {
 };
 
 using CommandOptions = std::variant<RunOptions, PlanOptions, CompareCommandOptions, ReportOptions,
-                                    ListOptions, DoctorOptions, ExplainOptions, SchemaOptions>;
+                                    ListOptions, StatusOptions, WaitOptions, DoctorOptions, ExplainOptions, SchemaOptions>;
 
 /// What to do, or with what status to end at once.
 struct ParsedLine {

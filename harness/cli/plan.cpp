@@ -5,6 +5,8 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/laboratory.h"
 #include "harness/laboratory/kinds.h"
+#include "harness/launch/run_folder.h"
+#include "harness/session/out_folder.h"
 #include "harness/session/prepare.h"
 
 namespace lockstep {
@@ -16,6 +18,15 @@ int plan_command(const PlanOptions& options, const Console& console) {
   if (prepared.nothing_selected()) {
     console.err << clean_text(nothing_selected_text(prepared, options.selection));
     return kExitNothing;
+  }
+  if (options.prepare) {
+    const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
+    for (const PlannedRun& run : prepared.plan.runs) {
+      if (run.reused) continue;
+      const std::string dir = run_folder(prepared.out_dir, run.id);
+      prepare_run_folder(dir, run, prepared.identity, prepared.data.hash_of(run.config));
+      console.err << clean_line(dir) << "\n";
+    }
   }
   const int jobs = options.selection.jobs;
   console.out << (options.json ? clean_json(plan_json(prepared.plan, jobs))

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <ostream>
 #include <thread>
@@ -9,12 +11,20 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/clock.h"
 #include "harness/base/read_file.h"
+#include "harness/base/room.h"
+#include "harness/base/shell_word.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/guarded.h"
 #include "harness/cli/laboratory.h"
 #include "harness/cli/stop_signals.h"
 #include "harness/laboratory/kinds.h"
+#include "harness/launch/contract.h"
+#include "harness/launch/identity.h"
+#include "harness/launch/split.h"
+#include "harness/plan/launcher_choice.h"
 #include "harness/questions/judge.h"
 #include "harness/results/document.h"
+#include "harness/session/background.h"
 #include "harness/session/declaration.h"
 #include "harness/session/judged.h"
 #include "harness/session/looks.h"
@@ -34,7 +44,9 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   options.rank_program = prepared.rank_program;
   options.program_hash = prepared.identity.build;
   options.out_dir = prepared.out_dir;
-  options.jobs = jobs;
+  options.make_launcher = launcher_maker(launcher_choice(prepared.plan.matrix.launcher), prepared.rank_program, prepared.out_dir);
+  // A job's processors are not this node's.
+  options.jobs = jobs == 0 && !batch_job(current_environment()).empty() ? room_for_ranks() : jobs;
   options.command_started = command_started;
   options.data_hash_of = [&prepared](const RunConfig& config) { return prepared.data.hash_of(config); };
   options.stop_requested = StopSignals::requested();
@@ -128,6 +140,74 @@ LookSteps look_steps(const RunOptions& options, const Console& console, double c
   return steps;
 }
 
+/// From a plan to the reports and the exit status.
+int run_prepared(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
+  const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
+  if (options.fresh) {
+    const Plan all = plan_of_all_looks(prepared);
+    note_undeclared(all, prepared.out_dir);
+    folder.remove_runs(all);
+    forget_looks(prepared.out_dir);
+    prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
+  }
+  console.err << clean_text(opening_text(prepared, options.selection.jobs)) << std::flush;
+  if (const char* restarts = std::getenv("SLURM_RESTART_COUNT"); restarts != nullptr)
+    console.err << "queued again by Slurm " << restarts << " time(s): it goes on where it was\n" << std::flush;
+  const LaunchReport launched = launch_looks(prepared, look_steps(options, console, command_started));
+  if (launched.interrupted) {
+    console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
+                               launched.finished + launched.reused, prepared.plan.runs.size(),
+                               clean_line(command_text(options.selection)));
+    const bool warned = *StopSignals::number() == SIGUSR1 || launched.told_by == SIGUSR1;
+    return warned ? kExitInterrupted - SIGINT + SIGUSR1 : kExitInterrupted;
+  }
+  return judge_and_report(prepared, launched, folder, options, console);
+}
+
+Session session_of(const Prepared& prepared, const RunOptions& options) {
+  Session session;
+  session.command = command_text(options.selection);
+  session.runs = static_cast<int>(prepared.plan.runs.size());
+  return session;
+}
+
+/// Has OUT made and found to be free; whoever runs the matrix then holds it.
+void make_out(const Prepared& prepared) { const OutFolder folder(prepared.out_dir, prepared.plan.matrix); }
+
+int run_detached(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
+  make_out(prepared);
+  console.out << std::flush;
+  console.err << std::flush;
+  const Session session = detach(prepared.out_dir, session_of(prepared, options), [&] {
+    const Console plain{console.out, console.err};
+    const int code = guarded([&] { return run_prepared(prepared, options, plain, command_started); }, plain);
+    plain.out << std::flush;
+    plain.err << std::flush;
+    return code;
+  });
+  console.out << fmt::format("process {} runs it; lockstep status {} · lockstep wait {}\n", session.process,
+                             clean_line(prepared.out_dir), clean_line(prepared.out_dir));
+  return kExitAsExpected;
+}
+
+/// As a job that is in no allocation yet.
+int run_as_job(const Prepared& prepared, const RunOptions& options, const LauncherChoice& choice, const Console& console) {
+  make_out(prepared);
+  const std::string out = std::filesystem::absolute(prepared.out_dir).string();
+  MatrixSelection inside = options.selection;
+  inside.config = std::filesystem::absolute(inside.config).string();
+  inside.out = out;
+  inside.launcher = "slurm";
+  // "lockstep" of the command is the program that this process is.
+  std::string command = shell_quoted(program_path()) + command_text(inside).substr(std::string("lockstep").size());
+  if (options.fresh) command += " --fresh";
+  if (options.json) command += " --json";
+  const Session session = submit(out, session_of(prepared, options), job_script(command, out, prepared.plan.matrix.name, choice.words));
+  console.err << fmt::format("Slurm job {}; lockstep status {} · lockstep wait {}\n", session.job, clean_line(prepared.out_dir),
+                             clean_line(prepared.out_dir));
+  return options.detach ? kExitAsExpected : wait_command({prepared.out_dir}, console);
+}
+
 }  // namespace
 
 int run_command(const RunOptions& options, const Console& console, double command_started) {
@@ -144,23 +224,11 @@ int run_command(const RunOptions& options, const Console& console, double comman
                                  : clean_text(plan_text(prepared.plan, jobs)));
     return kExitAsExpected;
   }
-  const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
-  if (options.fresh) {
-    const Plan all = plan_of_all_looks(prepared);
-    note_undeclared(all, prepared.out_dir);
-    folder.remove_runs(all);
-    forget_looks(prepared.out_dir);
-    prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
-  }
-  console.err << clean_text(opening_text(prepared, jobs)) << std::flush;
-  const LaunchReport launched = launch_looks(prepared, look_steps(options, console, command_started));
-  if (launched.interrupted) {
-    console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
-                               launched.finished + launched.reused, prepared.plan.runs.size(),
-                               clean_line(command_text(options.selection)));
-    return *StopSignals::number() == SIGUSR1 ? kExitInterrupted - SIGINT + SIGUSR1 : kExitInterrupted;
-  }
-  return judge_and_report(prepared, launched, folder, options, console);
+  const LauncherChoice choice = launcher_choice(prepared.plan.matrix.launcher);
+  if (choice.kind == LauncherChoice::Kind::slurm && batch_job(current_environment()).empty())
+    return run_as_job(prepared, options, choice, console);
+  if (options.detach) return run_detached(prepared, options, console, command_started);
+  return run_prepared(prepared, options, console, command_started);
 }
 
 }  // namespace lockstep

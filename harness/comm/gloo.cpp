@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/version.h>
 
 #include "harness/comm/process_groups.h"
@@ -14,6 +15,31 @@ static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 13,
               "widen this");
 
 namespace lockstep {
+
+namespace {
+
+/// One for the process: rank 0's socket can be taken over once.
+c10::intrusive_ptr<c10d::Store> tcp_store(const GlooOptions& options) {
+  static const c10::intrusive_ptr<c10d::TCPStore> store = [&options] {
+    c10d::TCPStoreOptions tcp;
+    tcp.port = static_cast<uint16_t>(options.meet.port);
+    tcp.isServer = options.rank == 0;
+    tcp.waitWorkers = false;
+    if (options.meet.listening >= 0) tcp.masterListenFd = options.meet.listening;
+    tcp.timeout = std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000));
+    return c10::make_intrusive<c10d::TCPStore>(options.meet.host, tcp);
+  }();
+  return store;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> make_store(const GlooOptions& options) {
+  if (!options.meet.host.empty()) return c10::make_intrusive<c10d::PrefixStore>(options.store_path, tcp_store(options));
+  auto store = c10::make_intrusive<c10d::FileStore>(options.store_path, options.world_size);
+  store->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000)));
+  return store;
+}
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const char* name, const GlooOptions& options) {
@@ -33,8 +59,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const c10::intrusive_ptr<
 
 std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options) {
   const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout_s * 1000));
-  auto store = c10::make_intrusive<c10d::FileStore>(options.store_path, options.world_size);
-  store->setTimeout(timeout);
+  const auto store = make_store(options);
   ProcessGroups groups;
   groups.timeout = timeout;
   groups.by_root_bytes = int64_t{1} << 20;

@@ -9,8 +9,6 @@
 #include <mutex>
 #include <stdexcept>
 
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-
 #include "harness/comm/process_groups.h"
 
 namespace lockstep {
@@ -152,9 +150,7 @@ class GlooGroup final : public checkpoint::Group {
 std::vector<std::unique_ptr<checkpoint::Group>> make_gloo_groups(const GlooOptions& options,
                                                                  const std::vector<std::string>& names,
                                                                  const PeerSigns& signs) {
-  const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout_s * 1000));
-  const auto store = c10::make_intrusive<c10d::FileStore>(options.store_path, options.world_size);
-  store->setTimeout(timeout);
+  const auto store = make_store(options);
   std::vector<std::unique_ptr<checkpoint::Group>> groups;
   for (const std::string& name : names)
     groups.push_back(std::make_unique<GlooGroup>(make_gloo_group(store, name.c_str(), options), signs));

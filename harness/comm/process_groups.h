@@ -24,6 +24,9 @@ struct ProcessGroups {
 
 std::unique_ptr<Comm> make_process_group_comm(ProcessGroups groups);
 
+/// The store by which the ranks of `options` meet: a file, or one TCP store for the whole process.
+c10::intrusive_ptr<c10d::Store> make_store(const GlooOptions& options);
+
 /// Meets the other ranks in a process group of that name.
 c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const char* name, const GlooOptions& options);

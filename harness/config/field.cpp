@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/nearest.h"
+#include "harness/base/room.h"
 #include "harness/base/word_list.h"
 
 namespace lockstep {
@@ -109,9 +110,11 @@ struct Reader {
     const std::string_view text = node.text;
     const std::size_t cross = text.find('x');
     int64_t ranks = 0, rows = 0;
+    const bool fits = text.substr(0, cross) == "fit";
+    if (fits) ranks = room_for_ranks();
     if (!node.is_scalar() || cross == std::string_view::npos ||
-        !parse_integer(text.substr(0, cross), ranks) || !parse_integer(text.substr(cross + 1), rows)) {
-      return refuse("VxB, ranks x rows of each, such as 8x3");
+        (!fits && !parse_integer(text.substr(0, cross), ranks)) || !parse_integer(text.substr(cross + 1), rows)) {
+      return refuse("VxB, ranks x rows of each, such as 8x3, or fitx3");
     }
     if (ranks < 1 || ranks > kMostRanks || rows < 1 || rows > kMostRows) {
       return refuse(fmt::format("VxB with 1 to {} ranks of 1 to {} rows", kMostRanks, kMostRows));

@@ -52,7 +52,7 @@ SchemaJson field_schema(const FieldSpec& spec, const FieldRef& ref) {
   } else {
     schema["type"] = "string";
     for (const std::string_view choice : choices_of(spec, ref)) schema["enum"].push_back(std::string(choice));
-    if (std::holds_alternative<Layout*>(ref)) schema["pattern"] = "^[0-9]+x[0-9]+$";
+    if (std::holds_alternative<Layout*>(ref)) schema["pattern"] = "^([0-9]+|fit)x[0-9]+$";
     if (spec.words == Words::name) schema["pattern"] = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$";
     // An empty text is no default worth offering in an editor.
     if (const std::string text = text_of(ref); !text.empty()) schema["default"] = text;

@@ -63,7 +63,7 @@ const RunField kCoreFields[] = {
         "correlation between the pairs of one block; only with source synthetic"),
     RUN(data.block, up_to(65536), "pairs",
         "pairs that are alike and stay together on a rank; only with source synthetic"),
-    RUN(layout, kAny, "", "VxB: V ranks of B rows each"),
+    RUN(layout, kAny, "", "VxB: V ranks of B rows each; fitxB: as many ranks as there is room for"),
     KEYED("ranks", backend, kAny, "",
           "threads of one process (emulated), or one process per rank on Gloo (real)"),
     RUN(steps, kSteps, "steps", "length of a run"),

@@ -13,7 +13,7 @@ namespace lockstep {
 /// A rank that died, threw or hung: a value, never an exception.
 struct RankFailure {
   std::string run;
-  /// "died" (signal or exit without a result), "threw", "hung", "interrupted", "unreadable" (it finished, and
+  /// "died" (signal or exit without a result), "threw", "hung", "interrupted", "lost" (nobody saw its end), "unreadable" (it finished, and
   /// a file that it left is damaged), "not started" (a run that it needs failed)
   std::string kind;
   int rank = -1;     ///< the first that failed

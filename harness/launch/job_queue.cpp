@@ -69,6 +69,12 @@ void JobQueue::finished(std::size_t job) {
   }
 }
 
+void JobQueue::again(std::size_t job) {
+  leave(job, State::waiting);
+  ++waiting_;
+  ready_->add(job, slots_of(job));
+}
+
 std::vector<std::size_t> JobQueue::failed(std::size_t job) {
   leave(job, State::failed);
   std::vector<std::size_t> given_up, open{job};

@@ -27,6 +27,8 @@ class JobQueue {
   /// The index of the job to start now, which then counts as running; nothing if none can start now.
   std::optional<std::size_t> next();
   void finished(std::size_t job);
+  /// A job that was running waits once more.
+  void again(std::size_t job);
   /// Returns the jobs that needed it, directly or through others, and will never start.
   std::vector<std::size_t> failed(std::size_t job);
   /// Starts nothing more.

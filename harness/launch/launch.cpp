@@ -39,6 +39,7 @@ struct Going {
   double dead_by = kNever;     ///< when they must be gone
   bool signalled = false, killed = false, stopped_by_user = false;
   std::optional<RankFailure> hung;
+  std::optional<LauncherEvent> lost;  ///< the first rank whose end nobody saw
   int64_t shown_step = -1;
 
   Going(const PlannedRun& run_, std::size_t job_, const std::string& dir, double now)
@@ -88,6 +89,8 @@ class Launch {
   double launcher_started_ = 0;
   std::map<std::string, std::unique_ptr<Going>> going_;
   int stop_heeded_ = 0;
+  int told_signal_ = 0;  ///< by which a scheduler has told the ranks, not us, to end
+  std::map<std::size_t, int> requeues_;  ///< by job
 };
 
 int slots_for(const LaunchOptions& options) {
@@ -149,14 +152,15 @@ void Launch::start(std::size_t job) {
 }
 
 void Launch::heed_stop() {
-  const int wish = options_.stop_requested == nullptr ? 0 : *options_.stop_requested;
+  const int own = options_.stop_requested == nullptr ? 0 : *options_.stop_requested;
+  const int wish = std::max(own, told_signal_ != 0 ? 1 : 0);
   if (wish <= stop_heeded_) return;
   stop_heeded_ = wish;
   report_.interrupted = true;
   queue_->stop();
   for (auto& [id, going] : going_) {
     going->stopped_by_user = true;
-    const bool warned = options_.stop_signal != nullptr && *options_.stop_signal == SIGUSR1;
+    const bool warned = told_signal_ == SIGUSR1 || (options_.stop_signal != nullptr && *options_.stop_signal == SIGUSR1);
     signal(*going, wish > 1 ? SIGKILL : warned && going->run->config.checkpoint.on() ? SIGUSR1 : SIGTERM);
   }
 }
@@ -171,6 +175,10 @@ void Launch::handle(const LauncherEvent& event) {
   if (event.kind == LauncherEvent::Kind::ready) {
     launcher_ready_ = true;
     require_planned_program();
+    return;
+  }
+  if (event.kind == LauncherEvent::Kind::told_to_stop) {
+    told_signal_ = report_.told_by = event.signal;
     return;
   }
   const auto found = going_.find(event.run);
@@ -207,7 +215,9 @@ void Launch::require_planned_program() const {
 }
 
 void Launch::handle_exit(Going& going, const LauncherEvent& event) {
-  going.facts.ends.push_back({event.rank, event.code, event.signal, going.signalled && event.signal != 0});
+  going.facts.ends.push_back({event.rank, event.code, event.signal,
+                              (going.signalled || event.told) && event.signal != 0});
+  if (event.lost && !going.lost) going.lost = event;
   const double now = monotonic_s();
   going.watch.look(going.beat, now);
   if (event.rank >= 0) going.watch.ended(event.rank);
@@ -284,6 +294,12 @@ void Launch::conclude(Going& going) {
   going_.erase(ended->run->id);
   const double seconds = ended->seconds(monotonic_s());
   std::optional<RankFailure> failure = ended->hung ? ended->hung : name_failure(ended->facts);
+  if (failure && ended->lost && failure->kind == "died" && !ended->hung) {
+    // Its exit says nothing, since there is none.
+    failure->kind = "lost";
+    failure->rank = ended->lost->rank;
+    failure->message = ended->lost->message;
+  }
   const bool told_so = failure && failure->kind == "interrupted";
   if (failure && !ended->hung && ended->stopped_by_user && !told_so) failure = interrupted_failure(ended->facts);
   if (!failure) failure = unreadable_failure(ended->facts, *ended->run);
@@ -293,6 +309,15 @@ void Launch::conclude(Going& going) {
     ++report_.finished;
     const int64_t steps = steps_to_run(ended->run->config);
     tell({RunEvent::Kind::finished, ended->run->id, steps, steps, seconds});
+    return;
+  }
+  if (failure->kind == "lost" && !ended->stopped_by_user && requeues_[ended->job]++ < options_.most_requeues) {
+    ++report_.requeued;
+    RunEvent event{RunEvent::Kind::requeued, ended->run->id};
+    event.seconds = seconds;
+    event.failure = &*failure;
+    tell(event);
+    queue_->again(ended->job);
     return;
   }
   const bool interrupted = failure->kind == "interrupted";

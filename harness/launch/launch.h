@@ -15,7 +15,8 @@ namespace lockstep {
 struct RunEvent {
   /// stray: the launcher reported on a run that is not going; the report is ignored.
   /// resumed: it goes on from the checkpoints of an attempt that was interrupted; it will say from which step.
-  enum class Kind { started, progress, finished, failed, reused, stray, resumed } kind = Kind::started;
+  /// requeued: its node, or whoever had started its ranks, was lost; it is started again.
+  enum class Kind { started, progress, finished, failed, reused, stray, resumed, requeued } kind = Kind::started;
   std::string run;
   int64_t step = 0, steps = 0;
   double seconds = 0;  ///< since the run started
@@ -42,12 +43,14 @@ struct LaunchOptions {
   /// From a rank's failure (or the request to stop) to the SIGKILL of the others. A run with checkpoints has its own
   /// checkpoint.grace_s from the request on.
   double kill_grace_s = 1;
+  int most_requeues = 2;  ///< of one run whose node was lost
 };
 
 struct LaunchReport {
   std::vector<RankFailure> failures;
   bool interrupted = false;
-  int finished = 0, reused = 0;
+  int finished = 0, reused = 0, requeued = 0;
+  int told_by = 0;  ///< the signal by which a scheduler, not the user, has told it to end
 };
 
 /// Runs what the plan says and is not reused, in the order of job_order.h, smaller runs in the gaps, a run's

@@ -14,18 +14,23 @@ struct RankStart {
   int world_size = 1;
   int processes = 1;           ///< 1 (all ranks in one process, rank = -1) or world_size
   double command_started = 0;  ///< CLOCK_MONOTONIC seconds; 0: unknown
+  int first = 0, here = 0;     ///< of the processes, those that this launcher shall start; 0: all
+  std::string address = {};    ///< by which ranks on other hosts reach these; empty: there are none
   bool executed = false;       ///< each process is the rank program started anew, not a fork alone
 };
 
 struct LauncherEvent {
-  /// The rank program has loaded | all processes of a run are there | one has ended | nothing was started.
-  enum class Kind { ready, started, exit, refused } kind = Kind::ready;
+  /// The rank program has loaded | all processes of a run are there | one has ended | nothing was started | a scheduler
+  /// has told the ranks' nodes by `signal` to end what they do.
+  enum class Kind { ready, started, exit, refused, told_to_stop } kind = Kind::ready;
   std::string run;
   std::vector<int> pids;  ///< started: by rank
   int rank = -1;          ///< exit; -1: the process that is all ranks
   int code = 0;           ///< exit: status, if signal is 0
   int signal = 0;         ///< exit: the signal that ended it
-  std::string message;    ///< refused: why nothing was started
+  std::string message = {};  ///< refused: why nothing was started; a lost one: what is known of it
+  bool told = false;      ///< exit: by its starter's doing, or lockstep's, a signal had reached it before
+  bool lost = false;      ///< exit: nobody saw it end; code and signal say nothing
 };
 
 /// Its destructor ends every rank. Each call throws MachineError if it can start nothing any more, saying why.

@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "harness/base/room.h"
 #include "harness/config/canonical.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/plan/matrix_source.h"
@@ -93,6 +94,7 @@ class Expansion {
   }
 
   void add_cell(RunConfig config, Fields fields, const Place& place, std::vector<Setting> reference = {}) {
+    if (source_.matrix.ranks == RanksPolicy::fit && config.layout.world_size <= room_for_ranks()) config.backend = Backend::gloo;
     if (config.layout.world_size == 1) config.backend = Backend::emulated;
     Cell cell;
     for (const RunField* field : fields) {

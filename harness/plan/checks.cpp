@@ -297,7 +297,7 @@ class Checker {
 
   void check_trace(const Cell& cell, const RunConfig& config) {
     if (config.trace != TraceLevel::off) return;
-    const bool certifies = source_.matrix.ranks == RanksPolicy::automatic && source_.matrix.certify_steps > 0;
+    const bool certifies = certifies_prefixes(source_.matrix.ranks) && source_.matrix.certify_steps > 0;
     if (asks_.compares_results && cell.config.layout != cell.reference.layout) {
       add("trace",
           "trace: off leaves nothing to compare between two layouts: their final parameters differ by "

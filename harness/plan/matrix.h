@@ -68,7 +68,15 @@ struct CertifyConfig {
 };
 
 /// Which execution the ranks of cells get.
-enum class RanksPolicy { automatic, emulated, real };  ///< automatic: emulated, certified by a real prefix
+enum class RanksPolicy {
+  automatic,  ///< emulated, certified by a real prefix
+  emulated,
+  real,
+  fit,  ///< real where the machine or the job has room for all ranks of the layout, else as automatic
+};
+
+/// Do emulated ranks need a prefix on real ones to stand in for them?
+inline bool certifies_prefixes(RanksPolicy policy) { return policy == RanksPolicy::automatic || policy == RanksPolicy::fit; }
 
 struct Cell {
   std::string name;            ///< stable and readable: "8x3 local", "8x3 global lr_scale=0.125"
@@ -100,6 +108,7 @@ struct Matrix {
   SeedsAuto seeds_auto;
   std::vector<Perturbation> noise;  ///< A/A pairs of the first cell's reference, and of the cells that noise_of names
   TimingConfig timing;
+  std::string launcher = "local";  ///< who starts the ranks: harness/plan/launcher_choice.h
   std::string replay;  ///< a kept step's trace that stands in for training; empty: train
   /// A cell may have another global batch than its reference; their lengths then give both as many samples.
   bool allow_unequal_batch = false;
@@ -136,6 +145,7 @@ struct Overrides {
   std::vector<std::string> set;  ///< key=value, dotted keys
   std::string only;              ///< which cells; empty: all
   std::string seeds;             ///< "A..B" or "a,b,c"; empty: as in the file
+  std::string launcher;          ///< who starts the ranks; empty: as in the file
 };
 
 /// The seeds that a cell runs with: its own if it has some, else the matrix's.

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-LOCKSTEP_WORDS(RanksPolicy, real, "auto", "emulated", "real")
+LOCKSTEP_WORDS(RanksPolicy, fit, "auto", "emulated", "real", "fit")
 
 WordList words_of(OutcomeTest) { return outcome_test_names(); }
 
@@ -59,7 +59,7 @@ const MatrixField kMatrixFields[] = {
     MATRIX(band.exact, Range{0, 1}, "",
            "> 0: the band is this times the larger of |gradient| and |sum of |terms||, without repeats"),
     MATRIX(ranks, kAny, "",
-           "auto: emulated ranks, certified by a prefix on real ones; or all emulated; or all real"),
+           "auto: emulated ranks, certified by a prefix on real ones; or all emulated; or all real; fit: real where there is room for them"),
     MATRIX(certify_steps, kStep, "steps", "length of the real prefix of each cell, one seed a cell; 0: none"),
     MATRIX(certify.exact, kStep, "steps",
            "so many first steps of each cell and its reference in exact arithmetic, one seed; 0: none"),
@@ -74,6 +74,8 @@ const MatrixField kMatrixFields[] = {
     MATRIX(timing.repeats, Range{3, 1000}, "runs", "of each timed layout"),
     MATRIX(allow_no_negatives, kAny, "",
            "a cell may have no negatives at all, though nothing can be learned so"),
+    MATRIX(launcher, kAny, "",
+           "who starts real ranks: local, slurm, torchrun, openmpi, mpich, srun, each with options of its own, or external:COMMAND"),
     MATRIX(replay, kAny, "",
            "trace of a kept step: that step alone is computed, from the state that it holds", Words::path),
     MATRIX(allow_unequal_batch, kAny, "", "a cell's global batch may differ from its reference's"),

@@ -197,7 +197,7 @@ class Planner {
       config.seed = seed;
       add(RunRole::cell, cell.name, std::move(config));
     }
-    if (trains && !cell.noise && matrix_.ranks == RanksPolicy::automatic &&
+    if (trains && !cell.noise && certifies_prefixes(matrix_.ranks) &&
         cell.config.backend == Backend::emulated && cell.config.layout.world_size > 1 &&
         matrix_.certify_steps > 0) {
       RunConfig config = cell.config;

@@ -10,6 +10,7 @@
 #include "harness/base/nearest.h"
 #include "harness/base/read_file.h"
 #include "harness/config/seeds.h"
+#include "harness/plan/launcher_choice.h"
 #include "harness/plan/looks.h"
 #include "harness/plan/matrix_fields.h"
 #include "harness/plan/question.h"
@@ -123,6 +124,7 @@ class SourceReader {
       source_.set_keys.insert("seeds");
     }
     if (source_.matrix.seeds.empty()) source_.matrix.seeds = {0};
+    take_launcher(source_, overrides.launcher, problems_);
     find_replay();
     if (!is_given("primary.metric")) {
       source_.matrix.primary.metric = std::string(settings_.trainer().shown_metric);

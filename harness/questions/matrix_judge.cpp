@@ -236,7 +236,7 @@ void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPa
   const bool stands_in =
       first && first->config.backend == Backend::emulated && first->config.layout.world_size > 1;
   Certification& certification = result.certification;
-  if (!real && !(stands_in && matrix.ranks == RanksPolicy::automatic && matrix.certify_steps > 0)) return;
+  if (!real && !(stands_in && certifies_prefixes(matrix.ranks) && matrix.certify_steps > 0)) return;
   const int64_t asked = std::min(matrix.certify_steps, cell.config.steps);
   const int64_t seed = real ? real->config.seed : cell.config.seed;
   auto describe = [&](Certification& c) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "harness/launch/identity.h"
-#include "harness/rank/parent.h"
+#include "harness/rank/rank_program.h"
 #include "harness/rank/rank_main.h"
 
 namespace {

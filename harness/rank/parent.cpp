@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -23,16 +24,11 @@
 #include "harness/base/errors.h"
 #include "harness/launch/local/protocol.h"
 #include "harness/launch/run_folder.h"
-#include "harness/launch/local/standard_streams.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kThrew = 1;
-constexpr int kUsage = 2;
-
-/// --rank R FOLDER SECONDS: be rank R (-1: all of them) of the run in FOLDER; the command began at SECONDS.
-constexpr const char* kRankOption = "--rank";
 
 /// Reads back as the same double.
 std::string exact_text(double value) {
@@ -56,21 +52,6 @@ void restore_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-/// The rank's exit status. Nothing that it throws escapes.
-int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankTask& task) {
-  ::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was printed before a crash shall be in the log
-  int status = kThrew;
-  try {
-    status = run_rank(task);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: %s\n", task.rank, error.what());
-  } catch (...) {
-    std::fprintf(stderr, "rank %d: threw something that is no std::exception\n", task.rank);
-  }
-  std::fflush(nullptr);
-  return status;
-}
-
 /// The rank program from its beginning, as one process of the run. Process id, group, output and the signal
 /// at the parent's death stay those of the fork.
 [[noreturn]] void become_program(const RankTask& task) {
@@ -83,8 +64,8 @@ int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankT
 
 class Parent {
  public:
-  Parent(int socket, const std::function<int(const RankTask&)>& run_rank)
-      : socket_(socket), run_rank_(run_rank) {}
+  Parent(int socket, const std::function<int(const RankTask&)>& run_rank, bool tells_signals)
+      : socket_(socket), run_rank_(run_rank), tells_signals_(tells_signals) {}
   int serve();
 
  private:
@@ -98,6 +79,7 @@ class Parent {
 
   LineSocket socket_;
   const std::function<int(const RankTask&)>& run_rank_;
+  const bool tells_signals_;
   std::map<pid_t, Child> children_;
   std::map<std::string, pid_t> groups_;  ///< runs that have children
   const pid_t own_pid_ = ::getpid();
@@ -108,6 +90,10 @@ int Parent::serve() {
   sigset_t child_ended;
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
+  if (tells_signals_) {
+    sigaddset(&child_ended, SIGTERM);
+    sigaddset(&child_ended, SIGUSR1);
+  }
   ::sigprocmask(SIG_BLOCK, &child_ended, nullptr);
   const int signals = ::signalfd(-1, &child_ended, SFD_CLOEXEC | SFD_NONBLOCK);
   LOCKSTEP_CHECK(signals >= 0, std::string("signalfd: ") + std::strerror(errno));
@@ -117,8 +103,9 @@ int Parent::serve() {
     std::array<pollfd, 2> wait = {{{socket_.descriptor(), POLLIN, 0}, {signals, POLLIN, 0}}};
     if (::poll(wait.data(), wait.size(), -1) < 0) continue;
     if (wait[1].revents != 0) {
-      signalfd_siginfo ignored{};
-      while (::read(signals, &ignored, sizeof ignored) > 0) {
+      signalfd_siginfo came{};
+      while (::read(signals, &came, sizeof came) > 0) {
+        if (came.ssi_signo != SIGCHLD) tell({LauncherEvent::Kind::told_to_stop, {}, {}, -1, 0, static_cast<int>(came.ssi_signo), {}});
       }
       reap(false);
     }
@@ -151,7 +138,8 @@ void Parent::start(const ParentCommand& command) {
   LOCKSTEP_CHECK(!groups_.contains(command.run), "a run that is going cannot be started: " + command.run);
   std::vector<int> pids;
   std::string problem;
-  for (int r = 0; r < command.processes && problem.empty(); ++r) {
+  const int last = command.here > 0 ? command.first + command.here : command.processes;
+  for (int r = command.first; r < last && problem.empty(); ++r) {
     problem = fork_rank(command, command.processes == 1 ? -1 : r, pids);
   }
   if (!problem.empty()) {
@@ -174,7 +162,11 @@ std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vecto
   if (log < 0) return log_path + ": " + std::strerror(errno);
   const pid_t group = pids.empty() ? 0 : pids.front();  // the first rank leads the run's process group
   const pid_t pid = ::fork();
-  if (pid == 0) be_rank({command.dir, rank, command.command_started}, log, group, command.executed);
+  if (pid == 0) {
+    RankTask task{command.dir, rank, command.command_started};
+    if (!command.address.empty()) task.address = command.address;
+    be_rank(task, log, group, command.executed);
+  }
   const int error = errno;
   ::close(log);
   if (pid < 0) return std::string("fork: ") + std::strerror(error);
@@ -226,30 +218,42 @@ void Parent::kill_all() {
 
 }  // namespace
 
-int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank) {
-  return Parent(socket, run_rank).serve();
+int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankTask& task) {
+  ::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was printed before a crash shall be in the log
+  int status = kThrew;
+  try {
+    status = run_rank(task);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", task.rank, error.what());
+  } catch (...) {
+    std::fprintf(stderr, "rank %d: threw something that is no std::exception\n", task.rank);
+  }
+  std::fflush(nullptr);
+  return status;
 }
 
-int rank_program_main(int argc, char** argv, const char* description,
-                      const std::function<int(const RankTask&)>& run_rank) {
-  open_standard_streams();
-  if (argc == 2 && std::string_view(argv[1]) == "--version") {
-    std::printf("%s\n", description);
-    return 0;
+int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank, bool tells_signals) {
+  return Parent(socket, run_rank, tells_signals).serve();
+}
+
+pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&)>& run_rank) {
+  const int log = ::open(rank_log_path(task.run_dir, task.rank).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) return -1;
+  const pid_t parent = ::getpid(), pid = ::fork();
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(kThrew);
+    restore_signals();
+    ::dup2(log, STDOUT_FILENO);
+    ::dup2(log, STDERR_FILENO);
+    // What starters talk by is no rank's business.
+    const auto kept = static_cast<unsigned>(std::max(task.meet.listening, STDERR_FILENO));
+    if (kept > STDERR_FILENO + 1U) ::close_range(STDERR_FILENO + 1, kept - 1, 0);
+    ::close_range(kept + 1, ~0U, 0);
+    ::_exit(run_guarded(run_rank, task));
   }
-  if (argc == 5 && std::string_view(argv[1]) == kRankOption) {
-    ::_exit(run_guarded(run_rank, {argv[3], std::atoi(argv[2]), std::strtod(argv[4], nullptr)}));
-  }
-  char* end = nullptr;
-  const long socket =
-      argc == 3 && std::string_view(argv[1]) == "--socket" ? std::strtol(argv[2], &end, 10) : -1;
-  if (socket < 0 || end == argv[2] || *end != '\0') {
-    std::fprintf(stderr, "%s starts the ranks of lockstep and is started by it; see lockstep --help\n",
-                 argv[0]);
-    return kUsage;
-  }
-  ::fcntl(static_cast<int>(socket), F_SETFD, FD_CLOEXEC);
-  return serve_ranks(static_cast<int>(socket), run_rank);
+  ::close(log);
+  return pid;
 }
 
 }  // namespace lockstep

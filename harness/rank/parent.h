@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include <sys/types.h>
+
 #include "harness/rank/rank_main.h"
 
 namespace lockstep {
@@ -12,11 +14,18 @@ namespace lockstep {
 /// told to quit or the other end is gone; then kills and reaps every rank and returns the exit status. Each
 /// rank is a child that calls `run_rank`, ends with its status, and dies with this process. Must be called
 /// while the process has one thread.
-int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank);
+///
+/// `tells_signals`: SIGTERM and SIGUSR1 to this process are told to the other end, and do no more.
+int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank, bool tells_signals = false);
 
-/// The whole `main` of a rank program: reads its arguments and serves, or is the one rank that a run with
-/// executed ranks has started it for. `description` is what --version prints.
-int rank_program_main(int argc, char** argv, const char* description,
-                      const std::function<int(const RankTask&)>& run_rank);
+/// Forks one rank with its log as output; it dies with this process. Returns its process, or -1 with errno.
+pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&)>& run_rank);
+
+/// The rank's exit status. Nothing that it throws escapes.
+int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankTask& task);
+
+/// The option by which a forked process that begins anew is told what it is: --rank R FOLDER SECONDS: be rank R (-1: all of
+/// them) of the run in FOLDER; the command began at SECONDS.
+inline constexpr const char* kRankOption = "--rank";
 
 }  // namespace lockstep

@@ -231,10 +231,13 @@ Meeting meeting_of(Process& process, int rank) {
             }};
   }
   return {[&process, &config, rank, world] {
-            return make_gloo_comm({process.path("store"), rank, world, "127.0.0.1", config.timeout_s});
+            const RankTask& task = process.task;
+            return make_gloo_comm({process.path(task.store), rank, world, task.address, config.timeout_s, task.meet});
           },
           [&process, &config, rank, world] {
-            const GlooOptions options{process.path("store-checkpoints"), rank, world, "127.0.0.1", config.timeout_s};
+            const RankTask& task = process.task;
+            const GlooOptions options{process.path(task.store + "-checkpoints"), rank, world, task.address,
+                                      config.timeout_s, task.meet};
             auto groups = make_gloo_groups(options, {"saving", "agreeing"}, signs_of(process, rank));
             return RankGroups{std::move(groups[0]), std::move(groups[1])};
           }};

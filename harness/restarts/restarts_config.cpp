@@ -77,7 +77,7 @@ void read_cell(const LaboratorySource& source, RestartsConfig& config, Problems&
   if (!path.starts_with('/') && (named == nullptr || named->place.source == 0))
     path = (std::filesystem::path(source.file).parent_path() / path).string();
   try {
-    const Matrix matrix = read_matrix(path, {config.set, config.cell, ""});
+    const Matrix matrix = read_matrix(path, {config.set, config.cell, "", ""});
     if (matrix.cells.empty()) {
       problems.add(place, fmt::format("trainer.cell: {} selects no cell of {}", in_quotes(config.cell), path));
       return;

@@ -11,6 +11,7 @@ std::string command_text(const MatrixSelection& selection) {
   if (!selection.seeds.empty()) text += " --seeds " + shell_quoted(selection.seeds);
   if (!selection.out.empty()) text += " --out " + shell_quoted(selection.out);
   if (selection.jobs > 0) text += " --jobs " + std::to_string(selection.jobs);
+  if (!selection.launcher.empty()) text += " --launcher " + shell_quoted(selection.launcher);
   return text;
 }
 

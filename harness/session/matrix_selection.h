@@ -13,6 +13,7 @@ struct MatrixSelection {
   std::string only, seeds;
   std::string out;  ///< empty: out/<name of the matrix>
   int jobs = 0;     ///< 0: cores
+  std::string launcher;  ///< empty: as the config says
 };
 
 /// "lockstep run CONFIG …" as a shell takes it: the command that does the same once more (without --fresh and

@@ -142,7 +142,7 @@ Prepared prepare(const MatrixSelection& selection, std::string config_text) {
   Prepared prepared;
   prepared.config_text = std::move(config_text);
   const Matrix matrix =
-      parse_matrix(prepared.config_text, selection.config, {selection.set, selection.only, selection.seeds});
+      parse_matrix(prepared.config_text, selection.config, {selection.set, selection.only, selection.seeds, selection.launcher});
   prepared.plan.matrix = matrix;
   check_question(matrix);
   if (prepared.nothing_selected()) return prepared;
@@ -160,7 +160,7 @@ Prepared prepare(const MatrixSelection& selection, std::string config_text) {
 
 std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection) {
   std::string names;
-  const Overrides all{selection.set, "", selection.seeds};
+  const Overrides all{selection.set, "", selection.seeds, selection.launcher};
   for (const Cell& cell : parse_matrix(prepared.config_text, selection.config, all).cells) {
     names += "\n  " + cell.name;
   }

@@ -61,6 +61,8 @@ std::string event_line(const RunEvent& event) {
       if (event.failure->kind == "interrupted") return "stopped   " + event.run;
       return fmt::format("failed    {}  {}{}: {}", event.run, event.failure->kind, where_text(*event.failure),
                          event.failure->message);
+    case RunEvent::Kind::requeued:
+      return fmt::format("again     {}  {}{}: {}", event.run, event.failure->kind, where_text(*event.failure), event.failure->message);
     case RunEvent::Kind::stray:
       return fmt::format("ignored   the launcher reported {}, which is not running", event.run);
     default:
@@ -132,11 +134,16 @@ void Progress::on_event(const RunEvent& event) {
     const double steps = static_cast<double>(event.steps), step = static_cast<double>(event.step);
     time_left_.progress(i, steps > 0 ? step / steps : 0, run.going ? now - run.started_at : 0);
   }
+  if (event.kind == RunEvent::Kind::requeued) {
+    run.going = false;
+    std::erase(going_, i);
+  }
   if (ended) end(i, event.kind == RunEvent::Kind::finished, now);
   view_.state.work_done = time_left_.work_done();
   // On a terminal the table tells of starts and ends; a failure is worth a line that stays.
   const bool tell =
-      !console_.err_terminal || event.kind == RunEvent::Kind::failed || event.kind == RunEvent::Kind::resumed;
+      !console_.err_terminal || event.kind == RunEvent::Kind::failed || event.kind == RunEvent::Kind::resumed ||
+                    event.kind == RunEvent::Kind::requeued;
   if (tell) say(event);
   repaint(ended && view_.state.runs_done + view_.state.failed == view_.state.runs);
 }

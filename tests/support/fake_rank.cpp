@@ -24,7 +24,7 @@
 #include "harness/config/run_config.h"
 #include "harness/launch/beat.h"
 #include "harness/launch/run_folder.h"
-#include "harness/rank/parent.h"
+#include "harness/rank/rank_program.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/writer.h"
 

@@ -51,6 +51,9 @@ std::string to_line(const ParentCommand& command) {
                  {"world", command.world_size},
                  {"processes", command.processes},
                  {"executed", command.executed},
+                 {"first", command.first},
+                 {"here", command.here},
+                 {"address", command.address},
                  {"command_started", command.command_started}};
       break;
     case ParentCommand::Op::kill:
@@ -79,6 +82,9 @@ std::string to_line(const LauncherEvent& event) {
       else
         message["code"] = event.code;
       break;
+    case LauncherEvent::Kind::told_to_stop:
+      message = {{"event", "signal"}, {"run", event.run}, {"signal", event.signal}};
+      break;
     case LauncherEvent::Kind::refused:
       message = {{"event", "refused"}, {"run", event.run}, {"message", event.message}};
       break;
@@ -98,6 +104,9 @@ ParentCommand command_from_line(const std::string& line) {
     command.processes = field<int>(message, "processes", line);
     command.command_started = field<double>(message, "command_started", line);
     command.executed = field<bool>(message, "executed", line);
+    command.first = message.value("first", 0);
+    command.here = message.value("here", 0);
+    command.address = message.value("address", "");
     const bool counts_fit = command.processes == 1 || command.processes == command.world_size;
     if (command.world_size < 1 || !counts_fit) refuse(line, "'processes' is neither 1 nor the world's size");
   } else if (op == "kill") {
@@ -128,6 +137,9 @@ LauncherEvent event_from_line(const std::string& line) {
       event.signal = field<int>(message, "signal", line);
     else
       event.code = field<int>(message, "code", line);
+  } else if (kind == "signal") {
+    event.kind = LauncherEvent::Kind::told_to_stop;
+    event.signal = field<int>(message, "signal", line);
   } else if (kind == "refused") {
     event.kind = LauncherEvent::Kind::refused;
     event.message = field<std::string>(message, "message", line);

@@ -31,7 +31,7 @@ constexpr const char* kMatrix =
 class Declared : public testing::Test {
  protected:
   Plan plan(const std::vector<std::string>& set = {}, const std::string& seeds = "") {
-    return make_plan(parse_matrix(kMatrix, "x.yaml", {set, "", seeds}), folder_.path(), {"b", "l", "i", "d"});
+    return make_plan(parse_matrix(kMatrix, "x.yaml", {set, "", seeds, ""}), folder_.path(), {"b", "l", "i", "d"});
   }
   /// As `lockstep run` does: notes, then runs.
   void run(const std::vector<std::string>& set = {}, const std::string& seeds = "") {

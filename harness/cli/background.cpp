@@ -1,0 +1,30 @@
+#include <iostream>
+#include <ostream>
+
+#include "harness/base/clean_text.h"
+#include "harness/base/read_file.h"
+#include "harness/cli/commands.h"
+#include "harness/cli/stop_signals.h"
+#include "harness/session/background.h"
+
+namespace lockstep {
+
+int status_command(const StatusOptions& options, const Console& console) {
+  console.out << clean_text(session_text(options.dir));
+  return kExitAsExpected;
+}
+
+int wait_command(const WaitOptions& options, const Console& console) {
+  const StopSignals signals;
+  const std::optional<int> code = wait_for(options.dir, [] { return *StopSignals::requested() != 0; });
+  if (*StopSignals::requested() != 0) {
+    console.err << "no longer waiting; it goes on\n";
+    return kExitInterrupted;
+  }
+  if (const FileText said = read_file(options.dir + "/run.out")) console.out << clean_text(said.text);
+  if (code) return *code;
+  console.err << clean_text(session_text(options.dir));
+  return kExitMachine;
+}
+
+}  // namespace lockstep

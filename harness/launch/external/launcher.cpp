@@ -1,0 +1,284 @@
+#include "harness/launch/external/launcher.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/launch/contract.h"
+#include "harness/launch/external/exit_file.h"
+#include "harness/launch/external/meeting.h"
+#include "harness/launch/libraries.h"
+#include "harness/launch/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kLookEvery_ms = 20;
+constexpr double kMeetWithin_s = 150;  ///< longer than ranks themselves wait for each other
+constexpr double kEndAfter_s = 1, kKillAfter_s = 3;
+constexpr std::size_t kStarterLines = 3;
+
+std::string replaced(std::string word, const std::string& what, const std::string& by) {
+  for (std::size_t at = word.find(what); at != std::string::npos; at = word.find(what, at + by.size()))
+    word.replace(at, what.size(), by);
+  return word;
+}
+
+std::string starter_log(const std::string& dir) { return dir + "/starter.log"; }
+
+/// In the forked child: only calls that are safe between fork and exec.
+[[noreturn]] void become(const char* program, char* const* arguments, char* const* environment, int log, pid_t lockstep_pid) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != lockstep_pid) ::_exit(127);
+  ::setsid();
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  ::execve(program, arguments, environment);
+  ::_exit(127);
+}
+
+/// What a starter finds: ours, with the threads pinned, and without what would make its ranks another one's.
+std::vector<std::string> starter_environment() {
+  std::vector<std::string> entries = rank_environment();
+  std::erase_if(entries, [](const std::string& entry) { return says_whose_rank(entry.substr(0, entry.find('='))); });
+  return entries;
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0 ? name : "";
+  const char* path = std::getenv("PATH");
+  const std::string folders = path == nullptr ? "/usr/bin:/bin" : path;
+  for (std::size_t at = 0; at <= folders.size();) {
+    const std::size_t colon = std::min(folders.find(':', at), folders.size());
+    const std::string candidate = folders.substr(at, colon - at) + "/" + name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+    at = colon + 1;
+  }
+  return "";
+}
+
+ExternalLauncher::ExternalLauncher(std::string rank_program, std::vector<std::string> command, const std::string& install)
+    : rank_program_(std::move(rank_program)), command_(std::move(command)) {
+  LOCKSTEP_CHECK(!command_.empty(), "a starter has a command");
+  const std::string found = find_program(command_.front());
+  if (found.empty())
+    throw ConfigError(fmt::format("launcher: there is no program {}{}", command_.front(), install.empty() ? "" : "; " + install));
+  command_.front() = found;
+  if (const std::string problem = library_problem(rank_program_); !problem.empty()) throw MachineError(problem);
+  events_.emplace_back();  // ready
+}
+
+ExternalLauncher::~ExternalLauncher() {
+  if (!going_.empty()) shut_down(kKillAfter_s);
+}
+
+void ExternalLauncher::start(const RankStart& what) {
+  std::vector<std::string> words;
+  for (const std::string& word : command_) {
+    words.push_back(replaced(replaced(replaced(word, "{ranks}", std::to_string(what.processes)), "{rank_program}", rank_program_),
+                             "{run}", what.dir));
+  }
+  std::vector<std::string> variables = starter_environment();
+  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
+  const int log = ::open(starter_log(what.dir).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) throw MachineError(starter_log(what.dir) + ": " + std::strerror(errno));
+  const pid_t lockstep_pid = ::getpid(), pid = ::fork();
+  const int error = errno;
+  if (pid == 0) become(arguments.front(), arguments.data(), environment.data(), log, lockstep_pid);
+  ::close(log);
+  if (pid < 0) throw MachineError("cannot start " + command_.front() + ": " + std::strerror(error));
+  Going going;
+  going.what = what;
+  going.starter = pid;
+  going.started_at = monotonic_s();
+  going.ended.assign(static_cast<std::size_t>(what.processes), false);
+  going_.emplace(what.run, std::move(going));
+}
+
+void ExternalLauncher::stop(const std::string& run, int signal) {
+  const auto found = going_.find(run);
+  if (found == going_.end()) return;
+  Going& going = found->second;
+  write_stop(going.what.dir, {++going.wishes, signal});
+  if (signal != SIGKILL) return;
+  const double now = monotonic_s();
+  going.end_starter_at = now + kEndAfter_s;
+  going.kill_starter_at = now + kKillAfter_s;
+}
+
+bool ExternalLauncher::all_ended(const Going& going) const {
+  return std::all_of(going.ended.begin(), going.ended.end(), [](bool ended) { return ended; });
+}
+
+void ExternalLauncher::look_at_exits(Going& going) {
+  std::vector<RankExit> exits;
+  for (int rank = 0; rank < going.what.processes; ++rank) {
+    if (going.ended[static_cast<std::size_t>(rank)]) continue;
+    if (const auto exit = read_exit(going.what.dir, rank)) exits.push_back(*exit);
+  }
+  std::stable_sort(exits.begin(), exits.end(), [](const RankExit& a, const RankExit& b) { return a.ended_at < b.ended_at; });
+  for (const RankExit& exit : exits) {
+    going.ended[static_cast<std::size_t>(exit.rank)] = true;
+    LauncherEvent event;
+    event.kind = LauncherEvent::Kind::exit;
+    event.run = going.what.run;
+    event.rank = going.what.processes == 1 ? -1 : exit.rank;
+    event.code = exit.code;
+    event.signal = exit.signal;
+    event.told = exit.told;
+    events_.push_back(std::move(event));
+  }
+}
+
+std::string ExternalLauncher::how_starter_ended(const Going& going) {
+  const int status = going.starter_status;
+  std::string text = WIFSIGNALED(status) ? fmt::format("its starter was killed by signal {}", WTERMSIG(status))
+                                         : fmt::format("its starter ended with status {}", WEXITSTATUS(status));
+  for (const std::string& line : last_lines(starter_log(going.what.dir), kStarterLines)) text += "; " + line;
+  return text;
+}
+
+void ExternalLauncher::count_the_lost(Going& going) {
+  const auto silent = [&going](int rank) {
+    return read_arrival(going.what.dir, rank).nonce.empty() &&
+           ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) != 0;
+  };
+  bool nobody = going.wishes == 0;
+  for (int rank = 0; rank < going.what.processes; ++rank) nobody = nobody && silent(rank);
+  if (nobody) {
+    // It would be the same with the next run.
+    LauncherEvent event;
+    event.kind = LauncherEvent::Kind::refused;
+    event.run = going.what.run;
+    event.message = how_starter_ended(going);
+    events_.push_back(std::move(event));
+    going.ended.assign(going.ended.size(), true);
+    return;
+  }
+  for (int rank = 0; rank < going.what.processes; ++rank) {
+    if (going.ended[static_cast<std::size_t>(rank)]) continue;
+    going.ended[static_cast<std::size_t>(rank)] = true;
+    const Arrival arrival = read_arrival(going.what.dir, rank);
+    LauncherEvent event;
+    event.kind = LauncherEvent::Kind::exit;
+    event.run = going.what.run;
+    event.rank = going.what.processes == 1 ? -1 : rank;
+    event.code = 1;
+    // One that gave up before it began has left a result that says why.
+    event.lost = ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) != 0;
+    event.message = arrival.nonce.empty()
+                        ? fmt::format("was never there: {}", how_starter_ended(going))
+                        : fmt::format("left no word of its end (process {} on {}): {}", arrival.pid, arrival.host, how_starter_ended(going));
+    events_.push_back(std::move(event));
+  }
+}
+
+void ExternalLauncher::look_at_starter(Going& going, double now) {
+  if (going.starter < 0) return;
+  const auto send = [&going](int signal) { ::killpg(going.starter, signal); };
+  if (!going.told_started && going.end_starter_at == 0 && now - going.started_at > kMeetWithin_s) {
+    going.end_starter_at = now;
+    going.kill_starter_at = now + kKillAfter_s;
+  }
+  if (going.end_starter_at > 0 && now >= going.end_starter_at) {
+    send(SIGTERM);
+    going.end_starter_at = 0;
+  }
+  if (going.kill_starter_at > 0 && now >= going.kill_starter_at) {
+    send(SIGKILL);
+    going.kill_starter_at = 0;
+  }
+  if (::waitpid(going.starter, &going.starter_status, WNOHANG) != going.starter) return;
+  ::killpg(going.starter, SIGKILL);  // whoever it left behind
+  going.starter = -1;
+}
+
+void ExternalLauncher::look(Going& going) {
+  look_at_starter(going, monotonic_s());
+  if (!going.told_started) {
+    std::vector<int> pids;
+    for (int rank = 0; rank < going.what.processes; ++rank) {
+      const Arrival arrival = read_arrival(going.what.dir, rank);
+      if (!arrival.nonce.empty()) pids.push_back(arrival.pid);
+    }
+    if (pids.size() == going.ended.size()) {
+      going.told_started = true;
+      LauncherEvent event;
+      event.kind = LauncherEvent::Kind::started;
+      event.run = going.what.run;
+      event.pids = std::move(pids);
+      events_.push_back(std::move(event));
+    }
+  }
+  const bool starter_gone = going.starter < 0;
+  look_at_exits(going);
+  if (starter_gone) count_the_lost(going);
+}
+
+std::vector<LauncherEvent> ExternalLauncher::poll(double wait_s) {
+  const double until = monotonic_s() + std::max(wait_s, 0.0);
+  for (;;) {
+    for (auto at = going_.begin(); at != going_.end();) {
+      look(at->second);
+      // A starter that has not ended yet may still run processes of ours: it is waited for.
+      at = at->second.starter < 0 && all_ended(at->second) ? going_.erase(at) : std::next(at);
+    }
+    const double left_ms = 1000 * (until - monotonic_s());
+    if (!events_.empty() || left_ms <= 0) break;
+    ::poll(nullptr, 0, std::clamp(static_cast<int>(left_ms) + 1, 1, kLookEvery_ms));
+  }
+  std::vector<LauncherEvent> events(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
+  events_.clear();
+  return events;
+}
+
+void ExternalLauncher::shut_down(double deadline_s) {
+  const double deadline = monotonic_s() + deadline_s;
+  for (auto& [run, going] : going_) {
+    if (!all_ended(going)) write_stop(going.what.dir, {++going.wishes, SIGKILL});
+  }
+  // Those whose ranks are at their end are about to end too.
+  const double patience = std::min(deadline_s / 2, kKillAfter_s), term_at = monotonic_s() + patience;
+  bool told = false;
+  const auto any_left = [this] {
+    return std::any_of(going_.begin(), going_.end(), [](const auto& each) { return each.second.starter >= 0; });
+  };
+  while (any_left() && monotonic_s() < deadline) {
+    const double now = monotonic_s();
+    for (auto& [run, going] : going_) {
+      if (!told && now >= term_at && going.starter >= 0) ::killpg(going.starter, SIGTERM);
+      look_at_starter(going, now);
+    }
+    told = told || now >= term_at;
+    if (any_left()) ::poll(nullptr, 0, kLookEvery_ms);
+  }
+  for (auto& [run, going] : going_) {
+    if (going.starter < 0) continue;
+    ::killpg(going.starter, SIGKILL);
+    while (::waitpid(going.starter, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    going.starter = -1;
+  }
+  going_.clear();
+}
+
+}  // namespace lockstep

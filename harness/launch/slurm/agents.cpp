@@ -1,0 +1,330 @@
+#include "harness/launch/slurm/agents.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <numeric>
+
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/launch/contract.h"
+#include "harness/launch/external/launcher.h"
+#include "harness/launch/external/meeting.h"
+#include "harness/launch/libraries.h"
+#include "harness/launch/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kLookEvery_ms = 50;
+constexpr std::size_t kLogLines = 3;
+
+std::string replaced(std::string word, const std::string& what, const std::string& by) {
+  for (std::size_t at = word.find(what); at != std::string::npos; at = word.find(what, at + by.size()))
+    word.replace(at, what.size(), by);
+  return word;
+}
+
+/// In the forked child: only calls that are safe between fork and exec.
+[[noreturn]] void become(const char* program, char* const* arguments, char* const* environment, int log, pid_t lockstep_pid) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != lockstep_pid) ::_exit(127);
+  ::setsid();
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  ::execve(program, arguments, environment);
+  ::_exit(127);
+}
+
+std::string who(const AgentHello& agent) {
+  return fmt::format("node {} (process {} on {})", agent.node, agent.pid, agent.host);
+}
+
+}  // namespace
+
+AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::string> command, int agents, std::string log)
+    : log_(std::move(log)), wanted_(static_cast<std::size_t>(agents)) {
+  if (const std::string problem = library_problem(rank_program); !problem.empty()) throw MachineError(problem);
+  const Arrival self = introduce(Contract{});
+  key_ = self.nonce;
+  int port = 0;
+  listening_ = listening_socket(port);
+  ::fcntl(listening_, F_SETFD, FD_CLOEXEC);
+  const std::string place = fmt::format("{}:{}", self.address, port);
+  for (std::string& word : command)
+    word = replaced(replaced(replaced(word, "{rank_program}", rank_program), "{place}", place), "{key}", key_);
+  const std::string program = find_program(command.front());
+  if (program.empty()) throw MachineError("there is no program " + command.front() + ", which starts the agents");
+  std::vector<std::string> variables = rank_environment();
+  std::erase_if(variables, [](const std::string& entry) { return says_whose_rank(entry.substr(0, entry.find('='))); });
+  const std::vector<char*> arguments = pointers_to(command), environment = pointers_to(variables);
+  const int file = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) throw MachineError(log_ + ": " + std::strerror(errno));
+  const pid_t lockstep_pid = ::getpid();
+  starter_ = ::fork();
+  if (starter_ == 0) become(program.c_str(), arguments.data(), environment.data(), file, lockstep_pid);
+  const int error = errno;
+  ::close(file);
+  if (starter_ < 0) throw MachineError("cannot start " + program + ": " + std::strerror(error));
+}
+
+AgentLauncher::~AgentLauncher() {
+  agents_.clear();
+  end_starter(2);
+  if (listening_ >= 0) ::close(listening_);
+}
+
+std::vector<AgentLauncher::Part> AgentLauncher::placed(int processes) const {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < agents_.size(); ++i)
+    if (agents_[i].here) order.push_back(i);
+  const auto room = [this](std::size_t i) { return agents_[i].hello.slots - agents_[i].busy; };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return room(a) > room(b); });
+  std::vector<int> counts(order.size(), 0);
+  int left = processes;
+  for (std::size_t i = 0; i < order.size() && left > 0; ++i) {
+    counts[i] = std::clamp(room(order[i]), 0, left);
+    left -= counts[i];
+  }
+  for (std::size_t i = 0; left > 0; i = (i + 1) % order.size(), --left) ++counts[i];
+  std::vector<Part> parts;
+  int first = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (counts[i] == 0) continue;
+    parts.push_back({order[i], first, counts[i], false, std::vector<bool>(static_cast<std::size_t>(counts[i]), false)});
+    first += counts[i];
+  }
+  return parts;
+}
+
+void AgentLauncher::start(const RankStart& what) {
+  if (!told_ready_) {
+    waiting_.push_back(what);
+    return;
+  }
+  Going going{what, placed(what.processes), std::vector<int>(static_cast<std::size_t>(what.processes), -1)};
+  if (going.parts.empty()) throw MachineError("the agent of every node is gone; see " + log_);
+  const auto host_of = [this](const Part& part) { return agents_[part.agent].hello.host; };
+  const bool one_host = std::all_of(going.parts.begin(), going.parts.end(),
+                                    [&](const Part& part) { return host_of(part) == host_of(going.parts.front()); });
+  const std::vector<Part> parts = going.parts;
+  going_.insert_or_assign(what.run, std::move(going));
+  for (const Part& part : parts) {
+    ParentCommand command{what};
+    command.op = ParentCommand::Op::start;
+    command.first = part.first;
+    command.here = part.count;
+    Agent& agent = agents_[part.agent];
+    if (!one_host) command.address = agent.hello.address;
+    agent.busy += part.count;
+    // One that is gone is found at the next look.
+    (void)agent.socket->send(to_line(command));
+  }
+}
+
+void AgentLauncher::stop(const std::string& run, int signal) {
+  std::erase_if(waiting_, [&](const RankStart& each) { return each.run == run; });
+  const auto found = going_.find(run);
+  if (found == going_.end()) return;
+  ParentCommand command;
+  command.op = ParentCommand::Op::kill;
+  command.run = run;
+  command.signal = signal;
+  for (const Part& part : found->second.parts) {
+    if (agents_[part.agent].here) (void)agents_[part.agent].socket->send(to_line(command));
+  }
+}
+
+void AgentLauncher::accept_one() {
+  const int there = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
+  if (there < 0) return;
+  const int on = 1;
+  ::setsockopt(there, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(there, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  unknown_.push_back(std::make_unique<LineSocket>(there));
+}
+
+void AgentLauncher::welcome(std::unique_ptr<LineSocket> socket, const AgentHello& hello) {
+  if (hello.key != key_ || complete()) return;  // a stranger, or one too many: hung up on
+  if (!agents_.empty() && agents_.front().hello.build != hello.build) {
+    throw MachineError(fmt::format("{} runs the build {} and {} the build {}: install one on all nodes", who(agents_.front().hello),
+                                   agents_.front().hello.build, who(hello), hello.build));
+  }
+  if (!agents_.empty() && agents_.front().hello.isa != hello.isa) {
+    throw MachineError(fmt::format("{} computes on {} and {} on {}: their bits may differ; ask for nodes of one kind",
+                                   who(agents_.front().hello), agents_.front().hello.isa, who(hello), hello.isa));
+  }
+  Agent agent;
+  agent.hello = hello;
+  agent.socket = std::move(socket);
+  agents_.push_back(std::move(agent));
+  if (!complete()) return;
+  // In the order of their names, whoever came first.
+  std::stable_sort(agents_.begin(), agents_.end(), [](const Agent& a, const Agent& b) { return a.hello.node < b.hello.node; });
+  told_ready_ = true;
+  events_.emplace_back();
+  for (const RankStart& what : std::exchange(waiting_, {})) start(what);
+}
+
+void AgentLauncher::take(std::size_t index, LauncherEvent event) {
+  if (event.kind == LauncherEvent::Kind::ready) return;
+  if (event.kind == LauncherEvent::Kind::told_to_stop) {
+    events_.push_back(std::move(event));
+    return;
+  }
+  const auto found = going_.find(event.run);
+  if (found == going_.end()) return;
+  Going& going = found->second;
+  const auto part = std::find_if(going.parts.begin(), going.parts.end(), [index](const Part& p) { return p.agent == index; });
+  if (part == going.parts.end()) return;
+  if (event.kind == LauncherEvent::Kind::started) {
+    part->started = true;
+    std::copy(event.pids.begin(), event.pids.end(), going.pids.begin() + part->first);
+    if (std::any_of(going.parts.begin(), going.parts.end(), [](const Part& p) { return !p.started; })) return;
+    event.pids = going.pids;
+  } else if (event.kind == LauncherEvent::Kind::exit) {
+    part->ended[static_cast<std::size_t>(std::max(event.rank - part->first, 0))] = true;
+    --agents_[index].busy;
+    const auto over = [](const Part& p) { return std::all_of(p.ended.begin(), p.ended.end(), [](bool ended) { return ended; }); };
+    if (std::all_of(going.parts.begin(), going.parts.end(), over)) going_.erase(found);
+  }
+  events_.push_back(std::move(event));
+}
+
+void AgentLauncher::lose(std::size_t index) {
+  Agent& agent = agents_[index];
+  agent.here = false;
+  std::vector<LauncherEvent> lost;
+  for (auto& [run, going] : going_) {
+    for (const Part& part : going.parts) {
+      if (part.agent != index) continue;
+      for (int i = 0; i < part.count; ++i) {
+        if (part.ended[static_cast<std::size_t>(i)]) continue;
+        LauncherEvent event;
+        event.kind = LauncherEvent::Kind::exit;
+        event.run = run;
+        event.rank = going.what.processes == 1 ? -1 : part.first + i;
+        event.code = 1;
+        event.lost = true;
+        event.message = who(agent.hello) + " is gone: its agent has closed its connection";
+        lost.push_back(std::move(event));
+      }
+    }
+  }
+  for (LauncherEvent& event : lost) take(index, std::move(event));
+  if (std::none_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.here; }))
+    throw MachineError("the agent of every node is gone; see " + log_);
+}
+
+void AgentLauncher::hear(std::size_t index) {
+  const bool there = agents_[index].socket->receive();
+  while (const auto line = agents_[index].socket->line()) take(index, event_from_line(*line));
+  if (!there) lose(index);
+}
+
+void AgentLauncher::look_at_starter() {
+  int status = 0;
+  if (starter_ < 0 || ::waitpid(starter_, &status, WNOHANG) != starter_) return;
+  starter_ = -1;
+  if (complete()) return;  // its agents say themselves when they are gone
+  std::string text = fmt::format("{} of {} agents have come, and what should start them has ended (status {})", agents_.size(), wanted_,
+                                 WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  for (const std::string& line : last_lines(log_, kLogLines)) text += "; " + line;
+  throw MachineError(text);
+}
+
+std::vector<LauncherEvent> AgentLauncher::poll(double wait_s) {
+  const double until = monotonic_s() + std::max(wait_s, 0.0);
+  do {
+    look_at_starter();
+    std::vector<pollfd> wait = {{listening_, POLLIN, 0}};
+    for (const auto& each : unknown_) wait.push_back({each->descriptor(), POLLIN, 0});
+    const std::size_t first_agent = wait.size();
+    std::vector<std::size_t> of_agent;
+    for (std::size_t i = 0; i < agents_.size(); ++i) {
+      if (!agents_[i].here) continue;
+      wait.push_back({agents_[i].socket->descriptor(), POLLIN, 0});
+      of_agent.push_back(i);
+    }
+    const double left_ms = 1000 * (until - monotonic_s());
+    const int patience = events_.empty() ? std::clamp(static_cast<int>(left_ms) + 1, 0, kLookEvery_ms) : 0;
+    if (::poll(wait.data(), wait.size(), patience) <= 0) continue;
+    for (std::size_t i = 0; i < of_agent.size(); ++i)
+      if (wait[first_agent + i].revents != 0) hear(of_agent[i]);
+    for (std::size_t i = 0; i < first_agent - 1; ++i) {
+      if (wait[1 + i].revents == 0) continue;
+      const bool there = unknown_[i]->receive();
+      const auto line = unknown_[i]->line();
+      if (line) welcome(std::move(unknown_[i]), hello_from_line(*line));
+      if (line || !there) unknown_[i].reset();
+    }
+    std::erase(unknown_, nullptr);
+    if (wait[0].revents != 0) accept_one();
+  } while (events_.empty() && monotonic_s() < until);
+  std::vector<LauncherEvent> events(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
+  events_.clear();
+  return events;
+}
+
+void AgentLauncher::end_starter(double deadline_s) {
+  if (starter_ < 0) return;
+  const double deadline = monotonic_s() + deadline_s;
+  while (::waitpid(starter_, nullptr, WNOHANG) == 0) {
+    if (monotonic_s() > deadline) {
+      ::killpg(starter_, SIGTERM);
+      ::poll(nullptr, 0, 1000);
+      ::killpg(starter_, SIGKILL);
+      ::waitpid(starter_, nullptr, 0);
+      break;
+    }
+    ::poll(nullptr, 0, 10);
+  }
+  starter_ = -1;
+}
+
+void AgentLauncher::shut_down(double deadline_s) {
+  for (Agent& agent : agents_)
+    if (agent.here) (void)agent.socket->send(to_line(ParentCommand{}));
+  end_starter(deadline_s);
+  agents_.clear();
+  going_.clear();
+}
+
+std::vector<std::string> agents_by_srun(int nodes) {
+  const std::string count = std::to_string(nodes);
+  return {"srun",   "--nodes",   count,   "--ntasks", count,  "--ntasks-per-node", "1",           "--overlap",
+          "--mem",  "0",         "--input", "none",   "--mpi", "none",             "--no-kill",   "--kill-on-bad-exit=0",
+          "--unbuffered", "{rank_program}", "--agent", "{place}", "{key}"};
+}
+
+int nodes_of_job(const std::map<std::string, std::string>& environment) {
+  if (batch_job(environment).empty()) return 0;
+  for (const char* name : {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}) {
+    const auto found = environment.find(name);
+    if (found == environment.end()) continue;
+    int nodes = 0;
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), nodes);
+    if (nodes > 0) return nodes;
+  }
+  return 1;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,231 @@
+#include "harness/session/background.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/atomic_file.h"
+#include "harness/base/errors.h"
+#include "harness/base/json_text.h"
+#include "harness/base/read_file.h"
+#include "harness/base/shell_word.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// A scheduler is asked less and less often; a process of this host costs nothing to ask.
+constexpr int kFirstLook_ms = 50, kLastLook_ms = 5000, kProcessLook_ms = 50;
+
+std::string own_host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+struct Answer {
+  int status = 127;
+  std::string text;
+};
+
+/// What a program prints, standard error with it.
+Answer ask(std::vector<std::string> words) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw MachineError(std::string("pipe: ") + std::strerror(errno));
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(ends[1], STDERR_FILENO);
+    ::execvp(arguments.front(), arguments.data());
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  Answer answer;
+  std::array<char, 4096> block{};
+  for (ssize_t n = 0; pid > 0 && (n = ::read(ends[0], block.data(), block.size())) != 0;) {
+    if (n < 0 && errno != EINTR) break;
+    if (n > 0) answer.text.append(block.data(), static_cast<std::size_t>(n));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (pid > 0) answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  while (!answer.text.empty() && answer.text.back() == '\n') answer.text.pop_back();
+  return answer;
+}
+
+int finished_runs(const std::string& out_dir) {
+  std::error_code error;
+  int count = 0;
+  for (fs::directory_iterator at(out_dir + "/runs", error), end; !error && at != end; at.increment(error))
+    count += fs::exists(at->path() / "done", error) ? 1 : 0;
+  return count;
+}
+
+/// The script's own note, since lockstep may have been killed before it could write one.
+std::optional<int> noted_status(const std::string& out_dir) {
+  const FileText file = read_file(out_dir + "/job.status", 64);
+  if (!file) return std::nullopt;
+  return std::atoi(file.text.c_str());
+}
+
+}  // namespace
+
+std::string session_file(const std::string& out_dir) { return out_dir + "/session.json"; }
+
+void write_session(const std::string& out_dir, const Session& session) {
+  json object = {{"command", session.command}, {"host", session.host}, {"process", session.process},
+                 {"job", session.job}, {"runs", session.runs}};
+  if (session.exit_code) object["exit_code"] = *session.exit_code;
+  write_file_atomically(session_file(out_dir), object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+Session read_session(const std::string& out_dir) {
+  const FileText file = read_file(session_file(out_dir), 1 << 20);
+  const json object = file ? parse_json(file.text) : json();
+  if (!object.is_object()) {
+    throw ConfigError(fmt::format("{} {}; `lockstep run --detach` and `--launcher slurm` write it", session_file(out_dir),
+                                  file ? "is no session" : file.problem));
+  }
+  Session session;
+  session.command = object.value("command", "");
+  session.host = object.value("host", "");
+  session.process = object.value("process", 0);
+  session.job = object.value("job", "");
+  session.runs = object.value("runs", 0);
+  if (object.contains("exit_code")) session.exit_code = object["exit_code"].get<int>();
+  if (!session.exit_code && !session.job.empty()) session.exit_code = noted_status(out_dir);
+  return session;
+}
+
+Session detach(const std::string& out_dir, Session session, const std::function<int()>& work) {
+  std::array<int, 2> noted{};
+  if (::pipe2(noted.data(), O_CLOEXEC) != 0) throw MachineError(std::string("pipe: ") + std::strerror(errno));
+  session.host = own_host();
+  const pid_t pid = ::fork();
+  if (pid < 0) throw MachineError(std::string("fork: ") + std::strerror(errno));
+  if (pid == 0) {
+    ::setsid();
+    const auto file = [&out_dir](const char* name) {
+      return ::open((out_dir + name).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    };
+    ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+    ::dup2(file("/run.out"), STDOUT_FILENO);
+    ::dup2(file("/run.err"), STDERR_FILENO);
+    session.process = ::getpid();
+    write_session(out_dir, session);
+    ::close(noted[0]);
+    ::close(noted[1]);
+    session.exit_code = work();
+    write_session(out_dir, session);
+    std::fflush(nullptr);
+    ::_exit(*session.exit_code);
+  }
+  session.process = pid;
+  ::close(noted[1]);
+  char byte = 0;
+  while (::read(noted[0], &byte, 1) < 0 && errno == EINTR) {
+  }
+  ::close(noted[0]);
+  return session;
+}
+
+std::string job_script(const std::string& command, const std::string& out_dir, const std::string& name,
+                       const std::vector<std::string>& options) {
+  std::string script = "#!/bin/bash\n";
+  script += fmt::format("#SBATCH --job-name=lockstep-{}\n#SBATCH --output={}/job.log --open-mode=append\n#SBATCH --requeue\n", name, out_dir);
+  for (const std::string& option : options) script += "#SBATCH " + option + "\n";
+  script += fmt::format(R"(
+cd {}
+status_file={}/job.status
+rm -f "$status_file"
+child=
+trap 'kill -TERM $child' TERM
+trap 'kill -USR1 $child' USR1
+{} >{}/run.out &
+child=$!
+while :; do
+  wait "$child"
+  status=$?
+  kill -0 "$child" 2>/dev/null || break
+done
+# 130, 138 and 143: told to end, and everything that was done is kept.
+if [[ $status == 130 || $status == 138 || $status == 143 ]] && scontrol requeue "$SLURM_JOB_ID"; then exit "$status"; fi
+echo "$status" >"$status_file.new" && mv "$status_file.new" "$status_file"
+exit "$status"
+)", shell_quoted(fs::current_path().string()), shell_quoted(out_dir), command, shell_quoted(out_dir));
+  return script;
+}
+
+Session submit(const std::string& out_dir, Session session, const std::string& script) {
+  const std::string path = out_dir + "/job.sh";
+  (void)real_files().remove(out_dir + "/job.status");
+  write_file_atomically(path, script);
+  const Answer answer = ask({"sbatch", "--parsable", path});
+  if (answer.status == 127) throw ConfigError("launcher slurm: there is no sbatch here; apt-get install slurm-client, on a machine of a cluster");
+  if (answer.status != 0) throw ConfigError(fmt::format("launcher slurm: sbatch {} says: {}", path, answer.text));
+  session.job = answer.text.substr(0, answer.text.find_first_of(";\n"));
+  session.host = own_host();
+  write_session(out_dir, session);
+  return session;
+}
+
+std::string state_of(const std::string& out_dir, const Session& session) {
+  if (session.exit_code) return "ended";
+  if (session.job.empty()) {
+    if (session.host != own_host()) return "running";  // as far as can be seen from here
+    return ::kill(session.process, 0) == 0 || errno == EPERM ? "running" : "lost";
+  }
+  const Answer answer = ask({"squeue", "--noheader", "--jobs", session.job, "--format", "%T"});
+  if (answer.status == 0 && !answer.text.empty()) {
+    const std::string state = answer.text.substr(0, answer.text.find('\n'));
+    if (state == "PENDING" || state == "REQUEUED" || state == "REQUEUE_HOLD" || state == "CONFIGURING") return "pending";
+    if (state == "RUNNING" || state == "COMPLETING" || state == "SUSPENDED") return "running";
+  }
+  return noted_status(out_dir) ? "ended" : "lost";
+}
+
+std::optional<int> wait_for(const std::string& out_dir, const std::function<bool()>& give_up) {
+  int pause_ms = kFirstLook_ms;
+  int times_lost = 0;
+  while (!give_up()) {
+    const Session session = read_session(out_dir);
+    if (session.exit_code) return session.exit_code;
+    // A job that has just ended, or is about to be queued again, is in no list for a moment.
+    times_lost = state_of(out_dir, session) == "lost" ? times_lost + 1 : 0;
+    if (times_lost > (session.job.empty() ? 2 : 5)) return std::nullopt;
+    ::poll(nullptr, 0, session.job.empty() ? kProcessLook_ms : pause_ms);
+    pause_ms = std::min(pause_ms + pause_ms / 4, kLastLook_ms);
+  }
+  return std::nullopt;
+}
+
+std::string session_text(const std::string& out_dir) {
+  const Session session = read_session(out_dir);
+  const std::string state = state_of(out_dir, session);
+  std::string text = state + ": ";
+  text += session.job.empty() ? fmt::format("process {} on {}", session.process, session.host) : "Slurm job " + session.job;
+  text += fmt::format("; {} of {} runs have finished", std::min(finished_runs(out_dir), session.runs), session.runs);
+  if (session.exit_code) text += fmt::format("; exit status {}", *session.exit_code);
+  if (state == "lost") text += "; it left no status: run the same command again to resume";
+  return text + "\n  " + session.command + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+#pragma once
+// A matrix that runs while nobody waits for it: detached on this machine, or as a Slurm job. OUT/session.json says who
+// runs it, and afterwards how it ended.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct Session {
+  std::string command;   ///< what runs
+  std::string host;
+  int process = 0;       ///< that runs it on that host; 0: a job does
+  std::string job;       ///< of Slurm; empty: none
+  int runs = 0;          ///< that are planned
+  std::optional<int> exit_code;  ///< once it has ended
+};
+
+std::string session_file(const std::string& out_dir);
+/// Throws MachineError.
+void write_session(const std::string& out_dir, const Session& session);
+/// Throws ConfigError if OUT holds none.
+Session read_session(const std::string& out_dir);
+
+/// Forks. In the child, which has a session of its own, its output in OUT/run.out and OUT/run.err: runs `work` and notes
+/// what it returned, then ends the process. In the parent: returns once the child is noted.
+Session detach(const std::string& out_dir, Session session, const std::function<int()>& work);
+
+/// The batch script of a job that runs `command` in this folder: it hands SIGTERM and SIGUSR1 on, notes the exit status, and
+/// queues itself again when lockstep was told to end.
+std::string job_script(const std::string& command, const std::string& out_dir, const std::string& name,
+                       const std::vector<std::string>& options);
+
+/// Writes the script to OUT/job.sh and submits it. Throws ConfigError if Slurm refuses it, MachineError without Slurm.
+Session submit(const std::string& out_dir, Session session, const std::string& script);
+
+/// What is known of it now: "running", "pending", "ended", "lost" (its process or job is gone and left no status).
+std::string state_of(const std::string& out_dir, const Session& session);
+
+/// Waits for its end; returns its exit status, or nothing if it was lost. `give_up`: asked now and then.
+std::optional<int> wait_for(const std::string& out_dir, const std::function<bool()>& give_up);
+
+/// "running: process 17 on vm; 3 of 24 runs have finished".
+std::string session_text(const std::string& out_dir);
+
+}  // namespace lockstep
