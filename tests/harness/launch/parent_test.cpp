@@ -1,6 +1,7 @@
 #include "harness/rank/parent.h"
 
 #include <gmock/gmock.h>
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -117,7 +118,7 @@ TEST(RankParent, KillsTheRanksOfOneRunAndNoOthers) {
 
 TEST(RankParent, GivesRanksFreshSignalsAndNoDescriptors) {
   const TemporaryFolder folder;
-  const int inherited = ::dup(STDOUT_FILENO);
+  const int inherited = ::fcntl(STDOUT_FILENO, F_DUPFD, 20);  // above the rank's side channel
   ServedRanks ranks([&](const RankTask&) {
     sigset_t blocked;
     ::sigprocmask(SIG_SETMASK, nullptr, &blocked);

@@ -1,0 +1,40 @@
+#include "harness/rank/rank_watch.h"
+
+#include "harness/base/files.h"
+
+namespace lockstep {
+
+RankWatch::RankWatch(BeatFile& beats, const std::string& run_dir, int rank, int world_size, bool records)
+    : beats_(beats),
+      path_(flight::ring_path(run_dir, rank)),
+      rank_(rank),
+      ring_(records ? std::make_unique<flight::Ring>(path_, rank, world_size) : nullptr) {}
+
+void RankWatch::beat(int64_t step, const std::string& operation) {
+  step_ = step;
+  doing_ = operation;
+  beats_.report(rank_, step, operation.c_str());
+}
+
+void RankWatch::enter(const flight::Entry& what) {
+  const BeatGroup group = what.group == "gradients" ? BeatGroup::gradients : BeatGroup::data;
+  flight::Entry entry = what;
+  entry.sequence = ++entered_[static_cast<std::size_t>(group)];
+  entry.step = step_;
+  if (ring_ != nullptr) last_ = ring_->enter(entry);
+  beats_.enter(rank_, group);
+  beats_.report(rank_, step_, (what.tag.empty() ? what.op : what.op + " " + what.tag).c_str());
+}
+
+void RankWatch::leave() {
+  if (ring_ != nullptr) ring_->leave(last_);
+  beats_.report(rank_, step_, doing_.c_str());
+}
+
+void RankWatch::forget() {
+  if (ring_ == nullptr) return;
+  ring_.reset();
+  real_files().remove(path_);
+}
+
+}  // namespace lockstep

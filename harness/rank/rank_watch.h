@@ -1,0 +1,40 @@
+#pragma once
+// What a rank lets others see of its progress: its beat, and the flight record of its last collectives.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "harness/comm/ledger.h"
+#include "harness/flight/ring.h"
+#include "harness/launch/beat.h"
+
+namespace lockstep {
+
+class RankWatch : public CollectiveWatch {
+ public:
+  /// Records the flight in the run's folder, if `records`. The file of beats must outlive it.
+  RankWatch(BeatFile& beats, const std::string& run_dir, int rank, int world_size, bool records);
+
+  /// The rank has finished so many steps, and does this.
+  void beat(int64_t step, const std::string& operation);
+  void enter(const flight::Entry& what) override;
+  void leave() override;
+  /// The run went well: nobody will ask for the record.
+  void forget();
+  /// The process's resident memory, once a step.
+  void note_resident(int64_t bytes) { beats_.resident(rank_, bytes); }
+
+ private:
+  BeatFile& beats_;
+  const std::string path_;
+  const int rank_;
+  std::unique_ptr<flight::Ring> ring_;
+  int64_t step_ = 0;
+  std::array<uint64_t, kBeatGroups> entered_{};
+  uint64_t last_ = 0;
+  std::string doing_;
+};
+
+}  // namespace lockstep
