@@ -27,8 +27,24 @@ namespace fs = std::filesystem;
 constexpr double kLoad_s = 120, kNever = std::numeric_limits<double>::infinity();
 /// As in lockstep's own launch: from a failure, and from the word on a hung rank, to the SIGKILL of the rest.
 constexpr double kGrace_s = 1, kTold_s = 0.3;
-/// Before the first step LibTorch's threads, Gloo's connections and the roll call take their time.
-constexpr double kLoads = 4;
+/// Before the first step LibTorch's threads, Gloo's connections and the roll call take their time; the kind that hangs there
+/// has a threshold of its own.
+double load_s(const Order& order) { return order.kind == "blocked_in_store" ? 4 * order.threshold_s : 10; }
+
+/// A run that ends by itself may have so many steps that they take longer than any fault.
+double long_run_s(const Order& order) {
+  constexpr double kStep_s = 0.05;
+  constexpr int64_t kMost = 100'000;
+  return order.steps <= kMost ? kStep_s * static_cast<double>(order.steps) : 0;
+}
+
+/// The step of the file that the rank saved last; -1: none.
+int64_t saved_in(const std::string& dir, int rank) {
+  std::ifstream file(fmt::format("{}/state-{}", dir, rank), std::ios::binary);
+  int64_t step = -1;
+  file.read(reinterpret_cast<char*>(&step), sizeof step);
+  return file ? step : -1;
+}
 
 double time_in(const std::string& path) {
   std::ifstream file(path);
@@ -66,7 +82,7 @@ struct Bench::Round {
         dir(std::move(dir_)),
         order(order_),
         beats(BeatFile::create(dir + "/beat", order.world)),
-        watch(order.world, {kLoads * order.threshold_s, order.threshold_s, order.threshold_s, order.threshold_s, order.threshold_s},
+        watch(order.world, {load_s(order), order.threshold_s, order.threshold_s, order.threshold_s, order.threshold_s},
               now),
         started_at(now),
         give_up_at(now) {
@@ -115,7 +131,7 @@ void Bench::take_events(Round& round) {
       round.pids = event.pids;
       round.started = true;
       round.started_at = now;
-      round.give_up_at = now + options_.deadline_s;
+      round.give_up_at = now + options_.deadline_s + long_run_s(round.order);
       round.watch.started(event.pids, now);
       continue;
     }
@@ -165,6 +181,8 @@ void Bench::finish(Round& round) {
   played.ends = round.facts.ends;
   played.acted_at = time_in(round.dir + "/acted");
   for (int rank = 0; rank < round.order.world; ++rank) played.results.push_back(result_in(round.dir, rank));
+  played.saved_step = saved_in(round.dir, 0);
+  for (int rank = 1; rank < round.order.world; ++rank) played.saved_step = std::min(played.saved_step, saved_in(round.dir, rank));
   played.failure = name_failure(round.facts);
   if (flight::write_records(round.dir, round.order.world) > 0)
     played.flight = flight::in_words(flight::judge(flight::read_records(round.dir + "/flight")));

@@ -27,6 +27,7 @@ struct Played {
   double failure_at = 0;              ///< when the first process failed
   std::vector<std::string> flight;    ///< what the ranks' last collectives say of it
   std::vector<std::string> left_behind;  ///< processes, sockets, shared memory, files
+  int64_t saved_step = -1;            ///< of the last step that every rank has saved; -1: none
   bool late = false;                  ///< it was killed at the deadline, which nobody should need
   double seconds = 0;
   bool finished() const;

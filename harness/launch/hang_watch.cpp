@@ -11,7 +11,7 @@ namespace {
 constexpr double kLooksAThreshold = 25, kOftenest_s = 0.002, kSeldomest_s = 0.1;
 /// A rank's process is looked at when so much of its threshold has gone by.
 constexpr double kSampleFrom = 0.5;
-/// A process that computed for so much of the time that was looked at is slow, not stuck.
+/// A process that computed, or was ready to, for so much of the time that was looked at is slow, not stuck.
 constexpr double kBusy = 0.5;
 
 }  // namespace
@@ -43,10 +43,11 @@ bool HangWatch::was_starved(int rank, double now) {
   Sample& sample = samples_[static_cast<std::size_t>(rank)];
   if (!sample.taken) return false;
   const ProcessState state = process_state(pid_of(rank));
-  const double delayed_s = state.delayed_s - sample.state.delayed_s;
+  const double delayed_s = std::min(state.delayed_s - sample.state.delayed_s, now - sample.at) - sample.forgiven_s;
   if (delayed_s < look_every_s_) return false;
-  watch_.forgive(rank, std::min(delayed_s, now - sample.at));
-  sample.state.delayed_s = state.delayed_s;
+  watch_.forgive(rank, delayed_s);
+  sample.forgiven_s += delayed_s;
+  sample.silent_s -= delayed_s;
   return true;
 }
 
@@ -64,6 +65,7 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
     sample.taken = pid_of(rank) > 0;
     if (sample.taken) sample.state = process_state(pid_of(rank));
     sample.at = now;
+    sample.forgiven_s = 0;
   }
   const auto find = [&] {
     return watch_.standstill(thresholds_, now,
@@ -81,12 +83,14 @@ Stalled HangWatch::described(const Standstill& found, double now) const {
   if (pid <= 0) return stalled;
   const ProcessState state = process_state(pid);
   const Sample& sample = samples_[static_cast<std::size_t>(found.rank)];
-  const double watched_s = now - sample.at, computed_s = state.cpu_s - sample.state.cpu_s;
+  const double watched_s = now - sample.at, computed_s = state.ran_s - sample.state.ran_s,
+               ready_s = computed_s + state.delayed_s - sample.state.delayed_s;
   if (state.stopped()) {
     stalled.message += "; its process is stopped by a signal";
-  } else if (sample.taken && watched_s > 0 && computed_s > kBusy * watched_s) {
+  } else if (sample.taken && watched_s > 0 && ready_s > kBusy * watched_s) {
     stalled.slow = true;
-    stalled.message += fmt::format("; its process computes ({:.2f} of the last {:.2f} s): slow, or in a loop", computed_s, watched_s);
+    stalled.message += fmt::format("; its process computes (it had a core for {:.2f} of the last {:.2f} s): slow, or in a loop",
+                                   computed_s, watched_s);
   } else {
     stalled.message += "; its process is asleep";
     if (!state.waits_in.empty()) stalled.message += " in " + state.waits_in;

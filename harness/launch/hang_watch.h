@@ -38,7 +38,7 @@ class HangWatch {
   struct Sample {
     bool taken = false;
     ProcessState state;
-    double at = 0, silent_s = 0;
+    double at = 0, silent_s = 0, forgiven_s = 0;
   };
   bool was_starved(int rank, double now);
   Stalled described(const Standstill& found, double now) const;

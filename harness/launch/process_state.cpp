@@ -81,15 +81,13 @@ ProcessState process_state(int pid) {
   const std::size_t end = line.rfind(')');
   if (end == std::string::npos) return found;
   std::istringstream fields(line.substr(end + 1));
-  std::string skipped;
   fields >> found.state;
-  for (int i = 4; i <= 13; ++i) fields >> skipped;
-  double user_ticks = 0, system_ticks = 0;
-  fields >> user_ticks >> system_ticks;
-  found.cpu_s = (user_ticks + system_ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   std::istringstream schedule(first_line(folder + "/schedstat"));
   double ran_ns = 0, delayed_ns = 0;
-  if (schedule >> ran_ns >> delayed_ns) found.delayed_s = delayed_ns * 1e-9;
+  if (schedule >> ran_ns >> delayed_ns) {
+    found.ran_s = ran_ns * 1e-9;
+    found.delayed_s = delayed_ns * 1e-9;
+  }
   found.waits_in = first_line(folder + "/wchan");
   if (found.waits_in == "0") found.waits_in.clear();
   return found;

@@ -15,6 +15,7 @@
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/version.h>
 
 #include "harness/base/clock.h"
 #include "harness/comm/checked.h"

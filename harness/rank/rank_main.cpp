@@ -174,7 +174,7 @@ int run_rank(Process& process, int rank, const Meeting& meet) {
                       {result.config_hash, rank, config.layout.world_size, config.trainer, config.trace,
                        config.backend == Backend::gloo ? "real" : "emulated"});
     const auto beat = [&](int64_t step, const std::string& operation) {
-      if (step > step_now) watch.note_resident(resident_bytes());
+      if (step > step_now && config.backend == Backend::gloo) watch.note_resident(resident_bytes());
       if (step > step_now && result.first_step_seconds == 0 && process.task.command_started > 0) {
         result.first_step_seconds = monotonic_s() - process.task.command_started;
       }
@@ -225,6 +225,7 @@ int run_rank(Process& process, int rank, const Meeting& meet) {
   if (exit_code == 0) {
     watch.forget();
     watch.beat(step_now, "teardown");
+    if (config.backend == Backend::gloo) watch.write_memory(process.task.run_dir);
   }
   write_rank_result(result_path(process, rank), result);
   return exit_code;

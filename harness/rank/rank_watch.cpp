@@ -1,5 +1,9 @@
 #include "harness/rank/rank_watch.h"
 
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/atomic_file.h"
 #include "harness/base/files.h"
 
 namespace lockstep {
@@ -29,6 +33,22 @@ void RankWatch::enter(const flight::Entry& what) {
 void RankWatch::leave() {
   if (ring_ != nullptr) ring_->leave(last_);
   beats_.report(rank_, step_, doing_.c_str());
+}
+
+void RankWatch::note_resident(int64_t bytes) {
+  beats_.resident(rank_, bytes);
+  memory_.add(step_ + 1, bytes);
+}
+
+void RankWatch::write_memory(const std::string& run_dir) const {
+  if (memory_.steps().empty()) return;
+  const auto leak = flight::leak_in(memory_.steps(), memory_.bytes());
+  nlohmann::json file = {{"steps", memory_.steps()}, {"resident_bytes", memory_.bytes()}};
+  if (leak) {
+    file["leak_bytes_a_step"] = leak->bytes_a_step;
+    std::fprintf(stderr, "rank %d: %s\n", rank_, flight::in_words(*leak).c_str());
+  }
+  write_file_atomically(run_dir + "/rank-" + std::to_string(rank_) + ".memory.json", file.dump() + "\n");
 }
 
 void RankWatch::forget() {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "harness/comm/ledger.h"
+#include "harness/flight/memory.h"
 #include "harness/flight/ring.h"
 #include "harness/launch/beat.h"
 
@@ -23,8 +24,10 @@ class RankWatch : public CollectiveWatch {
   void leave() override;
   /// The run went well: nobody will ask for the record.
   void forget();
-  /// The process's resident memory, once a step.
-  void note_resident(int64_t bytes) { beats_.resident(rank_, bytes); }
+  /// The process's resident memory, once a step: into the beat, and for the file of the run's end.
+  void note_resident(int64_t bytes);
+  /// Writes RUN/rank-<r>.memory.json, and into the rank's log if memory grows without end.
+  void write_memory(const std::string& run_dir) const;
 
  private:
   BeatFile& beats_;
@@ -35,6 +38,7 @@ class RankWatch : public CollectiveWatch {
   std::array<uint64_t, kBeatGroups> entered_{};
   uint64_t last_ = 0;
   std::string doing_;
+  flight::MemorySeries memory_;
 };
 
 }  // namespace lockstep
