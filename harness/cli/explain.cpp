@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <ostream>
 #include <sstream>
+#include <stdexcept>
 
 #include "harness/base/errors.h"
 #include "harness/base/nearest.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/explain_topics.h"
+#include "harness/flight/dump.h"
+#include "harness/flight/judge.h"
 #include "harness/rewards/failure.h"
 
 namespace lockstep {
@@ -74,11 +78,31 @@ std::string reward_cause_text(const rewards::Cause& cause) {
       cause.code, cause.help);
 }
 
+namespace {
+
+/// Who is behind in what, by the flight records in a folder: lockstep's own, or PyTorch's.
+int explain_flight(const std::string& folder, const Console& console) {
+  constexpr int kExitParted = 1;
+  std::vector<flight::Recorded> records;
+  try {
+    records = flight::read_records(folder);
+  } catch (const std::runtime_error& error) {
+    throw ConfigError(std::string("explain: ") + error.what());
+  }
+  const flight::Judgement judgement = flight::judge(records);
+  for (const std::string& line : flight::in_words(judgement)) console.out << line << "\n";
+  return judgement.findings.empty() ? 0 : kExitParted;
+}
+
+}  // namespace
+
 int explain_command(const ExplainOptions& options, const Console& console) {
   if (options.code.empty()) {
     console.out << explain_list();
     return kExitAsExpected;
   }
+  const bool known_word = find_explain_topic(options.code) != nullptr || find_cause_page(options.code) != nullptr;
+  if (!known_word && std::filesystem::is_directory(options.code)) return explain_flight(options.code, console);
   if (const ExplainTopic* topic = find_explain_topic(options.code)) {
     console.out << topic->text;
     return kExitAsExpected;

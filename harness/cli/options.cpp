@@ -172,7 +172,7 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
 CLI::App* add_explain(CLI::App& app, ExplainOptions& options) {
   CLI::App* command =
       app.add_subcommand("explain", "a cause at length: how it shows, an example, what mends it");
-  command->add_option("CODE", options.code, "a cause's code (default: list all)");
+  command->add_option("CODE", options.code, "a cause's code, or a folder of flight records (default: list all causes)");
   return command;
 }
 

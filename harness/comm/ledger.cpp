@@ -27,10 +27,30 @@ CollectiveRecord describe(const char* op, const char* reduction, std::string_vie
   return record;
 }
 
-/// Adds what a collective costs to a meter, if there is one.
+flight::Entry entry_of(const char* op, std::string_view tag, const at::Tensor& tensor, int root = -1) {
+  flight::Entry entry;
+  entry.group = "data";
+  entry.op = op;
+  entry.tag = tag;
+  entry.dtype = c10::toString(tensor.scalar_type());
+  entry.root = root;
+  entry.shape = tensor.sizes().vec();
+  return entry;
+}
+
+/// Adds what a collective costs to a meter, and tells a watch of it, as far as there are any.
 class Metering {
  public:
-  Metering(CommunicationMeter* meter, int world_size) : meter_(meter), world_size_(world_size) {}
+  Metering(CommunicationMeter* meter, int world_size, CollectiveWatch* watch)
+      : meter_(meter), world_size_(world_size), watch_(watch) {}
+
+  void enter(const flight::Entry& what) const {
+    if (watch_ != nullptr) watch_->enter(what);
+  }
+  void leave() const {
+    if (watch_ != nullptr) watch_->leave();
+  }
+  bool watched() const { return watch_ != nullptr; }
 
   template <typename Run>
   void time(Run run) const {
@@ -59,6 +79,7 @@ class Metering {
  private:
   CommunicationMeter* meter_;
   int world_size_;
+  CollectiveWatch* watch_;
 };
 
 double bytes_of(const at::Tensor& tensor) { return static_cast<double>(tensor.nbytes()); }
@@ -83,10 +104,22 @@ class ReductionWait {
     }
   }
 
+  void on_wait(std::function<void()> on_last, std::function<void()> on_end) {
+    state_->on_last = std::move(on_last);
+    state_->on_end = std::move(on_end);
+  }
   /// The next backward pass is reduced.
   void expect() {
     state_->there = 0;
     state_->expected = true;
+  }
+  flight::Entry entry() const {
+    flight::Entry entry;
+    entry.group = "gradients";
+    entry.op = "reduce_gradients";
+    entry.shape = {static_cast<int64_t>(state_->bytes)};
+    entry.dtype = "bytes";
+    return entry;
   }
 
  private:
@@ -96,6 +129,7 @@ class ReductionWait {
     double bytes = 0;
     std::size_t there = 0;  ///< gradients of the open pass
     bool expected = false;
+    std::function<void()> on_last = {}, on_end = {};  ///< the last gradient is there, all reductions have ended; or none
   };
 
   static void gradient_is_there(const std::shared_ptr<State>& state) {
@@ -104,7 +138,9 @@ class ReductionWait {
     }
     state->expected = false;
     const auto last = std::chrono::steady_clock::now();
+    if (state->on_last) state->on_last();
     torch::autograd::Engine::get_default_engine().queue_callback([state, last] {
+      if (state->on_end) state->on_end();
       state->metering.waited(std::chrono::duration<double>(std::chrono::steady_clock::now() - last).count());
       state->metering.summed(state->bytes);
     });
@@ -117,12 +153,25 @@ class ReductionWait {
 class LedgerReducer : public GradientReducer {
  public:
   LedgerReducer(std::unique_ptr<GradientReducer> inner, TraceWriter& trace, Beat beat,
-                const std::vector<at::Tensor>& parameters, const Metering& metering)
-      : inner_(std::move(inner)), trace_(trace), beat_(std::move(beat)), wait_(parameters, metering) {}
+                const std::vector<at::Tensor>& parameters, const Metering& metering, bool finds_unused)
+      : inner_(std::move(inner)),
+        trace_(trace),
+        beat_(std::move(beat)),
+        metering_(metering),
+        finds_unused_(finds_unused),
+        wait_(parameters, metering) {
+    // A parameter without a gradient never tells that it is the last one: then the whole pass counts as the wait.
+    if (!finds_unused_ && metering_.watched())
+      wait_.on_wait([this] { metering_.enter(wait_.entry()); }, [this] { metering_.leave(); });
+  }
+
+  ~LedgerReducer() override { wait_.on_wait(nullptr, nullptr); }  // its hooks may outlive it
 
   void before_forward() override { inner_->before_forward(); }
   void before_backward(const std::vector<at::Tensor>& outputs) override {
-    beat_("reduce_gradients");
+    const bool all = finds_unused_ || !metering_.watched();
+    beat_(all ? "reduce_gradients" : "backward");
+    if (finds_unused_) metering_.enter(wait_.entry());
     reduces_ = true;
     wait_.expect();
     inner_->before_backward(outputs);
@@ -132,6 +181,7 @@ class LedgerReducer : public GradientReducer {
   void after_backward(std::span<const uint64_t> local_hashes,
                       std::span<const uint64_t> reduced_hashes) override {
     inner_->after_backward(local_hashes, reduced_hashes);
+    if (finds_unused_ && reduces_) metering_.leave();
     if (!std::exchange(reduces_, false) || !trace_.enabled() || local_hashes.empty()) {
       return;  // A backward pass that went past the reducer has reduced nothing.
     }
@@ -157,17 +207,19 @@ class LedgerReducer : public GradientReducer {
   std::unique_ptr<GradientReducer> inner_;
   TraceWriter& trace_;
   Beat beat_;
+  const Metering metering_;
+  const bool finds_unused_;
   ReductionWait wait_;
   bool reduces_ = false;
 };
 
 class LedgerComm : public Comm {
  public:
-  LedgerComm(std::unique_ptr<Comm> inner, TraceWriter& trace, Beat beat, CommunicationMeter* meter)
+  LedgerComm(std::unique_ptr<Comm> inner, TraceWriter& trace, Beat beat, CommunicationMeter* meter, CollectiveWatch* watch)
       : inner_(std::move(inner)),
         trace_(trace),
         beat_(std::move(beat)),
-        metering_(meter, inner_->world_size()) {}
+        metering_(meter, inner_->world_size(), watch) {}
 
   int rank() const override { return inner_->rank(); }
   int world_size() const override { return inner_->world_size(); }
@@ -185,7 +237,9 @@ class LedgerComm : public Comm {
   at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
     announce("all_gather", tag);
     at::Tensor gathered;
+    metering_.enter(entry_of("all_gather", tag, tensor));
     metering_.time([&] { gathered = inner_->all_gather(tensor, tag); });
+    metering_.leave();
     metering_.gathered(bytes_of(tensor));
     if (trace_.enabled()) {
       CollectiveRecord record = describe("all_gather", "", tag, tensor);
@@ -203,7 +257,13 @@ class LedgerComm : public Comm {
 
   void barrier(std::string_view tag) override {
     announce("barrier", tag);
+    flight::Entry entry;
+    entry.group = "data";
+    entry.op = "barrier";
+    entry.tag = tag;
+    metering_.enter(entry);
     metering_.time([&] { inner_->barrier(tag); });
+    metering_.leave();
     if (trace_.enabled()) {
       CollectiveRecord record;
       record.op = "barrier";
@@ -217,24 +277,31 @@ class LedgerComm : public Comm {
                                                     const std::vector<std::string>& names,
                                                     const ReducerOptions& options) override {
     return std::make_unique<LedgerReducer>(inner_->reduce_gradients(parameters, names, options), trace_,
-                                           beat_, parameters, metering_);
+                                           beat_, parameters, metering_, options.find_unused_parameters);
   }
 
  private:
-  void announce(const char* op, std::string_view tag) { beat_(std::string(op) + " " + std::string(tag)); }
+  /// A watch reports by itself.
+  void announce(const char* op, std::string_view tag) {
+    if (!metering_.watched()) beat_(std::string(op) + " " + std::string(tag));
+  }
 
   template <typename Run>
   void in_place(const char* op, const char* reduction, int root, const at::Tensor& tensor,
                 std::string_view tag, Run run) {
     announce(op, tag);
     if (!trace_.enabled()) {
+      metering_.enter(entry_of(op, tag, tensor, root));
       metering_.time(run);
+      metering_.leave();
       return;
     }
     CollectiveRecord record = describe(op, reduction, tag, tensor);
     record.root = root;
     record.hash_in = tensor_stats(view_of(tensor)).hash;
+    metering_.enter(entry_of(op, tag, tensor, root));
     metering_.time(run);
+    metering_.leave();
     record.hash_out = tensor_stats(view_of(tensor)).hash;
     trace_.collective(record);
   }
@@ -248,8 +315,8 @@ class LedgerComm : public Comm {
 }  // namespace
 
 std::unique_ptr<Comm> make_ledger_comm(std::unique_ptr<Comm> inner, TraceWriter& trace, Beat beat,
-                                       CommunicationMeter* meter) {
-  return std::make_unique<LedgerComm>(std::move(inner), trace, std::move(beat), meter);
+                                       CommunicationMeter* meter, CollectiveWatch* watch) {
+  return std::make_unique<LedgerComm>(std::move(inner), trace, std::move(beat), meter, watch);
 }
 
 }  // namespace lockstep

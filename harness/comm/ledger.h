@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "harness/comm/comm.h"
+#include "harness/flight/ring.h"
 #include "harness/trace/writer.h"
 
 namespace lockstep {
@@ -21,9 +22,19 @@ struct CommunicationMeter {
       0;  ///< from other ranks; a ring all-reduce over V ranks brings 2 (V - 1) / V of its tensor
 };
 
-/// Wraps `inner`. `trace`, and `meter` if there is one, must outlive the result; records are written in call
+/// Is told of each collective, one at a time.
+class CollectiveWatch {
+ public:
+  virtual ~CollectiveWatch() = default;
+  /// The rank is about to wait in it. Group, op, tag, dtype, root and shape are given.
+  virtual void enter(const flight::Entry& what) = 0;
+  /// It has left the one that it entered last.
+  virtual void leave() = 0;
+};
+
+/// Wraps `inner`. `trace`, and `meter` and `watch` if there are any, must outlive the result; records are written in call
 /// order.
 std::unique_ptr<Comm> make_ledger_comm(std::unique_ptr<Comm> inner, TraceWriter& trace, Beat beat,
-                                       CommunicationMeter* meter = nullptr);
+                                       CommunicationMeter* meter = nullptr, CollectiveWatch* watch = nullptr);
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "harness/base/hex.h"
@@ -21,13 +22,22 @@ struct JsonSlot {
 };
 
 /// Keys that came later than runs whose hashes must stay: they stand in a text only where one of them is set.
-constexpr std::string_view kLaterKeys = "checkpoint.";
-bool sets_later_keys(const RunConfig& config) { return !(config.checkpoint == CheckpointConfig{}); }
+constexpr std::array<std::string_view, 2> kLaterKeys{"checkpoint.", "watch."};
+using LaterKeys = std::array<bool, kLaterKeys.size()>;
+LaterKeys sets_later_keys(const RunConfig& config) {
+  return {!(config.checkpoint == CheckpointConfig{}), !(config.watch == WatchConfig{})};
+}
+bool stands(const RunField& field, const LaterKeys& later) {
+  for (std::size_t i = 0; i < kLaterKeys.size(); ++i) {
+    if (field.spec.key.starts_with(kLaterKeys[i])) return later[i];
+  }
+  return true;
+}
 
-std::vector<JsonSlot> make_json_slots(const TrainerSpec& trainer, bool later_keys) {
+std::vector<JsonSlot> make_json_slots(const TrainerSpec& trainer, const LaterKeys& later) {
   const auto fields = fields_of(trainer);
   std::vector<const RunField*> sorted(fields.begin(), fields.end());
-  if (!later_keys) std::erase_if(sorted, [](const RunField* field) { return field->spec.key.starts_with(kLaterKeys); });
+  std::erase_if(sorted, [&later](const RunField* field) { return !stands(*field, later); });
   std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->spec.key < b->spec.key; });
   std::vector<JsonSlot> slots;
   std::string_view group;
@@ -94,12 +104,17 @@ void read_object(const YamlNode& map, const std::string& prefix, RunConfig& conf
 }
 
 /// The slots of a trainer's fields.
-const std::vector<JsonSlot>& json_slots(const TrainerSpec& trainer, bool later_keys) {
-  using Slots = std::map<std::pair<const TrainerSpec*, bool>, std::vector<JsonSlot>>;
+const std::vector<JsonSlot>& json_slots(const TrainerSpec& trainer, const LaterKeys& later_keys) {
+  using Slots = std::map<std::pair<const TrainerSpec*, LaterKeys>, std::vector<JsonSlot>>;
   static const Slots slots = [] {
     Slots all;
     for (const TrainerSpec* spec : trainer_specs()) {
-      for (const bool later : {false, true}) all.emplace(std::pair(spec, later), make_json_slots(*spec, later));
+      for (const bool checkpoints : {false, true}) {
+        for (const bool watch : {false, true}) {
+          const LaterKeys later{checkpoints, watch};
+          all.emplace(std::pair(spec, later), make_json_slots(*spec, later));
+        }
+      }
     }
     return all;
   }();
@@ -147,6 +162,8 @@ std::string training_hash(const RunConfig& config) {
   same.trace = plain.trace;
   same.snapshot_steps = plain.snapshot_steps;
   same.checkpoint = plain.checkpoint;
+  same.watch = plain.watch;
+  same.watch.nan_guard = config.watch.nan_guard;  // it may leave updates out
   same.timeout_s = plain.timeout_s;
   same.control_guard = plain.control_guard;
   return config_hash(same);
@@ -172,7 +189,7 @@ RunConfig run_config_from_json(const std::string& text, const std::string& file_
 std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& config) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const RunField* field : fields_of(spec_of(config))) {
-    if (field->spec.key.starts_with(kLaterKeys) && !sets_later_keys(config)) continue;
+    if (!stands(*field, sets_later_keys(config))) continue;
     out.emplace_back(field->spec.key, text_of(field->of(config)));
   }
   return out;

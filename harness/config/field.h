@@ -31,6 +31,7 @@ WordList words_of(OptimizerKind);
 WordList words_of(LrRule);
 WordList words_of(Schedule);
 WordList words_of(RankSeed);
+WordList words_of(NanGuard);
 WordList words_of(TraceLevel);
 WordList words_of(DataSource);
 

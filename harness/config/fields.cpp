@@ -21,6 +21,7 @@ LOCKSTEP_WORDS(OptimizerKind, adamw, "sgd", "adam", "adamw")
 LOCKSTEP_WORDS(LrRule, adam_sqrt, "none", "linear", "sqrt", "adam_sqrt")
 LOCKSTEP_WORDS(Schedule, cosine, "constant", "warmup", "cosine")
 LOCKSTEP_WORDS(RankSeed, same, "keyed", "plus_rank", "same")
+LOCKSTEP_WORDS(NanGuard, skip, "off", "stop", "skip")
 LOCKSTEP_WORDS(TraceLevel, full, "off", "hash", "stats", "full")
 LOCKSTEP_WORDS(DataSource, ts_files, "basic_motions", "synthetic", "ts_files")
 
@@ -39,6 +40,8 @@ std::vector<std::string_view> mutant_names() {
   for (const MutantEntry& entry : mutant_entries()) names.push_back(entry.name);
   return names;
 }
+
+constexpr Range kThreshold{0, 604800};
 
 // The member's own spelling is its key, but for one.
 #define KEYED(key, member, ...)                                                  \
@@ -121,6 +124,13 @@ const RunField kCoreFields[] = {
         "each rank writes a part of parameters and moments; else rank 0 writes all of them"),
     RUN(checkpoint.grace_s, Range{0.001, 604800}, "s",
         "from a signal to stop (SIGTERM, SIGUSR1) to the end of the save that it asks for"),
+    RUN(watch.step_s, kThreshold, "s", "longest time without progress within a step; 0: timeout_s and two seconds"),
+    RUN(watch.evaluation_s, kThreshold, "s", "the same of an evaluation"),
+    RUN(watch.save_s, kThreshold, "s", "the same of a save"),
+    RUN(watch.load_s, kThreshold, "s", "the same before the first step: rendezvous, data, a checkpoint's load"),
+    RUN(watch.teardown_s, kThreshold, "s", "the same after the last step"),
+    RUN(watch.comm_check, kAny, "", "before each collective ranks compare what they are about to call"),
+    RUN(watch.nan_guard, kAny, "", "a gradient that is not finite ends the run (stop), or no rank takes the update (skip)"),
     RUN(mutant.name, kAny, "", "a planted fault that tests the detectors; only in cells",
                                Words::any, Setter::user, &mutant_names),
     RUN(mutant.step, kStep, "steps", "first step at which the fault acts"),

@@ -108,6 +108,18 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 
+/// What becomes of a gradient that is not finite: nothing | the run ends | no rank takes the step's update.
+enum class NanGuard { off, stop, skip };
+
+/// How a run is watched while it goes (docs/faults.md). A config without any of it has the hash that it had before.
+struct WatchConfig {
+  /// Longest time without progress of the rank that the others wait for, by what it does; 0: timeout_s and two seconds.
+  double step_s = 0, evaluation_s = 0, save_s = 0, load_s = 0, teardown_s = 0;
+  bool comm_check = false;  ///< ranks compare what they are about to call before each collective
+  NanGuard nan_guard = NanGuard::off;
+  bool operator==(const WatchConfig&) const = default;
+};
+
 /// What every trainer's runs have.
 struct CoreConfig {
   DataConfig data;
@@ -148,6 +160,7 @@ struct CoreConfig {
   int64_t eval_every = 25;              ///< steps between evaluations; 0: only at the end
   ForcedConfig forced;
   CheckpointConfig checkpoint;
+  WatchConfig watch;
   MutantConfig mutant, second_mutant;
   double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
   bool control_guard = false;  ///< ranks compare what steers a step before its collectives

@@ -93,6 +93,26 @@ void BeatFile::report(int rank, int64_t step, const char* operation) {
   slot.changes.store(before + 2, std::memory_order_release);
 }
 
+void BeatFile::enter(int rank, BeatGroup group) {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  slots_[rank].entered[static_cast<std::size_t>(group)].fetch_add(1, std::memory_order_release);
+}
+
+void BeatFile::resident(int rank, int64_t bytes) {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  slots_[rank].resident_bytes.store(bytes, std::memory_order_release);
+}
+
+uint64_t BeatFile::entered(int rank, BeatGroup group) const {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  return slots_[rank].entered[static_cast<std::size_t>(group)].load(std::memory_order_acquire);
+}
+
+int64_t BeatFile::resident(int rank) const {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  return slots_[rank].resident_bytes.load(std::memory_order_acquire);
+}
+
 int64_t BeatFile::step(int rank) const {
   LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
   return slots_[rank].step.load(std::memory_order_acquire);

@@ -2,19 +2,27 @@
 // What a rank says about its progress without sending a message: one slot a rank in a memory-mapped file of
 // the run's folder.
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 namespace lockstep {
+
+/// Groups whose collectives are counted: what a step exchanges, and its gradients' reductions.
+enum class BeatGroup { data, gradients };
+inline constexpr std::size_t kBeatGroups = 2;
 
 struct alignas(64) BeatSlot {
   std::atomic<int64_t> step;  ///< steps finished; -1: not begun
   std::atomic<uint64_t>
       changes;         ///< raised at every report: a rank whose count stands still makes no progress
   char operation[48];  ///< what it is doing: "train", "all_gather loss.candidates", "evaluate"
+  std::array<std::atomic<uint64_t>, kBeatGroups> entered;  ///< collectives that it has entered, by BeatGroup
+  std::atomic<int64_t> resident_bytes;                     ///< of its process; 0: not said
 };
-static_assert(sizeof(BeatSlot) == 64);
+static_assert(sizeof(BeatSlot) == 128);
 
 /// The run's folder holds one file `beat` with world_size slots.
 class BeatFile {
@@ -28,7 +36,12 @@ class BeatFile {
 
   /// Called by rank `rank` alone.
   void report(int rank, int64_t step, const char* operation);
+  /// The rank enters the next collective of that group; reported with the operation that follows.
+  void enter(int rank, BeatGroup group);
+  void resident(int rank, int64_t bytes);
   int64_t step(int rank) const;
+  uint64_t entered(int rank, BeatGroup group) const;
+  int64_t resident(int rank) const;
   uint64_t changes(int rank) const;
   std::string operation(int rank) const;
   int world_size() const { return world_size_; }

@@ -10,18 +10,23 @@
 #include <optional>
 #include <thread>
 
+#include "harness/base/atomic_file.h"
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/flight/dump.h"
+#include "harness/flight/judge.h"
+#include "harness/launch/hang_watch.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/job_queue.h"
 #include "harness/launch/local/launcher.h"
 #include "harness/launch/run_folder.h"
-#include "harness/launch/watch.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kLookEvery_s = 0.1;     ///< beats lie in memory, which poll() cannot watch
+constexpr double kLookEvery_s = 0.1;     ///< at the least; beats lie in memory, which poll() cannot watch
+constexpr double kStacks_s = 5;          ///< for a tool to take a hung rank's stacks
+constexpr double kTold_s = 0.3;          ///< from the word on a hung rank to the end of the others
 constexpr double kLoadDeadline_s = 120;  ///< of LibTorch from a cold disk
 constexpr double kDeathDeadline_s = 10;  ///< after SIGKILL
 constexpr double kQuitDeadline_s = 5;
@@ -33,7 +38,7 @@ struct Going {
   std::size_t job;
   RunEnds facts;
   BeatFile beat;
-  RunWatch watch;
+  HangWatch watch;
   double started_at = kNever;  ///< when the parent said that it had
   double kill_at = kNever;     ///< when the rest of it gets SIGKILL
   double dead_by = kNever;     ///< when they must be gone
@@ -42,11 +47,12 @@ struct Going {
   std::optional<LauncherEvent> lost;  ///< the first rank whose end nobody saw
   int64_t shown_step = -1;
 
-  Going(const PlannedRun& run_, std::size_t job_, const std::string& dir, double now)
+  Going(const PlannedRun& run_, std::size_t job_, const std::string& dir, double hang_grace_s, double now)
       : run(&run_),
         job(job_),
         beat(BeatFile::create(dir + "/beat", run_.config.layout.world_size)),
-        watch(run_.config.layout.world_size, now) {
+        watch(run_.config.layout.world_size,
+              thresholds_of(run_.config.watch, run_.config.timeout_s + hang_grace_s), now) {
     facts.run = run_.id;
     facts.dir = dir;
     facts.world_size = run_.config.layout.world_size;
@@ -70,9 +76,11 @@ class Launch {
   void require_planned_program() const;
   void handle_exit(Going& going, const LauncherEvent& event);
   void look_after(Going& going, double now);
+  void accuse_the_silent(Going& going);
   void declare_hung(Going& going, int rank, const std::string& message);
   void signal(Going& going, int number);
   void conclude(Going& going);
+  void add_flight_record(const Going& ended, RankFailure& failure) const;
   void give_up(std::size_t job, const std::string& need);
   void fail(RankFailure failure, double seconds);
   void tell(const RunEvent& event) const {
@@ -146,7 +154,7 @@ void Launch::start(std::size_t job) {
   const std::string data_hash = options_.data_hash_of ? options_.data_hash_of(run.config) : "";
   if (goes_on(dir, run, identity_, data_hash)) tell({RunEvent::Kind::resumed, run.id});
   prepare_run_folder(dir, run, identity_, data_hash);
-  going_[run.id] = std::make_unique<Going>(run, job, dir, monotonic_s());
+  going_[run.id] = std::make_unique<Going>(run, job, dir, options_.hang_grace_s, monotonic_s());
   launcher_->start({run.id, dir, run.config.layout.world_size, processes_of(run.config), options_.command_started,
                     run.config.process_start == ProcessStart::executed});
 }
@@ -167,7 +175,10 @@ void Launch::heed_stop() {
 
 void Launch::wait_for_events() {
   double deadline = monotonic_s() + kLookEvery_s;
-  for (const auto& [id, going] : going_) deadline = std::min({deadline, going->kill_at, going->dead_by});
+  for (const auto& [id, going] : going_) {
+    if (going->started()) deadline = std::min(deadline, monotonic_s() + going->watch.look_every_s());
+    deadline = std::min({deadline, going->kill_at, going->dead_by});
+  }
   for (const LauncherEvent& event : launcher_->poll(deadline - monotonic_s())) handle(event);
 }
 
@@ -192,7 +203,7 @@ void Launch::handle(const LauncherEvent& event) {
   switch (event.kind) {
     case LauncherEvent::Kind::started:
       going.started_at = monotonic_s();
-      going.watch = RunWatch(going.facts.world_size, going.started_at);
+      going.watch.started(event.pids, going.started_at);
       tell({RunEvent::Kind::started, going.run->id, 0, steps_to_run(going.run->config)});
       break;
     case LauncherEvent::Kind::exit:
@@ -219,7 +230,6 @@ void Launch::handle_exit(Going& going, const LauncherEvent& event) {
                               (going.signalled || event.told) && event.signal != 0});
   if (event.lost && !going.lost) going.lost = event;
   const double now = monotonic_s();
-  going.watch.look(going.beat, now);
   if (event.rank >= 0) going.watch.ended(event.rank);
   if (static_cast<int>(going.facts.ends.size()) == processes_of(going.run->config)) {
     conclude(going);
@@ -231,6 +241,9 @@ void Launch::handle_exit(Going& going, const LauncherEvent& event) {
   // Ranks that were stopped in order end one after the other.
   if (const auto failure = name_failure(this_one)) {
     const bool in_order = failure->kind == "interrupted";
+    // A rank that left without a word, and with a good status: its parent has no reason to tell the others.
+    if (!in_order && event.signal == 0 && event.code == 0)
+      launcher_->tell(going.run->id, fmt::format("rank {} left: {}", event.rank, failure->message));
     going.kill_at = now + (in_order ? going.run->config.checkpoint.grace_s : options_.kill_grace_s);
   }
 }
@@ -242,25 +255,15 @@ void Launch::look_after(Going& going, double now) {
         fmt::format("{}: its ranks did not die within {} s of SIGKILL", going.run->id, kDeathDeadline_s));
   }
   if (!going.started() || going.killed) return;
-  going.watch.look(going.beat, now);
+  const std::optional<Stalled> stalled = going.watch.look(going.beat, now);
   if (now >= going.kill_at) {
-    const int behind = going.watch.behind();
-    // Every rank that ended says that another one was silent: that is the rank which has not ended.
-    const bool others_accuse = !going.facts.ends.empty() && behind >= 0 && all_lost_their_peers(going.facts);
-    if (others_accuse && !going.stopped_by_user) {
-      const auto accusation = name_failure(going.facts);
-      declare_hung(
-          going, behind,
-          fmt::format("silent while its peers failed; rank {}: {}", accusation->rank, accusation->message));
-    }
+    accuse_the_silent(going);
     signal(going, SIGKILL);
     return;
   }
-  if (going.watch.standstill_s(now) > config.timeout_s + options_.hang_grace_s && going.kill_at == kNever) {
-    declare_hung(going, going.watch.behind(),
-                 fmt::format("no progress for {:.1f} s (timeout_s is {})", going.watch.standstill_s(now),
-                             config.timeout_s));
-    signal(going, SIGKILL);
+  if (stalled && going.kill_at == kNever) {
+    declare_hung(going, stalled->standstill.rank, stalled->message);
+    going.kill_at = monotonic_s() + kTold_s;
     return;
   }
   const int64_t step = going.beat.step(0);
@@ -270,8 +273,21 @@ void Launch::look_after(Going& going, double now) {
   tell({RunEvent::Kind::progress, going.run->id, std::min(step, steps), steps, going.seconds(now)});
 }
 
+/// Every rank that ended says that another one was silent: that is the rank which has not ended.
+void Launch::accuse_the_silent(Going& going) {
+  const int behind = going.watch.behind();
+  if (going.hung || going.stopped_by_user || going.facts.ends.empty() || behind < 0) return;
+  if (!all_lost_their_peers(going.facts)) return;
+  const auto accusation = name_failure(going.facts);
+  declare_hung(going, behind,
+               fmt::format("silent while its peers failed; rank {}: {}", accusation->rank, accusation->message));
+}
+
 void Launch::declare_hung(Going& going, int rank, const std::string& message) {
   going.hung = hung_failure(going.facts, rank, message);
+  launcher_->tell(going.run->id, fmt::format("rank {} hangs: {}", rank, message));
+  if (const int pid = going.watch.pid_of(rank); pid > 0)
+    write_file_atomically(fmt::format("{}/stacks-{}.txt", going.facts.dir, rank), stacks_of(pid, kStacks_s));
 }
 
 void Launch::signal(Going& going, int number) {
@@ -321,6 +337,7 @@ void Launch::conclude(Going& going) {
     return;
   }
   const bool interrupted = failure->kind == "interrupted";
+  if (!interrupted) add_flight_record(*ended, *failure);
   if (disk_was_full(*failure) || (!interrupted && disk_is_full(ended->facts.dir))) {
     throw MachineError(
         fmt::format("{}: rank {} found the disk full: {}; free some space and run again to resume",
@@ -332,6 +349,14 @@ void Launch::conclude(Going& going) {
   fail(std::move(*failure), seconds);
   if (report_.interrupted) return;
   for (const std::size_t job : given_up) give_up(job, ended->run->id);
+}
+
+/// What the ranks' last collectives say of it, in OUT/runs/<id>/flight and in the failure's last lines.
+void Launch::add_flight_record(const Going& ended, RankFailure& failure) const {
+  const std::string& dir = ended.facts.dir;
+  if (flight::write_records(dir, ended.facts.world_size) == 0) return;
+  for (const std::string& line : flight::in_words(flight::judge(flight::read_records(dir + "/flight"))))
+    failure.last_lines.push_back("flight record: " + line);
 }
 
 void Launch::give_up(std::size_t job, const std::string& need) {

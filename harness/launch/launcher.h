@@ -40,6 +40,9 @@ class Launcher {
   virtual void start(const RankStart& what) = 0;
   /// Sends the signal to every process of the run.
   virtual void stop(const std::string& run, int signal) = 0;
+  /// Tells every rank of the run that lives, on its side channel, why it shall leave: "rank 2 hangs: …". A launcher without
+  /// such a channel leaves it; the ranks then wait for their peers, or for SIGKILL.
+  virtual void tell(const std::string& /*run*/, const std::string& /*why*/) {}
   /// What has happened since the last call; waits `wait_s` at most for something to happen.
   virtual std::vector<LauncherEvent> poll(double wait_s) = 0;
   /// Ends in order, within `deadline_s`.

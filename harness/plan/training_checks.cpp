@@ -82,6 +82,12 @@ void check_size(const RunConfig& config, Found& found) {
   }
 }
 
+void check_watch(const RunConfig& config, Found& found) {
+  if (config.watch.nan_guard == NanGuard::skip && config.arithmetic == Arithmetic::exact) {
+    found.emplace_back("watch.nan_guard", "exact arithmetic ends a run at the first row that is not finite: take stop");
+  }
+}
+
 void check_checkpoint(const RunConfig& config, Found& found) {
   if (!config.checkpoint.on()) return;
   if (config.mutant.name != "none" || config.second_mutant.name != "none") {
@@ -112,6 +118,7 @@ std::vector<std::pair<std::string, std::string>> training_problems(const RunConf
   check_arithmetic(config, asks, found);
   check_perturbation(config, asks, found);
   check_checkpoint(config, found);
+  check_watch(config, found);
   return found;
 }
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,7 +41,22 @@ std::string exact_text(double value) {
 struct Child {
   std::string run;
   int rank;
+  int notices = -1;  ///< our end of its side channel
 };
+
+std::string signal_name(int signal) {
+  const char* const name = ::sigabbrev_np(signal);
+  return std::to_string(signal) + (name == nullptr ? "" : std::string(" (SIG") + name + ")");
+}
+
+/// What the others are told of this end; empty: it is none that takes their peer from them.
+std::string words_on(const LauncherEvent& end) {
+  constexpr int kEndsInOrder = 128;  // after an agreed step, because a signal asked for it
+  const std::string who = "rank " + std::to_string(end.rank);
+  if (end.signal != 0) return who + " was killed by signal " + signal_name(end.signal);
+  if (end.code != 0 && end.code < kEndsInOrder) return who + " exited with status " + std::to_string(end.code);
+  return "";
+}
 
 /// Signals as a program finds them when it starts, but for two that would end a rank without a word.
 void restore_signals() {
@@ -72,9 +88,10 @@ class Parent {
   void obey(const ParentCommand& command);
   void start(const ParentCommand& command);
   std::string fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids);
-  [[noreturn]] void be_rank(const RankTask& task, int log, pid_t group, bool executed);
+  [[noreturn]] void be_rank(const RankTask& task, int log, pid_t group, bool executed, int notices);
   void tell(const LauncherEvent& event) { socket_.send(to_line(event)); }
   void reap(bool wait);
+  void tell_ranks(const std::string& run, const std::string& why);
   void kill_all();
 
   LineSocket socket_;
@@ -128,6 +145,9 @@ void Parent::obey(const ParentCommand& command) {
       if (const auto group = groups_.find(command.run); group != groups_.end())
         ::killpg(group->second, command.signal);
       break;
+    case ParentCommand::Op::tell:
+      tell_ranks(command.run, command.why);
+      break;
     case ParentCommand::Op::quit:
       quit_ = true;
       break;
@@ -146,6 +166,7 @@ void Parent::start(const ParentCommand& command) {
     for (const int pid : pids) {
       ::kill(pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
+      ::close(children_.at(pid).notices);
       children_.erase(pid);
     }
     groups_.erase(command.run);
@@ -161,30 +182,46 @@ std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vecto
   const int log = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) return log_path + ": " + std::strerror(errno);
   const pid_t group = pids.empty() ? 0 : pids.front();  // the first rank leads the run's process group
+  std::array<int, 2> channel{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel.data()) != 0) {
+    const int error = errno;
+    ::close(log);
+    return std::string("a side channel: ") + std::strerror(error);
+  }
   const pid_t pid = ::fork();
   if (pid == 0) {
-    RankTask task{command.dir, rank, command.command_started};
+    ::close(channel[0]);
+    RankTask task{command.dir, rank, command.command_started, kNotices};
     if (!command.address.empty()) task.address = command.address;
-    be_rank(task, log, group, command.executed);
+    be_rank(task, log, group, command.executed, channel[1]);
   }
   const int error = errno;
   ::close(log);
-  if (pid < 0) return std::string("fork: ") + std::strerror(error);
+  ::close(channel[1]);
+  if (pid < 0) {
+    ::close(channel[0]);
+    return std::string("fork: ") + std::strerror(error);
+  }
   ::setpgid(pid, group);  // the child does the same: whoever comes first
   pids.push_back(pid);
-  children_[pid] = {command.run, rank};
+  children_[pid] = {command.run, rank, channel[0]};
   groups_[command.run] = pids.front();
   return {};
 }
 
-void Parent::be_rank(const RankTask& task, int log, pid_t group, bool executed) {
+void Parent::be_rank(const RankTask& task, int log, pid_t group, bool executed, int notices) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != own_pid_) ::_exit(kThrew);
   ::setpgid(0, group);
   restore_signals();
   ::dup2(log, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
-  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  // Open over the exec, where there is one.
+  if (notices == kNotices)
+    ::fcntl(kNotices, F_SETFD, 0);
+  else
+    ::dup2(notices, kNotices);
+  ::close_range(kNotices + 1, ~0U, 0);
   if (executed) become_program(task);
   ::_exit(run_guarded(run_rank_, task));  // destructors of the parent's objects are the parent's
 }
@@ -202,12 +239,23 @@ void Parent::reap(bool wait) {
     bool last = true;
     for (const auto& [other_pid, other] : children_) last = last && other.run != child.run;
     if (last) groups_.erase(child.run);
+    ::close(child.notices);
     LauncherEvent event{LauncherEvent::Kind::exit, child.run, {}, child.rank, 0, 0, {}};
     if (WIFSIGNALED(status))
       event.signal = WTERMSIG(status);
     else
       event.code = WEXITSTATUS(status);
+    // The others first: each waits for a peer that is gone.
+    if (const std::string words = words_on(event); !words.empty() && !last) tell_ranks(child.run, words);
     tell(event);
+  }
+}
+
+/// One packet to each; a rank that does not read has no use for it.
+void Parent::tell_ranks(const std::string& run, const std::string& why) {
+  constexpr std::size_t kMost_bytes = 4096;
+  for (const auto& [pid, child] : children_) {
+    if (child.run == run) ::send(child.notices, why.data(), std::min(why.size(), kMost_bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
 

@@ -24,6 +24,9 @@ pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&
 /// The rank's exit status. Nothing that it throws escapes.
 int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankTask& task);
 
+/// Where a rank's end of its side channel stands, over an exec too.
+inline constexpr int kNotices = 3;
+
 /// The option by which a forked process that begins anew is told what it is: --rank R FOLDER SECONDS: be rank R (-1: all of
 /// them) of the run in FOLDER; the command began at SECONDS.
 inline constexpr const char* kRankOption = "--rank";

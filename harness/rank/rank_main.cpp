@@ -14,6 +14,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
+#include "harness/comm/checked.h"
 #include "harness/comm/emulated.h"
 #include "harness/checkpoint/groups/thread_group.h"
 #include "harness/comm/gloo.h"
@@ -23,9 +24,14 @@
 #include "harness/config/canonical.h"
 #include "harness/data/sampler.h"
 #include "harness/launch/beat.h"
+#include "harness/launch/failure.h"
 #include "harness/launch/run_folder.h"
+#include "harness/rank/departure.h"
+#include "harness/rank/fault_ranks.h"
 #include "harness/rank/rank_checkpoints.h"
+#include "harness/rank/rank_watch.h"
 #include "harness/rank/reward_ranks.h"
+#include "harness/train/kept.h"
 #include "harness/train/loop.h"
 #include "harness/train/perturb.h"
 #include "scenarios/mutants/mutants.h"
@@ -44,6 +50,7 @@ struct Process {
   BeatFile beats;
   nlohmann::json planted;                      ///< of run.json: what a laboratory does to this run's checkpoints
   const PreemptionSignals* signals = nullptr;  ///< of runs with checkpoints
+  Departure* departure = nullptr;              ///< of a rank that has a process of its own
 
   std::string path(const std::string& name) const { return task.run_dir + "/" + name; }
 };
@@ -114,18 +121,50 @@ struct Meeting {
   std::function<RankGroups()> groups;  ///< for checkpoints
 };
 
-/// One rank from its communicator to its result file. Nothing escapes: what was thrown stands in the result.
-int run_rank(Process& process, int rank, const Meeting& meet) {
-  const RunConfig& config = process.config;
+std::string result_path(const Process& process, int rank) {
+  return process.path("rank-" + std::to_string(rank) + ".result.json");
+}
+
+/// How a rank ends of which nothing else is known yet.
+RankResult failed_result(const Process& process, int rank) {
   RankResult result;
   result.rank = rank;
-  result.world_size = config.layout.world_size;
-  result.config_hash = config_hash(config);
+  result.world_size = process.config.layout.world_size;
+  result.config_hash = config_hash(process.config);
   result.data_hash = process.scenario->data_hash();
   result.status = "failed";
   result.phase = "rendezvous";
+  return result;
+}
+
+/// For a rank that is told that a peer is gone, while it waits or computes.
+std::unique_ptr<Departure> make_departure(Process& process, int rank) {
+  constexpr double kGrace_s = 0.05;  // the collective itself may have said so by then
+  return std::make_unique<Departure>(process.task.notices, kGrace_s, [&process, rank](const std::string& why) {
+    RankResult result = failed_result(process, rank);
+    result.phase = "train";
+    result.steps_done = std::max<int64_t>(process.beats.step(rank), 0);
+    result.error = "lost its peer: " + why + " (this rank was in '" + process.beats.operation(rank) + "')";
+    std::fprintf(stderr, "rank %d: %s\n", rank, result.error.c_str());
+    write_rank_result(result_path(process, rank), result);
+  });
+}
+
+/// What a rank's own words say of peers that are gone, and what the launcher says of them.
+std::string with_what_was_told(const std::string& error, Departure* departure) {
+  constexpr double kWait_s = 0.2;  // the launcher's word and the broken connection may come in any order
+  if (departure == nullptr || !only_lost_its_peers(error)) return error;
+  const std::string why = departure->told(kWait_s);
+  return why.empty() ? error : "lost its peer: " + why + "; " + error;
+}
+
+/// One rank from its communicator to its result file. Nothing escapes: what was thrown stands in the result.
+int run_rank(Process& process, int rank, const Meeting& meet) {
+  const RunConfig& config = process.config;
+  RankResult result = failed_result(process, rank);
   int64_t step_now = 0;
   int exit_code = 1;
+  RankWatch watch(process.beats, process.task.run_dir, rank, config.layout.world_size, config.backend == Backend::gloo);
   try {
     at::set_num_threads(1);
     require_planned_data(process.planned_data, result.data_hash, rank);
@@ -135,19 +174,22 @@ int run_rank(Process& process, int rank, const Meeting& meet) {
                       {result.config_hash, rank, config.layout.world_size, config.trainer, config.trace,
                        config.backend == Backend::gloo ? "real" : "emulated"});
     const auto beat = [&](int64_t step, const std::string& operation) {
+      if (step > step_now && config.backend == Backend::gloo) watch.note_resident(resident_bytes());
       if (step > step_now && result.first_step_seconds == 0 && process.task.command_started > 0) {
         result.first_step_seconds = monotonic_s() - process.task.command_started;
       }
       step_now = step;
-      process.beats.report(rank, step, operation.c_str());
+      watch.beat(step, operation);
     };
     beat(0, "rendezvous");
     const std::unique_ptr<Mutant> mutant = make_mutant(config, rank);
     CommunicationMeter meter;
     std::unique_ptr<Comm> comm = meet.comm();
     comm = mutant == nullptr ? std::move(comm) : mutant->below_ledger(std::move(comm));
+    if (config.watch.comm_check && config.layout.world_size > 1)
+      comm = make_checked_comm(std::move(comm), [&step_now] { return step_now; });
     comm = make_ledger_comm(
-        std::move(comm), trace, [&](const std::string& operation) { beat(step_now, operation); }, &meter);
+        std::move(comm), trace, [&](const std::string& operation) { beat(step_now, operation); }, &meter, &watch);
     comm = mutant == nullptr ? std::move(comm) : mutant->above_ledger(std::move(comm));
     result.phase = "train";
     const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm, mutant.get());
@@ -174,11 +216,18 @@ int run_rank(Process& process, int rank, const Meeting& meet) {
     result.status = exit_code == 0 ? "finished" : "interrupted";
   } catch (const std::exception& error) {
     const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-    result.error = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+    result.error = with_what_was_told(torch_error != nullptr ? torch_error->what_without_backtrace() : error.what(),
+                                      process.departure);
     std::fprintf(stderr, "rank %d failed at step %lld in %s: %s\n", rank, static_cast<long long>(step_now),
                  result.phase.c_str(), result.error.c_str());
   }
-  write_rank_result(process.path("rank-" + std::to_string(rank) + ".result.json"), result);
+  if (process.departure != nullptr) process.departure->end_by_itself();
+  if (exit_code == 0) {
+    watch.forget();
+    watch.beat(step_now, "teardown");
+    if (config.backend == Backend::gloo) watch.write_memory(process.task.run_dir);
+  }
+  write_rank_result(result_path(process, rank), result);
   return exit_code;
 }
 
@@ -250,6 +299,7 @@ int rank_main(const RankTask& task) {
     const std::string run_path = task.run_dir + "/run.json";
     const nlohmann::json run = read_run(run_path);
     if (const auto cases = run.find("reward_cases"); cases != run.end()) return play_reward_cases(task.run_dir, std::max(task.rank, 0), *cases);
+    if (const auto fault = run.find("fault_case"); fault != run.end()) return play_fault_case(task, *fault);
     RunConfig config = run_config_from_json(run.at("config").dump(), run_path);
     const int world = config.layout.world_size;
     Process process{task, config, run.value("data_hash", ""), make_scenario(config.trainer),
@@ -260,6 +310,8 @@ int rank_main(const RankTask& task) {
     process.scenario->prepare(process.config);
     if (task.rank < 0 && world > 1) return run_emulated(process);
     const int rank = std::max(task.rank, 0);
+    const auto departure = world > 1 ? make_departure(process, rank) : nullptr;
+    process.departure = departure.get();
     return run_rank(process, rank, meeting_of(process, rank));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

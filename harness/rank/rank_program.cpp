@@ -27,7 +27,7 @@ int rank_program_main(int argc, char** argv, const char* description,
     return 0;
   }
   if (argc == 5 && std::string_view(argv[1]) == kRankOption) {
-    const RankTask task{argv[3], std::atoi(argv[2]), std::strtod(argv[4], nullptr)};
+    const RankTask task{argv[3], std::atoi(argv[2]), std::strtod(argv[4], nullptr), kNotices};
     ::_exit(run_guarded(run_rank, task));
   }
   if (argc >= 2 && (std::string_view(argv[1]) == "run" || std::string_view(argv[1]) == "--run")) return started_rank_main({argv + 2, argv + argc}, run_rank);

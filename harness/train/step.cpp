@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <stdexcept>
 
 #include "harness/comm/tensor_view.h"
 #include "harness/train/kept.h"
@@ -43,7 +45,7 @@ TracedStep::TracedStep(const RankContext& context) : context_(context) {
   reducer_ = context.comm->reduce_gradients(parameters.tensors, parameters.names, options);
   local_hashes_.resize(parameters.tensors.size());
   // A parameter's hook runs before the Reducer's, which hangs behind the accumulation.
-  if (context.trace->enabled() || context.mutant != nullptr) {
+  if (context.trace->enabled() || context.mutant != nullptr || guarded()) {
     for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
       hooks_.push_back(parameters.tensors[i].register_hook(
           [this, i](const at::Tensor& gradient) { return on_local_gradient(i, gradient); }));
@@ -64,6 +66,7 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
   const std::string& name = context_.task->parameters().names[index];
   const at::Tensor seen =
       context_.mutant == nullptr ? gradient : context_.mutant->local_gradient(step_, name, gradient.detach());
+  if (guarded()) guard_.look(index, seen.detach());
   if (!context_.trace->enabled() && context_.mutant == nullptr) {
     return seen;
   }
@@ -164,6 +167,7 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
       parameter.mutable_grad() = at::Tensor();  // PyTorch's default: reset to None, not to zero
     }
   }
+  guard_.begin();
   accumulated_.assign(parameters.tensors.size(), at::Tensor());
   context_.beat(step, "forward");
   const std::vector<Pass> passes = passes_of(step, options);
@@ -185,6 +189,7 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
     (options.weight == 1 ? own : own * options.weight).backward({}, options.keep_passes);
   }
   kept_counted_ = true;
+  require_finite(step, outcome);
   if (options.weight != 1) {
     for (at::Tensor& parameter : parameters.tensors) {
       parameter.mutable_grad().div_(options.weight);
@@ -201,6 +206,16 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
   }
   trace_gradients(options, outcome);
   return outcome;
+}
+
+/// All ranks know of the same number, and either all throw or none updates.
+void TracedStep::require_finite(int64_t step, Outcome& outcome) {
+  if (!guarded()) return;
+  outcome.not_finite = guard_.agree(*context_.comm);
+  if (!outcome.not_finite) return;
+  const std::string words = in_words(*outcome.not_finite, context_.task->parameters().names, step);
+  if (context_.config->watch.nan_guard == NanGuard::stop) throw std::runtime_error("nan_guard: " + words);
+  std::fprintf(stderr, "nan_guard: no rank takes the update: %s\n", words.c_str());
 }
 
 void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& passes,

@@ -2,11 +2,13 @@
 // What training and the forced comparison do alike at a step: forward, backward, reduce, and write it all
 // down.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "harness/train/exact_rows.h"
+#include "harness/train/nan_guard.h"
 #include "harness/train/rank_context.h"
 #include "harness/train/row_backward.h"
 
@@ -40,6 +42,7 @@ class TracedStep {
     int64_t kept_bytes =
         0;  ///< most that a pass kept for its backward; of the first step alone, the others' too
     std::vector<StepOutput> passes;  ///< with their graphs, if they were asked for
+    std::optional<NotFinite> not_finite;  ///< as watch.nan_guard found it, the same on all ranks; nobody shall update
   };
 
   /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values,
@@ -84,9 +87,12 @@ class TracedStep {
   void sum_over_ranks(Outcome& outcome, double divisor);
   void trace_rows(const Options& options, const std::vector<StepOutput>& outputs);
   bool exact() const { return rows_ != nullptr; }
+  bool guarded() const { return context_.config->watch.nan_guard != NanGuard::off; }
+  void require_finite(int64_t step, Outcome& outcome);
 
   const RankContext& context_;
   std::vector<unsigned> hooks_;
+  GradientGuard guard_;  ///< native arithmetic alone: exact arithmetic refuses rows that are not finite
   std::unique_ptr<GradientReducer> reducer_;  ///< native arithmetic alone
   std::unique_ptr<ExactRows> rows_;           ///< exact arithmetic alone
   std::unique_ptr<RowBackward> row_backward_;  ///< exact arithmetic alone

@@ -71,6 +71,11 @@ void Update::clip(int64_t step, const TracedStep::Outcome& outcome) {
 }
 
 void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate, Keep keep) {
+  if (outcome.not_finite) {
+    trace_buffers(Phase::parameters, keep);
+    trace_parameters(context_, Phase::parameters, keep);
+    return;
+  }
   const TrainingState state{context_.task->parameters(), optimizer_, *context_.comm, rate};
   clip(step, outcome);
   if (context_.mutant != nullptr) {

@@ -102,7 +102,8 @@ void LocalLauncher::send(const ParentCommand& command) {
 }
 
 void LocalLauncher::start(const RankStart& what) {
-  ParentCommand command{what};
+  ParentCommand command;
+  static_cast<RankStart&>(command) = what;
   command.op = ParentCommand::Op::start;
   send(command);
 }
@@ -112,6 +113,14 @@ void LocalLauncher::stop(const std::string& run, int signal) {
   command.op = ParentCommand::Op::kill;
   command.run = run;
   command.signal = signal;
+  send(command);
+}
+
+void LocalLauncher::tell(const std::string& run, const std::string& why) {
+  ParentCommand command;
+  command.op = ParentCommand::Op::tell;
+  command.run = run;
+  command.why = why;
   send(command);
 }
 

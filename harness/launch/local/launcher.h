@@ -23,6 +23,7 @@ class LocalLauncher : public Launcher {
 
   void start(const RankStart& what) override;
   void stop(const std::string& run, int signal) override;
+  void tell(const std::string& run, const std::string& why) override;
   std::vector<LauncherEvent> poll(double wait_s) override;
   /// Asks the parent to kill and reap all ranks and to exit. After `deadline_s` kills the parent; the kernel
   /// then kills its ranks.

@@ -59,11 +59,14 @@ std::string to_line(const ParentCommand& command) {
     case ParentCommand::Op::kill:
       message = {{"op", "kill"}, {"run", command.run}, {"signal", command.signal}};
       break;
+    case ParentCommand::Op::tell:
+      message = {{"op", "tell"}, {"run", command.run}, {"why", command.why}};
+      break;
     case ParentCommand::Op::quit:
       message = {{"op", "quit"}};
       break;
   }
-  return message.dump() + "\n";
+  return message.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 std::string to_line(const LauncherEvent& event) {
@@ -113,6 +116,10 @@ ParentCommand command_from_line(const std::string& line) {
     command.op = ParentCommand::Op::kill;
     command.run = field<std::string>(message, "run", line);
     command.signal = field<int>(message, "signal", line);
+  } else if (op == "tell") {
+    command.op = ParentCommand::Op::tell;
+    command.run = field<std::string>(message, "run", line);
+    command.why = field<std::string>(message, "why", line);
   } else if (op == "quit") {
     command.op = ParentCommand::Op::quit;
   } else {

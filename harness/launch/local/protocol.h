@@ -9,10 +9,11 @@
 
 namespace lockstep {
 
-/// lockstep to parent: what to start; of `kill` only `run` and `signal` count.
+/// lockstep to parent: what to start; of `kill` only `run` and `signal` count, of `tell` only `run` and `why`.
 struct ParentCommand : RankStart {
-  enum class Op { start, kill, quit } op = Op::quit;
-  int signal = 9;  ///< kill: sent to every process of the run
+  enum class Op { start, kill, tell, quit } op = Op::quit;
+  int signal = 9;   ///< kill: sent to every process of the run
+  std::string why;  ///< tell: for the ranks' side channels
 };
 
 /// One line, ended by a newline.

@@ -1,6 +1,7 @@
 #include "harness/rank/parent.h"
 
 #include <gmock/gmock.h>
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include <poll.h>
 
 #include "harness/launch/local/protocol.h"
+#include "harness/rank/departure.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -57,6 +59,13 @@ class ServedRanks {
     command.op = ParentCommand::Op::kill;
     command.run = run;
     command.signal = signal;
+    socket_->send(to_line(command));
+  }
+  void tell(const std::string& run, const std::string& why) {
+    ParentCommand command;
+    command.op = ParentCommand::Op::tell;
+    command.run = run;
+    command.why = why;
     socket_->send(to_line(command));
   }
   /// Closes the socket, waits, and returns the parent's exit status.
@@ -117,7 +126,7 @@ TEST(RankParent, KillsTheRanksOfOneRunAndNoOthers) {
 
 TEST(RankParent, GivesRanksFreshSignalsAndNoDescriptors) {
   const TemporaryFolder folder;
-  const int inherited = ::dup(STDOUT_FILENO);
+  const int inherited = ::fcntl(STDOUT_FILENO, F_DUPFD, 20);  // above the rank's side channel
   ServedRanks ranks([&](const RankTask&) {
     sigset_t blocked;
     ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
@@ -171,6 +180,76 @@ TEST(RankProgram, ExplainsItselfToPeople) {
   const auto none = [](const RankTask&) { return 0; };
   EXPECT_EQ(rank_program_main(1, arguments.data(), "v", none), 2);
   EXPECT_EQ(rank_program_main(3, arguments.data(), "v", none), 2);
+}
+
+/// What stands in a rank's side channel, waiting for it; it has a test's whole time.
+std::string word_of_the_parent(int channel) {
+  pollfd wait{channel, POLLIN, 0};
+  char text[256] = {};
+  if (::poll(&wait, 1, 30000) != 1 || ::recv(channel, text, sizeof text - 1, 0) <= 0) return "nothing";
+  return text;
+}
+
+TEST(RankParent, TellsTheOthersOfADeathAndNobodyOfAGoodEnd) {
+  const TemporaryFolder folder;
+  ServedRanks ranks([&](const RankTask& task) {
+    if (task.rank == 0) return 0;
+    if (task.rank == 1) ::raise(SIGKILL);
+    write_text(folder / ("told-" + std::to_string(task.rank)), word_of_the_parent(task.notices));
+    return 130;
+  });
+  ranks.next();
+  ranks.start("a", folder.path(), 4);
+  for (int i = 0; i < 5; ++i) ranks.next();
+  for (const char* rank : {"2", "3"})
+    EXPECT_EQ(read_text(folder / (std::string("told-") + rank)), "rank 1 was killed by signal 9 (SIGKILL)");
+}
+
+TEST(RankParent, PassesOnWhatItIsTold) {
+  const TemporaryFolder folder;
+  ServedRanks ranks([&](const RankTask& task) {
+    write_text(folder / ("told-" + std::to_string(task.rank)), word_of_the_parent(task.notices));
+    return 130;
+  });
+  ranks.next();
+  ranks.start("a", folder.path(), 2);
+  ranks.next();
+  ranks.tell("a", "rank 1 hangs: no progress");
+  for (int i = 0; i < 2; ++i) ranks.next();
+  EXPECT_EQ(read_text(folder / "told-0"), "rank 1 hangs: no progress");
+  EXPECT_EQ(read_text(folder / "told-1"), "rank 1 hangs: no progress");
+}
+
+TEST(Departure, EndsARankThatWaitsForEver) {
+  const TemporaryFolder folder;
+  ServedRanks ranks([&](const RankTask& task) {
+    Departure departure(task.notices, 0.01, [&](const std::string& why) { write_text(folder / "why", why); });
+    if (task.rank == 1) return 3;
+    for (;;) ::pause();
+  });
+  ranks.next();
+  ranks.start("a", folder.path(), 2);
+  ranks.next();
+  EXPECT_EQ(ranks.next().rank, 1);
+  EXPECT_EQ(ranks.next().code, 1);
+  EXPECT_EQ(read_text(folder / "why"), "rank 1 exited with status 3");
+}
+
+TEST(Departure, LeavesTheWordToARankThatEndsByItself) {
+  const TemporaryFolder folder;
+  ServedRanks ranks([&](const RankTask& task) {
+    Departure departure(task.notices, 60, [&](const std::string&) { write_text(folder / "why", "left"); });
+    if (task.rank == 1) return 3;
+    const std::string why = departure.told(30);
+    departure.end_by_itself();
+    write_text(folder / "own", why);
+    return 1;
+  });
+  ranks.next();
+  ranks.start("a", folder.path(), 2);
+  for (int i = 0; i < 3; ++i) ranks.next();
+  EXPECT_EQ(read_text(folder / "own"), "rank 1 exited with status 3");
+  EXPECT_FALSE(std::filesystem::exists(folder / "why"));
 }
 
 }  // namespace

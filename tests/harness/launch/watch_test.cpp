@@ -14,6 +14,12 @@ class RunWatchTest : public testing::Test {
     beat_.report(rank, step, operation);
     watch_.look(beat_, at);
   }
+  /// The rank enters the next collective of its data, and waits in it.
+  void enter(int rank, int64_t step, const char* operation, double at) {
+    beat_.enter(rank, BeatGroup::data);
+    report(rank, step, operation, at);
+  }
+  const Thresholds limits_{10, 1, 5, 3, 2};
   const TemporaryFolder folder_;
   BeatFile beat_ = BeatFile::create(folder_ / "beat", 3);
   RunWatch watch_{3, 100};
@@ -86,6 +92,72 @@ TEST_F(RunWatchTest, ForgetsRanksThatHaveEnded) {
   watch_.ended(0);
   watch_.ended(2);
   EXPECT_EQ(watch_.behind(), -1);
+}
+
+TEST_F(RunWatchTest, HoldsARankToTheThresholdOfWhatItDoes) {
+  enter(0, 5, "barrier saved", 101);
+  enter(1, 5, "barrier saved", 101);
+  report(2, 5, "evaluate", 101);
+  EXPECT_FALSE(watch_.standstill(limits_, 105.9)) << "an evaluation may take 5 s";
+  const auto found = watch_.standstill(limits_, 106.1);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_EQ(found->phase, WatchPhase::evaluation);
+  EXPECT_EQ(found->waiting, (std::vector<int>{0, 1}));
+  EXPECT_EQ(found->awaited, "barrier saved");
+  EXPECT_EQ(found->sequence, 1U);
+}
+
+TEST_F(RunWatchTest, IsSilentOnAStragglerWithinItsThreshold) {
+  for (int step = 0; step < 1000; ++step) {
+    const double at = 101 + step;
+    report(0, step, "forward", at);
+    enter(1, step, "all_reduce w", at);
+    enter(2, step, "all_reduce w", at);
+    EXPECT_FALSE(watch_.standstill(limits_, at + 0.5));
+    enter(0, step, "all_reduce w", at + 0.5);
+    EXPECT_FALSE(watch_.standstill(limits_, at + 0.9));
+  }
+}
+
+TEST_F(RunWatchTest, NamesTheRankThatHasNotEnteredThoughItIsAStepAhead) {
+  enter(0, 5, "all_reduce w", 101);
+  enter(2, 5, "all_reduce w", 102);
+  report(1, 6, "forward", 103);
+  EXPECT_EQ(watch_.behind(), 1);
+}
+
+TEST_F(RunWatchTest, NamesOneOfRanksThatAllWaitInDifferentCollectives) {
+  enter(0, 5, "all_reduce w", 101);
+  enter(2, 5, "all_reduce w", 101);
+  beat_.enter(1, BeatGroup::gradients);
+  report(1, 5, "reduce_gradients", 101);
+  EXPECT_FALSE(watch_.standstill(limits_, 101.9));
+  const auto found = watch_.standstill(limits_, 102.1);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 1);
+  EXPECT_EQ(found->waiting, (std::vector<int>{0, 2}));
+}
+
+TEST_F(RunWatchTest, LetsASaveGoOnWhileAnyRankReportsProgress) {
+  report(0, 5, "save", 101);
+  enter(1, 5, "barrier saved", 101);
+  report(2, 5, "save", 101);
+  report(0, 5, "save", 103);
+  EXPECT_FALSE(watch_.standstill(limits_, 105.9));
+  EXPECT_TRUE(watch_.standstill(limits_, 106.1));
+}
+
+TEST_F(RunWatchTest, NamesAStoppedProcessWhereAllWaitAlike) {
+  for (const int rank : {0, 1, 2}) enter(rank, 5, "all_reduce w", 101);
+  EXPECT_EQ(watch_.standstill(limits_, 103, [](int rank) { return rank == 2; })->rank, 2);
+}
+
+TEST_F(RunWatchTest, ForgivesTimeInWhichNobodyLooked) {
+  for (const int rank : {0, 1, 2}) report(rank, 5, "forward", 101);
+  watch_.forgive(10);
+  EXPECT_FALSE(watch_.standstill(limits_, 111.5));
+  EXPECT_TRUE(watch_.standstill(limits_, 112.5));
 }
 
 }  // namespace

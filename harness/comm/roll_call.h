@@ -1,0 +1,29 @@
+#pragma once
+// Ranks compare themselves before their first collective: who has come, and with what.
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/comm/gloo_options.h"
+
+namespace lockstep {
+
+/// What every rank must have alike: {"threads", "2"}, {"config", hash}; and its clock.
+struct Identity {
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::function<double()> clock;  ///< seconds since 1970, as the rank reads it; empty: its machine's
+};
+
+struct RollCallOptions {
+  double wait_s = 10;      ///< for the last rank to come
+  double most_skew_s = 2;  ///< of a rank's clock from the others', each held against the time that the store's file got
+};
+
+/// Meets the others in the store of `options` alone: no connection is made between ranks. Throws std::runtime_error, the same
+/// on all ranks, which names the rank that has not come, that came twice, or whose world size, fact or clock differs from
+/// most, and both values.
+void call_the_roll(const GlooOptions& options, const Identity& identity, const RollCallOptions& roll);
+
+}  // namespace lockstep

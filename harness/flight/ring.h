@@ -1,0 +1,66 @@
+#pragma once
+// The flight record of one rank: its last collectives, in a memory-mapped file, so that they can be read when the rank is
+// killed, stopped or stuck. What is written there costs no system call.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::flight {
+
+enum class State : uint32_t { started, completed };
+
+/// One collective of one rank.
+struct Entry {
+  uint64_t id = 0;        ///< counts all of the rank's collectives, from 0
+  std::string group;      ///< "data", "gradients"
+  uint64_t sequence = 0;  ///< in that group, from 1
+  std::string op;         ///< "all_reduce", "all_gather", "broadcast", "barrier", "reduce_gradients"
+  std::string tag;        ///< what for
+  std::string dtype;      ///< "float32"
+  int root = -1;
+  int64_t step = 0;
+  std::vector<int64_t> shape;  ///< of what this rank brings; up to 6 dimensions
+  int64_t created_ns = 0, completed_ns = 0;  ///< since 1970
+  State state = State::started;
+  bool operator==(const Entry&) const = default;
+};
+
+/// How many of the last entries a ring holds.
+inline constexpr std::size_t kEntries = 128;
+
+/// The writer's end; one thread writes at a time.
+class Ring {
+ public:
+  /// Creates `path`. Throws MachineError.
+  Ring(const std::string& path, int rank, int world_size);
+  ~Ring();
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  /// The rank enters a collective: `entry` without id, times and state. Texts are cut to 15 (group, op, dtype) and 63 bytes
+  /// (tag). Returns its id.
+  uint64_t enter(const Entry& entry);
+  /// It has left it.
+  void leave(uint64_t id);
+
+  struct Memory;
+
+ private:
+  Memory* memory_ = nullptr;
+};
+
+struct Recorded {
+  int rank = 0, world_size = 1;
+  std::vector<Entry> entries;  ///< oldest first
+};
+
+/// Of a rank that may write, be stuck or be dead; an entry that is being written is left out. Throws std::runtime_error naming
+/// the file if it is missing or is no ring.
+Recorded read_ring(const std::string& path);
+
+/// RUN/flight-<rank>.ring
+std::string ring_path(const std::string& run_dir, int rank);
+
+}  // namespace lockstep::flight

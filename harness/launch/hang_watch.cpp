@@ -1,0 +1,101 @@
+#include "harness/launch/hang_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+/// A look costs microseconds; a hang is to be found within a tenth of its threshold.
+constexpr double kLooksAThreshold = 25, kOftenest_s = 0.002, kSeldomest_s = 0.1;
+/// A rank's process is looked at when so much of its threshold has gone by.
+constexpr double kSampleFrom = 0.5;
+/// A process that computed, or was ready to, for so much of the time that was looked at is slow, not stuck.
+constexpr double kBusy = 0.5;
+
+}  // namespace
+
+HangWatch::HangWatch(int world_size, const Thresholds& thresholds, double now)
+    : thresholds_(thresholds),
+      look_every_s_(std::clamp(thresholds.shortest_s() / kLooksAThreshold, kOftenest_s, kSeldomest_s)),
+      looked_at_(now),
+      watch_(world_size, now),
+      samples_(static_cast<std::size_t>(world_size)) {}
+
+void HangWatch::started(const std::vector<int>& pids, double now) {
+  pids_ = pids;
+  looked_at_ = now;
+  watch_ = RunWatch(static_cast<int>(samples_.size()), now);
+}
+
+int HangWatch::pid_of(int rank) const {
+  if (pids_.empty() || rank < 0) return -1;
+  return pids_.size() == 1 ? pids_.front() : pids_.at(static_cast<std::size_t>(rank));
+}
+
+int HangWatch::behind() const {
+  return watch_.behind([this](int rank) { return pid_of(rank) > 0 && process_state(pid_of(rank)).stopped(); });
+}
+
+/// Time without a core is taken off the standstill: was there so much that the threshold is not reached?
+bool HangWatch::was_starved(int rank, double now) {
+  Sample& sample = samples_[static_cast<std::size_t>(rank)];
+  if (!sample.taken) return false;
+  const ProcessState state = process_state(pid_of(rank));
+  const double delayed_s = std::min(state.delayed_s - sample.state.delayed_s, now - sample.at) - sample.forgiven_s;
+  if (delayed_s < look_every_s_) return false;
+  watch_.forgive(rank, delayed_s);
+  sample.forgiven_s += delayed_s;
+  sample.silent_s -= delayed_s;
+  return true;
+}
+
+std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
+  if (const double missed_s = now - looked_at_ - 2 * look_every_s_; missed_s > 0) watch_.forgive(missed_s);
+  looked_at_ = now;
+  watch_.look(beat, now);
+  for (std::size_t r = 0; r < samples_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    const double silent_s = watch_.silent_s(rank, now);
+    Sample& sample = samples_[r];
+    if (silent_s < sample.silent_s) sample.taken = false;
+    sample.silent_s = silent_s;
+    if (sample.taken || !watch_.alive(rank) || silent_s < kSampleFrom * thresholds_.shortest_s()) continue;
+    sample.taken = pid_of(rank) > 0;
+    if (sample.taken) sample.state = process_state(pid_of(rank));
+    sample.at = now;
+    sample.forgiven_s = 0;
+  }
+  const auto find = [&] {
+    return watch_.standstill(thresholds_, now,
+                             [this](int rank) { return pid_of(rank) > 0 && process_state(pid_of(rank)).stopped(); });
+  };
+  auto found = find();
+  if (found && was_starved(found->rank, now)) found = find();
+  if (!found) return std::nullopt;
+  return described(*found, now);
+}
+
+Stalled HangWatch::described(const Standstill& found, double now) const {
+  Stalled stalled{found, false, in_words(found)};
+  const int pid = pid_of(found.rank);
+  if (pid <= 0) return stalled;
+  const ProcessState state = process_state(pid);
+  const Sample& sample = samples_[static_cast<std::size_t>(found.rank)];
+  const double watched_s = now - sample.at, computed_s = state.ran_s - sample.state.ran_s,
+               ready_s = computed_s + state.delayed_s - sample.state.delayed_s;
+  if (state.stopped()) {
+    stalled.message += "; its process is stopped by a signal";
+  } else if (sample.taken && watched_s > 0 && ready_s > kBusy * watched_s) {
+    stalled.slow = true;
+    stalled.message += fmt::format("; its process computes (it had a core for {:.2f} of the last {:.2f} s): slow, or in a loop",
+                                   computed_s, watched_s);
+  } else {
+    stalled.message += "; its process is asleep";
+    if (!state.waits_in.empty()) stalled.message += " in " + state.waits_in;
+  }
+  return stalled;
+}
+
+}  // namespace lockstep

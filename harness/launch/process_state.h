@@ -1,0 +1,23 @@
+#pragma once
+// What the kernel says of a process of this machine: whether it runs, waits or is stopped.
+
+#include <string>
+
+namespace lockstep {
+
+struct ProcessState {
+  char state = '?';      ///< R runs, S sleeps, D waits for a disk, T is stopped, Z has ended; ?: not to be read
+  double ran_s = 0;      ///< of a core that its first thread has had
+  double delayed_s = 0;  ///< for which its first thread was ready and had no core
+  std::string waits_in;  ///< the kernel's function that it sleeps in; empty: unknown
+  bool stopped() const { return state == 'T' || state == 't'; }
+};
+
+/// Of a process that is gone: '?', zeros.
+ProcessState process_state(int pid);
+
+/// The stacks of all threads of a process, taken from outside by eu-stack, gdb or py-spy; else one line that says what is
+/// missing. Waits `deadline_s` at most for the tool.
+std::string stacks_of(int pid, double deadline_s);
+
+}  // namespace lockstep
