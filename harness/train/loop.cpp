@@ -202,7 +202,11 @@ int train(const RankContext& context, RankResult& result, const std::string& res
       return 128 + result.checkpoints.stop_signal;
     }
   }
-  if (config.control_guard) check_controls(context, end, counters(end), update.learning_rate(counters(end).rate), true);
+  if (config.control_guard) {
+    context.trace->pause();  // there is no such step
+    check_controls(context, end, counters(end), update.learning_rate(counters(end).rate), true);
+    context.trace->go_on();
+  }
   if (checkpoints != nullptr) checkpoints->finish();
   meter.fill(result);
   result.parameters_hash = digits_of(parameters_hash(context.task->parameters()));
