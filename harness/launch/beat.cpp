@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -101,6 +102,17 @@ void BeatFile::enter(int rank, BeatGroup group) {
 void BeatFile::resident(int rank, int64_t bytes) {
   LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
   slots_[rank].resident_bytes.store(bytes, std::memory_order_release);
+}
+
+void BeatFile::show(int rank, double value) {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  slots_[rank].shown.store(std::bit_cast<uint64_t>(value) + 1, std::memory_order_release);
+}
+
+std::optional<double> BeatFile::shown(int rank) const {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  const uint64_t bits = slots_[rank].shown.load(std::memory_order_acquire);
+  return bits == 0 ? std::nullopt : std::optional(std::bit_cast<double>(bits - 1));
 }
 
 uint64_t BeatFile::entered(int rank, BeatGroup group) const {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -21,6 +22,7 @@ struct alignas(64) BeatSlot {
   char operation[48];  ///< what it is doing: "train", "all_gather loss.candidates", "evaluate"
   std::array<std::atomic<uint64_t>, kBeatGroups> entered;  ///< collectives that it has entered, by BeatGroup
   std::atomic<int64_t> resident_bytes;                     ///< of its process; 0: not said
+  std::atomic<uint64_t> shown;                             ///< bits of what it shows, plus 1; 0: nothing yet
 };
 static_assert(sizeof(BeatSlot) == 128);
 
@@ -39,9 +41,12 @@ class BeatFile {
   /// The rank enters the next collective of that group; reported with the operation that follows.
   void enter(int rank, BeatGroup group);
   void resident(int rank, int64_t bytes);
+  /// The newest value of the trainer's metric that comparisons show first.
+  void show(int rank, double value);
   int64_t step(int rank) const;
   uint64_t entered(int rank, BeatGroup group) const;
   int64_t resident(int rank) const;
+  std::optional<double> shown(int rank) const;
   uint64_t changes(int rank) const;
   std::string operation(int rank) const;
   int world_size() const { return world_size_; }

@@ -270,7 +270,8 @@ void Launch::look_after(Going& going, double now) {
   if (step == going.shown_step || step < 0) return;
   going.shown_step = step;
   const int64_t steps = steps_to_run(config);
-  tell({RunEvent::Kind::progress, going.run->id, std::min(step, steps), steps, going.seconds(now)});
+  tell({RunEvent::Kind::progress, going.run->id, std::min(step, steps), steps, going.seconds(now), nullptr,
+        going.beat.shown(0)});
 }
 
 /// Every rank that ended says that another one was silent: that is the rank which has not ended.

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct RunEvent {
   int64_t step = 0, steps = 0;
   double seconds = 0;  ///< since the run started
   const RankFailure* failure = nullptr;
+  std::optional<double> shown = {};  ///< progress: the newest value of the trainer's shown metric
 };
 
 struct LaunchOptions {

@@ -198,6 +198,7 @@ int run_rank(Process& process, int rank, const Meeting& meet) {
                         rows,    beat, &monotonic_s, rows_ahead};
     context.positions_of = [&config](int64_t all_rows, int of_rank) { return positions_of(config, all_rows, of_rank); };
     context.meter = &meter;
+    context.show = [&process, rank](double value) { process.beats.show(rank, value); };
     if (config.forced.on()) {
       compute_forced(context, snapshots_of(process), result);
       exit_code = 0;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "harness/base/clean_text.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -131,6 +132,7 @@ void Progress::on_event(const RunEvent& event) {
   }
   if (event.kind == RunEvent::Kind::progress) {
     advance(run, event.step);
+    if (event.shown) run.shown = fmt::format("{} {:.3g}", spec_of(run.planned->config).shown_metric, *event.shown);
     const double steps = static_cast<double>(event.steps), step = static_cast<double>(event.step);
     time_left_.progress(i, steps > 0 ? step / steps : 0, run.going ? now - run.started_at : 0);
   }
@@ -162,7 +164,7 @@ void Progress::fill_view(double now) {
   for (const std::size_t i : going_) {
     const Run& run = runs_[i];
     view_.running.push_back({run.planned->id, ranks_of(run.planned->config), run.steps_done, run.steps,
-                             time_left_.run_left_s(i)});
+                             time_left_.run_left_s(i), run.shown});
   }
 }
 

@@ -34,6 +34,7 @@ class Progress {
     int64_t steps = 0, steps_done = 0;
     double started_at = 0;
     bool going = false;
+    std::string shown;
   };
   void advance(Run& run, int64_t steps_done);
   void end(std::size_t run, bool finished, double now);

@@ -32,18 +32,18 @@ std::vector<std::string> words_of(const ProgressState& state) {
   return words;
 }
 
-using Row = std::array<std::string, 4>;
+using Row = std::array<std::string, 5>;
 
 std::vector<Row> rows_of(const ProgressView& view, std::size_t most) {
-  std::vector<Row> rows{{"RUN", "RANKS", "STEP", "LEFT"}};
+  std::vector<Row> rows{{"RUN", "RANKS", "STEP", "LEFT", ""}};
   const bool all = view.running.size() <= most;
   const std::size_t shown = all ? view.running.size() : most - 1;
   for (std::size_t i = 0; i < shown; ++i) {
     const RunningRow& row = view.running[i];
     rows.push_back({row.run, row.ranks, fmt::format("{}/{}", with_commas(row.step), with_commas(row.steps)),
-                    duration_text(row.left_s)});
+                    duration_text(row.left_s), row.shown});
   }
-  if (!all) rows.push_back({fmt::format("and {} more", view.running.size() - shown), "", "", ""});
+  if (!all) rows.push_back({fmt::format("and {} more", view.running.size() - shown), "", "", "", ""});
   return rows;
 }
 
@@ -86,12 +86,12 @@ std::vector<std::string> progress_table(const ProgressView& view, int width, int
   // Half of the screen stays with what was there before.
   const int room = std::max(2, height / 2 - kBesideRuns);
   const std::vector<Row> rows = rows_of(view, static_cast<std::size_t>(room));
-  std::array<int, 4> widths{};
+  std::array<int, 5> widths{};
   for (const Row& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
   }
   constexpr int kGap = 2;
-  widths[0] = std::min(widths[0], width - (widths[1] + widths[2] + widths[3] + 4 * kGap));
+  widths[0] = std::min(widths[0], width - (widths[1] + widths[2] + widths[3] + widths[4] + 5 * kGap));
   std::vector<std::string> lines;
   for (const Row& row : rows) {
     std::string line = "  " + pad_right(shorten(row[0], std::max(1, widths[0])), widths[0]);

@@ -21,6 +21,7 @@ struct RunningRow {
   std::string run, ranks;
   int64_t step = 0, steps = 0;
   double left_s = 0;
+  std::string shown = {};  ///< "success 0.43": what its trainer is watched by; empty: nothing yet
 };
 
 /// Runs of one role.

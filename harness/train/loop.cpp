@@ -10,6 +10,7 @@
 
 #include "harness/base/hashing.h"
 #include "harness/comm/tensor_view.h"
+#include "harness/config/trainer_spec.h"
 #include "harness/train/control_check.h"
 #include "harness/train/kept.h"
 #include "harness/train/perturb.h"
@@ -91,6 +92,18 @@ void add_to_curves(RankResult& result, int64_t step, const TracedStep::Outcome& 
   add("learning_rate", rate);
   for (const auto& [name, value] : outcome.scalars) {
     add(name, value);
+  }
+}
+
+/// The newest value of the metric that the trainer is watched by: of the steps, where they measure it, or of the last evaluation.
+void show_progress(const RankContext& context, const RankResult& result) {
+  if (!context.show) return;
+  const std::string metric(spec_of(*context.config).shown_metric);
+  for (const std::string& name : {"train_" + metric, metric}) {
+    const auto curve = result.curves.find(name);
+    if (curve == result.curves.end() || curve->second.values.empty()) continue;
+    context.show(curve->second.values.back());
+    return;
   }
 }
 
@@ -196,6 +209,7 @@ int train(const RankContext& context, RankResult& result, const std::string& res
       evaluate(context, step + 1 == end ? Evaluation::last : Evaluation::curve, step + 1, result);
     }
     context.trace->end_step();
+    show_progress(context, result);
     context.beat(step + 1, "train");
     // Who has trained to the end has finished, whatever signal came.
     if (checkpoints != nullptr && checkpoints->after_step(step + 1, evaluates, step + 1 == end)) {

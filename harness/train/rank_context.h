@@ -28,6 +28,7 @@ struct RankContext {
   RowsOf rows_ahead = {};  ///< as rows_of, for the thread that prepares rows: they share no state
   /// Where a rank's rows stand in a step's whole batch of so many rows as it is dealt; none: as equal rows are dealt.
   std::function<std::vector<int64_t>(int64_t all_rows, int rank)> positions_of = {};
+  std::function<void(double)> show = {};      ///< takes the newest value of the trainer's shown metric, or none
   const CommunicationMeter* meter = nullptr;  ///< the ledger's, or none
 
   /// This rank's rows at a step, in order, as a fault may have changed them.

@@ -23,6 +23,12 @@ TEST(BeatFile, ShowsToObserversWhatEachRankReports) {
   EXPECT_GT(launcher.changes(1), before);
   EXPECT_EQ(launcher.step(0), -1);
   EXPECT_EQ(launcher.changes(2), 0U);
+  EXPECT_FALSE(launcher.shown(1));
+  for (const double value : {0.43, 0.0, -1.5}) {
+    ranks.show(1, value);
+    EXPECT_EQ(launcher.shown(1), value);
+  }
+  EXPECT_FALSE(launcher.shown(0));
 }
 
 TEST(BeatFile, CutsLongOperations) {

@@ -31,6 +31,14 @@ TEST(ProgressTable, ShowsWhatGoesAndWhatIsLeft) {
                   "[██████       ] 31/66 runs · about 75 s left · 12,400/39,600 steps · 620 steps/s"));
 }
 
+TEST(ProgressTable, ShowsWhatARunIsWatchedBy) {
+  ProgressView view = a_view(2);
+  view.running[1].shown = "success 0.43";
+  const std::vector<std::string> lines = progress_table(view, 80, 24, false);
+  EXPECT_EQ(lines[1], "  8x3-global-s0-5545f92e  8 emulated  120/400  12 s");
+  EXPECT_EQ(lines[2], "  8x3-global-s1-5545f92e  8 emulated  120/400  12 s  success 0.43");
+}
+
 TEST(ProgressTable, CountsWhatHasNoLine) {
   const auto lines = progress_table(a_view(20), 100, 14, false);
   EXPECT_THAT(lines, SizeIs(7)) << "half of the screen";
