@@ -47,13 +47,14 @@ std::size_t keys_in_group(std::string_view prefix) {
 }
 
 TEST(CoreFields, CoverEveryMemberOfTheStructs) {
-  constexpr std::size_t kGroups = 5, kTrainer = 1;
+  constexpr std::size_t kGroups = 6, kTrainer = 1;
   std::size_t grouped = 0;
-  for (const char* group : {"data.", "forced.", "checkpoint.", "mutant.", "second_mutant."}) grouped += keys_in_group(group);
+  for (const char* group : {"data.", "forced.", "checkpoint.", "watch.", "mutant.", "second_mutant."}) grouped += keys_in_group(group);
   EXPECT_EQ(keys_in_group("second_mutant."), member_count<MutantConfig>());
   EXPECT_EQ(keys_in_group("data."), member_count<DataConfig>());
   EXPECT_EQ(keys_in_group("forced."), member_count<ForcedConfig>());
   EXPECT_EQ(keys_in_group("checkpoint."), member_count<CheckpointConfig>());
+  EXPECT_EQ(keys_in_group("watch."), member_count<WatchConfig>());
   EXPECT_EQ(keys_in_group("mutant."), member_count<MutantConfig>());
   EXPECT_EQ(core_fields().size() - grouped, member_count<CoreConfig>() - kGroups + kTrainer);
 }
