@@ -128,6 +128,18 @@ TEST(ConfigHash, ChangesWithEveryFieldAndByTheLastBitOfADouble) {
   }
 }
 
+TEST(ConfigHash, IsWhatItWasBeforeRunsWereWatchedUnlessOneAsksForIt) {
+  RunConfig config;
+  const std::string before = config_hash(config);
+  EXPECT_EQ(canonical_json(config).find(R"("watch":)"), std::string::npos);
+  config.watch.nan_guard = NanGuard::skip;
+  EXPECT_NE(config_hash(config), before);
+  const RunConfig back = run_config_from_json(canonical_json(config), "run.json");
+  EXPECT_EQ(back.watch, config.watch);
+  config.watch = WatchConfig{};
+  EXPECT_EQ(config_hash(config), before);
+}
+
 TEST(ConfigHash, IsWhatItWasBeforeThereWereCheckpointsUnlessTheyAreOn) {
   RunConfig config;
   EXPECT_EQ(canonical_json(config).find(R"("checkpoint":)"), std::string::npos);
@@ -201,8 +213,9 @@ TEST(ConfigFields, ListEveryFieldInWords) {
   config.lr_scale = 0.125;
   config.snapshot_steps = {0, 5};
   const auto fields = config_fields(config);
-  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint."));
+  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint.") - keys_in_group("watch."));
   config.checkpoint.every = 10;
+  config.watch.comm_check = true;
   EXPECT_EQ(config_fields(config).size(), fields_of(spec_of(config)).size());
   const std::map<std::string, std::string> by_key(fields.begin(), fields.end());
   EXPECT_EQ(by_key.at("layout"), "8x3");
