@@ -28,7 +28,7 @@ constexpr auto kKinds = std::to_array<FaultKind>({
     {"slow_evaluation", "silence", "the rank's evaluation takes four of its thresholds", "it takes half of one", hung, "threshold of evaluation"},
     {"blocked_in_teardown", "silence", "the rank never leaves its teardown", "it takes half of its threshold", hung, "threshold of teardown"},
     {"blocked_in_store", "silence", "the rank waits for a key that nobody sets", "somebody sets it", hung, "threshold of load"},
-    {"deadlock", "silence", "the rank waits in a barrier, the others in a sum, without the check", "all wait in the barrier", hung, "all_reduce gradients of w1 (data", false},
+    {"deadlock", "silence", "the rank waits in a barrier of one group, the others go on in another, without the check", "all wait in the barrier", hung, "in 'barrier other group'", false},
     // Calls that do not fit.
     {"wrong_op", "collective", "the rank gathers where the others sum", "all gather", check, "rank {rank} calls all_gather gradients of w1"},
     {"wrong_reduction", "collective", "the rank takes the maximum where the others sum", "all take the maximum", check, "rank {rank} calls all_reduce max gradients of w1"},
@@ -45,7 +45,7 @@ constexpr auto kKinds = std::to_array<FaultKind>({
     {"barrier_removed", "collective", "a rank reads the file that this one writes, without a barrier", "with a barrier", audit, "the file of rank {rank} is of step"},
     // How ranks meet.
     {"port_in_use", "meeting", "the store's port is taken", "the store takes a free port and says which", threw, "EADDRINUSE"},
-    {"half_open", "meeting", "who listens at the store's port never answers the rank", "the store answers", threw, "does not answer rank {rank}"},
+    {"half_open", "meeting", "who listens at the store's port never answers the rank", "the store answers", hung, "in 'rendezvous store'"},
     {"store_dead", "meeting", "nobody listens at the port that the rank is told", "the store listens", threw, "does not answer rank {rank}"},
     {"wrong_world", "meeting", "the rank counts one rank more", "all count alike", roll_call, "rank {rank} has world size"},
     {"duplicate_rank", "meeting", "the rank takes the next one's number", "each takes its own", roll_call, "came twice"},

@@ -26,10 +26,12 @@ namespace fs = std::filesystem;
 
 constexpr double kLoad_s = 120, kNever = std::numeric_limits<double>::infinity();
 /// As in lockstep's own launch: from a failure, and from the word on a hung rank, to the SIGKILL of the rest.
-constexpr double kGrace_s = 1, kTold_s = 0.3;
+constexpr double kGrace_s = 1, kTold_s = 1;
 /// Before the first step LibTorch's threads, Gloo's connections and the roll call take their time; the kind that hangs there
 /// has a threshold of its own.
-double load_s(const Order& order) { return order.kind == "blocked_in_store" ? 4 * order.threshold_s : 10; }
+double load_s(const Order& order) {
+  return order.kind == "blocked_in_store" || order.kind == "half_open" ? 4 * order.threshold_s : 10;
+}
 
 /// A run that ends by itself may have so many steps that they take longer than any fault.
 double long_run_s(const Order& order) {
@@ -82,7 +84,7 @@ struct Bench::Round {
         dir(std::move(dir_)),
         order(order_),
         beats(BeatFile::create(dir + "/beat", order.world)),
-        watch(order.world, {load_s(order), order.threshold_s, order.threshold_s, order.threshold_s, order.threshold_s},
+        watch(order.world, {load_s(order), order.threshold_s, order.threshold_s, order.disk_threshold_s(), order.disk_threshold_s()},
               now),
         started_at(now),
         give_up_at(now) {
@@ -142,6 +144,8 @@ void Bench::take_events(Round& round) {
     RunEnds one = round.facts;
     one.ends = {round.facts.ends.back()};
     const auto failure = name_failure(one);
+    const bool only_it_is_left = round.played.alarm && static_cast<int>(round.facts.ends.size()) == round.order.world - 1;
+    if (only_it_is_left) round.kill_at = now;
     if (!failure || round.kill_at != kNever) continue;
     if (event.signal == 0 && event.code == 0) launcher_->tell(round.id, fmt::format("rank {} left: {}", rank, failure->message));
     round.played.failure_at = now;
@@ -180,9 +184,14 @@ void Bench::finish(Round& round) {
   played.seconds = monotonic_s() - round.started_at;
   played.ends = round.facts.ends;
   played.acted_at = time_in(round.dir + "/acted");
-  for (int rank = 0; rank < round.order.world; ++rank) played.results.push_back(result_in(round.dir, rank));
+  for (int rank = 0; rank < round.order.world; ++rank) {
+    played.results.push_back(result_in(round.dir, rank));
+    played.error_at.push_back(time_in(fmt::format("{}/rank-{}.error", round.dir, rank)));
+  }
   played.saved_step = saved_in(round.dir, 0);
   for (int rank = 1; rank < round.order.world; ++rank) played.saved_step = std::min(played.saved_step, saved_in(round.dir, rank));
+  played.finished_steps = round.beats.step(0);
+  for (int rank = 1; rank < round.order.world; ++rank) played.finished_steps = std::min(played.finished_steps, round.beats.step(rank));
   played.failure = name_failure(round.facts);
   if (flight::write_records(round.dir, round.order.world) > 0)
     played.flight = flight::in_words(flight::judge(flight::read_records(round.dir + "/flight")));

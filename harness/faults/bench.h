@@ -20,6 +20,7 @@ struct Played {
   std::vector<RankResult> results;    ///< by rank; without a status, if it wrote none
   std::vector<RankEnd> ends;          ///< in the order in which they came
   std::vector<double> ended_at;       ///< by rank; 0: never
+  std::vector<double> error_at;       ///< by rank: when it had its error; 0: it had none, or no time to say so
   double acted_at = 0;                ///< when the fault was about to act; 0: it never was
   std::optional<Stalled> alarm;       ///< of the watch
   double alarm_at = 0;
@@ -28,6 +29,7 @@ struct Played {
   std::vector<std::string> flight;    ///< what the ranks' last collectives say of it
   std::vector<std::string> left_behind;  ///< processes, sockets, shared memory, files
   int64_t saved_step = -1;            ///< of the last step that every rank has saved; -1: none
+  int64_t finished_steps = 0;         ///< that every rank has finished
   bool late = false;                  ///< it was killed at the deadline, which nobody should need
   double seconds = 0;
   bool finished() const;

@@ -96,14 +96,14 @@ class Worker : public LaboratoryWorker {
     const Said said = said_of(played, expected, compares ? records_now(order) : Records{});
     if (!order.wrong) return judge_twin(kind, order, played, said);
     CaseResult result = judge_wrong(kind, order, played, said);
-    if (result.verdict == CaseVerdict::good) note(kind, order, played, said);
+    if (result.verdict == CaseVerdict::good) note(kind, played, said);
     return result;
   }
 
-  void note(const FaultKind& kind, const Order& order, const Played& played, const Said& said) {
+  void note(const FaultKind& kind, const Played& played, const Said& said) {
     Noticed one{std::string(kind.name), std::string(to_word(said.notice)), -1, said.words, 0};
     if (said.at > 0 && played.acted_at > 0) one.after_s = std::max(0.0, said.at - played.acted_at);
-    if (kind.family != "meeting") one.steps_lost = std::max<int64_t>(0, order.step - (played.saved_step + 1));
+    one.steps_lost = std::max<int64_t>(0, played.finished_steps - (played.saved_step + 1));
     figures_.noticed(std::move(one));
   }
 
@@ -148,13 +148,14 @@ class Worker : public LaboratoryWorker {
     for (int rank = 0; rank < planned.order.world; ++rank) {
       if (rank == planned.order.rank) continue;
       const auto r = static_cast<std::size_t>(rank);
-      const double took_s = played.ended_at[r] - struck_at;
-      figures_.add("from a kill to a survivor's error and end", took_s);
-      in_time = in_time && took_s <= kToldWithin_s;
+      const double took_s = played.error_at[r] - struck_at;
+      figures_.add("from a kill to a survivor's error", took_s);
+      figures_.add("from a kill to a survivor's end, its result on the disk", played.ended_at[r] - struck_at);
+      in_time = in_time && played.error_at[r] > 0 && took_s <= kToldWithin_s;
       all_told = all_told && played.results[r].error.find(word) != std::string::npos;
     }
     figures_.count("kills after which every survivor named the dead rank", all_told);
-    figures_.count("kills after which every survivor had ended within 250 ms", in_time);
+    figures_.count("kills after which every survivor had its error within 250 ms", in_time);
     const bool named = played.failure && played.failure->kind == "died" && played.failure->rank == planned.order.rank;
     if (!named) return {"named wrongly", CaseVerdict::fault, 1, who + ": told was " + (played.failure ? played.failure->message : "nothing")};
     if (!all_told) return {"not told", CaseVerdict::fault, 1, who + ": a survivor's error does not name it"};

@@ -87,8 +87,9 @@ Entry entry_from(const json& from) {
   const auto name = from.at("profiling_name").get<std::string>();
   entry.op = name.substr(name.find(':') + 1);
   if (const auto frames = from.find("frames"); frames != from.end() && !frames->empty()) {
-    entry.tag = value_of<std::string>(frames->front(), "name", "");
-    if (value_of<std::string>(frames->front(), "filename", "") == "step") entry.step = value_of<int64_t>(frames->front(), "line", 0);
+    const bool ours = value_of<std::string>(frames->front(), "filename", "") == "step";
+    if (ours) entry.tag = value_of<std::string>(frames->front(), "name", "");
+    if (ours) entry.step = value_of<int64_t>(frames->front(), "line", 0);
   }
   if (const auto types = from.find("input_dtypes"); types != from.end() && !types->empty())
     entry.dtype = types->front().get<std::string>();

@@ -40,7 +40,8 @@ int64_t now_ns() {
 struct Slot {
   std::atomic<uint64_t> written;  ///< id + 1 of the entry that stands here whole; 0: none, or one being written
   uint64_t sequence;
-  std::array<char, 16> group, op, dtype;
+  std::array<char, 16> group, dtype;
+  std::array<char, 24> op;
   std::array<char, 64> tag;
   int64_t step, created_ns, completed_ns;
   int32_t root;

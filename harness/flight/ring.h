@@ -39,8 +39,8 @@ class Ring {
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  /// The rank enters a collective: `entry` without id, times and state. Texts are cut to 15 (group, op, dtype) and 63 bytes
-  /// (tag). Returns its id.
+  /// The rank enters a collective: `entry` without id, times and state. Texts are cut to 15 (group, dtype), 23 (op) and 63
+  /// bytes (tag). Returns its id.
   uint64_t enter(const Entry& entry);
   /// It has left it.
   void leave(uint64_t id);

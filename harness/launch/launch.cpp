@@ -26,7 +26,7 @@ namespace {
 
 constexpr double kLookEvery_s = 0.1;     ///< at the least; beats lie in memory, which poll() cannot watch
 constexpr double kStacks_s = 5;          ///< for a tool to take a hung rank's stacks
-constexpr double kTold_s = 0.3;          ///< from the word on a hung rank to the end of the others
+constexpr double kTold_s = 1;            ///< for the others to leave, from the word on a hung rank
 constexpr double kLoadDeadline_s = 120;  ///< of LibTorch from a cold disk
 constexpr double kDeathDeadline_s = 10;  ///< after SIGKILL
 constexpr double kQuitDeadline_s = 5;
@@ -235,6 +235,9 @@ void Launch::handle_exit(Going& going, const LauncherEvent& event) {
     conclude(going);
     return;
   }
+  // The others have left, as they were told to.
+  const bool only_it_is_left = going.hung && static_cast<int>(going.facts.ends.size()) == processes_of(going.run->config) - 1;
+  if (only_it_is_left && !going.killed) going.kill_at = now;
   RunEnds this_one = going.facts;
   this_one.ends = {going.facts.ends.back()};
   if (going.kill_at != kNever) return;

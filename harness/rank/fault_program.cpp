@@ -83,7 +83,7 @@ int64_t Program::run() {
 }
 
 void Program::one_step() {
-  around_.beat(step_, "load rows");
+  around_.beat(step_, "read rows");
   if (order_.straggle_share > 0 || order_.jitter_s > 0) {
     const uint64_t key = keyed(uint64_t{7}, static_cast<uint64_t>(step_), static_cast<uint64_t>(rank_));
     const bool late = unit_interval(mix64(key)) < order_.straggle_share / order_.world;
@@ -332,8 +332,8 @@ void Program::write_file(bool cut) {
 
 void Program::save() {
   around_.beat(step_, "save");
-  if (wrong("slow_disk")) sleep(4 * order_.threshold_s);
-  if (twin("slow_disk") && rank_ == order_.rank) sleep(order_.threshold_s / 2);
+  if (wrong("slow_disk")) sleep(4 * order_.disk_threshold_s());
+  if (twin("slow_disk") && rank_ == order_.rank) sleep(order_.disk_threshold_s() / 2);
   // Without a barrier nobody knows that the writer is late.
   const bool removed = order_.wrong && order_.kind == "barrier_removed" && step_ == order_.step;
   if (removed && wrong("barrier_removed")) sleep(order_.threshold_s / 2);
@@ -374,7 +374,7 @@ void Program::tear_down() {
   around_.beat(order_.steps, "teardown");
   if (order_.kind != "blocked_in_teardown" || rank_ != order_.rank) return;
   around_.acts();
-  sleep(order_.wrong ? kForEver_s : order_.threshold_s / 2);
+  sleep(order_.wrong ? kForEver_s : order_.disk_threshold_s() / 2);
 }
 
 void Program::record(const std::string& name, const at::Tensor& tensor) {

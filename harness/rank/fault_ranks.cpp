@@ -80,6 +80,7 @@ class FaultRank {
         const std::string why = departure.told(kTold_s);
         if (!why.empty()) result.error = "lost its peer: " + why + "; " + result.error;
       }
+      note_error();
       result.steps_done = beats_.step(rank_);
     }
     departure.end_by_itself();
@@ -107,6 +108,13 @@ class FaultRank {
     file << monotonic_s() << std::endl;
   }
 
+  /// When this rank had its error: what it leaves behind it writes after that, as fast as the disk lets it.
+  void note_error() const {
+    std::ofstream file(task_.run_dir + "/rank-" + std::to_string(rank_) + ".error");
+    file.precision(17);
+    file << monotonic_s() << std::endl;
+  }
+
   RankResult blank() const {
     RankResult result;
     result.rank = rank_;
@@ -122,6 +130,7 @@ class FaultRank {
     result.status = "failed";
     result.phase = "train";
     result.steps_done = beats_.step(rank_);
+    note_error();
     result.error = "lost its peer: " + why + " (this rank was in '" + beats_.operation(rank_) + "')";
     write_rank_result(rank_result_path(task_.run_dir, rank_), result);
   }
@@ -185,10 +194,12 @@ class FaultRank {
     if (wrong("half_open") || wrong("store_dead")) options.port = static_cast<uint16_t>(order_.port);
     options.waitWorkers = false;
     options.timeout = std::chrono::milliseconds(static_cast<int64_t>(order_.threshold_s * 1000));
+    watch_.beat(0, "rendezvous store");
     try {
       asked_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
       asked_->set("rank-" + std::to_string(rank_), std::vector<uint8_t>{1});
       asked_->get("rank-" + std::to_string(rank_));
+      watch_.beat(0, "rendezvous");
     } catch (const std::exception& error) {
       throw std::runtime_error("the store at 127.0.0.1:" + std::to_string(options.port) + " does not answer rank " +
                                std::to_string(rank_));

@@ -47,13 +47,14 @@ std::size_t keys_in_group(std::string_view prefix) {
 }
 
 TEST(CoreFields, CoverEveryMemberOfTheStructs) {
-  constexpr std::size_t kGroups = 5, kTrainer = 1;
+  constexpr std::size_t kGroups = 6, kTrainer = 1;
   std::size_t grouped = 0;
-  for (const char* group : {"data.", "forced.", "checkpoint.", "mutant.", "second_mutant."}) grouped += keys_in_group(group);
+  for (const char* group : {"data.", "forced.", "checkpoint.", "watch.", "mutant.", "second_mutant."}) grouped += keys_in_group(group);
   EXPECT_EQ(keys_in_group("second_mutant."), member_count<MutantConfig>());
   EXPECT_EQ(keys_in_group("data."), member_count<DataConfig>());
   EXPECT_EQ(keys_in_group("forced."), member_count<ForcedConfig>());
   EXPECT_EQ(keys_in_group("checkpoint."), member_count<CheckpointConfig>());
+  EXPECT_EQ(keys_in_group("watch."), member_count<WatchConfig>());
   EXPECT_EQ(keys_in_group("mutant."), member_count<MutantConfig>());
   EXPECT_EQ(core_fields().size() - grouped, member_count<CoreConfig>() - kGroups + kTrainer);
 }
@@ -125,6 +126,18 @@ TEST(ConfigHash, ChangesWithEveryFieldAndByTheLastBitOfADouble) {
     EXPECT_TRUE(is_new) << field->spec.key << " hashes like " << at->second;
     EXPECT_FALSE(same_config(config, RunConfig{})) << field->spec.key;
   }
+}
+
+TEST(ConfigHash, IsWhatItWasBeforeRunsWereWatchedUnlessOneAsksForIt) {
+  RunConfig config;
+  const std::string before = config_hash(config);
+  EXPECT_EQ(canonical_json(config).find(R"("watch":)"), std::string::npos);
+  config.watch.nan_guard = NanGuard::skip;
+  EXPECT_NE(config_hash(config), before);
+  const RunConfig back = run_config_from_json(canonical_json(config), "run.json");
+  EXPECT_EQ(back.watch, config.watch);
+  config.watch = WatchConfig{};
+  EXPECT_EQ(config_hash(config), before);
 }
 
 TEST(ConfigHash, IsWhatItWasBeforeThereWereCheckpointsUnlessTheyAreOn) {
@@ -200,8 +213,9 @@ TEST(ConfigFields, ListEveryFieldInWords) {
   config.lr_scale = 0.125;
   config.snapshot_steps = {0, 5};
   const auto fields = config_fields(config);
-  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint."));
+  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint.") - keys_in_group("watch."));
   config.checkpoint.every = 10;
+  config.watch.comm_check = true;
   EXPECT_EQ(config_fields(config).size(), fields_of(spec_of(config)).size());
   const std::map<std::string, std::string> by_key(fields.begin(), fields.end());
   EXPECT_EQ(by_key.at("layout"), "8x3");

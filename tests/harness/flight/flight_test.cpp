@@ -67,6 +67,15 @@ TEST(Ring, GivesBackTheLastEntriesOfARankThatStillWrites) {
   EXPECT_THROW(read_ring(folder / "none"), std::runtime_error);
 }
 
+TEST(Ring, KeepsEveryOperationsWholeName) {
+  const TemporaryFolder folder;
+  Ring ring(folder / "flight-0.ring", 0, 3);
+  for (const char* op : {"all_reduce", "all_gather", "broadcast", "barrier", "reduce_gradients"}) {
+    ring.enter(call(op, "", {1}, 1));
+    EXPECT_EQ(read_ring(folder / "flight-0.ring").entries.back().op, op);
+  }
+}
+
 TEST(Pickle, GivesBackWhatWasWritten) {
   const json value = {{"a", {1, -2, 3.5, true, nullptr, "x"}}, {"big", -9007199254740993}, {"empty", json::object()}};
   EXPECT_EQ(from_pickle(to_pickle(value)), value);
@@ -133,13 +142,26 @@ TEST(FlightRecords, AreOpenedByPytorchsAnalyser) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "flight");
   const Entry third = call("all_reduce", "gradients of b", {3}, 3);
-  for (const Recorded& record : three_ranks({{third}, {}, {third}})) {
+  Entry pass = call("reduce_gradients", "", {94344}, 1), barrier = call("barrier", "saved", {}, 3);
+  pass.group = "gradients";
+  pass.dtype = "bytes";
+  pass.state = State::completed;
+  barrier.dtype.clear();
+  barrier.state = State::completed;
+  barrier.group = "data";
+  for (Recorded record : three_ranks({{pass, barrier}, {pass, barrier}, {pass, barrier}})) {
+    if (record.rank != 1) {
+      Entry last = third;
+      last.sequence = 4;
+      last.id = record.entries.size();
+      record.entries.push_back(last);
+    }
     std::ofstream file(folder / "flight/rank_" + std::to_string(record.rank), std::ios::binary);
     file << to_pickle(dump_of(record));
   }
   const auto [text, status] = output_of(python + " -m torch.distributed.flight_recorder.fr_trace " + (folder / "flight"));
   EXPECT_EQ(status, 0) << text;
-  EXPECT_THAT(text, HasSubstr("Not all ranks joining collective, sequence number: 3"));
+  EXPECT_THAT(text, HasSubstr("Not all ranks joining collective, sequence number: 4"));
   EXPECT_THAT(text, HasSubstr("missing ranks: {1}"));
   EXPECT_EQ(judge(read_records(folder / "flight")).findings[0].ranks, std::vector<int>{1});
 }
