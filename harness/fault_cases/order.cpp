@@ -18,6 +18,7 @@ nlohmann::json to_json(const Order& order) {
           {"seed", order.seed},
           {"port", order.port},
           {"records", order.records},
+          {"saves", order.saves},
           {"checked", order.checked}};
 }
 
@@ -35,6 +36,7 @@ Order order_from_json(const nlohmann::json& json) {
   json.at("seed").get_to(order.seed);
   json.at("port").get_to(order.port);
   json.at("records").get_to(order.records);
+  json.at("saves").get_to(order.saves);
   json.at("checked").get_to(order.checked);
   return order;
 }

@@ -23,6 +23,7 @@ struct Order {
   int64_t seed = 0;
   int port = 0;           ///< of a socket that the laboratory holds, where the kind has one
   bool records = true;    ///< rank-<r>.record is written, for comparisons
+  bool saves = true;      ///< each step ends with a save
   bool checked = true;    ///< with the check of collectives
 };
 

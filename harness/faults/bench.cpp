@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr double kLoad_s = 120, kNever = std::numeric_limits<double>::infinity();
 /// As in lockstep's own launch: from a failure, and from the word on a hung rank, to the SIGKILL of the rest.
-constexpr double kGrace_s = 1, kTold_s = 1;
+constexpr double kGrace_s = 1, kTold_s = 1, kLastWord_s = 0.25;
 /// Before the first step LibTorch's threads, Gloo's connections and the roll call take their time; the kind that hangs there
 /// has a threshold of its own.
 double load_s(const Order& order) {
@@ -145,7 +145,7 @@ void Bench::take_events(Round& round) {
     one.ends = {round.facts.ends.back()};
     const auto failure = name_failure(one);
     const bool only_it_is_left = round.played.alarm && static_cast<int>(round.facts.ends.size()) == round.order.world - 1;
-    if (only_it_is_left) round.kill_at = now;
+    if (only_it_is_left) round.kill_at = std::min(round.kill_at, now + kLastWord_s);
     if (!failure || round.kill_at != kNever) continue;
     if (event.signal == 0 && event.code == 0) launcher_->tell(round.id, fmt::format("rank {} left: {}", rank, failure->message));
     round.played.failure_at = now;

@@ -291,6 +291,7 @@ class FaultsLaboratory : public Laboratory {
     planned.order.steps = config_.steady_steps;
     planned.order.threshold_s = config_.steady_threshold_s;
     planned.order.straggle_share = config_.straggle_share;
+    planned.order.saves = false;  // a disk that others use too may take longer than such a threshold
     planned.order.jitter_s = config_.steady_threshold_s / 25;
     planned.order.records = false;
     trials.push_back({"steady:0", "stragglers and jitter", "three ranks", 0.01 * static_cast<double>(config_.steady_steps)});

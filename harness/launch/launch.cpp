@@ -26,6 +26,7 @@ namespace {
 
 constexpr double kLookEvery_s = 0.1;     ///< at the least; beats lie in memory, which poll() cannot watch
 constexpr double kStacks_s = 5;          ///< for a tool to take a hung rank's stacks
+constexpr double kLastWord_s = 0.25;     ///< for a hung rank whose thread still lives, when the others have left
 constexpr double kTold_s = 1;            ///< for the others to leave, from the word on a hung rank
 constexpr double kLoadDeadline_s = 120;  ///< of LibTorch from a cold disk
 constexpr double kDeathDeadline_s = 10;  ///< after SIGKILL
@@ -237,7 +238,7 @@ void Launch::handle_exit(Going& going, const LauncherEvent& event) {
   }
   // The others have left, as they were told to.
   const bool only_it_is_left = going.hung && static_cast<int>(going.facts.ends.size()) == processes_of(going.run->config) - 1;
-  if (only_it_is_left && !going.killed) going.kill_at = now;
+  if (only_it_is_left && !going.killed) going.kill_at = std::min(going.kill_at, now + kLastWord_s);
   RunEnds this_one = going.facts;
   this_one.ends = {going.facts.ends.back()};
   if (going.kill_at != kNever) return;

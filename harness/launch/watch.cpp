@@ -134,14 +134,17 @@ bool RunWatch::lacks(const Seen& waiting, const Seen& other) const {
   return other.entered[group] < waiting.entered[group];
 }
 
-/// -1: nobody waits in a collective that another has not entered.
-int RunWatch::most_accused() const {
+/// -1: nobody waits in a collective that another has not entered. Of those whom as many wait for, one that is stopped may have
+/// kept the rest from going on, then one outside a collective.
+int RunWatch::most_accused(const std::function<bool(int rank)>& stopped) const {
   int worst = -1;
-  auto worst_key = std::tuple(0, 0.0);
+  auto worst_key = std::tuple(0, false, false, 0.0);
   for (const Seen& other : ranks_) {
     const auto accusers =
         static_cast<int>(std::ranges::count_if(ranks_, [&](const Seen& waiting) { return lacks(waiting, other); }));
-    const auto key = std::tuple(accusers, -other.changed_at);
+    if (accusers == 0) continue;
+    const bool is_stopped = stopped != nullptr && stopped(rank_of(&other));
+    const auto key = std::tuple(accusers, is_stopped, !is_collective(other.operation), -other.changed_at);
     if (accusers > 0 && (worst < 0 || key > worst_key)) {
       worst = rank_of(&other);
       worst_key = key;
@@ -151,7 +154,7 @@ int RunWatch::most_accused() const {
 }
 
 int RunWatch::behind(const std::function<bool(int rank)>& stopped) const {
-  if (const int accused = most_accused(); accused >= 0) return accused;
+  if (const int accused = most_accused(stopped); accused >= 0) return accused;
   const std::vector<const Seen*> candidates = slowest();
   if (candidates.empty()) return -1;
   std::map<std::string, int> counts;

@@ -101,7 +101,7 @@ void Program::one_step() {
   update();
   if (wrong("extra_call") || twin("extra_call")) comm_.barrier("more");
   audit_state();
-  save();
+  if (order_.saves) save();
   evaluate();
 }
 

@@ -153,6 +153,14 @@ TEST_F(RunWatchTest, NamesAStoppedProcessWhereAllWaitAlike) {
   EXPECT_EQ(watch_.standstill(limits_, 103, [](int rank) { return rank == 2; })->rank, 2);
 }
 
+TEST_F(RunWatchTest, NamesAStoppedProcessAmongRanksThatAreEquallyFarBehind) {
+  for (const int rank : {0, 1, 2}) enter(rank, 5, "all_gather rows", 101);
+  enter(1, 5, "broadcast target", 102);  // it had what it needed from the stopped one
+  const auto found = watch_.standstill(limits_, 104, [](int rank) { return rank == 2; });
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 2) << "rank 0 has reported no less, and waits for it";
+}
+
 TEST_F(RunWatchTest, ForgivesTimeInWhichNobodyLooked) {
   for (const int rank : {0, 1, 2}) report(rank, 5, "forward", 101);
   watch_.forgive(10);
