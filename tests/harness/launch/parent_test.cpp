@@ -13,6 +13,7 @@
 #include <poll.h>
 
 #include "harness/launch/local/protocol.h"
+#include "harness/rank/rank_program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
