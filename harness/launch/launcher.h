@@ -14,9 +14,9 @@ struct RankStart {
   int world_size = 1;
   int processes = 1;           ///< 1 (all ranks in one process, rank = -1) or world_size
   double command_started = 0;  ///< CLOCK_MONOTONIC seconds; 0: unknown
+  bool executed = false;       ///< each process is the rank program started anew, not a fork alone
   int first = 0, here = 0;     ///< of the processes, those that this launcher shall start; 0: all
   std::string address = {};    ///< by which ranks on other hosts reach these; empty: there are none
-  bool executed = false;       ///< each process is the rank program started anew, not a fork alone
 };
 
 struct LauncherEvent {

@@ -27,8 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// A scheduler is asked less and less often; a process of this host costs nothing to ask.
-constexpr int kFirstLook_ms = 50, kLastLook_ms = 5000, kProcessLook_ms = 50;
+/// A scheduler is asked less and less often; a file costs nothing to ask.
+constexpr int kFirstLook_ms = 500, kLastLook_ms = 8000, kFileLook_ms = 20;
 
 std::string own_host() {
   std::array<char, 256> name{};
@@ -203,16 +203,19 @@ std::string state_of(const std::string& out_dir, const Session& session) {
 }
 
 std::optional<int> wait_for(const std::string& out_dir, const std::function<bool()>& give_up) {
-  int pause_ms = kFirstLook_ms;
-  int times_lost = 0;
+  int pause_ms = kFirstLook_ms, waited_ms = 0, times_lost = 0;
   while (!give_up()) {
     const Session session = read_session(out_dir);
     if (session.exit_code) return session.exit_code;
-    // A job that has just ended, or is about to be queued again, is in no list for a moment.
-    times_lost = state_of(out_dir, session) == "lost" ? times_lost + 1 : 0;
-    if (times_lost > (session.job.empty() ? 2 : 5)) return std::nullopt;
-    ::poll(nullptr, 0, session.job.empty() ? kProcessLook_ms : pause_ms);
-    pause_ms = std::min(pause_ms + pause_ms / 4, kLastLook_ms);
+    if (waited_ms >= pause_ms || session.job.empty()) {
+      // A job that has just ended, or is about to be queued again, is in no list for a moment.
+      times_lost = state_of(out_dir, session) == "lost" ? times_lost + 1 : 0;
+      if (times_lost > (session.job.empty() ? 2 : 5)) return std::nullopt;
+      waited_ms = 0;
+      pause_ms = std::min(2 * pause_ms, kLastLook_ms);
+    }
+    ::poll(nullptr, 0, kFileLook_ms);
+    waited_ms += kFileLook_ms;
   }
   return std::nullopt;
 }

@@ -128,7 +128,8 @@ void AgentLauncher::start(const RankStart& what) {
   const std::vector<Part> parts = going.parts;
   going_.insert_or_assign(what.run, std::move(going));
   for (const Part& part : parts) {
-    ParentCommand command{what};
+    ParentCommand command;
+    static_cast<RankStart&>(command) = what;
     command.op = ParentCommand::Op::start;
     command.first = part.first;
     command.here = part.count;
@@ -142,12 +143,24 @@ void AgentLauncher::start(const RankStart& what) {
 
 void AgentLauncher::stop(const std::string& run, int signal) {
   std::erase_if(waiting_, [&](const RankStart& each) { return each.run == run; });
-  const auto found = going_.find(run);
-  if (found == going_.end()) return;
   ParentCommand command;
   command.op = ParentCommand::Op::kill;
   command.run = run;
   command.signal = signal;
+  send_to_parts(command);
+}
+
+void AgentLauncher::tell(const std::string& run, const std::string& why) {
+  ParentCommand command;
+  command.op = ParentCommand::Op::tell;
+  command.run = run;
+  command.why = why;
+  send_to_parts(command);
+}
+
+void AgentLauncher::send_to_parts(const ParentCommand& command) {
+  const auto found = going_.find(command.run);
+  if (found == going_.end()) return;
   for (const Part& part : found->second.parts) {
     if (agents_[part.agent].here) (void)agents_[part.agent].socket->send(to_line(command));
   }

@@ -28,6 +28,7 @@ class AgentLauncher : public Launcher {
   /// Ranks go in blocks to the nodes that have most room.
   void start(const RankStart& what) override;
   void stop(const std::string& run, int signal) override;
+  void tell(const std::string& run, const std::string& why) override;
   /// A node whose agent is gone is told as the loss of its ranks; others go on. Throws MachineError when none is left.
   std::vector<LauncherEvent> poll(double wait_s) override;
   void shut_down(double deadline_s) override;
@@ -51,6 +52,7 @@ class AgentLauncher : public Launcher {
     std::vector<int> pids;
   };
 
+  void send_to_parts(const ParentCommand& command);
   void accept_one();
   void hear(std::size_t agent);
   void take(std::size_t agent, LauncherEvent event);

@@ -15,6 +15,7 @@
 
 #include "harness/launch/local/protocol.h"
 #include "harness/rank/departure.h"
+#include "harness/rank/rank_program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -1,0 +1,238 @@
+// Ranks that lockstep does not start itself: by a command of somebody else's, and by agents on nodes.
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+
+#include "harness/base/errors.h"
+#include "harness/config/canonical.h"
+#include "harness/launch/external/exit_file.h"
+#include "harness/launch/external/launcher.h"
+#include "harness/launch/external/meeting.h"
+#include "harness/launch/launch.h"
+#include "harness/launch/run_folder.h"
+#include "harness/launch/slurm/agents.h"
+#include "harness/trace/rank_result.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+const char* const kFakeRank = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
+
+PlannedRun a_run(const std::string& id, int ranks, Backend kind, const std::string& script = "") {
+  PlannedRun run;
+  run.id = id;
+  run.cell = script;
+  run.config.layout = {ranks, 3};
+  run.config.backend = kind;
+  run.config.steps = 5;
+  run.hash = config_hash(run.config);
+  run.estimate_s = 1;
+  return run;
+}
+
+/// A shell that starts the ranks one after the other and waits for them, as any starter does.
+std::vector<std::string> by_shell(const std::string& each = "", const std::string& end = "wait", const std::string& options = "") {
+  return {"sh", "-c",
+          "r=0; while [ $r -lt {ranks} ]; do LOCKSTEP_RANK_ID=$r LOCKSTEP_WORLD_SIZE={ranks} {rank_program} run {run} --prepared "
+          "--within 20 " + options + " & " + each + " r=$((r+1)); done; " + end};
+}
+
+class Starters : public testing::Test {
+ protected:
+  Starters() {
+    options_.rank_program = kFakeRank;
+    options_.out_dir = folder_.path();
+    options_.jobs = 4;
+    options_.kill_grace_s = 0.5;
+    options_.on_event = [this](const RunEvent& event) {
+      events_.push_back(event.kind);
+      if (event.failure != nullptr) said_.push_back(event.failure->message);
+    };
+  }
+  LaunchReport launch_by(const std::vector<std::string>& command) {
+    options_.make_launcher = [command] { return std::make_unique<ExternalLauncher>(kFakeRank, command); };
+    return launch(plan_, options_, identity_);
+  }
+  LaunchReport launch_by_agents(const std::vector<std::string>& command, int agents) {
+    options_.make_launcher = [=, this] {
+      return std::make_unique<AgentLauncher>(kFakeRank, command, agents, folder_ / "agents.log");
+    };
+    return launch(plan_, options_, identity_);
+  }
+  std::string in_run(const std::string& file) const { return folder_ / ("runs/a/" + file); }
+  void expect_no_orphan() const {
+    std::istringstream lines(read_text(in_run("pids")));
+    for (pid_t pid; lines >> pid;) EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << "process " << pid << " is still there";
+  }
+
+  const TemporaryFolder folder_;
+  Plan plan_;
+  LaunchOptions options_;
+  BuildIdentity identity_{"b", "t", "i", "d"};
+  std::vector<RunEvent::Kind> events_;
+  std::vector<std::string> said_;
+};
+
+TEST_F(Starters, RunEveryRankAndLeaveWhatTheLocalLauncherLeaves) {
+  plan_.runs = {a_run("a", 3, Backend::gloo), a_run("b", 1, Backend::gloo)};
+  const LaunchReport report = launch_by(by_shell());
+  EXPECT_EQ(report.finished, 2);
+  EXPECT_TRUE(report.failures.empty());
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(read_rank_result(rank_result_path(folder_ / "runs/a", rank)).status, "finished");
+    EXPECT_EQ(read_exit(folder_ / "runs/a", rank)->code, 0);
+    const Arrival told = read_arrival(folder_ / "runs/a", rank);
+    EXPECT_EQ(told.contract, "lockstep");
+    EXPECT_FALSE(told.build.empty());
+    EXPECT_FALSE(told.isa.empty());
+    EXPECT_FALSE(told.host.empty());
+  }
+  EXPECT_TRUE(std::filesystem::exists(in_run("done")));
+  expect_no_orphan();
+}
+
+TEST_F(Starters, TellADeadRankByItsOwnProcessNotByTheirExit) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 1:die")};
+  const LaunchReport report = launch_by(by_shell("", "wait; exit 0"));
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, "died");
+  EXPECT_EQ(report.failures[0].rank, 1);
+  EXPECT_EQ(report.failures[0].message, "killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(report.requeued, 0);
+  expect_no_orphan();
+}
+
+TEST_F(Starters, AreNotBlamedForWhatARankThrows) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "0:lose 1:wait 2:throw")};
+  const LaunchReport report = launch_by(by_shell());
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, "threw");
+  EXPECT_EQ(report.failures[0].rank, 2);
+  EXPECT_EQ(report.failures[0].message, "no such tensor: head.weight");
+  expect_no_orphan();
+}
+
+TEST_F(Starters, ThatBringAnotherWorldAreToldSo) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  EXPECT_THAT([this] { launch_by({"sh", "-c", "LOCKSTEP_RANK_ID=0 LOCKSTEP_WORLD_SIZE=2 {rank_program} run {run} --prepared"}); },
+              ThrowsMessage<MachineError>(AllOf(HasSubstr("status 2"), HasSubstr("brings 2 processes and this run wants 3"))));
+}
+
+TEST_F(Starters, WhoseRankDoesNotComeAreNamedWithIt) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  const LaunchReport report = launch_by(
+      {"sh", "-c", "for r in 0 2; do LOCKSTEP_RANK_ID=$r LOCKSTEP_WORLD_SIZE=3 {rank_program} run {run} --prepared --within 0.3 & done; wait"});
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_THAT(read_rank_result(rank_result_path(folder_ / "runs/a", 0)).error, HasSubstr("a rank of 3 did not come in time: rank 1."));
+  EXPECT_THAT(said_, Contains(HasSubstr("did not come in time")));
+}
+
+TEST_F(Starters, ThatStartNothingEndTheMatrix) {
+  plan_.runs = {a_run("a", 2, Backend::gloo)};
+  EXPECT_THAT([this] { launch_by({"sh", "-c", "echo no such partition; exit 3 # {rank_program} {run}"}); },
+              ThrowsMessage<MachineError>(AllOf(HasSubstr("its ranks cannot be started"), HasSubstr("status 3; no such partition"))));
+  EXPECT_THAT([this] { launch_by({"no-such-starter"}); }, ThrowsMessage<ConfigError>(HasSubstr("there is no program no-such-starter")));
+}
+
+TEST_F(Starters, LoseARankAndItsRunIsQueuedAgain) {
+  plan_.runs = {a_run("a", 2, Backend::gloo)};
+  options_.kill_grace_s = 5;
+  // The first time the process that has forked rank 1 is killed when its rank is there: nobody sees the rank's end.
+  const std::string kill =
+      "if [ $r = 1 ] && [ ! -e {run}/../lost ]; then touch {run}/../lost; "
+      "(while [ ! -e {run}/rank-1.log ] || ! grep -q about {run}/rank-1.log; do :; done; kill -9 $!) & fi;";
+  std::vector<std::string> command = by_shell(kill);
+  command[2] = "[ -e {run}/../lost ] || export FAKE_RANKS='0:lose 1:wait'; " + command[2];
+  const LaunchReport report = launch_by(command);
+  EXPECT_EQ(report.finished, 1);
+  EXPECT_EQ(report.requeued, 1);
+  EXPECT_THAT(events_, Contains(RunEvent::Kind::requeued));
+  EXPECT_TRUE(std::filesystem::exists(in_run("done")));
+  expect_no_orphan();
+}
+
+TEST_F(Starters, AreStoppedWithAllTheirRanks) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait")};
+  static volatile int stop = 0;
+  stop = 0;
+  options_.stop_requested = &stop;
+  options_.on_event = [](const RunEvent& event) {
+    if (event.kind == RunEvent::Kind::progress) stop = 1;
+  };
+  const LaunchReport report = launch_by(by_shell());
+  EXPECT_TRUE(report.interrupted);
+  expect_no_orphan();
+}
+
+// Agents.
+
+std::vector<std::string> agents_by_shell(int agents, const std::string& more = "wait") {
+  std::string script;
+  for (int i = 1; i <= agents; ++i)
+    script += "SLURMD_NODENAME=n" + std::to_string(i) + " SLURM_CPUS_ON_NODE=2 {rank_program} --agent {place} {key} & ";
+  return {"sh", "-c", script + more};
+}
+
+TEST_F(Starters, OfAgentsShareTheRanksOut) {
+  for (const char* id : {"a", "b", "c"}) plan_.runs.push_back(a_run(id, 4, Backend::gloo));
+  plan_.runs.push_back(a_run("d", 3, Backend::emulated));
+  const LaunchReport report = launch_by_agents(agents_by_shell(2), 2);
+  EXPECT_EQ(report.finished, 4);
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(read_rank_result(rank_result_path(folder_ / "runs/a", rank)).status, "finished");
+  expect_no_orphan();
+}
+
+TEST_F(Starters, OfAgentsLoseANodeAndGoOnWithTheOthers) {
+  plan_.runs = {a_run("a", 4, Backend::gloo, "all:wait")};
+  plan_.runs[0].config.steps = 5;
+  // The first attempt's ranks wait for ever; the node that holds rank 2 is killed when they are all there. The second
+  // attempt is told by the file that they shall finish.
+  static pid_t victim = 0;
+  victim = 0;
+  options_.most_requeues = 1;
+  options_.on_event = [this](const RunEvent& event) {
+    events_.push_back(event.kind);
+    if (event.failure != nullptr) said_.push_back(event.failure->message);
+    if (event.kind == RunEvent::Kind::progress && victim == 0) {
+      std::istringstream pids(read_text(folder_ / "agent2"));
+      pids >> victim;
+      ::kill(victim, SIGKILL);
+    }
+  };
+  const LaunchReport report = launch_by_agents(
+      {"sh", "-c",
+       "SLURMD_NODENAME=n1 SLURM_CPUS_ON_NODE=2 {rank_program} --agent {place} {key} & "
+       "SLURMD_NODENAME=n2 SLURM_CPUS_ON_NODE=2 {rank_program} --agent {place} {key} & echo $! >" + (folder_ / "agent2") + "; wait"},
+      2);
+  EXPECT_EQ(report.requeued, 1);
+  EXPECT_THAT(said_, Contains(AllOf(HasSubstr("node n2"), HasSubstr("is gone"))));
+  expect_no_orphan();
+}
+
+TEST_F(Starters, OfAgentsThatDoNotComeAreNamed) {
+  plan_.runs = {a_run("a", 2, Backend::gloo)};
+  EXPECT_THAT([this] { launch_by_agents({"sh", "-c", "echo no nodes left; exit 4"}, 2); },
+              ThrowsMessage<MachineError>(AllOf(HasSubstr("0 of 2 agents have come"), HasSubstr("status 4"), HasSubstr("no nodes left"))));
+}
+
+TEST_F(Starters, OfAgentsTakeNoStrangers) {
+  plan_.runs = {a_run("a", 2, Backend::gloo)};
+  const LaunchReport report =
+      launch_by_agents({"sh", "-c", "{rank_program} --agent {place} not-the-key; {rank_program} --agent {place} {key}"}, 1);
+  EXPECT_EQ(report.finished, 1);
+}
+
+}  // namespace
+}  // namespace lockstep
