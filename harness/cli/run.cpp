@@ -151,8 +151,6 @@ int run_prepared(Prepared& prepared, const RunOptions& options, const Console& c
     prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
   }
   console.err << clean_text(opening_text(prepared, options.selection.jobs)) << std::flush;
-  if (const char* restarts = std::getenv("SLURM_RESTART_COUNT"); restarts != nullptr)
-    console.err << "queued again by Slurm " << restarts << " time(s): it goes on where it was\n" << std::flush;
   const LaunchReport launched = launch_looks(prepared, look_steps(options, console, command_started));
   if (launched.interrupted) {
     console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",

@@ -152,10 +152,13 @@ std::string job_script(const std::string& command, const std::string& out_dir, c
   std::string script = "#!/bin/bash\n";
   script += fmt::format("#SBATCH --job-name=lockstep-{}\n#SBATCH --output={}/job.log --open-mode=append\n#SBATCH --requeue\n", name, out_dir);
   for (const std::string& option : options) script += "#SBATCH " + option + "\n";
-  script += fmt::format(R"(
+  script += fmt::format(R"SH(
 cd {}
 status_file={}/job.status
 rm -f "$status_file"
+if ((${{SLURM_RESTART_COUNT:-0}} > 0)); then
+  echo "queued again by Slurm, restart $SLURM_RESTART_COUNT; nodes that are down: $(sinfo -hN -t down,fail,no_respond -o '%N (%E)' | sort -u | tr '\n' ' ')" >&2
+fi
 child=
 trap 'kill -TERM $child' TERM
 trap 'kill -USR1 $child' USR1
@@ -166,11 +169,13 @@ while :; do
   status=$?
   kill -0 "$child" 2>/dev/null || break
 done
-# 130, 138 and 143: told to end, and everything that was done is kept.
-if [[ $status == 130 || $status == 138 || $status == 143 ]] && scontrol requeue "$SLURM_JOB_ID"; then exit "$status"; fi
+# 138: warned by USR1 before the time was up; what was done is kept, and the job waits for its next turn.
+if [[ $status == 138 ]] && scontrol requeue "$SLURM_JOB_ID"; then exit "$status"; fi
+# Slurm itself has put it back into the queue: a node failed, or another job went before.
+if [[ $(squeue -h -j "$SLURM_JOB_ID" -o %T) == PENDING ]]; then exit "$status"; fi
 echo "$status" >"$status_file.new" && mv "$status_file.new" "$status_file"
 exit "$status"
-)", shell_quoted(fs::current_path().string()), shell_quoted(out_dir), command, shell_quoted(out_dir));
+)SH", shell_quoted(fs::current_path().string()), shell_quoted(out_dir), command, shell_quoted(out_dir));
   return script;
 }
 

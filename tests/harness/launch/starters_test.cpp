@@ -196,9 +196,11 @@ TEST_F(Starters, OfAgentsShareTheRanksOut) {
 
 TEST_F(Starters, OfAgentsLoseANodeAndGoOnWithTheOthers) {
   plan_.runs = {a_run("a", 4, Backend::gloo, "all:wait")};
-  plan_.runs[0].config.steps = 5;
-  // The first attempt's ranks wait for ever; the node that holds rank 2 is killed when they are all there. The second
-  // attempt is told by the file that they shall finish.
+  plan_.runs[0].config.timeout_s = 0.5;
+  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  options_.hang_grace_s = 0.1;
+  // Its ranks wait for ever. The node that holds the later ones is killed when they are all there; the second attempt, on
+  // the other node alone, is ended as one that hangs.
   static pid_t victim = 0;
   victim = 0;
   options_.most_requeues = 1;
@@ -217,6 +219,8 @@ TEST_F(Starters, OfAgentsLoseANodeAndGoOnWithTheOthers) {
        "SLURMD_NODENAME=n2 SLURM_CPUS_ON_NODE=2 {rank_program} --agent {place} {key} & echo $! >" + (folder_ / "agent2") + "; wait"},
       2);
   EXPECT_EQ(report.requeued, 1);
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, "hung");
   EXPECT_THAT(said_, Contains(AllOf(HasSubstr("node n2"), HasSubstr("is gone"))));
   expect_no_orphan();
 }

@@ -1,0 +1,197 @@
+// The same matrix, whoever starts its ranks: the same bits, the same verdicts.
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/launch/external/launcher.h"
+#include "tests/support/program.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+/// A rung of configs/ladder.yaml, cut short.
+constexpr const char* kLadder = R"(# Do processes compute the bits of threads?
+name: rung
+trainer: energy
+data: {source: synthetic, series: 14, min_context: 10}
+steps: 4
+seeds: 0
+question: mechanism
+ranks: real
+dropout: 0.1
+momentum: 0.9
+bucket_cap_bytes: 16384
+eval_every: 0
+optimizer: adam
+clip_norm: 0.5
+reference: {same_as: cell, ranks: emulated}
+axes: {layout: [3x8]}
+expect: [{when: {}, verdict: identical}]
+)";
+
+/// A cell of configs/parity_1x24_vs_8x3.yaml's matrix, judged by its mechanism.
+constexpr const char* kParity = R"(# Do three ranks compute what one process computes?
+name: parity
+trainer: energy
+data: {source: synthetic, series: 14, min_context: 10}
+steps: 3
+seeds: 0
+question: mechanism
+ranks: real
+eval_every: 0
+forced_steps: [0, 2]
+reference: {layout: 1x24, negatives: global}
+axes: {layout: [3x8], negatives: [local, global]}
+expect:
+  - {when: {negatives: local}, verdict: divergent}
+  - {when: {negatives: global}, verdict: within_envelope}
+)";
+
+class Launchers : public testing::Test {
+ protected:
+  Launchers() {
+    std::ofstream(folder_ / "rung.yaml") << kLadder;
+    std::ofstream(folder_ / "parity.yaml") << kParity;
+  }
+  ProgramEnd run(const std::string& name, const std::string& launcher, const std::string& out, std::vector<std::string> before = {}) {
+    const std::string path = std::string(LOCKSTEP_SOURCE_DIR "/.lockstep/venv/bin:") + std::getenv("PATH");
+    for (const char* word : {LOCKSTEP_BINARY_DIR "/bin/lockstep", "run"}) before.emplace_back(word);
+    for (const std::string& word : {folder_ / (name + ".yaml"), std::string("--out"), folder_ / out, std::string("--launcher"), launcher})
+      before.push_back(word);
+    // Containers run tests as root, which Open MPI wants to hear of twice.
+    return Program(before, folder_.path(), {{"PATH", path}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}}).end();
+  }
+  /// Every trace of `other` has the bytes of the one of the same run and rank in `local`.
+  void expect_same_traces(const std::string& local, const std::string& other) {
+    int compared = 0;
+    for (const auto& run : std::filesystem::directory_iterator(folder_ / (local + "/runs"))) {
+      for (const auto& file : std::filesystem::directory_iterator(run.path())) {
+        if (file.path().extension() != ".trace") continue;
+        const std::string same = folder_ / (other + "/runs/" + run.path().filename().string() + "/" + file.path().filename().string());
+        ASSERT_TRUE(std::filesystem::exists(same)) << same;
+        EXPECT_EQ(read_text(file.path()), read_text(same)) << same;
+        ++compared;
+      }
+    }
+    EXPECT_GE(compared, 6);
+  }
+  void expect_as_local(const std::string& launcher, const std::vector<std::string>& before = {}) {
+    for (const std::string name : {"rung", "parity"}) {
+      const ProgramEnd local = run(name, "local", name + "-local");
+      ASSERT_EQ(local.code, 0) << local.out << local.err;
+      const ProgramEnd other = run(name, launcher, name + "-other", before);
+      ASSERT_EQ(other.code, 0) << other.out << other.err;
+      expect_same_traces(name + "-local", name + "-other");
+    }
+  }
+  const TemporaryFolder folder_;
+};
+
+bool lacks(const std::string& program) {
+  return find_program(program).empty() && !std::filesystem::exists(LOCKSTEP_SOURCE_DIR "/.lockstep/venv/bin/" + program);
+}
+
+TEST_F(Launchers, OpenMpiGivesTheSameBits) {
+  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
+  expect_as_local("openmpi");
+}
+
+TEST_F(Launchers, MpichGivesTheSameBits) {
+  if (lacks("mpirun.mpich")) GTEST_SKIP() << "no mpirun.mpich: apt-get install mpich";
+  expect_as_local("mpich");
+}
+
+TEST_F(Launchers, TorchrunGivesTheSameBits) {
+  if (lacks("torchrun")) GTEST_SKIP() << "no torchrun: python3 -m pip install torch";
+  expect_as_local("torchrun");
+}
+
+TEST_F(Launchers, SlurmGivesTheSameBitsOnFourNodes) {
+  if (lacks("slurmctld") && !std::filesystem::exists("/usr/sbin/slurmctld"))
+    GTEST_SKIP() << "no slurmctld: apt-get install --no-install-recommends slurmctld slurmd slurm-client";
+  const std::vector<std::string> in_cluster = {LOCKSTEP_SOURCE_DIR "/ci/slurm", "run"};
+  if (const ProgramEnd end = Program({in_cluster[0], "run", "/bin/true"}, folder_.path(), {}).end(); end.code == 77) GTEST_SKIP() << end.err;
+  expect_as_local("slurm -N4", in_cluster);
+}
+
+TEST_F(Launchers, SrunGivesTheSameBitsInAnAllocation) {
+  if (!std::filesystem::exists("/usr/sbin/slurmctld"))
+    GTEST_SKIP() << "no slurmctld: apt-get install --no-install-recommends slurmctld slurmd slurm-client";
+  if (const ProgramEnd end = Program({LOCKSTEP_SOURCE_DIR "/ci/slurm", "run", "/bin/true"}, folder_.path(), {}).end(); end.code == 77)
+    GTEST_SKIP() << end.err;
+  expect_as_local("srun", {LOCKSTEP_SOURCE_DIR "/ci/slurm", "run", "salloc", "--quiet", "-N4"});
+}
+
+TEST_F(Launchers, ARankStartedByHandWithAConflictingEnvironmentIsRefused) {
+  ASSERT_EQ(run("rung", "local", "done").code, 0);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "done/runs")) {
+    if (entry.path().filename().string().find("emulated") != std::string::npos) continue;
+    std::filesystem::create_directory(folder_ / "again");
+    std::filesystem::copy_file(entry.path() / "run.json", folder_ / "again/run.json");
+  }
+  const std::string program = LOCKSTEP_BINARY_DIR "/bin/lockstep-rank";
+  const std::vector<std::pair<std::string, std::string>> both = {
+      {"RANK", "0"}, {"WORLD_SIZE", "3"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "3"}};
+  expect_usage_error(Program({program, "run", folder_ / "again"}, folder_.path(), both).end(),
+                     testing::AllOf(HasSubstr("torchrun says rank 0 of 3, and PMI says rank 1 of 3"), HasSubstr("PMI_RANK=1"),
+                                    HasSubstr("say --contract NAME")));
+  expect_usage_error(Program({program, "run", folder_ / "again"}, folder_.path(), {{"RANK", "0"}, {"WORLD_SIZE", "3"}}).end(),
+                     HasSubstr("missing: LOCAL_RANK, MASTER_ADDR, MASTER_PORT"));
+  expect_usage_error(Program({program, "run", folder_ / "again", "--rank", "0", "--world", "2"}, folder_.path(), {}).end(),
+                     HasSubstr("brings 2 processes and this run wants 3"));
+  expect_usage_error(Program({program, "run", folder_ / "again"}, folder_.path(), {}).end(),
+                     HasSubstr("nobody says which of them this is"));
+  expect_usage_error(Program({program, "run", folder_ / "nothing"}, folder_.path(), {}).end(), HasSubstr("lockstep plan CONFIG --prepare"));
+  const ProgramEnd alone = Program({program, "run", folder_ / "again", "--rank", "0", "--world", "3", "--within", "0.3"}, folder_.path(), {}).end();
+  EXPECT_EQ(alone.code, 4);
+  EXPECT_THAT(alone.err, HasSubstr("ranks of 3 did not come in time: ranks 1, 2."));
+}
+
+TEST_F(Launchers, RanksStartedByHandComputeTheSameBits) {
+  ASSERT_EQ(run("rung", "local", "local").code, 0);
+  std::string done;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "local/runs")) {
+    if (entry.path().filename().string().find("emulated") == std::string::npos) done = entry.path().string();
+  }
+  for (const std::string store : {"file", "tcp"}) {
+    const std::string again = folder_ / ("again-" + store);
+    std::filesystem::create_directory(again);
+    std::filesystem::copy_file(done + "/run.json", again + "/run.json");
+    std::vector<std::unique_ptr<Program>> ranks;
+    for (const char* rank : {"2", "0", "1"}) {
+      ranks.push_back(std::make_unique<Program>(
+          std::vector<std::string>{LOCKSTEP_BINARY_DIR "/bin/lockstep-rank", "run", again, "--rank", rank, "--world", "3"}, folder_.path(),
+          std::vector<std::pair<std::string, std::string>>{{"LOCKSTEP_STORE", store}}));
+    }
+    for (const auto& each : ranks) {
+      const ProgramEnd end = each->end();
+      EXPECT_EQ(end.code, 0) << store << ": " << end.err;
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::string trace = "/rank-" + std::to_string(rank) + ".trace";
+      EXPECT_EQ(read_text(done + trace), read_text(again + trace)) << store;
+    }
+  }
+}
+
+TEST_F(Launchers, ADetachedRunIsFollowed) {
+  const ProgramEnd begun = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", folder_ / "rung.yaml", "--out", folder_ / "out", "--detach"},
+                                   folder_.path(), {}).end();
+  EXPECT_EQ(begun.code, 0) << begun.err;
+  EXPECT_THAT(begun.out, HasSubstr("lockstep wait"));
+  const ProgramEnd waited = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "wait", folder_ / "out"}, folder_.path(), {}).end();
+  EXPECT_EQ(waited.code, 0) << waited.err;
+  EXPECT_THAT(waited.out, HasSubstr("identical"));
+  const ProgramEnd after = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "status", folder_ / "out"}, folder_.path(), {}).end();
+  EXPECT_THAT(after.out, testing::AllOf(HasSubstr("ended: process"), HasSubstr("2 of 2 runs have finished; exit status 0")));
+  expect_usage_error(Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "wait", folder_.path()}, folder_.path(), {}).end(),
+                     HasSubstr("session.json"));
+}
+
+}  // namespace
+}  // namespace lockstep
