@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <future>
+#include <thread>
 
 #include "tests/support/temporary_folder.h"
 
@@ -81,7 +82,7 @@ TEST(Meeting, NamesTheRanksThatDoNotCome) {
 TEST(Meeting, NamesTwoProcessesOfOneRank) {
   const TemporaryFolder folder;
   auto first = std::async(std::launch::async, [&] { return meet(folder.path(), rank(1, 3), "", 20); });
-  while (read_arrival(folder.path(), 1).nonce.empty()) ::usleep(1000);
+  while (read_arrival(folder.path(), 1).nonce.empty()) std::this_thread::yield();
   Arrival twin = rank(1, 3);
   twin.nonce = "another";
   auto second = std::async(std::launch::async, [&] { return meet(folder.path(), twin, "", 0.5); });
