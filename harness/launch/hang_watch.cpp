@@ -38,16 +38,26 @@ int HangWatch::behind() const {
   return watch_.behind([this](int rank) { return pid_of(rank) > 0 && process_state(pid_of(rank)).stopped(); });
 }
 
-/// Time without a core is taken off the standstill: was there so much that the threshold is not reached?
-bool HangWatch::was_starved(int rank, double now) {
-  Sample& sample = samples_[static_cast<std::size_t>(rank)];
-  if (!sample.taken) return false;
-  const ProcessState state = process_state(pid_of(rank));
-  const double delayed_s = std::min(state.delayed_s - sample.state.delayed_s, now - sample.at) - sample.forgiven_s;
-  if (delayed_s < look_every_s_) return false;
-  watch_.forgive(rank, delayed_s);
-  sample.forgiven_s += delayed_s;
-  sample.silent_s -= delayed_s;
+/// Time without a core is taken off the standstill; where all wait in a collective, that of any rank's threads is every rank's.
+/// Was there any?
+bool HangWatch::was_starved(const Standstill& found, double now) {
+  const bool all_wait = is_collective(found.operation);
+  double most_s = 0;
+  for (std::size_t r = 0; r < samples_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    const Sample& sample = samples_[r];
+    if (!sample.taken || !watch_.alive(rank) || (!all_wait && rank != found.rank)) continue;
+    const ProcessState state = process_state(pid_of(rank));
+    const double delayed_s = all_wait ? state.all_delayed_s - sample.state.all_delayed_s : state.delayed_s - sample.state.delayed_s;
+    most_s = std::max(most_s, std::min(delayed_s, now - sample.at) - sample.forgiven_s);
+  }
+  if (most_s < look_every_s_) return false;
+  for (std::size_t r = 0; r < samples_.size(); ++r) {
+    if (!all_wait && static_cast<int>(r) != found.rank) continue;
+    watch_.forgive(static_cast<int>(r), most_s);
+    samples_[r].forgiven_s += most_s;
+    samples_[r].silent_s -= most_s;
+  }
   return true;
 }
 
@@ -72,7 +82,7 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
                              [this](int rank) { return pid_of(rank) > 0 && process_state(pid_of(rank)).stopped(); });
   };
   auto found = find();
-  if (found && was_starved(found->rank, now)) found = find();
+  if (found && was_starved(*found, now)) found = find();
   if (!found) return std::nullopt;
   return described(*found, now);
 }

@@ -40,7 +40,7 @@ class HangWatch {
     ProcessState state;
     double at = 0, silent_s = 0, forgiven_s = 0;
   };
-  bool was_starved(int rank, double now);
+  bool was_starved(const Standstill& found, double now);
   Stalled described(const Standstill& found, double now) const;
 
   Thresholds thresholds_;

@@ -8,6 +8,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
@@ -87,6 +88,11 @@ ProcessState process_state(int pid) {
   if (schedule >> ran_ns >> delayed_ns) {
     found.ran_s = ran_ns * 1e-9;
     found.delayed_s = delayed_ns * 1e-9;
+  }
+  std::error_code gone;
+  for (const auto& thread : std::filesystem::directory_iterator(folder + "/task", gone)) {
+    std::istringstream its_schedule(first_line(thread.path().string() + "/schedstat"));
+    if (its_schedule >> ran_ns >> delayed_ns) found.all_delayed_s += delayed_ns * 1e-9;
   }
   found.waits_in = first_line(folder + "/wchan");
   if (found.waits_in == "0") found.waits_in.clear();

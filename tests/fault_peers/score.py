@@ -99,7 +99,7 @@ def be_rank(kind, rank, folder):
             file.write(f"{time.monotonic()}\n{error}")
         code = 1
     try:
-        dump = torch._C._distributed_c10d._dump_fr_trace(True)
+        dump = torch._C._distributed_c10d._dump_fr_trace(True, False, False)
         os.makedirs(folder + "/fr", exist_ok=True)
         with open(f"{folder}/fr/rank_{rank}", "wb") as file:
             file.write(dump)
