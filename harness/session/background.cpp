@@ -172,7 +172,9 @@ done
 # 138: warned by USR1 before the time was up; what was done is kept, and the job waits for its next turn.
 if [[ $status == 138 ]] && scontrol requeue "$SLURM_JOB_ID"; then exit "$status"; fi
 # Slurm itself has put it back into the queue: a node failed, or another job went before.
-if [[ $(squeue -h -j "$SLURM_JOB_ID" -o %T) == PENDING ]]; then exit "$status"; fi
+if [[ $(scontrol show job "$SLURM_JOB_ID") =~ Restarts=([0-9]+) ]] && ((BASH_REMATCH[1] > ${{SLURM_RESTART_COUNT:-0}})); then
+  exit "$status"
+fi
 echo "$status" >"$status_file.new" && mv "$status_file.new" "$status_file"
 exit "$status"
 )SH", shell_quoted(fs::current_path().string()), shell_quoted(out_dir), command, shell_quoted(out_dir));
