@@ -168,7 +168,7 @@ def main():
         plain = told(errors, kind)
         detail = told(play(kind, detail=True)[0], kind)
         rank, operation = names(analysis, kind)
-        fr = "no record" if not analysis or "Error" in analysis and "collective" not in analysis else \
+        fr = "no record" if not analysis else "crashed" if "Traceback" in analysis else \
             "named" if operation else "rank named" if rank else "nothing"
         print(f"| {kind} | {plain} | {detail} | {fr} |", flush=True)
 

@@ -48,15 +48,14 @@ std::string problem_of(const std::string& more) {
   return "";
 }
 
-TEST(FaultsLaboratory, NamesOneFaultOfEachKindOfNotice) {
-  for (const char* trial : {"wrong:kill:1", "wrong:stop:1", "wrong:endless_loop:2", "wrong:exception:1", "wrong:wrong_size:2", "wrong:nan:1",
-                            "wrong:flip_weight:2", "wrong:other_config:1", "wrong:flip_gradient:1"}) {
+TEST(FaultsLaboratory, NamesADeathAStopAWrongCallANumberAndAFlippedBit) {
+  for (const char* trial : {"wrong:kill:1", "wrong:stop:1", "wrong:wrong_size:2", "wrong:nan:1", "wrong:flip_weight:2"}) {
     EXPECT_EQ(run_config("  threshold_s: 0.3\n", trial).trials, 1) << trial;
   }
 }
 
 TEST(FaultsLaboratory, IsSilentOnTheirTwins) {
-  for (const char* trial : {"twin:kill:1:0", "twin:slow:1:0", "twin:wrong_size:2:0", "twin:nan:1:0", "twin:other_config:1:0"}) {
+  for (const char* trial : {"twin:kill:1:0", "twin:wrong_size:2:0", "twin:nan:1:0"}) {
     EXPECT_EQ(run_config("  threshold_s: 0.5\n", trial).trials, 1) << trial;
   }
 }
