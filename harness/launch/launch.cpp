@@ -45,6 +45,7 @@ struct Going {
   double dead_by = kNever;     ///< when they must be gone
   bool signalled = false, killed = false, stopped_by_user = false;
   std::optional<RankFailure> hung;
+  int awaited = -1;  ///< by the first rank that left, if it lost its peers alone
   std::optional<LauncherEvent> lost;  ///< the first rank whose end nobody saw
   int64_t shown_step = -1;
 
@@ -78,6 +79,7 @@ class Launch {
   void handle_exit(Going& going, const LauncherEvent& event);
   void look_after(Going& going, double now);
   void accuse_the_silent(Going& going);
+  void accuse_the_awaited(Going& going);
   void declare_hung(Going& going, int rank, const std::string& message);
   void signal(Going& going, int number);
   void conclude(Going& going);
@@ -245,6 +247,8 @@ void Launch::handle_exit(Going& going, const LauncherEvent& event) {
   // Ranks that were stopped in order end one after the other.
   if (const auto failure = name_failure(this_one)) {
     const bool in_order = failure->kind == "interrupted";
+    // Whom it waited for: that one is told to leave as well, and will say that it lost its peer.
+    if (!in_order && all_lost_their_peers(this_one)) going.awaited = going.watch.behind();
     // A rank that left without a word, and with a good status: its parent has no reason to tell the others.
     if (!in_order && event.signal == 0 && event.code == 0)
       launcher_->tell(going.run->id, fmt::format("rank {} left: {}", event.rank, failure->message));
@@ -276,6 +280,15 @@ void Launch::look_after(Going& going, double now) {
   const int64_t steps = steps_to_run(config);
   tell({RunEvent::Kind::progress, going.run->id, std::min(step, steps), steps, going.seconds(now), nullptr,
         going.beat.shown(0)});
+}
+
+/// Every rank says that it lost its peers, and none is gone by itself: the one that the first of them waited for was silent.
+void Launch::accuse_the_awaited(Going& going) {
+  if (going.hung || going.stopped_by_user || going.lost || going.awaited < 0 || !all_lost_their_peers(going.facts)) return;
+  const auto first = name_failure({going.facts.run, going.facts.dir, going.facts.world_size, going.facts.beat, {going.facts.ends.front()}});
+  if (!first) return;
+  going.hung = hung_failure(going.facts, going.awaited,
+                            fmt::format("silent while its peers failed; rank {}: {}", first->rank, first->message));
 }
 
 /// Every rank that ended says that another one was silent: that is the rank which has not ended.
@@ -314,6 +327,7 @@ void Launch::conclude(Going& going) {
   const std::unique_ptr<Going> ended = std::move(going_.at(going.run->id));
   going_.erase(ended->run->id);
   const double seconds = ended->seconds(monotonic_s());
+  accuse_the_awaited(*ended);
   std::optional<RankFailure> failure = ended->hung ? ended->hung : name_failure(ended->facts);
   if (failure && ended->lost && failure->kind == "died" && !ended->hung) {
     // Its exit says nothing, since there is none.

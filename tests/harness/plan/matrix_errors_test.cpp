@@ -58,7 +58,7 @@ TEST(MatrixReader, RefusesWrongTypes) {
       problems_of(kGood + "optimizer: adma\n"),
       ElementsAre("m.yaml:5:12: optimizer must be sgd, adam or adamw, not 'adma'; did you mean adam?"));
   EXPECT_THAT(problems_of(kGood + "layout: 8\n"),
-              ElementsAre("m.yaml:5:9: layout must be VxB, ranks x rows of each, such as 8x3, not '8'"));
+              ElementsAre("m.yaml:5:9: layout must be VxB, ranks x rows of each, such as 8x3, or fitx3, not '8'"));
   EXPECT_THAT(problems_of(kGood + "layout: 0x3\n"),
               ElementsAre(HasSubstr("m.yaml:5:9: layout must be VxB with 1 to")));
   EXPECT_THAT(problems_of(kGood + "data: 3\n"),
