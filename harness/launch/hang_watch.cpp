@@ -13,6 +13,8 @@ constexpr double kLooksAThreshold = 25, kOftenest_s = 0.002, kSeldomest_s = 0.1;
 constexpr double kSampleFrom = 0.5;
 /// A process that computed, or was ready to, for so much of the time that was looked at is slow, not stuck.
 constexpr double kBusy = 0.5;
+/// Who waits for a disk (a page of a library, a file) gets on when it answers; for so many thresholds that is believed.
+constexpr double kDiskThresholds = 20;
 
 }  // namespace
 
@@ -61,6 +63,26 @@ bool HangWatch::was_starved(const Standstill& found, double now) {
   return true;
 }
 
+/// Does the rank, or any where all wait in a collective, wait for a disk just now? Then that is not held against it for a while.
+bool HangWatch::waits_for_disk(const Standstill& found) {
+  const bool all_wait = is_collective(found.operation);
+  bool waits = false;
+  for (std::size_t r = 0; r < samples_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (!watch_.alive(rank) || pid_of(rank) <= 0 || (!all_wait && rank != found.rank)) continue;
+    waits = waits || process_state(pid_of(rank)).waits_for_disk();
+  }
+  if (!waits || disk_s_ > kDiskThresholds * found.threshold_s) return false;
+  const double while_s = 2 * look_every_s_;
+  disk_s_ += while_s;
+  for (std::size_t r = 0; r < samples_.size(); ++r) {
+    if (!all_wait && static_cast<int>(r) != found.rank) continue;
+    watch_.forgive(static_cast<int>(r), while_s);
+    samples_[r].silent_s -= while_s;
+  }
+  return true;
+}
+
 std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
   if (const double missed_s = now - looked_at_ - 2 * look_every_s_; missed_s > 0) watch_.forgive(missed_s);
   looked_at_ = now;
@@ -69,7 +91,10 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
     const int rank = static_cast<int>(r);
     const double silent_s = watch_.silent_s(rank, now);
     Sample& sample = samples_[r];
-    if (silent_s < sample.silent_s) sample.taken = false;
+    if (silent_s < sample.silent_s) {
+      sample.taken = false;
+      disk_s_ = 0;
+    }
     sample.silent_s = silent_s;
     if (sample.taken || !watch_.alive(rank) || silent_s < kSampleFrom * thresholds_.shortest_s()) continue;
     sample.taken = pid_of(rank) > 0;
@@ -83,6 +108,7 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
   };
   auto found = find();
   if (found && was_starved(*found, now)) found = find();
+  while (found && waits_for_disk(*found)) found = find();
   if (!found) return std::nullopt;
   return described(*found, now);
 }

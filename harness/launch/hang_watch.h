@@ -25,7 +25,7 @@ class HangWatch {
   void started(const std::vector<int>& pids, double now);
   void ended(int rank) { watch_.ended(rank); }
   /// To be called every look_every_s(). Time beyond that in which nobody looked counts for no rank, and neither does time in
-  /// which a rank's process was ready to run and had no core.
+  /// which a rank's process was ready to run and had no core, or, within bounds, waited for a disk.
   std::optional<Stalled> look(const BeatFile& beat, double now);
   double look_every_s() const { return look_every_s_; }
   const RunWatch& ranks() const { return watch_; }
@@ -41,10 +41,12 @@ class HangWatch {
     double at = 0, silent_s = 0, forgiven_s = 0;
   };
   bool was_starved(const Standstill& found, double now);
+  bool waits_for_disk(const Standstill& found);
   Stalled described(const Standstill& found, double now) const;
 
   Thresholds thresholds_;
   double look_every_s_, looked_at_;
+  double disk_s_ = 0;  ///< that were taken off the standstill for a disk
   RunWatch watch_;
   std::vector<int> pids_;
   std::vector<Sample> samples_;  ///< by rank, of the standstill that goes on

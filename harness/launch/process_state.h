@@ -11,6 +11,7 @@ struct ProcessState {
   double delayed_s = 0;  ///< for which its first thread was ready and had no core
   double all_delayed_s = 0;  ///< the same of all its threads together: a rank in a collective waits for Gloo's
   std::string waits_in;  ///< the kernel's function that it sleeps in; empty: unknown
+  bool waits_for_disk() const { return state == 'D'; }
   bool stopped() const { return state == 'T' || state == 't'; }
 };
 
