@@ -328,6 +328,8 @@ void Launch::conclude(Going& going) {
   going_.erase(ended->run->id);
   const double seconds = ended->seconds(monotonic_s());
   accuse_the_awaited(*ended);
+  // Of ranks that were killed while they wrote down how they ended.
+  remove_left_temporaries(ended->facts.dir, [](std::string_view name) { return name.starts_with("rank-"); });
   std::optional<RankFailure> failure = ended->hung ? ended->hung : name_failure(ended->facts);
   if (failure && ended->lost && failure->kind == "died" && !ended->hung) {
     // Its exit says nothing, since there is none.
