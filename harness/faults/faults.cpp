@@ -203,7 +203,14 @@ class FaultsLaboratory : public Laboratory {
   explicit FaultsLaboratory(FaultsConfig config) : config_(std::move(config)) {}
 
   std::string subject() const override {
-    return fmt::format("{} faults at {} places each, and their correct twins", fault_kinds().size(), kPositions.size());
+    const std::string places = fmt::format("{} faults at {} places each", fault_kinds().size(), kPositions.size());
+    std::vector<std::string> parts;
+    if (tries("wrong")) parts.push_back(places);
+    if (tries("twin")) parts.push_back(tries("wrong") ? "their correct twins" : "correct twins of " + places);
+    if (tries("dead")) parts.push_back(fmt::format("{} deaths of one of 8 ranks", config_.dead));
+    if (tries("hung")) parts.push_back(fmt::format("{} stops of one of 3 ranks", config_.hung));
+    if (tries("steady")) parts.push_back("steps with stragglers");
+    return fmt::format("{}", fmt::join(parts, ", "));
   }
 
   std::vector<std::string> plan() const override {
@@ -215,7 +222,6 @@ class FaultsLaboratory : public Laboratory {
 
   std::vector<Trial> trials(const LaboratoryRun&) override {
     std::vector<Trial> trials;
-    const auto tries = [this](const char* what) { return std::ranges::find(config_.tries, what) != config_.tries.end(); };
     for (const bool wrong : {true, false}) {
       if (!tries(wrong ? "wrong" : "twin")) continue;
       for (const FaultKind& kind : fault_kinds()) add_suite(kind, wrong, trials);
@@ -245,6 +251,7 @@ class FaultsLaboratory : public Laboratory {
   }
 
  private:
+  bool tries(std::string_view what) const { return std::ranges::find(config_.tries, what) != config_.tries.end(); }
   void add_suite(const FaultKind& kind, bool wrong, std::vector<Trial>& trials) {
     for (std::size_t place = 0; place < kPositions.size(); ++place) {
       const Position position = kPositions[place];
