@@ -98,7 +98,7 @@ GatheredRows gather_rows(Comm& comm, const std::vector<at::Tensor>& tensors, int
   gathered.offset = comm.rank() * most;
   gathered.valid = at::zeros({comm.world_size() * most}, at::kBool);
   for (int r = 0; r < comm.world_size(); ++r) {
-    gathered.valid.narrow(0, r * most, headers.const_data_ptr<int64_t>()[r * kHeaderLength]).fill_(true);
+    std::fill_n(gathered.valid.mutable_data_ptr<bool>() + r * most, headers.const_data_ptr<int64_t>()[r * kHeaderLength], true);
   }
 
   // One payload: each row's tensors side by side as bytes.

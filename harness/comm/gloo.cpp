@@ -62,7 +62,7 @@ std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options) {
   const auto store = make_store(options);
   ProcessGroups groups;
   groups.timeout = timeout;
-  groups.by_root_bytes = int64_t{1} << 20;
+  groups.by_root_bytes = int64_t{1} << 23;
   groups.data = make_gloo_group(store, "data", options);
   groups.gradients = make_gloo_group(store, "gradients", options);
   return make_process_group_comm(std::move(groups));

@@ -89,10 +89,15 @@ void ExactRows::add(const RowName& row, const std::vector<at::Tensor>& gradients
   }
 }
 
-at::Tensor ExactRows::gradient(std::size_t parameter) const {
-  at::Tensor values = at::empty_like(parameters_.tensors[parameter].detach());
-  gradients_.round_to(first_[parameter], values);
-  return values;
+std::vector<at::Tensor> ExactRows::gradients(double divisor) const {
+  at::Tensor all = at::empty({first_.back()}, type_of(parameters_));
+  gradients_.round_to(0, all);
+  all.div_(divisor);
+  std::vector<at::Tensor> gradients;
+  for (std::size_t p = 0; p < parameters_.tensors.size(); ++p) {
+    gradients.push_back(all.narrow(0, first_[p], first_[p + 1] - first_[p]).view(parameters_.tensors[p].sizes()));
+  }
+  return gradients;
 }
 
 void ExactRows::replace(std::size_t parameter, const at::Tensor& gradient) {

@@ -42,8 +42,8 @@ class ExactRows {
   const std::vector<int64_t>& tensor_hashes() const { return tensor_hashes_; }
   void hash_rows(bool on) { hashes_ = on; }
 
-  /// The sum of a parameter's gradients, rounded once.
-  at::Tensor gradient(std::size_t parameter) const;
+  /// Of each parameter the sum of its gradients, rounded once, over `divisor`. They lie in one piece of memory.
+  std::vector<at::Tensor> gradients(double divisor) const;
   /// Replaces what this rank adds to that sum.
   void replace(std::size_t parameter, const at::Tensor& gradient);
   double loss() const { return scalars_.rounded(0); }

@@ -76,28 +76,24 @@ void TracedStep::sum_over_ranks(Outcome& outcome, double divisor) {
   ParameterList& parameters = context_.task->parameters();
   Mutant* const mutant = context_.mutant;
   const double world = context_.comm->world_size();
-  std::vector<at::Tensor> alone;  // one process's sums are those of all rows
+  std::vector<at::Tensor> mean;
   if (context_.trace->enabled() || mutant != nullptr) {
-    for (std::size_t p = 0; p < parameters.tensors.size(); ++p) {
-      // What a rank has of the mean over ranks, as ranks of native arithmetic have it.
-      const at::Tensor local = rows_->gradient(p).div_(divisor / world);
+    // What a rank has of the mean over ranks, as ranks of native arithmetic have it.
+    std::vector<at::Tensor> local = rows_->gradients(divisor / world);
+    for (std::size_t p = 0; p < local.size(); ++p) {
       if (context_.trace->enabled()) {
-        context_.trace->tensor(Phase::local_gradients, parameters.names[p], view_of(local), Sharing::own, {}, keep_);
+        context_.trace->tensor(Phase::local_gradients, parameters.names[p], view_of(local[p]), Sharing::own, {}, keep_);
       }
-      if (mutant == nullptr) {
-        if (world == 1) alone.push_back(local);
-        continue;
-      }
-      const at::Tensor sent = mutant->sent_gradient(step_, parameters.names[p], local);
-      if (sent.data_ptr() != local.data_ptr()) rows_->replace(p, sent * (divisor / world));
+      if (mutant == nullptr) continue;
+      const at::Tensor sent = mutant->sent_gradient(step_, parameters.names[p], local[p]);
+      if (sent.data_ptr() != local[p].data_ptr()) rows_->replace(p, sent * (divisor / world));
     }
+    if (world == 1 && mutant == nullptr) mean = std::move(local);  // one process's sums are those of all rows
   }
   const bool reduces = mutant == nullptr || mutant->reduces(step_);
   rows_->exchange(*context_.comm, step_, reduces);
-  for (std::size_t p = 0; p < parameters.tensors.size(); ++p) {
-    parameters.tensors[p].mutable_grad() =
-        alone.empty() ? rows_->gradient(p).div_(reduces ? divisor : divisor / world) : alone[p];
-  }
+  if (mean.empty()) mean = rows_->gradients(reduces ? divisor : divisor / world);
+  for (std::size_t p = 0; p < mean.size(); ++p) parameters.tensors[p].mutable_grad() = mean[p];
   outcome.loss = rows_->loss() / divisor;
   outcome.scalars = rows_->scalar_means();
 }
