@@ -212,7 +212,7 @@ class SamplerTrials final : public Kind {
             const DealOptions each = options(samples, ranks, drop_last, false);
             std::vector<int64_t> rows;
             for (int rank = 0; rank < ranks; ++rank) rows.push_back(sharding::counted_rows(each, rank));
-            cases.audit(sharding::audit_evaluation(each, sharding::torch_deal(each, 0), rows), "evaluation");
+            judge_finding(cases, sharding::audit_evaluation(each, sharding::torch_deal(each, 0), rows), "evaluation");
           }
         }
       }
@@ -228,7 +228,7 @@ class SamplerTrials final : public Kind {
       Cases cases;
       for (const bool shuffle : {false, true}) {
         const DealOptions own = options(config_.samples, config_.ranks, config_.drop_last, shuffle);
-        cases.audit(audit(own, config_.epochs, dealt(own, config_.epochs)), "one's own job");
+        judge_finding(cases, audit(own, config_.epochs, dealt(own, config_.epochs)), "one's own job");
       }
       return cases.take();
     };

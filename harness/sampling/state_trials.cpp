@@ -203,7 +203,7 @@ class StateTrials final : public Kind {
     alone.ranks = 1;
     if (unions(drawn(alone)) != unions(draws))
       return cases.fault("other states on other ranks", each.words() + ": one rank draws other states");
-    cases.audit(sharding::audit_states(draws), each.words());
+    judge_finding(cases, sharding::audit_states(draws), each.words());
   }
 
   void add_planted(std::vector<Planned>& all) {

@@ -163,7 +163,7 @@ class TaskTrials final : public Kind {
     const sharding::Finding finding = sharding::audit_tasks(seen);
     if (finding.code == "balance_unknown")
       return cases.undecided("balance unknown", fmt::format("{}: {}", words, finding.sentence));
-    cases.audit(finding, words);
+    judge_finding(cases, finding, words);
     const sharding::BestFinish best = sharding::best_finish(seen.tasks, seen.options, seen.assigned);
     const double factor = sharding::finish_s(seen.tasks, seen.options, seen.assigned) / best.seconds;
     const std::lock_guard lock(mutex_);

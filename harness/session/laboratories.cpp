@@ -30,6 +30,7 @@
 #include "harness/saver/saver.h"
 #include "harness/session/out_folder.h"
 #include "harness/session/progress_table.h"
+#include "harness/starters/starters.h"
 #include "reports/text.h"
 
 namespace lockstep {
@@ -38,7 +39,8 @@ namespace fs = std::filesystem;
 
 std::span<const LaboratoryKind* const> laboratory_kinds() {
   static const std::array kKinds{&program_laboratory(), &saver_laboratory(), &resume_laboratory(), &trainer_laboratory(),
-                                 &sampling_laboratory(), &rewards_laboratory(), &faults_laboratory()};
+                                 &sampling_laboratory(), &rewards_laboratory(), &faults_laboratory(),
+                                 &starters_laboratory()};
   return kKinds;
 }
 

@@ -1,0 +1,303 @@
+#include "harness/starters/starters.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/base/counted.h"
+#include "harness/config/field_schema.h"
+#include "harness/laboratory/hunt.h"
+#include "harness/starters/words.h"
+
+namespace lockstep {
+namespace starters {
+namespace {
+
+struct StartersConfig {
+  int64_t most_nodes = 4;
+  int64_t most_ranks_a_node = 8;
+  bool planted = true;
+};
+
+#define STARTERS(member, ...)                                                                          \
+  Field<StartersConfig> {                                                                              \
+    {"starters." #member, __VA_ARGS__}, [](StartersConfig& c) -> FieldRef { return ref_to(c.member); } \
+  }
+constexpr Range kNodes{1, 64}, kRanks{1, 64};
+const std::array kFields{
+    STARTERS(most_nodes, kNodes, "nodes", "every number of nodes from 1 to this one"),
+    STARTERS(most_ranks_a_node, kRanks, "ranks", "every number of ranks on a node from 1 to this one"),
+    STARTERS(planted, {}, "", "also plant the classic mistakes, each of which must be refused or named"),
+};
+#undef STARTERS
+
+constexpr int kDevices = 8;  ///< GPUs of a machine, of which a job may have been given some
+
+std::vector<Placement> placements(const StartersConfig& config, bool uneven_too) {
+  std::vector<Placement> all;
+  for (int nodes = 1; nodes <= config.most_nodes; ++nodes) {
+    for (int ranks = 1; ranks <= config.most_ranks_a_node; ++ranks) {
+      Placement even{std::vector<int>(static_cast<std::size_t>(nodes), ranks)};
+      all.push_back(even);
+      if (!uneven_too || nodes == 1 || ranks == 1) continue;
+      even.ranks_of_node.back() = 1;  // the last node takes what is left
+      all.push_back(even);
+      even.ranks_of_node.front() = ranks + 1;
+      all.push_back(std::move(even));
+    }
+  }
+  return all;
+}
+
+const Starter& starter_named(std::string_view name) { return *std::ranges::find(starters(), name, &Starter::name); }
+const Starter& torchrun() { return starter_named("torchrun"); }
+
+/// What is wrong with what a rank was taken for; empty: nothing.
+std::string wrong(const Resolution& found, std::string_view starter, const Placement& placement, int rank, bool one_a_node) {
+  if (!found.chosen) return fmt::format("no rank: {}", fmt::join(found.problems, "; "));
+  const Contract& c = *found.chosen;
+  if (c.name != starter) return fmt::format("taken for {}'s", c.name);
+  if (c.rank != rank || c.world != placement.world()) return fmt::format("taken for rank {} of {}", c.rank, c.world);
+  if (!one_a_node && c.local_rank != placement.local_rank_of(rank))
+    return fmt::format("taken for local rank {}, not {}", c.local_rank, placement.local_rank_of(rank));
+  return "";
+}
+
+/// Every rank of the placement; the first that is taken for another is the fault.
+void check(Cases& cases, std::string_view starter, const Placement& placement, bool one_a_node,
+           const std::function<Environment(const Placement&, int)>& says) {
+  std::set<std::pair<int, int>> devices;  // node and GPU
+  for (int rank = 0; rank < placement.world(); ++rank) {
+    const Resolution found = resolve_contract(says(placement, rank), {});
+    if (const std::string words = wrong(found, starter, placement, rank, one_a_node); !words.empty()) {
+      cases.fault("another rank", fmt::format("{}, {}: rank {} is {}", starter, in_words(placement), rank, words));
+      return;
+    }
+    const int device = device_of(found.chosen->local_rank, std::nullopt, kDevices);
+    if (!one_a_node && placement.local_rank_of(rank) < kDevices && !devices.emplace(placement.node_of(rank), device).second) {
+      cases.fault("a GPU twice", fmt::format("{}, {}: rank {} takes GPU {}, as another of its node does", starter,
+                                             in_words(placement), rank, device));
+      return;
+    }
+  }
+  cases.good();
+}
+
+std::string one_word(std::string_view name) {
+  std::string word(name);
+  std::erase(word, ' ');
+  return word;
+}
+
+Planned planned(std::string name, std::string failure, std::string place, std::function<void(Cases&)> run) {
+  Planned planned;
+  planned.trial = {std::move(name), std::move(failure), std::move(place), 0.05};
+  planned.run = [run = std::move(run)] {
+    Cases cases;
+    run(cases);
+    return cases.take();
+  };
+  return planned;
+}
+
+/// The GPU of the machine that index `device` is to a process which sees `visible` of them.
+int physical(int device, const std::vector<int>& visible) {
+  return device >= 0 && device < static_cast<int>(visible.size()) ? visible[static_cast<std::size_t>(device)] : -1;
+}
+
+std::vector<int> devices_from(int first, int count) {
+  std::vector<int> devices;
+  for (int k = 0; k < count; ++k) devices.push_back(first + k);
+  return devices;
+}
+
+void check_devices(Cases& cases) {
+  for (int given = 1; given <= kDevices; ++given) {
+    for (int first = 0; first + given <= kDevices; ++first) {
+      const std::vector<int> of_job = devices_from(first, given);
+      std::set<int> taken;
+      for (int local = 0; local < given; ++local) {
+        taken.insert(physical(device_of(local, fmt::format("{}", fmt::join(of_job, ",")), kDevices), of_job));
+        // A starter that binds: the rank sees its own alone.
+        const std::vector<int> own{first + local};
+        if (physical(device_of(local, std::to_string(own[0]), kDevices), own) != own[0])
+          cases.fault("another GPU", fmt::format("local rank {} was given GPU {} alone and takes another", local, own[0]));
+      }
+      if (taken == std::set<int>(of_job.begin(), of_job.end()))
+        cases.good();
+      else
+        cases.fault("another GPU", fmt::format("{} ranks with GPUs {} take {}", given, fmt::join(of_job, ","), fmt::join(taken, ",")));
+    }
+  }
+}
+
+std::vector<Planned> clean_trials(const StartersConfig& config) {
+  std::vector<Planned> all;
+  for (const Starter& starter : starters()) {
+    all.push_back(planned(one_word(starter.name) + ":every-placement",
+                          "every starter", std::string(starter.name), [&config, &starter](Cases& cases) {
+                            for (const Placement& placement : placements(config, !starter.one_a_node)) {
+                              if (starter.one_a_node && placement.ranks_of_node.front() != 1) continue;
+                              check(cases, starter.name, placement, starter.one_a_node, starter.says);
+                            }
+                          }));
+    if (starter.one_a_node) continue;
+    all.push_back(planned(one_word(starter.name) + ":two-of-eight",
+                          "two nodes of eight ranks", std::string(starter.name),
+                          [&starter](Cases& cases) { check(cases, starter.name, {{8, 8}}, false, starter.says); }));
+  }
+  all.push_back(planned("both:torchrun-in-step", "two that agree", "torchrun on each node of a Slurm step", [&config](Cases& cases) {
+    for (const Placement& placement : placements(config, false)) check(cases, "torchrun", placement, false, torchrun_inside_step);
+  }));
+  all.push_back(planned("both:hooks", "two that agree", "a container's hooks set Open MPI's and torchrun's", [&config](Cases& cases) {
+    for (const Placement& placement : placements(config, true)) {
+      check(cases, "torchrun", placement, false, [](const Placement& p, int rank) {
+        Environment both = torchrun().says(p, rank);
+        both.merge(starter_named("Open MPI").says(p, rank));
+        return both;
+      });
+    }
+  }));
+  all.push_back(planned("none:batch-script", "no rank", "a batch script without a step", [&config](Cases& cases) {
+    for (const Placement& placement : placements(config, true)) {
+      const Resolution found = resolve_contract(batch_script(placement), {});
+      if (found.chosen || !found.problems.empty())
+        cases.fault("taken for a rank", fmt::format("a batch script of {} is taken for a rank", in_words(placement)));
+      else
+        cases.good();
+    }
+  }));
+  all.push_back(planned("devices:given", "devices", "by local rank, among those that it may see", check_devices));
+  return all;
+}
+
+/// Two starters of which the second says something else. `add`: large enough that neither could have started the other on each node.
+void plant_conflicts(const StartersConfig& config, Hunt& hunt, const char* variable, int add) {
+  for (const Placement& placement : placements(config, true)) {
+    for (int rank = 0; rank < placement.world(); ++rank) {
+      Environment both = torchrun().says(placement, rank), other = starter_named("Slurm step").says(placement, rank);
+      other[variable] = std::to_string(std::atoi(other[variable].c_str()) + add);
+      if (variable == std::string("SLURM_PROCID")) other["SLURM_STEP_NUM_TASKS"] = std::to_string(placement.world() + add);
+      both.merge(other);
+      const Resolution found = resolve_contract(both, {});
+      hunt.saw(found.chosen || found.problems.empty() ? "" : "refused", found.problems.empty() ? "" : found.problems.front());
+    }
+  }
+}
+
+/// torchrun's variables without one of them.
+void plant_halves(const StartersConfig& config, Hunt& hunt) {
+  for (const Placement& placement : placements(config, false)) {
+    for (const char* without : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
+      Environment half = torchrun().says(placement, 0);
+      half.erase(without);
+      const Resolution found = resolve_contract(half, {});
+      const std::string words = fmt::format("{}", fmt::join(found.problems, "; "));
+      hunt.saw(!found.chosen && words.find(without) != std::string::npos ? "refused" : "", words);
+    }
+  }
+}
+
+/// A job was given some of the machine's GPUs; its program deletes the variable that says which.
+void plant_deleted_devices(Hunt& hunt) {
+  for (int given = 1; given < kDevices; ++given) {
+    for (int first = 1; first + given <= kDevices; ++first) {
+      const std::vector<int> of_job = devices_from(first, given), of_machine = devices_from(0, kDevices);
+      for (int local = 0; local < given; ++local) {
+        const int kept = physical(device_of(local, fmt::format("{}", fmt::join(of_job, ",")), kDevices), of_job);
+        const int taken = physical(device_of(local, std::nullopt, kDevices), of_machine);
+        if (taken == kept) continue;
+        const bool anothers = taken < first || taken >= first + given;
+        hunt.saw("another GPU", fmt::format("the job was given GPUs {}; without CUDA_VISIBLE_DEVICES local rank {} takes GPU {}, {}",
+                                            fmt::join(of_job, ","), local, taken,
+                                            anothers ? "which is not the job's" : "which is another rank's"));
+      }
+    }
+  }
+}
+
+/// A program with a number of processes written into it, under starters that have another.
+void plant_written_world(const StartersConfig& config, Hunt& hunt) {
+  constexpr int kWritten = 8;
+  for (const Placement& placement : placements(config, true)) {
+    // With as many nodes the number could be meant of those, each of which starts its own ranks.
+    if (placement.world() == kWritten || placement.nodes() == kWritten) continue;
+    const Resolution found = resolve_contract(torchrun().says(placement, 0), {"--rank", "0", "--world", std::to_string(kWritten)});
+    hunt.saw(found.chosen || found.problems.empty() ? "" : "refused", found.problems.empty() ? "" : found.problems.front());
+  }
+}
+
+std::vector<Planned> planted_trials(const StartersConfig& config) {
+  return {planted_trial("other-rank", "two starters name different ranks", "torchrun's and Slurm's variables", 0.1, {"refused"},
+                        [&config](Hunt& hunt) { plant_conflicts(config, hunt, "SLURM_PROCID", 1); }),
+          planted_trial("other-world", "two starters name different numbers of ranks", "torchrun's and Slurm's variables", 0.1, {"refused"},
+                        [&config](Hunt& hunt) { plant_conflicts(config, hunt, "SLURM_STEP_NUM_TASKS", 101); }),
+          planted_trial("half", "a starter says half of what it must", "torchrun's variables", 0.1, {"refused"},
+                        [&config](Hunt& hunt) { plant_halves(config, hunt); }),
+          planted_trial("deleted-devices", "the program deletes CUDA_VISIBLE_DEVICES", "a job with some of a machine's GPUs", 0.1,
+                        {"another GPU"}, plant_deleted_devices),
+          planted_trial("written-world", "the number of processes is written into the program", "8, and torchrun starts others", 0.1,
+                        {"refused"}, [&config](Hunt& hunt) { plant_written_world(config, hunt); })};
+}
+
+class StartersLaboratory final : public Laboratory {
+ public:
+  explicit StartersLaboratory(const StartersConfig& config) : config_(config) {}
+  std::string subject() const override { return "which rank each process takes itself for by its starter's words, and which GPU"; }
+  std::vector<std::string> plan() const override {
+    return {fmt::format("{} placements of ranks on up to {}, as {} starters say them", placements(config_, true).size(),
+                        counted(config_.most_nodes, "node"), starters().size())};
+  }
+  std::vector<Trial> trials(const LaboratoryRun&) override {
+    planned_ = {};
+    planned_.add(clean_trials(config_));
+    if (config_.planted) planned_.add(planted_trials(config_));
+    return planned_.trials();
+  }
+  std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override { return planned_.worker(); }
+  std::vector<std::string> notes() const override {
+    return {"Starters are not run here: their variables are written as their documentation and runs of them have them. What they do where they are "
+            "installed, the tests of launching see."};
+  }
+
+ private:
+  const StartersConfig config_;
+  PlannedTrials planned_;
+};
+
+std::unique_ptr<Laboratory> make(const LaboratorySource& source, Problems& problems) {
+  const std::size_t before = problems.size();
+  StartersConfig config;
+  read_fields<StartersConfig>(source, kFields, config, problems);
+  if (problems.size() != before) return nullptr;
+  return std::make_unique<StartersLaboratory>(config);
+}
+
+nlohmann::ordered_json schema() {
+  const StartersConfig defaults;
+  SchemaJson schema = object_schema();
+  for (const auto& field : kFields) {
+    const std::string key(field.spec.key.substr(std::string_view("starters.").size()));
+    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
+  }
+  return schema;
+}
+
+}  // namespace
+}  // namespace starters
+
+const LaboratoryKind& starters_laboratory() {
+  static const LaboratoryKind kKind{"starters", "which rank and which GPU each process of a job takes, by the words of every starter",
+                                    &starters::make, &starters::schema};
+  return kKind;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// Every starter's ranks are told apart, each planted mistake is refused or named.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "harness/starters/starters.h"
+#include "harness/starters/words.h"
+#include "tests/support/laboratory_run.h"
+
+namespace lockstep {
+namespace {
+
+using support::cases_of;
+using support::expect_silent;
+using testing::AllOf;
+using testing::HasSubstr;
+
+LaboratoryResult run(const std::string& section, const std::string& only = "") {
+  return support::run_tried(starters_laboratory(), "name: slice\nlaboratory: starters\nstarters: {" + section + "}\n", only);
+}
+
+TEST(StartersLaboratory, IsSilentWithoutAMistake) {
+  const LaboratoryResult result = run("most_nodes: 3, most_ranks_a_node: 8, planted: false");
+  expect_silent(result, 100);
+  // Eight on one node, and on two and three with all alike, the last short, and the first long as well; one a node has no such others.
+  EXPECT_EQ(cases_of(result, "every starter", "as it must be"), 5 * (8 + 2 * (8 + 7 + 7)) + 3);
+  EXPECT_EQ(cases_of(result, "two nodes of eight ranks", "as it must be"), 5);
+}
+
+TEST(StartersLaboratory, FindsWhatIsPlanted) {
+  const LaboratoryResult result = run("most_nodes: 3, most_ranks_a_node: 4");
+  EXPECT_EQ(result.faults, 0) << support::findings_of(result);
+  std::set<std::string> planted;
+  for (const LaboratoryFinding& finding : result.findings) {
+    EXPECT_EQ(finding.verdict, CaseVerdict::planted) << finding.sentence;
+    planted.insert(finding.trial);
+  }
+  EXPECT_EQ(planted, (std::set<std::string>{"planted:deleted-devices", "planted:half", "planted:other-rank", "planted:other-world",
+                                            "planted:written-world"}));
+}
+
+TEST(StartersLaboratory, SaysWhoseGpuIsTaken) {
+  const LaboratoryResult result = run("", "planted:deleted-devices");
+  ASSERT_EQ(result.findings.size(), 1u);
+  EXPECT_THAT(result.findings[0].sentence,
+              AllOf(HasSubstr("the job was given GPUs 1; without CUDA_VISIBLE_DEVICES local rank 0 takes GPU 0"), HasSubstr("not the job's")));
+}
+
+TEST(StartersLaboratory, RefusesWhatItDoesNotKnow) {
+  EXPECT_THAT(support::problem_of(starters_laboratory(), "name: x\nlaboratory: starters\nstarters: {most_node: 3}\n"),
+              AllOf(HasSubstr("tried.yaml:3:12"), HasSubstr("most_nodes")));
+  EXPECT_THAT(support::problem_of(starters_laboratory(), "name: x\nlaboratory: starters\nstarters: {most_nodes: 0}\n"), HasSubstr("tried.yaml:3:"));
+}
+
+TEST(Placement, NumbersRanksNodeByNode) {
+  const starters::Placement placement{{2, 1, 3}};
+  EXPECT_EQ(placement.world(), 6);
+  EXPECT_EQ(placement.node_of(2), 1);
+  EXPECT_EQ(placement.node_of(3), 2);
+  EXPECT_EQ(placement.local_rank_of(5), 2);
+  EXPECT_EQ(starters::in_words(placement), "nodes of 2 + 1 + 3");
+  EXPECT_EQ(starters::in_words({{8, 8}}), "2 nodes of 8");
+}
+
+}  // namespace
+}  // namespace lockstep
