@@ -29,8 +29,8 @@ struct KindSpec {
   Names words;  ///< that `is` (or `gives`) may hold
 };
 
-const std::array<KindSpec, 12>& kinds() {
-  static const std::array<KindSpec, 12> specs{{
+const std::array<KindSpec, 13>& kinds() {
+  static const std::array<KindSpec, 13> specs{{
       {"outcome",
        Kind::outcome,
        {"is"},
@@ -50,6 +50,7 @@ const std::array<KindSpec, 12>& kinds() {
       {"draws", Kind::draws, {"are"}, {}, {"apart", "apart_over_seeds"}},
       {"first", Kind::first, {}, {"step", "rank", "where", "cause"}, {}},
       {"laboratory", Kind::laboratory, {"is"}, {"failure", "place", "outcome"}, {"clean", "faulty", "found"}},
+      {"written", Kind::written, {"are"}, {"metric"}, {"logs", "results", "steps_per_s", "memory", "communication_time"}},
       {"timing", Kind::timing, {"at", "within"}, {}, {}},
   }};
   return specs;
@@ -275,9 +276,10 @@ class ClaimReader {
   std::set<std::string> ids_;
 };
 
-// Of a layout, which need be no cell, or of a laboratory.
+// Of a layout, which need be no cell, of a laboratory, or of another matrix.
 bool names_no_cell(const Condition& condition) {
-  return condition.kind == Kind::rule || condition.kind == Kind::timing || condition.kind == Kind::laboratory;
+  return condition.kind == Kind::rule || condition.kind == Kind::timing || condition.kind == Kind::laboratory ||
+         condition.kind == Kind::written;
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ struct Condition {
     draws,
     first,
     laboratory,
+    written,
     timing
   } kind = Kind::outcome;
   std::string cell;     ///< of rules: the layout

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "harness/base/clean_text.h"
 #include "harness/base/read_file.h"
@@ -11,8 +12,12 @@
 #include "harness/evidence/align.h"
 #include "harness/evidence/trace_audit.h"
 #include "harness/results/document.h"
+#include "harness/trace/rank_result.h"
 
 namespace lockstep {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 ClaimState state_of(bool yes) { return yes ? ClaimState::holds : ClaimState::does_not_hold; }
@@ -79,6 +84,58 @@ void judge_laboratory(const Condition& condition, const std::string& path, Condi
   bool yes = false;
   for (const std::string& word : condition.is) yes = yes || (word == "clean" ? clean : word == "faulty" ? faulty : found);
   result.state = state_of(yes);
+}
+
+namespace {
+
+/// What lacks of what the runs of a matrix should have written, the first of it; empty: nothing.
+std::string lacking(const fs::path& run, const RankResult& of_rank, const Condition& condition) {
+  // Emulated ranks are threads of one process, which has the log and the memory.
+  const bool of_process = of_rank.resident_last_bytes > 0 || of_rank.rank == 0;
+  for (const std::string& word : condition.is) {
+    std::error_code none;
+    const bool there =
+        word == "logs"                 ? !of_process || fs::exists(run / fmt::format("rank-{}.log", of_rank.rank), none)
+        : word == "steps_per_s"        ? of_rank.step_seconds > 0
+        : word == "memory"             ? !of_process || of_rank.resident_last_bytes > 0
+        : word == "communication_time" ? of_rank.world_size == 1 || of_rank.communication_seconds > 0
+                                       : true;  // results: it was read
+    if (!there) return word;
+  }
+  const bool measured = condition.metric.empty() || of_rank.rank != 0 || of_rank.metrics.contains(condition.metric);
+  return measured ? "" : condition.metric;
+}
+
+}  // namespace
+
+void judge_written(const Condition& condition, const std::string& path, ConditionResult& result) {
+  result.text = fmt::format("each rank of the runs of {} leaves {}{}", condition.cell, fmt::join(condition.is, ", "),
+                            condition.metric.empty() ? "" : fmt::format(", and the first one {}", condition.metric));
+  const fs::path runs = fs::path(path).parent_path() / "runs";
+  if (!fs::is_directory(runs)) throw Undecided(fmt::format("{} is not there: run its config first", runs.string()));
+  int64_t finished = 0, ranks = 0;
+  for (const fs::directory_entry& run : fs::directory_iterator(runs)) {
+    if (!fs::exists(run.path() / "done")) continue;
+    ++finished;
+    int world = 1;
+    for (int rank = 0; rank < world; ++rank, ++ranks) {
+      const std::string file = (run.path() / fmt::format("rank-{}.result.json", rank)).string();
+      std::string lacks = "a result";
+      if (fs::exists(file)) {
+        const RankResult of_rank = read_rank_result(file);
+        world = of_rank.world_size;
+        lacks = lacking(run.path(), of_rank, condition);
+      }
+      if (lacks.empty()) continue;
+      result.figures = fmt::format("{}, rank {} lacks {}", run.path().filename().string(), rank, lacks);
+      result.state = ClaimState::does_not_hold;
+      return;
+    }
+  }
+  if (finished == 0) throw Undecided(fmt::format("no run of {} finished", runs.string()));
+  result.value = static_cast<double>(ranks);
+  result.figures = fmt::format("all of it, of {} in {}", counted(ranks, "rank"), counted(finished, "run"));
+  result.state = ClaimState::holds;
 }
 
 void judge_samples(const Condition& condition, const ArmEvidence& arm, const ArmEvidence& reference,

@@ -26,6 +26,8 @@ void judge_draws(const Condition& condition, const ArmEvidence& arm, ConditionRe
 void judge_first(const Condition& condition, const ArmEvidence& arm, ConditionResult& result);
 /// From the results.json at `path`. Undecided where no such laboratory has run.
 void judge_laboratory(const Condition& condition, const std::string& path, ConditionResult& result);
+/// Of every run that finished beside the results.json at `path`: what its ranks wrote down. Undecided where none has.
+void judge_written(const Condition& condition, const std::string& path, ConditionResult& result);
 /// Not testable where ranks share cores.
 void judge_timing(const Condition& condition, const Timing* timing, ConditionResult& result);
 

@@ -26,7 +26,7 @@ struct ClaimEvidence {
   std::map<std::string, ArmEvidence> arms;  ///< by name
   const Timing* timing = nullptr;           ///< null: nothing was timed
   /// The file that a laboratory of that name leaves its results in.
-  std::function<std::string(const std::string& name)> results_of_laboratory = {};
+  std::function<std::string(const std::string& name)> results_beside = {};
 };
 
 }  // namespace lockstep

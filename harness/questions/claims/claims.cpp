@@ -105,7 +105,10 @@ class ClaimJudge {
           judge_first(condition, arm_named(condition.cell), result);
           break;
         case Kind::laboratory:
-          judge_laboratory(condition, evidence_.results_of_laboratory(condition.cell), result);
+          judge_laboratory(condition, evidence_.results_beside(condition.cell), result);
+          break;
+        case Kind::written:
+          judge_written(condition, evidence_.results_beside(condition.cell), result);
           break;
         case Kind::timing:
           judge_timing(condition, evidence_.timing, result);

@@ -18,8 +18,8 @@
 namespace lockstep::questions::claims {
 namespace {
 
-/// Where a laboratory leaves its results, beside this matrix's folder.
-std::string results_of_laboratory(const std::string& out_dir, const std::string& name) {
+/// Where a laboratory or another matrix leaves its results, beside this matrix's folder.
+std::string results_beside(const std::string& out_dir, const std::string& name) {
   const std::filesystem::path own = std::filesystem::absolute(out_dir).lexically_normal();
   return ((own.has_filename() ? own.parent_path() : own.parent_path().parent_path()) / name / "results.json").string();
 }
@@ -28,7 +28,7 @@ std::vector<std::string> files_beside(const Matrix& matrix, const std::string& o
   std::vector<std::string> files;
   for (const Claim& claim : section_of<Claims>(matrix)) {
     for (const Condition& condition : claim.conditions) {
-      if (condition.kind == Condition::Kind::laboratory) files.push_back(results_of_laboratory(out_dir, condition.cell));
+      if (condition.kind == Condition::Kind::laboratory || condition.kind == Condition::Kind::written) files.push_back(results_beside(out_dir, condition.cell));
     }
   }
   return files;
@@ -37,8 +37,8 @@ std::vector<std::string> files_beside(const Matrix& matrix, const std::string& o
 void complete(const MatrixEvidence& runs, Results& results) {
   const std::vector<CellResult>& cells = results.cells;
   ClaimEvidence evidence;
-  evidence.results_of_laboratory = [&runs](const std::string& name) {
-    return results_of_laboratory(runs.options().out_dir, name);
+  evidence.results_beside = [&runs](const std::string& name) {
+    return results_beside(runs.options().out_dir, name);
   };
   evidence.timing = results.timing ? &*results.timing : nullptr;
   evidence.primary = runs.matrix().primary;

@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <limits>
 
 #include "harness/questions/summary.h"
 #include "harness/results/document.h"
+#include "harness/trace/rank_result.h"
 #include "tests/support/files.h"
 #include "tests/support/synthetic_matrix.h"
 #include "tests/support/temp_folder.h"
@@ -252,7 +254,7 @@ TEST_F(Judged, LaboratoriesAreWhatTheirResultsSay) {
                                {"planted: no wait", "any operation", "planted, found: mixed", CaseVerdict::planted, 1},
                                {"planted: no wait", "begin", "planted, harmless here", CaseVerdict::good, 1}};
   support::write_file(folder / "killed", results_to_json(results));
-  evidence_.results_of_laboratory = [&folder](const std::string& name) { return folder / name; };
+  evidence_.results_beside = [&folder](const std::string& name) { return folder / name; };
   const auto of = [&](const std::string& failure, const std::string& place, const std::string& outcome,
                       const std::string& is, const std::string& name = "killed") {
     Condition condition{Kind::laboratory, name, "", "", "", {is}, 0, 0, 0, {}};
@@ -275,6 +277,46 @@ TEST_F(Judged, LaboratoriesAreWhatTheirResultsSay) {
   EXPECT_EQ(of("burn", "", "", "clean").state, kOpen);
   EXPECT_EQ(of("kill", "", "", "clean", "never_run").state, kOpen);
   EXPECT_THAT(of("kill", "", "", "clean", "never_run").figures, HasSubstr("run its config first"));
+}
+
+TEST_F(Judged, WhatRunsWroteDownIsLookedAtRankByRank) {
+  const support::TempFolder folder;
+  evidence_.results_beside = [&folder](const std::string& name) { return folder / name + "/results.json"; };
+  const std::string run = folder / "robots" + "/runs/8x3-s0/";
+  std::filesystem::create_directories(run);
+  RankResult first;
+  first.world_size = 2;
+  first.status = "finished";
+  first.step_seconds = 0.01;
+  first.communication_seconds = 0.2;
+  first.resident_first_bytes = first.resident_last_bytes = 1e8;
+  first.metrics["success"] = 0.7;
+  RankResult second = first;  // a thread beside it: without a log and memory of its own
+  second.rank = 1;
+  second.resident_first_bytes = second.resident_last_bytes = 0;
+  second.metrics.clear();
+  const auto judged = [&](const std::string& metric = "success", const std::string& name = "robots") {
+    Condition condition{Kind::written, name, "", metric, "", {"logs", "results", "steps_per_s", "memory", "communication_time"}, 0, 0, 0, {}};
+    return judge(condition);
+  };
+  EXPECT_THAT(judged().figures, HasSubstr("no run"));
+  EXPECT_EQ(judged().state, kOpen);
+  write_rank_result(run + "rank-0.result.json", first);
+  write_rank_result(run + "rank-1.result.json", second);
+  support::write_file(run + "rank-0.log", "");
+  support::write_file(run + "done", "");
+  EXPECT_EQ(judged().state, kHolds) << judged().figures;
+  EXPECT_EQ(judged().figures, "all of it, of 2 ranks in 1 run");
+  EXPECT_EQ(judged("perplexity").figures, "8x3-s0, rank 0 lacks perplexity");
+  EXPECT_EQ(judged("perplexity").state, kFalse);
+  second.communication_seconds = 0;
+  write_rank_result(run + "rank-1.result.json", second);
+  EXPECT_EQ(judged().figures, "8x3-s0, rank 1 lacks communication_time");
+  std::filesystem::remove(run + "rank-1.result.json");
+  EXPECT_EQ(judged().figures, "8x3-s0, rank 1 lacks a result");
+  std::filesystem::remove(run + "rank-0.log");
+  EXPECT_EQ(judged().figures, "8x3-s0, rank 0 lacks logs");
+  EXPECT_EQ(judged("", "never_run").state, kOpen);
 }
 
 TEST_F(Judged, AClaimHoldsIfAllItsConditionsAreTrue) {
