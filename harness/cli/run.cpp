@@ -51,7 +51,12 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   options.data_hash_of = [&prepared](const RunConfig& config) { return prepared.data.hash_of(config); };
   options.stop_requested = StopSignals::requested();
   options.stop_signal = StopSignals::number();
-  options.on_event = [&](const RunEvent& event) { progress.on_event(event); };
+  options.on_event = [&](const RunEvent& event) {
+    progress.on_event(event);
+    if (event.kind == RunEvent::Kind::node_lost) note_loss(prepared.out_dir, event.failure->message);
+    if (event.kind == RunEvent::Kind::requeued)
+      note_loss(prepared.out_dir, fmt::format("{} is started again: {}", event.run, event.failure->message));
+  };
   const StopSignals signals;
   return launch(prepared.plan, options, prepared.identity);
 }

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,7 @@
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 #include "harness/base/shell_word.h"
+#include "harness/launch/run_folder.h"
 
 namespace lockstep {
 namespace {
@@ -30,9 +32,20 @@ using nlohmann::json;
 /// A scheduler is asked less and less often; a file costs nothing to ask.
 constexpr int kFirstLook_ms = 500, kLastLook_ms = 8000, kFileLook_ms = 20;
 
+constexpr std::size_t kLossesShown = 10;
+
 std::string own_host() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string utc_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%FT%TZ", &parts);
+  return text.data();
 }
 
 struct Answer {
@@ -115,7 +128,15 @@ Session read_session(const std::string& out_dir) {
   return session;
 }
 
+void note_loss(const std::string& out_dir, const std::string& what) {
+  std::FILE* file = std::fopen((out_dir + "/losses").c_str(), "ae");
+  if (file == nullptr) return;  // it stands in the progress as well
+  std::fprintf(file, "%s %s\n", utc_time().c_str(), what.c_str());
+  std::fclose(file);
+}
+
 Session detach(const std::string& out_dir, Session session, const std::function<int()>& work) {
+  (void)real_files().remove(out_dir + "/losses");
   std::array<int, 2> noted{};
   if (::pipe2(noted.data(), O_CLOEXEC) != 0) throw MachineError(std::string("pipe: ") + std::strerror(errno));
   session.host = own_host();
@@ -157,7 +178,7 @@ cd {}
 status_file={}/job.status
 rm -f "$status_file"
 if ((${{SLURM_RESTART_COUNT:-0}} > 0)); then
-  echo "queued again by Slurm, restart $SLURM_RESTART_COUNT; nodes that are down: $(sinfo -hN -t down,fail,no_respond -o '%N (%E)' | sort -u | tr '\n' ' ')" >&2
+  echo "$(date -u +%FT%TZ) queued again by Slurm, restart $SLURM_RESTART_COUNT; nodes that are down: $(sinfo -hN -t down,fail,no_respond -o '%N (%E)' | sort -u | tr '\n' ' ')" | tee -a {}/losses >&2
 fi
 child=
 trap 'kill -TERM $child' TERM
@@ -177,13 +198,13 @@ if [[ $(scontrol show job "$SLURM_JOB_ID") =~ Restarts=([0-9]+) ]] && ((BASH_REM
 fi
 echo "$status" >"$status_file.new" && mv "$status_file.new" "$status_file"
 exit "$status"
-)SH", shell_quoted(fs::current_path().string()), shell_quoted(out_dir), command, shell_quoted(out_dir));
+)SH", shell_quoted(fs::current_path().string()), shell_quoted(out_dir), shell_quoted(out_dir), command, shell_quoted(out_dir));
   return script;
 }
 
 Session submit(const std::string& out_dir, Session session, const std::string& script) {
   const std::string path = out_dir + "/job.sh";
-  (void)real_files().remove(out_dir + "/job.status");
+  for (const char* name : {"/job.status", "/losses"}) (void)real_files().remove(out_dir + name);
   write_file_atomically(path, script);
   const Answer answer = ask({"sbatch", "--parsable", path});
   if (answer.status == 127) throw ConfigError("launcher slurm: there is no sbatch here; apt-get install slurm-client, on a machine of a cluster");
@@ -235,7 +256,9 @@ std::string session_text(const std::string& out_dir) {
   text += fmt::format("; {} of {} runs have finished", std::min(finished_runs(out_dir), session.runs), session.runs);
   if (session.exit_code) text += fmt::format("; exit status {}", *session.exit_code);
   if (state == "lost") text += "; it left no status: run the same command again to resume";
-  return text + "\n  " + session.command + "\n";
+  text += "\n  " + session.command + "\n";
+  for (const std::string& line : last_lines(out_dir + "/losses", kLossesShown)) text += "  " + line + "\n";
+  return text;
 }
 
 }  // namespace lockstep

@@ -36,6 +36,9 @@ std::string job_script(const std::string& command, const std::string& out_dir, c
 /// Writes the script to OUT/job.sh and submits it. Throws ConfigError if Slurm refuses it, MachineError without Slurm.
 Session submit(const std::string& out_dir, Session session, const std::string& script);
 
+/// A line of OUT/losses, with the time: a node that was lost, a run that was started again. `status` shows the last of them.
+void note_loss(const std::string& out_dir, const std::string& what);
+
 /// What is known of it now: "running", "pending", "ended", "lost" (its process or job is gone and left no status).
 std::string state_of(const std::string& out_dir, const Session& session);
 
