@@ -106,6 +106,7 @@ std::string session_file(const std::string& out_dir) { return out_dir + "/sessio
 void write_session(const std::string& out_dir, const Session& session) {
   json object = {{"command", session.command}, {"host", session.host}, {"process", session.process},
                  {"job", session.job}, {"runs", session.runs}};
+  if (!session.arrays.empty()) object["arrays"] = session.arrays;
   if (session.exit_code) object["exit_code"] = *session.exit_code;
   write_file_atomically(session_file(out_dir), object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
@@ -123,6 +124,7 @@ Session read_session(const std::string& out_dir) {
   session.process = object.value("process", 0);
   session.job = object.value("job", "");
   session.runs = object.value("runs", 0);
+  session.arrays = object.value("arrays", std::vector<std::string>());
   if (object.contains("exit_code")) session.exit_code = object["exit_code"].get<int>();
   if (!session.exit_code && !session.job.empty()) session.exit_code = noted_status(out_dir);
   return session;
@@ -202,14 +204,20 @@ exit "$status"
   return script;
 }
 
-Session submit(const std::string& out_dir, Session session, const std::string& script) {
-  const std::string path = out_dir + "/job.sh";
-  for (const char* name : {"/job.status", "/losses"}) (void)real_files().remove(out_dir + name);
+std::string submit_script(const std::string& path, const std::string& script, const std::string& after) {
   write_file_atomically(path, script);
-  const Answer answer = ask({"sbatch", "--parsable", path});
+  std::vector<std::string> words = {"sbatch", "--parsable"};
+  if (!after.empty()) words.push_back("--dependency=afterany:" + after);
+  words.push_back(path);
+  const Answer answer = ask(words);
   if (answer.status == 127) throw ConfigError("launcher slurm: there is no sbatch here; apt-get install slurm-client, on a machine of a cluster");
   if (answer.status != 0) throw ConfigError(fmt::format("launcher slurm: sbatch {} says: {}", path, answer.text));
-  session.job = answer.text.substr(0, answer.text.find_first_of(";\n"));
+  return answer.text.substr(0, answer.text.find_first_of(";\n"));
+}
+
+Session submit(const std::string& out_dir, Session session, const std::string& script) {
+  for (const char* name : {"/job.status", "/losses"}) (void)real_files().remove(out_dir + name);
+  session.job = submit_script(out_dir + "/job.sh", script, session.arrays.empty() ? "" : session.arrays.back());
   session.host = own_host();
   write_session(out_dir, session);
   return session;
@@ -221,11 +229,15 @@ std::string state_of(const std::string& out_dir, const Session& session) {
     if (session.host != own_host()) return "running";  // as far as can be seen from here
     return ::kill(session.process, 0) == 0 || errno == EPERM ? "running" : "lost";
   }
-  const Answer answer = ask({"squeue", "--noheader", "--jobs", session.job, "--format", "%T"});
-  if (answer.status == 0 && !answer.text.empty()) {
-    const std::string state = answer.text.substr(0, answer.text.find('\n'));
-    if (state == "PENDING" || state == "REQUEUED" || state == "REQUEUE_HOLD" || state == "CONFIGURING") return "pending";
-    if (state == "RUNNING" || state == "COMPLETING" || state == "SUSPENDED") return "running";
+  std::vector<std::string> jobs = session.arrays;
+  jobs.push_back(session.job);
+  const Answer answer = ask({"squeue", "--noheader", "--jobs", fmt::format("{}", fmt::join(jobs, ",")), "--format", "%T"});
+  if (answer.status == 0) {
+    const auto any = [&answer](std::initializer_list<const char*> states) {
+      return std::any_of(states.begin(), states.end(), [&](const char* state) { return answer.text.find(state) != std::string::npos; });
+    };
+    if (any({"RUNNING", "COMPLETING", "SUSPENDED"})) return "running";
+    if (any({"PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING"})) return "pending";
   }
   return noted_status(out_dir) ? "ended" : "lost";
 }
@@ -253,6 +265,7 @@ std::string session_text(const std::string& out_dir) {
   const std::string state = state_of(out_dir, session);
   std::string text = state + ": ";
   text += session.job.empty() ? fmt::format("process {} on {}", session.process, session.host) : "Slurm job " + session.job;
+  if (!session.arrays.empty()) text += fmt::format(" after the array{} {}", session.arrays.size() == 1 ? "" : "s", fmt::join(session.arrays, ", "));
   text += fmt::format("; {} of {} runs have finished", std::min(finished_runs(out_dir), session.runs), session.runs);
   if (session.exit_code) text += fmt::format("; exit status {}", *session.exit_code);
   if (state == "lost") text += "; it left no status: run the same command again to resume";

@@ -245,6 +245,7 @@ TEST_F(Starters, OfAgentsOnSeveralHostsGiveEachRankItsOwnAddress) {
     options_.out_dir = folder.path();
     plan_.runs = {a_run("a", 4, Backend::gloo)};
     plan_.runs[0].config.process_start = start;
+    plan_.runs[0].hash = config_hash(plan_.runs[0].config);
     EXPECT_EQ(launch_by_agents(agents_on_hosts({"b", "c"}), 2).finished, 1);
     const std::string addresses = read_text(folder / "runs/a/addresses");
     for (const char* line : {"0 127.0.0.2 beat-n2", "1 127.0.0.2 beat-n2", "2 127.0.0.3 beat-n3", "3 127.0.0.3 beat-n3"})
