@@ -81,6 +81,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   command->add_flag("--dry-run", options.dry_run, "say what would run, and stop");
   command->add_flag("--json", options.json, "results.json on stdout instead of the table");
   command->add_flag("--detach", options.detach, "return at once; `lockstep status OUT` and `lockstep wait OUT` follow it");
+  last_wins(command->add_option("--part", options.part, "of --launcher 'slurm --array': what one of its tasks is told"))->type_name("A.T");
   return command;
 }
 

@@ -14,6 +14,7 @@ struct RunOptions {
   MatrixSelection selection;
   bool fresh = false, dry_run = false, json = false;
   bool detach = false;
+  std::string part;  ///< of an array of jobs, whose runs alone shall be done, and not judged; empty: none
 };
 
 struct PlanOptions {

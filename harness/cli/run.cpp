@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
@@ -24,6 +25,7 @@
 #include "harness/plan/launcher_choice.h"
 #include "harness/questions/judge.h"
 #include "harness/results/document.h"
+#include "harness/session/array.h"
 #include "harness/session/background.h"
 #include "harness/session/declaration.h"
 #include "harness/session/judged.h"
@@ -36,6 +38,9 @@
 
 namespace lockstep {
 namespace {
+
+/// Slurm's MaxArraySize is 1001 where nobody has set it.
+constexpr std::size_t kMostArrayTasks = 1000;
 
 LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Console& console,
                                   double command_started) {
@@ -51,7 +56,12 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   options.data_hash_of = [&prepared](const RunConfig& config) { return prepared.data.hash_of(config); };
   options.stop_requested = StopSignals::requested();
   options.stop_signal = StopSignals::number();
-  options.on_event = [&](const RunEvent& event) { progress.on_event(event); };
+  options.on_event = [&](const RunEvent& event) {
+    progress.on_event(event);
+    if (event.kind == RunEvent::Kind::node_lost) note_loss(prepared.out_dir, event.failure->message);
+    if (event.kind == RunEvent::Kind::requeued)
+      note_loss(prepared.out_dir, fmt::format("{} is started again: {}", event.run, event.failure->message));
+  };
   const StopSignals signals;
   return launch(prepared.plan, options, prepared.identity);
 }
@@ -140,24 +150,30 @@ LookSteps look_steps(const RunOptions& options, const Console& console, double c
   return steps;
 }
 
+void remove_done(Prepared& prepared, const OutFolder& folder) {
+  const Plan all = plan_of_all_looks(prepared);
+  note_undeclared(all, prepared.out_dir);
+  folder.remove_runs(all);
+  forget_looks(prepared.out_dir);
+  prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
+}
+
+int interrupted_status(const LaunchReport& launched) {
+  const bool warned = *StopSignals::number() == SIGUSR1 || launched.told_by == SIGUSR1;
+  return warned ? kExitInterrupted - SIGINT + SIGUSR1 : kExitInterrupted;
+}
+
 /// From a plan to the reports and the exit status.
 int run_prepared(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
-  if (options.fresh) {
-    const Plan all = plan_of_all_looks(prepared);
-    note_undeclared(all, prepared.out_dir);
-    folder.remove_runs(all);
-    forget_looks(prepared.out_dir);
-    prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
-  }
+  if (options.fresh) remove_done(prepared, folder);
   console.err << clean_text(opening_text(prepared, options.selection.jobs)) << std::flush;
   const LaunchReport launched = launch_looks(prepared, look_steps(options, console, command_started));
   if (launched.interrupted) {
     console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
                                launched.finished + launched.reused, prepared.plan.runs.size(),
                                clean_line(command_text(options.selection)));
-    const bool warned = *StopSignals::number() == SIGUSR1 || launched.told_by == SIGUSR1;
-    return warned ? kExitInterrupted - SIGINT + SIGUSR1 : kExitInterrupted;
+    return interrupted_status(launched);
   }
   return judge_and_report(prepared, launched, folder, options, console);
 }
@@ -171,6 +187,13 @@ Session session_of(const Prepared& prepared, const RunOptions& options) {
 
 /// Has OUT made and found to be free; whoever runs the matrix then holds it.
 void make_out(const Prepared& prepared) { const OutFolder folder(prepared.out_dir, prepared.plan.matrix); }
+
+/// The same for arrays: what was done before is removed here, and not by each of their tasks.
+void begin_out(Prepared& prepared, const RunOptions& options) {
+  const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
+  const bool arrays = array_wish(launcher_choice(prepared.plan.matrix.launcher).words).wanted;
+  if (arrays && options.fresh) remove_done(prepared, folder);
+}
 
 int run_detached(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
   make_out(prepared);
@@ -188,9 +211,30 @@ int run_detached(Prepared& prepared, const RunOptions& options, const Console& c
   return kExitAsExpected;
 }
 
+/// One task of an array: its runs, for a later job to judge.
+int run_part(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
+  const OutFolder folder(prepared.out_dir, prepared.plan.matrix, real_files(), OutFolder::Hold::shared);
+  std::vector<std::string> left_out;
+  prepared.plan = plan_of_part(prepared.plan, read_part(prepared.out_dir, options.part), left_out);
+  for (const std::string& id : left_out) console.err << "not started " << clean_line(id) << ": a run that it needs has not finished\n";
+  const LaunchReport launched = launch_with_progress(prepared, options.selection.jobs, console, command_started);
+  if (launched.interrupted) return interrupted_status(launched);
+  return launched.failures.empty() && left_out.empty() ? kExitAsExpected : kExitUnexpected;
+}
+
+/// The arrays of the session, each waiting for the one before it.
+void submit_arrays(const Prepared& prepared, const std::string& command, const std::string& out, const ArrayWish& wish, Session& session) {
+  const ArrayParts parts = array_parts(prepared.plan, kMostArrayTasks);
+  write_parts(out, parts);
+  for (std::size_t array = 0; array < parts.size(); ++array) {
+    const std::string script = array_script(command, out, prepared.plan.matrix.name, array, parts[array].size(), wish);
+    session.arrays.push_back(submit_script(fmt::format("{}/array-{}.sh", out, array), script, array == 0 ? "" : session.arrays.back()));
+  }
+}
+
 /// As a job that is in no allocation yet.
-int run_as_job(const Prepared& prepared, const RunOptions& options, const LauncherChoice& choice, const Console& console) {
-  make_out(prepared);
+int run_as_job(Prepared& prepared, const RunOptions& options, const LauncherChoice& choice, const Console& console) {
+  begin_out(prepared, options);
   const std::string out = std::filesystem::absolute(prepared.out_dir).string();
   MatrixSelection inside = options.selection;
   inside.config = std::filesystem::absolute(inside.config).string();
@@ -198,11 +242,17 @@ int run_as_job(const Prepared& prepared, const RunOptions& options, const Launch
   inside.launcher = "slurm";
   // "lockstep" of the command is the program that this process is.
   std::string command = shell_quoted(program_path()) + command_text(inside).substr(std::string("lockstep").size());
-  if (options.fresh) command += " --fresh";
+  const ArrayWish wish = array_wish(choice.words);
+  Session session = session_of(prepared, options);
+  if (wish.wanted)
+    submit_arrays(prepared, command, out, wish, session);
+  else if (options.fresh)
+    command += " --fresh";
   if (options.json) command += " --json";
-  const Session session = submit(out, session_of(prepared, options), job_script(command, out, prepared.plan.matrix.name, choice.words));
-  console.err << fmt::format("Slurm job {}; lockstep status {} · lockstep wait {}\n", session.job, clean_line(prepared.out_dir),
-                             clean_line(prepared.out_dir));
+  session = submit(out, session, job_script(command, out, prepared.plan.matrix.name, wish.options));
+  console.err << fmt::format("Slurm job {}{}; lockstep status {} · lockstep wait {}\n", session.job,
+                             session.arrays.empty() ? "" : fmt::format(" after the arrays {}", fmt::join(session.arrays, ", ")),
+                             clean_line(prepared.out_dir), clean_line(prepared.out_dir));
   return options.detach ? kExitAsExpected : wait_command({prepared.out_dir}, console);
 }
 
@@ -223,6 +273,7 @@ int run_command(const RunOptions& options, const Console& console, double comman
     return kExitAsExpected;
   }
   const LauncherChoice choice = launcher_choice(prepared.plan.matrix.launcher);
+  if (!options.part.empty()) return run_part(prepared, options, console, command_started);
   if (choice.kind == LauncherChoice::Kind::slurm && batch_job(current_environment()).empty())
     return run_as_job(prepared, options, choice, console);
   if (options.detach) return run_detached(prepared, options, console, command_started);

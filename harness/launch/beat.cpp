@@ -84,14 +84,40 @@ BeatFile::~BeatFile() {
 void BeatFile::report(int rank, int64_t step, const char* operation) {
   LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
   BeatSlot& slot = slots_[rank];
+  write(slot, step, operation, (slot.changes.load(std::memory_order_relaxed) & ~uint64_t{1}) + 2);
+}
+
+/// `changes`: an even count, which the slot has in the end.
+void BeatFile::write(BeatSlot& slot, int64_t step, const char* operation, uint64_t changes) {
   Words text{};
   std::memcpy(text.data(), operation, ::strnlen(operation, sizeof(BeatSlot::operation) - 1));
-  const uint64_t before = slot.changes.load(std::memory_order_relaxed) & ~uint64_t{1};
-  slot.changes.store(before + 1, std::memory_order_seq_cst);
+  slot.changes.store(changes - 1, std::memory_order_seq_cst);
   for (int i = 0; i < kWords; ++i)
     word(slot, i).store(text[static_cast<std::size_t>(i)], std::memory_order_release);
   slot.step.store(step, std::memory_order_release);
-  slot.changes.store(before + 2, std::memory_order_release);
+  slot.changes.store(changes, std::memory_order_release);
+}
+
+BeatNote BeatFile::note(int rank) const {
+  BeatNote note;
+  note.changes = changes(rank) & ~uint64_t{1};  // one that is being written is noted again at the next look
+  note.step = step(rank);
+  note.operation = operation(rank);
+  note.resident_bytes = resident(rank);
+  note.shown = slots_[rank].shown.load(std::memory_order_acquire);
+  for (std::size_t group = 0; group < kBeatGroups; ++group)
+    note.entered[group] = slots_[rank].entered[group].load(std::memory_order_acquire);
+  return note;
+}
+
+void BeatFile::take(int rank, const BeatNote& note) {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  BeatSlot& slot = slots_[rank];
+  for (std::size_t group = 0; group < kBeatGroups; ++group)
+    slot.entered[group].store(note.entered[group], std::memory_order_release);
+  slot.resident_bytes.store(note.resident_bytes, std::memory_order_release);
+  slot.shown.store(note.shown, std::memory_order_release);
+  if (note.changes > 0) write(slot, note.step, note.operation.c_str(), note.changes);
 }
 
 void BeatFile::enter(int rank, BeatGroup group) {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "harness/launch/process_state.h"
+
 namespace lockstep {
 
 /// Groups whose collectives are counted: what a step exchanges, and its gradients' reductions.
@@ -25,6 +27,20 @@ struct alignas(64) BeatSlot {
   std::atomic<uint64_t> shown;                             ///< bits of what it shows, plus 1; 0: nothing yet
 };
 static_assert(sizeof(BeatSlot) == 128);
+
+/// A slot's content and its process, as they are taken to another host.
+struct BeatNote {
+  int64_t step = -1;
+  uint64_t changes = 0;
+  std::string operation = {};
+  std::array<uint64_t, kBeatGroups> entered{};
+  int64_t resident_bytes = 0;
+  uint64_t shown = 0;
+  ProcessState process = {};
+};
+
+/// Its name in the run's folder, for ranks that map the file which lockstep reads.
+inline constexpr const char* kBeatFile = "beat";
 
 /// The run's folder holds one file `beat` with world_size slots.
 class BeatFile {
@@ -49,10 +65,15 @@ class BeatFile {
   std::optional<double> shown(int rank) const;
   uint64_t changes(int rank) const;
   std::string operation(int rank) const;
+  /// All of it.
+  BeatNote note(int rank) const;
+  /// In the rank's place: of one on another host, which maps another file.
+  void take(int rank, const BeatNote& note);
   int world_size() const { return world_size_; }
 
  private:
   BeatFile(BeatSlot* slots, int world_size) : slots_(slots), world_size_(world_size) {}
+  void write(BeatSlot& slot, int64_t step, const char* operation, uint64_t changes);
   BeatSlot* slots_ = nullptr;
   int world_size_ = 0;
 };

@@ -23,6 +23,7 @@ HangWatch::HangWatch(int world_size, const Thresholds& thresholds, double now)
       look_every_s_(std::clamp(thresholds.shortest_s() / kLooksAThreshold, kOftenest_s, kSeldomest_s)),
       looked_at_(now),
       watch_(world_size, now),
+      elsewhere_(static_cast<std::size_t>(world_size)),
       samples_(static_cast<std::size_t>(world_size)) {}
 
 void HangWatch::started(const std::vector<int>& pids, double now) {
@@ -36,8 +37,15 @@ int HangWatch::pid_of(int rank) const {
   return pids_.size() == 1 ? pids_.front() : pids_.at(static_cast<std::size_t>(rank));
 }
 
+void HangWatch::told(int rank, const ProcessState& state) { elsewhere_.at(static_cast<std::size_t>(rank)) = state; }
+
+ProcessState HangWatch::state_of(int rank) const {
+  if (const int pid = pid_of(rank); pid > 0) return process_state(pid);
+  return rank < 0 ? ProcessState{} : elsewhere_.at(static_cast<std::size_t>(rank));
+}
+
 int HangWatch::behind() const {
-  return watch_.behind([this](int rank) { return pid_of(rank) > 0 && process_state(pid_of(rank)).stopped(); });
+  return watch_.behind([this](int rank) { return state_of(rank).stopped(); });
 }
 
 /// Time without a core is taken off the standstill; where all wait in a collective, that of any rank's threads is every rank's.
@@ -49,7 +57,7 @@ bool HangWatch::was_starved(const Standstill& found, double now) {
     const int rank = static_cast<int>(r);
     const Sample& sample = samples_[r];
     if (!sample.taken || !watch_.alive(rank) || (!all_wait && rank != found.rank)) continue;
-    const ProcessState state = process_state(pid_of(rank));
+    const ProcessState state = state_of(rank);
     const double delayed_s = all_wait ? state.all_delayed_s - sample.state.all_delayed_s : state.delayed_s - sample.state.delayed_s;
     most_s = std::max(most_s, std::min(delayed_s, now - sample.at) - sample.forgiven_s);
   }
@@ -69,8 +77,8 @@ bool HangWatch::waits_for_disk(const Standstill& found) {
   bool waits = false;
   for (std::size_t r = 0; r < samples_.size(); ++r) {
     const int rank = static_cast<int>(r);
-    if (!watch_.alive(rank) || pid_of(rank) <= 0 || (!all_wait && rank != found.rank)) continue;
-    waits = waits || process_state(pid_of(rank)).waits_for_disk();
+    if (!watch_.alive(rank) || (!all_wait && rank != found.rank)) continue;
+    waits = waits || state_of(rank).waits_for_disk();
   }
   if (!waits || disk_s_ > kDiskThresholds * found.threshold_s) return false;
   const double while_s = 2 * look_every_s_;
@@ -97,14 +105,14 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
     }
     sample.silent_s = silent_s;
     if (sample.taken || !watch_.alive(rank) || silent_s < kSampleFrom * thresholds_.shortest_s()) continue;
-    sample.taken = pid_of(rank) > 0;
-    if (sample.taken) sample.state = process_state(pid_of(rank));
+    sample.state = state_of(rank);
+    sample.taken = sample.state.state != '?';
     sample.at = now;
     sample.forgiven_s = 0;
   }
   const auto find = [&] {
     return watch_.standstill(thresholds_, now,
-                             [this](int rank) { return pid_of(rank) > 0 && process_state(pid_of(rank)).stopped(); });
+                             [this](int rank) { return state_of(rank).stopped(); });
   };
   auto found = find();
   if (found && was_starved(*found, now)) found = find();
@@ -115,9 +123,8 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
 
 Stalled HangWatch::described(const Standstill& found, double now) const {
   Stalled stalled{found, false, in_words(found)};
-  const int pid = pid_of(found.rank);
-  if (pid <= 0) return stalled;
-  const ProcessState state = process_state(pid);
+  const ProcessState state = state_of(found.rank);
+  if (state.state == '?') return stalled;
   const Sample& sample = samples_[static_cast<std::size_t>(found.rank)];
   const double watched_s = now - sample.at, computed_s = state.ran_s - sample.state.ran_s,
                ready_s = computed_s + state.delayed_s - sample.state.delayed_s;

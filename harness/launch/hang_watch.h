@@ -1,5 +1,5 @@
 #pragma once
-// Watches the processes and the progress of one run on this machine: who hangs, who is only slow.
+// Watches the processes and the progress of one run: who hangs, who is only slow.
 
 #include <optional>
 #include <string>
@@ -24,6 +24,8 @@ class HangWatch {
   /// `pids` by rank; one, if a process holds all ranks. Ranks' time counts from here.
   void started(const std::vector<int>& pids, double now);
   void ended(int rank) { watch_.ended(rank); }
+  /// What its host says of the process of a rank on another one.
+  void told(int rank, const ProcessState& state);
   /// To be called every look_every_s(). Time beyond that in which nobody looked counts for no rank, and neither does time in
   /// which a rank's process was ready to run and had no core, or, within bounds, waited for a disk.
   std::optional<Stalled> look(const BeatFile& beat, double now);
@@ -31,7 +33,7 @@ class HangWatch {
   const RunWatch& ranks() const { return watch_; }
   /// The rank the others wait for, stopped processes first; -1: all have ended.
   int behind() const;
-  /// -1: unknown.
+  /// -1: unknown, or on another host.
   int pid_of(int rank) const;
 
  private:
@@ -40,6 +42,7 @@ class HangWatch {
     ProcessState state;
     double at = 0, silent_s = 0, forgiven_s = 0;
   };
+  ProcessState state_of(int rank) const;
   bool was_starved(const Standstill& found, double now);
   bool waits_for_disk(const Standstill& found);
   Stalled described(const Standstill& found, double now) const;
@@ -49,6 +52,7 @@ class HangWatch {
   double disk_s_ = 0;  ///< that were taken off the standstill for a disk
   RunWatch watch_;
   std::vector<int> pids_;
+  std::vector<ProcessState> elsewhere_;  ///< by rank, of those on other hosts
   std::vector<Sample> samples_;  ///< by rank, of the standstill that goes on
 };
 

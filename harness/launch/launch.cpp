@@ -48,6 +48,7 @@ struct Going {
   int awaited = -1;  ///< by the first rank that left, if it lost its peers alone
   std::optional<LauncherEvent> lost;  ///< the first rank whose end nobody saw
   int64_t shown_step = -1;
+  std::vector<std::string> places;  ///< by rank: where it runs; empty: here
 
   Going(const PlannedRun& run_, std::size_t job_, const std::string& dir, double hang_grace_s, double now)
       : run(&run_),
@@ -63,6 +64,12 @@ struct Going {
   bool started() const { return started_at < kNever; }
   double seconds(double now) const { return started() ? now - started_at : 0; }
 };
+
+/// "; it runs on node n2 (process 17 on vm)": of a rank on another host.
+std::string place_of(const Going& going, int rank) {
+  const auto r = static_cast<std::size_t>(rank);
+  return rank < 0 || r >= going.places.size() || going.places[r].empty() ? "" : "; it runs on " + going.places[r];
+}
 
 class Launch {
  public:
@@ -195,8 +202,18 @@ void Launch::handle(const LauncherEvent& event) {
     told_signal_ = report_.told_by = event.signal;
     return;
   }
+  if (event.kind == LauncherEvent::Kind::node_lost) {
+    RankFailure failure;
+    failure.kind = "lost";
+    failure.message = event.message;
+    RunEvent lost{RunEvent::Kind::node_lost, ""};
+    lost.failure = &failure;
+    tell(lost);
+    return;
+  }
   const auto found = going_.find(event.run);
   if (found == going_.end()) {
+    if (event.kind == LauncherEvent::Kind::beat) return;
     // A late report on a run that was concluded, or one on a run that was never started: it decides nothing.
     RunEvent stray{RunEvent::Kind::stray, event.run};
     tell(stray);
@@ -207,10 +224,15 @@ void Launch::handle(const LauncherEvent& event) {
     case LauncherEvent::Kind::started:
       going.started_at = monotonic_s();
       going.watch.started(event.pids, going.started_at);
+      going.places = event.places;
       tell({RunEvent::Kind::started, going.run->id, 0, steps_to_run(going.run->config)});
       break;
     case LauncherEvent::Kind::exit:
       handle_exit(going, event);
+      break;
+    case LauncherEvent::Kind::beat:
+      going.beat.take(std::max(event.rank, 0), event.beat);
+      going.watch.told(std::max(event.rank, 0), event.beat.process);
       break;
     default:
       throw MachineError(event.run + ": its ranks cannot be started: " + event.message);
@@ -302,8 +324,9 @@ void Launch::accuse_the_silent(Going& going) {
 }
 
 void Launch::declare_hung(Going& going, int rank, const std::string& message) {
-  going.hung = hung_failure(going.facts, rank, message);
-  launcher_->tell(going.run->id, fmt::format("rank {} hangs: {}", rank, message));
+  const std::string words = message + place_of(going, rank);
+  going.hung = hung_failure(going.facts, rank, words);
+  launcher_->tell(going.run->id, fmt::format("rank {} hangs: {}", rank, words));
   if (const int pid = going.watch.pid_of(rank); pid > 0)
     write_file_atomically(fmt::format("{}/stacks-{}.txt", going.facts.dir, rank), stacks_of(pid, kStacks_s));
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/launch/beat.h"
+
 namespace lockstep {
 
 /// A run whose folder holds run.json.
@@ -17,20 +19,23 @@ struct RankStart {
   bool executed = false;       ///< each process is the rank program started anew, not a fork alone
   int first = 0, here = 0;     ///< of the processes, those that this launcher shall start; 0: all
   std::string address = {};    ///< by which ranks on other hosts reach these; empty: there are none
+  std::string beats = kBeatFile;  ///< the file of beats in `dir` that these ranks map; another one's is forwarded
 };
 
 struct LauncherEvent {
   /// The rank program has loaded | all processes of a run are there | one has ended | nothing was started | a scheduler
-  /// has told the ranks' nodes by `signal` to end what they do.
-  enum class Kind { ready, started, exit, refused, told_to_stop } kind = Kind::ready;
+  /// has told the ranks' nodes by `signal` to end what they do | progress of a rank on another host | a node is gone.
+  enum class Kind { ready, started, exit, refused, told_to_stop, beat, node_lost } kind = Kind::ready;
   std::string run;
-  std::vector<int> pids;  ///< started: by rank
-  int rank = -1;          ///< exit; -1: the process that is all ranks
+  std::vector<int> pids;  ///< started: by rank; -1: on another host
+  int rank = -1;          ///< exit, beat; -1: the process that is all ranks
   int code = 0;           ///< exit: status, if signal is 0
   int signal = 0;         ///< exit: the signal that ended it
-  std::string message = {};  ///< refused: why nothing was started; a lost one: what is known of it
+  std::string message = {};  ///< refused: why nothing was started; a lost rank or node: what is known of it
   bool told = false;      ///< exit: by its starter's doing, or lockstep's, a signal had reached it before
   bool lost = false;      ///< exit: nobody saw it end; code and signal say nothing
+  BeatNote beat = {};     ///< beat: what it has reported, and its process
+  std::vector<std::string> places = {};  ///< started: by rank, where it runs: "node n2 (process 17 on b)"; none: on this host
 };
 
 /// Its destructor ends every rank. Each call throws MachineError if it can start nothing any more, saying why.

@@ -1,8 +1,6 @@
 #include "harness/rank/agent.h"
 
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -49,9 +47,7 @@ int agent_main(const std::string& place, const std::string& key, const std::func
   }
   const int there = connected_to(place.substr(0, colon), place.substr(colon + 1));
   if (there < 0) return kHung;
-  const int on = 1;
-  ::setsockopt(there, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(there, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  set_side_channel(there);
   const std::string hello = to_line(introduce_agent(key));
   if (::send(there, hello.data(), hello.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(hello.size())) return kHung;
   return serve_ranks(there, run_rank, true);

@@ -22,9 +22,11 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/launch/local/protocol.h"
 #include "harness/launch/run_folder.h"
+#include "harness/rank/beat_forward.h"
 
 namespace lockstep {
 namespace {
@@ -72,8 +74,8 @@ void restore_signals() {
 /// at the parent's death stay those of the fork.
 [[noreturn]] void become_program(const RankTask& task) {
   const std::string rank = std::to_string(task.rank), started = exact_text(task.command_started);
-  ::execl("/proc/self/exe", "lockstep-rank", kRankOption, rank.c_str(), task.run_dir.c_str(), started.c_str(),
-          static_cast<char*>(nullptr));
+  ::execl("/proc/self/exe", "lockstep-rank", kRankOption, rank.c_str(), task.run_dir.c_str(), started.c_str(), task.address.c_str(),
+          task.beats.c_str(), static_cast<char*>(nullptr));
   std::fprintf(stderr, "rank %d: cannot start the rank program anew: %s\n", task.rank, std::strerror(errno));
   ::_exit(kThrew);
 }
@@ -90,6 +92,7 @@ class Parent {
   std::string fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids);
   [[noreturn]] void be_rank(const RankTask& task, int log, pid_t group, bool executed, int notices);
   void tell(const LauncherEvent& event) { socket_.send(to_line(event)); }
+  void tell_signal(int signal);
   void reap(bool wait);
   void tell_ranks(const std::string& run, const std::string& why);
   void kill_all();
@@ -99,6 +102,7 @@ class Parent {
   const bool tells_signals_;
   std::map<pid_t, Child> children_;
   std::map<std::string, pid_t> groups_;  ///< runs that have children
+  BeatForward beats_{[this](const LauncherEvent& event) { tell(event); }};
   const pid_t own_pid_ = ::getpid();
   bool quit_ = false;
 };
@@ -118,11 +122,13 @@ int Parent::serve() {
   tell(ready);
   while (!quit_) {
     std::array<pollfd, 2> wait = {{{socket_.descriptor(), POLLIN, 0}, {signals, POLLIN, 0}}};
-    if (::poll(wait.data(), wait.size(), -1) < 0) continue;
+    const int came = ::poll(wait.data(), wait.size(), beats_.patience_ms());
+    beats_.look(monotonic_s());
+    if (came < 0) continue;
     if (wait[1].revents != 0) {
       signalfd_siginfo came{};
       while (::read(signals, &came, sizeof came) > 0) {
-        if (came.ssi_signo != SIGCHLD) tell({LauncherEvent::Kind::told_to_stop, {}, {}, -1, 0, static_cast<int>(came.ssi_signo), {}});
+        if (came.ssi_signo != SIGCHLD) tell_signal(static_cast<int>(came.ssi_signo));
       }
       reap(false);
     }
@@ -134,6 +140,13 @@ int Parent::serve() {
   kill_all();
   ::close(signals);
   return 0;
+}
+
+void Parent::tell_signal(int signal) {
+  LauncherEvent event;
+  event.kind = LauncherEvent::Kind::told_to_stop;
+  event.signal = signal;
+  tell(event);
 }
 
 void Parent::obey(const ParentCommand& command) {
@@ -148,6 +161,9 @@ void Parent::obey(const ParentCommand& command) {
     case ParentCommand::Op::tell:
       tell_ranks(command.run, command.why);
       break;
+    case ParentCommand::Op::beat:
+      beats_.take(command);
+      break;
     case ParentCommand::Op::quit:
       quit_ = true;
       break;
@@ -158,6 +174,7 @@ void Parent::start(const ParentCommand& command) {
   LOCKSTEP_CHECK(!groups_.contains(command.run), "a run that is going cannot be started: " + command.run);
   std::vector<int> pids;
   std::string problem;
+  beats_.prepare(command);
   const int last = command.here > 0 ? command.first + command.here : command.processes;
   for (int r = command.first; r < last && problem.empty(); ++r) {
     problem = fork_rank(command, command.processes == 1 ? -1 : r, pids);
@@ -170,10 +187,20 @@ void Parent::start(const ParentCommand& command) {
       children_.erase(pid);
     }
     groups_.erase(command.run);
-    tell({LauncherEvent::Kind::refused, command.run, {}, -1, 0, 0, problem});
+    beats_.ended(command.run);
+    LauncherEvent event;
+    event.kind = LauncherEvent::Kind::refused;
+    event.run = command.run;
+    event.message = problem;
+    tell(event);
     return;
   }
-  tell({LauncherEvent::Kind::started, command.run, pids, -1, 0, 0, {}});
+  beats_.started(command, pids);
+  LauncherEvent event;
+  event.kind = LauncherEvent::Kind::started;
+  event.run = command.run;
+  event.pids = std::move(pids);
+  tell(event);
 }
 
 /// Returns what went wrong, or nothing.
@@ -193,6 +220,7 @@ std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vecto
     ::close(channel[0]);
     RankTask task{command.dir, rank, command.command_started, kNotices};
     if (!command.address.empty()) task.address = command.address;
+    task.beats = command.beats;
     be_rank(task, log, group, command.executed, channel[1]);
   }
   const int error = errno;
@@ -238,9 +266,15 @@ void Parent::reap(bool wait) {
     children_.erase(found);
     bool last = true;
     for (const auto& [other_pid, other] : children_) last = last && other.run != child.run;
-    if (last) groups_.erase(child.run);
+    if (last) {
+      groups_.erase(child.run);
+      beats_.ended(child.run);
+    }
     ::close(child.notices);
-    LauncherEvent event{LauncherEvent::Kind::exit, child.run, {}, child.rank, 0, 0, {}};
+    LauncherEvent event;
+    event.kind = LauncherEvent::Kind::exit;
+    event.run = child.run;
+    event.rank = child.rank;
     if (WIFSIGNALED(status))
       event.signal = WTERMSIG(status);
     else

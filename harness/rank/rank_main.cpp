@@ -304,7 +304,7 @@ int rank_main(const RankTask& task) {
     RunConfig config = run_config_from_json(run.at("config").dump(), run_path);
     const int world = config.layout.world_size;
     Process process{task, config, run.value("data_hash", ""), make_scenario(config.trainer),
-                    BeatFile::open(task.run_dir + "/beat", world), run.value("planted", nlohmann::json::object()), nullptr};
+                    BeatFile::open(task.run_dir + "/" + task.beats, world), run.value("planted", nlohmann::json::object()), nullptr};
     // For as long as the process lives: one that comes when the run is done changes nothing any more.
     if (config.checkpoint.on()) process.signals = new PreemptionSignals();
     at::set_num_threads(1);

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,7 @@
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 #include "harness/base/shell_word.h"
+#include "harness/launch/run_folder.h"
 
 namespace lockstep {
 namespace {
@@ -30,9 +32,20 @@ using nlohmann::json;
 /// A scheduler is asked less and less often; a file costs nothing to ask.
 constexpr int kFirstLook_ms = 500, kLastLook_ms = 8000, kFileLook_ms = 20;
 
+constexpr std::size_t kLossesShown = 10;
+
 std::string own_host() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string utc_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%FT%TZ", &parts);
+  return text.data();
 }
 
 struct Answer {
@@ -93,6 +106,7 @@ std::string session_file(const std::string& out_dir) { return out_dir + "/sessio
 void write_session(const std::string& out_dir, const Session& session) {
   json object = {{"command", session.command}, {"host", session.host}, {"process", session.process},
                  {"job", session.job}, {"runs", session.runs}};
+  if (!session.arrays.empty()) object["arrays"] = session.arrays;
   if (session.exit_code) object["exit_code"] = *session.exit_code;
   write_file_atomically(session_file(out_dir), object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
@@ -110,12 +124,21 @@ Session read_session(const std::string& out_dir) {
   session.process = object.value("process", 0);
   session.job = object.value("job", "");
   session.runs = object.value("runs", 0);
+  session.arrays = object.value("arrays", std::vector<std::string>());
   if (object.contains("exit_code")) session.exit_code = object["exit_code"].get<int>();
   if (!session.exit_code && !session.job.empty()) session.exit_code = noted_status(out_dir);
   return session;
 }
 
+void note_loss(const std::string& out_dir, const std::string& what) {
+  std::FILE* file = std::fopen((out_dir + "/losses").c_str(), "ae");
+  if (file == nullptr) return;  // it stands in the progress as well
+  std::fprintf(file, "%s %s\n", utc_time().c_str(), what.c_str());
+  std::fclose(file);
+}
+
 Session detach(const std::string& out_dir, Session session, const std::function<int()>& work) {
+  (void)real_files().remove(out_dir + "/losses");
   std::array<int, 2> noted{};
   if (::pipe2(noted.data(), O_CLOEXEC) != 0) throw MachineError(std::string("pipe: ") + std::strerror(errno));
   session.host = own_host();
@@ -157,7 +180,7 @@ cd {}
 status_file={}/job.status
 rm -f "$status_file"
 if ((${{SLURM_RESTART_COUNT:-0}} > 0)); then
-  echo "queued again by Slurm, restart $SLURM_RESTART_COUNT; nodes that are down: $(sinfo -hN -t down,fail,no_respond -o '%N (%E)' | sort -u | tr '\n' ' ')" >&2
+  echo "$(date -u +%FT%TZ) queued again by Slurm, restart $SLURM_RESTART_COUNT; nodes that are down: $(sinfo -hN -t down,fail,no_respond -o '%N (%E)' | sort -u | tr '\n' ' ')" | tee -a {}/losses >&2
 fi
 child=
 trap 'kill -TERM $child' TERM
@@ -177,18 +200,24 @@ if [[ $(scontrol show job "$SLURM_JOB_ID") =~ Restarts=([0-9]+) ]] && ((BASH_REM
 fi
 echo "$status" >"$status_file.new" && mv "$status_file.new" "$status_file"
 exit "$status"
-)SH", shell_quoted(fs::current_path().string()), shell_quoted(out_dir), command, shell_quoted(out_dir));
+)SH", shell_quoted(fs::current_path().string()), shell_quoted(out_dir), shell_quoted(out_dir), command, shell_quoted(out_dir));
   return script;
 }
 
-Session submit(const std::string& out_dir, Session session, const std::string& script) {
-  const std::string path = out_dir + "/job.sh";
-  (void)real_files().remove(out_dir + "/job.status");
+std::string submit_script(const std::string& path, const std::string& script, const std::string& after) {
   write_file_atomically(path, script);
-  const Answer answer = ask({"sbatch", "--parsable", path});
+  std::vector<std::string> words = {"sbatch", "--parsable"};
+  if (!after.empty()) words.push_back("--dependency=afterany:" + after);
+  words.push_back(path);
+  const Answer answer = ask(words);
   if (answer.status == 127) throw ConfigError("launcher slurm: there is no sbatch here; apt-get install slurm-client, on a machine of a cluster");
   if (answer.status != 0) throw ConfigError(fmt::format("launcher slurm: sbatch {} says: {}", path, answer.text));
-  session.job = answer.text.substr(0, answer.text.find_first_of(";\n"));
+  return answer.text.substr(0, answer.text.find_first_of(";\n"));
+}
+
+Session submit(const std::string& out_dir, Session session, const std::string& script) {
+  for (const char* name : {"/job.status", "/losses"}) (void)real_files().remove(out_dir + name);
+  session.job = submit_script(out_dir + "/job.sh", script, session.arrays.empty() ? "" : session.arrays.back());
   session.host = own_host();
   write_session(out_dir, session);
   return session;
@@ -200,11 +229,15 @@ std::string state_of(const std::string& out_dir, const Session& session) {
     if (session.host != own_host()) return "running";  // as far as can be seen from here
     return ::kill(session.process, 0) == 0 || errno == EPERM ? "running" : "lost";
   }
-  const Answer answer = ask({"squeue", "--noheader", "--jobs", session.job, "--format", "%T"});
-  if (answer.status == 0 && !answer.text.empty()) {
-    const std::string state = answer.text.substr(0, answer.text.find('\n'));
-    if (state == "PENDING" || state == "REQUEUED" || state == "REQUEUE_HOLD" || state == "CONFIGURING") return "pending";
-    if (state == "RUNNING" || state == "COMPLETING" || state == "SUSPENDED") return "running";
+  std::vector<std::string> jobs = session.arrays;
+  jobs.push_back(session.job);
+  const Answer answer = ask({"squeue", "--noheader", "--jobs", fmt::format("{}", fmt::join(jobs, ",")), "--format", "%T"});
+  if (answer.status == 0) {
+    const auto any = [&answer](std::initializer_list<const char*> states) {
+      return std::any_of(states.begin(), states.end(), [&](const char* state) { return answer.text.find(state) != std::string::npos; });
+    };
+    if (any({"RUNNING", "COMPLETING", "SUSPENDED"})) return "running";
+    if (any({"PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING"})) return "pending";
   }
   return noted_status(out_dir) ? "ended" : "lost";
 }
@@ -232,10 +265,13 @@ std::string session_text(const std::string& out_dir) {
   const std::string state = state_of(out_dir, session);
   std::string text = state + ": ";
   text += session.job.empty() ? fmt::format("process {} on {}", session.process, session.host) : "Slurm job " + session.job;
+  if (!session.arrays.empty()) text += fmt::format(" after the array{} {}", session.arrays.size() == 1 ? "" : "s", fmt::join(session.arrays, ", "));
   text += fmt::format("; {} of {} runs have finished", std::min(finished_runs(out_dir), session.runs), session.runs);
   if (session.exit_code) text += fmt::format("; exit status {}", *session.exit_code);
   if (state == "lost") text += "; it left no status: run the same command again to resume";
-  return text + "\n  " + session.command + "\n";
+  text += "\n  " + session.command + "\n";
+  for (const std::string& line : last_lines(out_dir + "/losses", kLossesShown)) text += "  " + line + "\n";
+  return text;
 }
 
 }  // namespace lockstep

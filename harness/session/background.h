@@ -14,6 +14,7 @@ struct Session {
   std::string host;
   int process = 0;       ///< that runs it on that host; 0: a job does
   std::string job;       ///< of Slurm; empty: none
+  std::vector<std::string> arrays = {};  ///< of Slurm, which come before it
   int runs = 0;          ///< that are planned
   std::optional<int> exit_code;  ///< once it has ended
 };
@@ -33,8 +34,15 @@ Session detach(const std::string& out_dir, Session session, const std::function<
 std::string job_script(const std::string& command, const std::string& out_dir, const std::string& name,
                        const std::vector<std::string>& options);
 
-/// Writes the script to OUT/job.sh and submits it. Throws ConfigError if Slurm refuses it, MachineError without Slurm.
+/// Writes the script to `path` and submits it, to start when job `after` has ended, if there is one. Returns the job's number.
+/// Throws ConfigError if Slurm refuses it or is not there.
+std::string submit_script(const std::string& path, const std::string& script, const std::string& after = "");
+
+/// The last job of a session: OUT/job.sh. Throws as above.
 Session submit(const std::string& out_dir, Session session, const std::string& script);
+
+/// A line of OUT/losses, with the time: a node that was lost, a run that was started again. `status` shows the last of them.
+void note_loss(const std::string& out_dir, const std::string& what);
 
 /// What is known of it now: "running", "pending", "ended", "lost" (its process or job is gone and left no status).
 std::string state_of(const std::string& out_dir, const Session& session);

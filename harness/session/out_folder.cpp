@@ -52,7 +52,7 @@ bool is_written_by_a_matrix(std::string_view name) {
   return is_report || std::ranges::find(kOthers, name) != std::end(kOthers) || is_rank_result(name);
 }
 
-OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files)
+OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files, Hold hold)
     : path_(path), files_(files) {
   if (const auto error = files.make_folders(path)) {
     throw MachineError(path + ": cannot be created: " + error.message());
@@ -60,7 +60,7 @@ OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files
   const std::string lock_path = path + "/.lock";
   lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0) throw MachineError(lock_path + ": " + std::strerror(errno));
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+  if (::flock(lock_, (hold == Hold::alone ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
     const bool taken = errno == EWOULDBLOCK;
     const std::string why = std::strerror(errno);
     ::close(lock_);
@@ -68,7 +68,7 @@ OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files
       throw ConfigError(path + ": another lockstep writes there; wait for it, or give another --out");
     throw MachineError(lock_path + ": " + why);
   }
-  remove_temporaries();
+  if (hold == Hold::alone) remove_temporaries();
   // Syncing a file takes longer than anything else that a matrix which is finished has to do.
   const std::string stamp = matrix_stamp(matrix), stamp_path = path + "/matrix.json";
   if (read_file(stamp_path).text != stamp) write_file_atomically(stamp_path, stamp, files);

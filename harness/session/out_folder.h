@@ -11,12 +11,13 @@
 
 namespace lockstep {
 
-/// Holds OUT for this process alone, as long as it lives.
+/// Holds OUT, for this process alone or for it and the other tasks of an array, as long as it lives.
 class OutFolder {
  public:
   /// Makes the folder, notes whose it is and removes temporary files that killed processes left in it. Throws
   /// ConfigError if another lockstep writes to it, MachineError.
-  OutFolder(const std::string& path, const Matrix& matrix, Files& files = real_files());
+  enum class Hold { alone, shared };
+  OutFolder(const std::string& path, const Matrix& matrix, Files& files = real_files(), Hold hold = Hold::alone);
   ~OutFolder();
   OutFolder(const OutFolder&) = delete;
   OutFolder& operator=(const OutFolder&) = delete;

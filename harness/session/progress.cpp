@@ -64,6 +64,8 @@ std::string event_line(const RunEvent& event) {
                          event.failure->message);
     case RunEvent::Kind::requeued:
       return fmt::format("again     {}  {}{}: {}", event.run, event.failure->kind, where_text(*event.failure), event.failure->message);
+    case RunEvent::Kind::node_lost:
+      return "lost      " + event.failure->message;
     case RunEvent::Kind::stray:
       return fmt::format("ignored   the launcher reported {}, which is not running", event.run);
     default:
@@ -116,7 +118,7 @@ void Progress::end(std::size_t i, bool finished, double now) {
 
 void Progress::on_event(const RunEvent& event) {
   const auto found = index_.find(event.run);
-  if (event.kind == RunEvent::Kind::stray) {
+  if (event.kind == RunEvent::Kind::stray || event.kind == RunEvent::Kind::node_lost) {
     say(event);
     return;
   }

@@ -132,7 +132,9 @@ int fake_rank_main(const RankTask& task) {
   const FakeRun run = read_run(task.run_dir);
   append(task.run_dir + "/../order", task.run_dir.substr(task.run_dir.rfind('/') + 1) + "\n");
   const int world = run.config.layout.world_size;
-  BeatFile beat = BeatFile::open(task.run_dir + "/beat", world);
+  BeatFile beat = BeatFile::open(task.run_dir + "/" + task.beats, world);
+  // Rank 0 reads the reports of ranks on its own host alone.
+  append(task.run_dir + "/addresses", std::to_string(task.rank) + " " + task.address + " " + task.beats + "\n");
   int status = 0;
   const int first = task.rank < 0 ? 0 : task.rank, last = task.rank < 0 ? world - 1 : task.rank;
   for (int rank = first; rank <= last; ++rank) {

@@ -77,6 +77,10 @@ void write_object(const std::string& path, const json& object) {
 }
 
 std::string own_host() {
+  if (const char* chosen = std::getenv("LOCKSTEP_HOST"); chosen != nullptr && *chosen != '\0') {
+    const char* node = std::getenv("SLURMD_NODENAME");
+    return std::strcmp(chosen, "%n") == 0 && node != nullptr ? node : chosen;
+  }
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }

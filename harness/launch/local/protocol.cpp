@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 
@@ -39,6 +40,37 @@ T field(const json& message, const char* key, const std::string& line) {
   return found->get<T>();
 }
 
+json beat_json(const std::string& run, int rank, const BeatNote& beat) {
+  const ProcessState& process = beat.process;
+  return {{"run", run},
+          {"rank", rank},
+          {"step", beat.step},
+          {"changes", beat.changes},
+          {"operation", beat.operation},
+          {"entered", beat.entered},
+          {"resident", beat.resident_bytes},
+          {"shown", beat.shown},
+          {"state", std::string(1, process.state)},
+          {"times", {process.ran_s, process.delayed_s, process.all_delayed_s}},
+          {"waits_in", process.waits_in}};
+}
+
+BeatNote read_beat(const json& message, const std::string& line) {
+  BeatNote beat;
+  beat.step = field<int64_t>(message, "step", line);
+  beat.changes = field<uint64_t>(message, "changes", line);
+  beat.operation = field<std::string>(message, "operation", line);
+  beat.resident_bytes = field<int64_t>(message, "resident", line);
+  beat.shown = field<uint64_t>(message, "shown", line);
+  const auto entered = field<std::vector<uint64_t>>(message, "entered", line);
+  const auto times = field<std::vector<double>>(message, "times", line);
+  const auto state = field<std::string>(message, "state", line);
+  if (entered.size() != kBeatGroups || times.size() != 3 || state.size() != 1) refuse(line, "no beat");
+  std::copy(entered.begin(), entered.end(), beat.entered.begin());
+  beat.process = {state[0], times[0], times[1], times[2], field<std::string>(message, "waits_in", line)};
+  return beat;
+}
+
 }  // namespace
 
 std::string to_line(const ParentCommand& command) {
@@ -54,6 +86,7 @@ std::string to_line(const ParentCommand& command) {
                  {"first", command.first},
                  {"here", command.here},
                  {"address", command.address},
+                 {"beats", command.beats},
                  {"command_started", command.command_started}};
       break;
     case ParentCommand::Op::kill:
@@ -61,6 +94,10 @@ std::string to_line(const ParentCommand& command) {
       break;
     case ParentCommand::Op::tell:
       message = {{"op", "tell"}, {"run", command.run}, {"why", command.why}};
+      break;
+    case ParentCommand::Op::beat:
+      message = beat_json(command.run, command.rank, command.beat);
+      message["op"] = "beat";
       break;
     case ParentCommand::Op::quit:
       message = {{"op", "quit"}};
@@ -88,6 +125,13 @@ std::string to_line(const LauncherEvent& event) {
     case LauncherEvent::Kind::told_to_stop:
       message = {{"event", "signal"}, {"run", event.run}, {"signal", event.signal}};
       break;
+    case LauncherEvent::Kind::beat:
+      message = beat_json(event.run, event.rank, event.beat);
+      message["event"] = "beat";
+      break;
+    case LauncherEvent::Kind::node_lost:
+      message = {{"event", "node_lost"}, {"run", event.run}, {"message", event.message}};
+      break;
     case LauncherEvent::Kind::refused:
       message = {{"event", "refused"}, {"run", event.run}, {"message", event.message}};
       break;
@@ -110,6 +154,7 @@ ParentCommand command_from_line(const std::string& line) {
     command.first = message.value("first", 0);
     command.here = message.value("here", 0);
     command.address = message.value("address", "");
+    command.beats = message.value("beats", kBeatFile);
     const bool counts_fit = command.processes == 1 || command.processes == command.world_size;
     if (command.world_size < 1 || !counts_fit) refuse(line, "'processes' is neither 1 nor the world's size");
   } else if (op == "kill") {
@@ -120,6 +165,11 @@ ParentCommand command_from_line(const std::string& line) {
     command.op = ParentCommand::Op::tell;
     command.run = field<std::string>(message, "run", line);
     command.why = field<std::string>(message, "why", line);
+  } else if (op == "beat") {
+    command.op = ParentCommand::Op::beat;
+    command.run = field<std::string>(message, "run", line);
+    command.rank = field<int>(message, "rank", line);
+    command.beat = read_beat(message, line);
   } else if (op == "quit") {
     command.op = ParentCommand::Op::quit;
   } else {
@@ -147,6 +197,13 @@ LauncherEvent event_from_line(const std::string& line) {
   } else if (kind == "signal") {
     event.kind = LauncherEvent::Kind::told_to_stop;
     event.signal = field<int>(message, "signal", line);
+  } else if (kind == "beat") {
+    event.kind = LauncherEvent::Kind::beat;
+    event.rank = field<int>(message, "rank", line);
+    event.beat = read_beat(message, line);
+  } else if (kind == "node_lost") {
+    event.kind = LauncherEvent::Kind::node_lost;
+    event.message = field<std::string>(message, "message", line);
   } else if (kind == "refused") {
     event.kind = LauncherEvent::Kind::refused;
     event.message = field<std::string>(message, "message", line);

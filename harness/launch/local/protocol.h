@@ -9,11 +9,14 @@
 
 namespace lockstep {
 
-/// lockstep to parent: what to start; of `kill` only `run` and `signal` count, of `tell` only `run` and `why`.
+/// lockstep to parent: what to start; of `kill` only `run` and `signal` count, of `tell` only `run` and `why`, of `beat` only
+/// `run`, `rank` and `beat`: what a rank on another host has reported.
 struct ParentCommand : RankStart {
-  enum class Op { start, kill, tell, quit } op = Op::quit;
+  enum class Op { start, kill, tell, beat, quit } op = Op::quit;
   int signal = 9;   ///< kill: sent to every process of the run
   std::string why;  ///< tell: for the ranks' side channels
+  int rank = -1;
+  BeatNote beat = {};
 };
 
 /// One line, ended by a newline.

@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/close_range.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -58,6 +56,16 @@ std::string who(const AgentHello& agent) {
   return fmt::format("node {} (process {} on {})", agent.node, agent.pid, agent.host);
 }
 
+bool takes_more(int descriptor) {
+  pollfd look{descriptor, POLLOUT, 0};
+  return ::poll(&look, 1, 0) == 1 && (look.revents & POLLOUT) != 0;
+}
+
+/// "rank 3", "ranks 4 to 7".
+std::string ranks_text(int first, int count) {
+  return count == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {} to {}", first, first + count - 1);
+}
+
 }  // namespace
 
 AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::string> command, int agents, std::string log)
@@ -65,6 +73,7 @@ AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::s
   if (const std::string problem = library_problem(rank_program); !problem.empty()) throw MachineError(problem);
   const Arrival self = introduce(Contract{});
   key_ = self.nonce;
+  host_ = self.host;
   int port = 0;
   listening_ = listening_socket(port);
   ::fcntl(listening_, F_SETFD, FD_CLOEXEC);
@@ -120,7 +129,8 @@ void AgentLauncher::start(const RankStart& what) {
     waiting_.push_back(what);
     return;
   }
-  Going going{what, placed(what.processes), std::vector<int>(static_cast<std::size_t>(what.processes), -1)};
+  const auto count = static_cast<std::size_t>(what.processes);
+  Going going{what, placed(what.processes), std::vector<int>(count, -1), std::vector<std::string>(count)};
   if (going.parts.empty()) throw MachineError("the agent of every node is gone; see " + log_);
   const auto host_of = [this](const Part& part) { return agents_[part.agent].hello.host; };
   const bool one_host = std::all_of(going.parts.begin(), going.parts.end(),
@@ -128,17 +138,24 @@ void AgentLauncher::start(const RankStart& what) {
   const std::vector<Part> parts = going.parts;
   going_.insert_or_assign(what.run, std::move(going));
   for (const Part& part : parts) {
-    ParentCommand command;
-    static_cast<RankStart&>(command) = what;
-    command.op = ParentCommand::Op::start;
-    command.first = part.first;
-    command.here = part.count;
     Agent& agent = agents_[part.agent];
-    if (!one_host) command.address = agent.hello.address;
     agent.busy += part.count;
     // One that is gone is found at the next look.
-    (void)agent.socket->send(to_line(command));
+    (void)agent.socket->send(to_line(command_for(what, part, one_host)));
   }
+}
+
+ParentCommand AgentLauncher::command_for(const RankStart& what, const Part& part, bool one_host) const {
+  const AgentHello& there = agents_[part.agent].hello;
+  ParentCommand command;
+  static_cast<RankStart&>(command) = what;
+  command.op = ParentCommand::Op::start;
+  command.first = part.first;
+  command.here = part.count;
+  if (!one_host) command.address = there.address;
+  // What ranks of another host write into mapped memory is not seen here, nor there what these write.
+  if (!one_host || there.host != host_) command.beats = std::string(kBeatFile) + "-" + there.node;
+  return command;
 }
 
 void AgentLauncher::stop(const std::string& run, int signal) {
@@ -169,9 +186,7 @@ void AgentLauncher::send_to_parts(const ParentCommand& command) {
 void AgentLauncher::accept_one() {
   const int there = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
   if (there < 0) return;
-  const int on = 1;
-  ::setsockopt(there, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(there, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  set_side_channel(there);
   unknown_.push_back(std::make_unique<LineSocket>(there));
 }
 
@@ -210,9 +225,16 @@ void AgentLauncher::take(std::size_t index, LauncherEvent event) {
   if (part == going.parts.end()) return;
   if (event.kind == LauncherEvent::Kind::started) {
     part->started = true;
-    std::copy(event.pids.begin(), event.pids.end(), going.pids.begin() + part->first);
+    // A process's number means nothing on another host.
+    if (agents_[index].hello.host == host_)
+      std::copy(event.pids.begin(), event.pids.end(), going.pids.begin() + part->first);
+    else
+      std::fill_n(going.places.begin() + part->first, part->count, who(agents_[index].hello));
     if (std::any_of(going.parts.begin(), going.parts.end(), [](const Part& p) { return !p.started; })) return;
     event.pids = going.pids;
+    event.places = going.places;
+  } else if (event.kind == LauncherEvent::Kind::beat) {
+    share(index, event);
   } else if (event.kind == LauncherEvent::Kind::exit) {
     part->ended[static_cast<std::size_t>(std::max(event.rank - part->first, 0))] = true;
     --agents_[index].busy;
@@ -222,9 +244,38 @@ void AgentLauncher::take(std::size_t index, LauncherEvent event) {
   events_.push_back(std::move(event));
 }
 
+/// Ranks look at each other's beats while they save.
+void AgentLauncher::share(std::size_t from, const LauncherEvent& beat) {
+  ParentCommand command;
+  command.op = ParentCommand::Op::beat;
+  command.run = beat.run;
+  command.rank = beat.rank;
+  command.beat = beat.beat;
+  for (const Part& part : going_.at(beat.run).parts) {
+    const Agent& there = agents_[part.agent];
+    // One that does not read is not waited for.
+    if (part.agent != from && there.here && takes_more(there.socket->descriptor())) (void)there.socket->send(to_line(command));
+  }
+}
+
+/// "; it held ranks 4 to 7 of a, rank 1 of b".
+std::string AgentLauncher::held(std::size_t index) const {
+  std::string text;
+  for (const auto& [run, going] : going_) {
+    for (const Part& part : going.parts) {
+      if (part.agent == index) text += fmt::format("{}{} of {}", text.empty() ? "; it held " : ", ", ranks_text(part.first, part.count), run);
+    }
+  }
+  return text;
+}
+
 void AgentLauncher::lose(std::size_t index) {
   Agent& agent = agents_[index];
   agent.here = false;
+  LauncherEvent node;
+  node.kind = LauncherEvent::Kind::node_lost;
+  node.message = who(agent.hello) + " is gone: its agent has closed its connection" + held(index);
+  events_.push_back(std::move(node));
   std::vector<LauncherEvent> lost;
   for (auto& [run, going] : going_) {
     for (const Part& part : going.parts) {
@@ -237,7 +288,8 @@ void AgentLauncher::lose(std::size_t index) {
         event.rank = going.what.processes == 1 ? -1 : part.first + i;
         event.code = 1;
         event.lost = true;
-        event.message = who(agent.hello) + " is gone: its agent has closed its connection";
+        event.message = fmt::format("{} is gone: its agent has closed its connection; it held {} of this run", who(agent.hello),
+                                    ranks_text(part.first, part.count));
         lost.push_back(std::move(event));
       }
     }

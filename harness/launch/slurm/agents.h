@@ -50,6 +50,7 @@ class AgentLauncher : public Launcher {
     RankStart what;
     std::vector<Part> parts;
     std::vector<int> pids;
+    std::vector<std::string> places;
   };
 
   void send_to_parts(const ParentCommand& command);
@@ -57,6 +58,9 @@ class AgentLauncher : public Launcher {
   void hear(std::size_t agent);
   void take(std::size_t agent, LauncherEvent event);
   void lose(std::size_t agent);
+  std::string held(std::size_t agent) const;
+  void share(std::size_t from, const LauncherEvent& beat);
+  ParentCommand command_for(const RankStart& what, const Part& part, bool one_host) const;
   void look_at_starter();
   void welcome(std::unique_ptr<LineSocket> socket, const AgentHello& hello);
   std::vector<Part> placed(int processes) const;
@@ -64,6 +68,7 @@ class AgentLauncher : public Launcher {
   void end_starter(double deadline_s);
 
   std::string key_, log_;
+  std::string host_;  ///< that this process is on
   std::size_t wanted_;
   int listening_ = -1;
   pid_t starter_ = -1;

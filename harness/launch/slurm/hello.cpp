@@ -1,5 +1,8 @@
 #include "harness/launch/slurm/hello.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +38,16 @@ AgentHello hello_from_line(const std::string& line) {
   hello.pid = object.value("pid", 0);
   hello.slots = std::max(1, object.value("slots", 1));
   return hello;
+}
+
+void set_side_channel(int connected) {
+  const int on = 1, idle_s = 4, between_s = 2, times = 3, unanswered_ms = 10'000;
+  ::setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(connected, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(connected, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(connected, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+  ::setsockopt(connected, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+  ::setsockopt(connected, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
 }
 
 AgentHello introduce_agent(const std::string& key) {

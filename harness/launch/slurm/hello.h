@@ -18,6 +18,9 @@ struct AgentHello {
 std::string to_line(const AgentHello& hello);
 AgentHello hello_from_line(const std::string& line);
 
+/// For the connection of lockstep and an agent: sent at once, and closed some ten seconds after the other host is gone without a word.
+void set_side_channel(int connected);
+
 /// Of this process, by its environment.
 AgentHello introduce_agent(const std::string& key);
 

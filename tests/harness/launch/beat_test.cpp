@@ -58,6 +58,25 @@ TEST(BeatFile, GivesWholeOperationsWhileARankWritesThem) {
   EXPECT_EQ(mixed, 0) << "of " << whole + mixed;
 }
 
+TEST(BeatFile, TakesWhatARankHasReportedElsewhere) {
+  const TemporaryFolder folder;
+  BeatFile there = BeatFile::create(folder / "there", 2), here = BeatFile::create(folder / "here", 2);
+  here.take(1, there.note(1));
+  EXPECT_EQ(here.changes(1), 0U) << "one that has reported nothing has reported nothing";
+  there.enter(1, BeatGroup::gradients);
+  there.report(1, 4, "all_reduce grad");
+  there.resident(1, 4096);
+  there.show(1, 0.5);
+  here.take(1, there.note(1));
+  EXPECT_EQ(here.step(1), 4);
+  EXPECT_EQ(here.changes(1), there.changes(1));
+  EXPECT_EQ(here.operation(1), "all_reduce grad");
+  EXPECT_EQ(here.entered(1, BeatGroup::gradients), 1U);
+  EXPECT_EQ(here.resident(1), 4096);
+  EXPECT_EQ(here.shown(1), 0.5);
+  EXPECT_EQ(here.changes(0), 0U);
+}
+
 TEST(BeatFile, RefusesAFileOfAnotherWorldSize) {
   const TemporaryFolder folder;
   const BeatFile launcher = BeatFile::create(folder / "beat", 2);

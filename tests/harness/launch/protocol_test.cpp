@@ -49,6 +49,48 @@ TEST(Protocol, KeepsEvents) {
   EXPECT_EQ(event_from_line(to_line(LauncherEvent{})).kind, LauncherEvent::Kind::ready);
 }
 
+TEST(Protocol, KeepsWhatARankOnAnotherHostReports) {
+  BeatNote note;
+  note.step = 7;
+  note.changes = 40;
+  note.operation = "all_reduce grad";
+  note.entered = {3, 9};
+  note.resident_bytes = 1 << 20;
+  note.shown = 5;
+  note.process = {'T', 1.5, 0.25, 0.5, "futex_wait"};
+  LauncherEvent event;
+  event.kind = LauncherEvent::Kind::beat;
+  event.run = "a";
+  event.rank = 2;
+  event.beat = note;
+  ParentCommand command;
+  command.op = ParentCommand::Op::beat;
+  command.run = "a";
+  command.rank = 2;
+  command.beat = note;
+  const LauncherEvent heard = event_from_line(to_line(event));
+  EXPECT_EQ(heard.kind, LauncherEvent::Kind::beat);
+  EXPECT_EQ(command_from_line(to_line(command)).op, ParentCommand::Op::beat);
+  EXPECT_EQ(heard.rank, 2);
+  EXPECT_EQ(command_from_line(to_line(command)).rank, 2);
+  for (const BeatNote& read : {heard.beat, command_from_line(to_line(command)).beat}) {
+    EXPECT_EQ(read.step, 7);
+    EXPECT_EQ(read.changes, 40U);
+    EXPECT_EQ(read.operation, "all_reduce grad");
+    EXPECT_EQ(read.entered, note.entered);
+    EXPECT_EQ(read.resident_bytes, 1 << 20);
+    EXPECT_EQ(read.shown, 5U);
+    EXPECT_TRUE(read.process.stopped());
+    EXPECT_EQ(read.process.delayed_s, 0.25);
+    EXPECT_EQ(read.process.waits_in, "futex_wait");
+  }
+  EXPECT_THROW(event_from_line(R"({"event":"beat","run":"a","rank":0,"step":1})"), std::runtime_error);
+  LauncherEvent lost;
+  lost.kind = LauncherEvent::Kind::node_lost;
+  lost.message = "node n3 is gone";
+  EXPECT_EQ(event_from_line(to_line(lost)).message, "node n3 is gone");
+}
+
 TEST(Protocol, RefusesWhatItDoesNotKnow) {
   for (const char* line :
        {"", "no json", "[1]", "{}", R"({"op":"jump"})", R"({"op":"start","run":"a"})",

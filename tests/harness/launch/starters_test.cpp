@@ -221,8 +221,61 @@ TEST_F(Starters, OfAgentsLoseANodeAndGoOnWithTheOthers) {
   EXPECT_EQ(report.requeued, 1);
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].kind, "hung");
-  EXPECT_THAT(said_, Contains(AllOf(HasSubstr("node n2"), HasSubstr("is gone"))));
+  EXPECT_THAT(said_, Contains(AllOf(HasSubstr("node n2"), HasSubstr("is gone"), HasSubstr("it held ranks 2 to 3 of this run"))));
+  EXPECT_THAT(events_, Contains(RunEvent::Kind::node_lost));
+  EXPECT_THAT(said_, Contains(HasSubstr("it held ranks 2 to 3 of a")));
   expect_no_orphan();
+}
+
+// Hosts of other names, each with an address of its own: ranks there write their beats into memory that lockstep does not see.
+
+std::vector<std::string> agents_on_hosts(const std::vector<std::string>& hosts) {
+  std::string script;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const std::string number = std::to_string(i + 2);
+    script += "LOCKSTEP_HOST=" + hosts[i] + " LOCKSTEP_ADDRESS=127.0.0." + number + " SLURMD_NODENAME=n" + number +
+              " SLURM_CPUS_ON_NODE=2 {rank_program} --agent {place} {key} & ";
+  }
+  return {"sh", "-c", script + "wait"};
+}
+
+TEST_F(Starters, OfAgentsOnSeveralHostsGiveEachRankItsOwnAddress) {
+  for (const ProcessStart start : {ProcessStart::forked, ProcessStart::executed}) {
+    const TemporaryFolder folder;
+    options_.out_dir = folder.path();
+    plan_.runs = {a_run("a", 4, Backend::gloo)};
+    plan_.runs[0].config.process_start = start;
+    plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+    EXPECT_EQ(launch_by_agents(agents_on_hosts({"b", "c"}), 2).finished, 1);
+    const std::string addresses = read_text(folder / "runs/a/addresses");
+    for (const char* line : {"0 127.0.0.2 beat-n2", "1 127.0.0.2 beat-n2", "2 127.0.0.3 beat-n3", "3 127.0.0.3 beat-n3"})
+      EXPECT_THAT(addresses, HasSubstr(line)) << (start == ProcessStart::executed ? "executed" : "forked");
+    EXPECT_FALSE(std::filesystem::exists(folder / "runs/a/beat-n2"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "runs/a/beat-n3"));
+  }
+}
+
+TEST_F(Starters, OfAgentsOnAnotherHostTellOfRanksThatHang) {
+  plan_.runs = {a_run("a", 4, Backend::gloo, "3:stop all:wait")};
+  plan_.runs[0].config.timeout_s = 0.5;
+  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  options_.hang_grace_s = 0.1;
+  const LaunchReport report = launch_by_agents(agents_on_hosts({"b", "c"}), 2);
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, "hung");
+  EXPECT_EQ(report.failures[0].rank, 3);
+  EXPECT_EQ(report.failures[0].step, 3);
+  EXPECT_THAT(report.failures[0].message, AllOf(HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on node n3")));
+  expect_no_orphan();
+}
+
+TEST_F(Starters, OfAgentsOnAnotherHostAreSilentOnRanksThatWork) {
+  for (const char* id : {"a", "b"}) {
+    plan_.runs.push_back(a_run(id, 4, Backend::gloo));
+    plan_.runs.back().config.timeout_s = 0.5;
+    plan_.runs.back().hash = config_hash(plan_.runs.back().config);
+  }
+  EXPECT_EQ(launch_by_agents(agents_on_hosts({"b", "c"}), 2).finished, 2);
 }
 
 TEST_F(Starters, OfAgentsThatDoNotComeAreNamed) {

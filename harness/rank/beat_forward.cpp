@@ -1,0 +1,68 @@
+#include "harness/rank/beat_forward.h"
+
+#include "harness/base/files.h"
+#include "harness/launch/process_state.h"
+
+namespace lockstep {
+namespace {
+
+/// A small part of the shortest threshold that configs are given, and no load on a host that computes.
+constexpr int kLookEvery_ms = 20;
+/// How a rank's process is, told though the rank reports nothing: whether it hangs is judged from that.
+constexpr double kStatesEvery_s = 0.1;
+
+}  // namespace
+
+void BeatForward::prepare(const RankStart& what) {
+  if (what.beats == kBeatFile) return;
+  const std::string path = what.dir + "/" + what.beats;
+  BeatFile beats = BeatFile::create(path, what.world_size);
+  runs_.erase(what.run);
+  runs_.emplace(what.run, Watched{path, std::move(beats), what.first, {}, std::vector<uint64_t>(static_cast<std::size_t>(what.world_size), 0)});
+}
+
+void BeatForward::started(const RankStart& what, const std::vector<int>& pids) {
+  const auto found = runs_.find(what.run);
+  if (found != runs_.end()) found->second.pids = pids;
+}
+
+void BeatForward::take(const ParentCommand& command) {
+  const auto found = runs_.find(command.run);
+  if (found == runs_.end() || command.rank < 0 || command.rank >= found->second.beats.world_size()) return;
+  found->second.beats.take(command.rank, command.beat);
+}
+
+void BeatForward::ended(const std::string& run) {
+  const auto found = runs_.find(run);
+  if (found == runs_.end()) return;
+  look(run, found->second, found->second.states_told_at);
+  (void)real_files().remove(found->second.path);
+  runs_.erase(found);
+}
+
+void BeatForward::look(double now) {
+  for (auto& [run, watched] : runs_) look(run, watched, now);
+}
+
+int BeatForward::patience_ms() const { return runs_.empty() ? -1 : kLookEvery_ms; }
+
+void BeatForward::look(const std::string& run, Watched& watched, double now) {
+  const bool states_due = now - watched.states_told_at >= kStatesEvery_s;
+  if (states_due) watched.states_told_at = now;
+  const bool one_process = watched.pids.size() == 1 && watched.beats.world_size() > 1 && watched.first == 0;
+  const int last = one_process ? watched.beats.world_size() : watched.first + static_cast<int>(watched.pids.size());
+  for (int rank = watched.first; rank < last; ++rank) {
+    LauncherEvent event;
+    event.kind = LauncherEvent::Kind::beat;
+    event.run = run;
+    event.rank = rank;
+    event.beat = watched.beats.note(rank);
+    uint64_t& told = watched.told[static_cast<std::size_t>(rank)];
+    if (event.beat.changes == told && !states_due) continue;
+    told = event.beat.changes;
+    event.beat.process = process_state(watched.pids[one_process ? 0 : static_cast<std::size_t>(rank - watched.first)]);
+    tell_(event);
+  }
+}
+
+}  // namespace lockstep
