@@ -58,7 +58,10 @@ double train_seconds(const RunConfig& config) {
   for (int rank = 0; rank < (real ? world : 1); ++rank) {
     const pid_t child = fork();
     if (child == 0) {
-      _exit(rank_main({dir, real ? rank : -1, 0}));
+      RankTask task;
+      task.run_dir = dir;
+      if (real) task.rank = rank;
+      _exit(rank_main(task));
     }
     children.push_back(child);
   }

@@ -171,7 +171,9 @@ int started(const std::string& dir, const RunConfig& config, int64_t killed_at) 
   const pid_t child = fork();
   if (child == 0) {
     alarm(120);
-    _exit(rank_main({dir, -1, 0}));
+    RankTask task;
+    task.run_dir = dir;
+    _exit(rank_main(task));
   }
   int status = 0;
   waitpid(child, &status, 0);

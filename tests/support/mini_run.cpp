@@ -44,7 +44,10 @@ std::vector<int> mini_run_statuses(const std::string& root, const std::string& i
     const pid_t child = fork();
     if (child == 0) {
       alarm(120);  // A rank that hangs ends the test, not the session.
-      _exit(rank_main({dir, real ? rank : -1, 0}));
+      RankTask task;
+      task.run_dir = dir;
+      if (real) task.rank = rank;
+      _exit(rank_main(task));
     }
     children.push_back(child);
   }

@@ -61,7 +61,10 @@ Attempt attempt(const std::string& dir, const RunConfig& config, const json& pla
     const pid_t child = fork();
     if (child == 0) {
       alarm(120);  // A rank that hangs ends the test, not the session.
-      _exit(rank_main({dir, real ? rank : -1, 0}));
+      RankTask task;
+      task.run_dir = dir;
+      if (real) task.rank = rank;
+      _exit(rank_main(task));
     }
     children.push_back(child);
   }
