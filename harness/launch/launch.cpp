@@ -19,6 +19,7 @@
 #include "harness/launch/identity.h"
 #include "harness/launch/job_queue.h"
 #include "harness/launch/local/launcher.h"
+#include "harness/launch/priority.h"
 #include "harness/launch/run_folder.h"
 
 namespace lockstep {
@@ -131,6 +132,7 @@ LaunchReport Launch::run() {
   launcher_started_ = monotonic_s();
   launcher_ = options_.make_launcher ? options_.make_launcher()
                                      : std::make_unique<LocalLauncher>(options_.rank_program);
+  const Urgent urgent;
   for (;;) {
     heed_stop();
     start_what_can();
@@ -179,7 +181,7 @@ void Launch::heed_stop() {
 void Launch::wait_for_events() {
   double deadline = monotonic_s() + kLookEvery_s;
   for (const auto& [id, going] : going_) {
-    if (going->started()) deadline = std::min(deadline, monotonic_s() + going->watch.look_every_s());
+    if (going->started()) deadline = std::min(deadline, monotonic_s() + going->watch.next_look_s(monotonic_s()));
     deadline = std::min({deadline, going->kill_at, going->dead_by});
   }
   for (const LauncherEvent& event : launcher_->poll(deadline - monotonic_s())) handle(event);
