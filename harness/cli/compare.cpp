@@ -223,6 +223,23 @@ Given given_of(const CompareCommandOptions& options) {
   return {options.metric, options.margin, options.alpha, options.target, options.rule == "mlperf"};
 }
 
+namespace {
+
+int print_comparison(const CompareCommandOptions& options, const Mechanism& mechanism,
+                     const std::vector<QuestionDifference>& differences, const std::vector<std::string>& expected,
+                     const Console& console) {
+  if (options.json) {
+    console.out << clean_json(comparison_json(mechanism, options.run_a, options.run_b, differences));
+  } else {
+    console.out << clean_text(comparison_text(mechanism));
+    for (const QuestionDifference& d : differences)
+      console.out << "  across questions: " << clean_line(difference_text(d)) << "\n";
+  }
+  return comparison_exit_code(mechanism.verdict, expected);
+}
+
+}  // namespace
+
 int compare_command(const CompareCommandOptions& options, const Console& console) {
   const std::vector<std::string> expected = expected_verdicts(options);
   require_own_options(options);
@@ -237,6 +254,10 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   for (const std::string& repeat : compare.repeats) require_folder(repeat);
   require_enough_repeats(options);
   require_different_repeats(options);
+  if (const auto flights = compare_flight_folders(options.run_a, options.run_b)) {
+    if (!options.repeats.empty()) throw ConfigError("--repeat: goes with runs, not with flight records");
+    return print_comparison(options, *flights, {}, expected, console);
+  }
   // Other trainers' traces come without run.json; then the traces alone speak.
   const auto record_a = read_run_record(options.run_a), record_b = read_run_record(options.run_b);
   std::vector<QuestionDifference> differences;
@@ -253,14 +274,7 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   const Mechanism mechanism = record_a && record_b && options.repeats.empty()
                                   ? compare_known(compare, *record_a, *record_b)
                                   : compare_runs(compare);
-  if (options.json) {
-    console.out << clean_json(comparison_json(mechanism, options.run_a, options.run_b, differences));
-  } else {
-    console.out << clean_text(comparison_text(mechanism));
-    for (const QuestionDifference& d : differences)
-      console.out << "  across questions: " << clean_line(difference_text(d)) << "\n";
-  }
-  return comparison_exit_code(mechanism.verdict, expected);
+  return print_comparison(options, mechanism, differences, expected, console);
 }
 
 }  // namespace lockstep

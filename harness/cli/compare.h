@@ -1,11 +1,13 @@
 #pragma once
 // What `compare` prints and how it ends.
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/cli/options.h"
 #include "harness/evidence/same_question.h"
+#include "harness/flight/ring.h"
 #include "harness/results/results.h"
 #include "harness/session/console.h"
 
@@ -18,6 +20,12 @@ std::string comparison_json(const Mechanism& mechanism, const std::string& run_a
 
 /// `expected`: names of verdicts that are fine; empty: identical, within_envelope and equivalent.
 int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& expected);
+
+/// Flight records, lockstep's or PyTorch's, B against A: the first rank and number at which they part. Identical if every collective
+/// that stands in both is the same and every rank has a record in both; inconclusive if none stands in both, or a rank lacks one.
+Mechanism compare_flight_records(const std::vector<flight::Recorded>& a, const std::vector<flight::Recorded>& b);
+/// Of two folders; nothing if neither holds flight records. Throws ConfigError if only one does, or one is damaged.
+std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b);
 
 /// What the command line gives in place of what matrices declare.
 Given given_of(const CompareCommandOptions& options);

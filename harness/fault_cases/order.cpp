@@ -13,6 +13,7 @@ nlohmann::json to_json(const Order& order) {
           {"step", order.step},
           {"steps", order.steps},
           {"threshold_s", order.threshold_s},
+          {"disk_thresholds", order.disk_thresholds},
           {"straggle_share", order.straggle_share},
           {"jitter_s", order.jitter_s},
           {"seed", order.seed},
@@ -31,6 +32,7 @@ Order order_from_json(const nlohmann::json& json) {
   json.at("step").get_to(order.step);
   json.at("steps").get_to(order.steps);
   json.at("threshold_s").get_to(order.threshold_s);
+  json.at("disk_thresholds").get_to(order.disk_thresholds);
   json.at("straggle_share").get_to(order.straggle_share);
   json.at("jitter_s").get_to(order.jitter_s);
   json.at("seed").get_to(order.seed);

@@ -16,8 +16,8 @@ struct Order {
   int64_t step = 0;       ///< at which it acts
   int64_t steps = 5;
   double threshold_s = 0.5;     ///< T, of a step and of an evaluation
-  /// Of a save and of the teardown, which writes the rank's result: a disk that is shared has its own pace.
-  double disk_threshold_s() const { return 2 * threshold_s; }
+  double disk_thresholds = 2;   ///< T of a save and of the teardown, which writes the rank's result: a disk has its own pace
+  double disk_threshold_s() const { return disk_thresholds * threshold_s; }
   double straggle_share = 0;    ///< of steps at which a rank is late by T / 2
   double jitter_s = 0;          ///< most that a rank is late at any step
   int64_t seed = 0;

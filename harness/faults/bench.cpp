@@ -17,6 +17,7 @@
 #include "harness/faults/sweep.h"
 #include "harness/flight/dump.h"
 #include "harness/flight/judge.h"
+#include "harness/launch/priority.h"
 #include "harness/launch/run_folder.h"
 
 namespace lockstep::faults {
@@ -115,6 +116,7 @@ Played Bench::play(const Order& order, const Disturb& disturb) {
   Round round(id, dir_, order, monotonic_s());
   round.give_up_at += options_.deadline_s + (loads ? kLoad_s : 0);
   launcher_->start({id, dir_, order.world, order.world, 0, false});
+  const Urgent urgent;
   while (static_cast<int>(round.facts.ends.size()) < order.world) {
     take_events(round);
     if (round.started) look_after(round, disturb);
@@ -125,7 +127,7 @@ Played Bench::play(const Order& order, const Disturb& disturb) {
 }
 
 void Bench::take_events(Round& round) {
-  for (const LauncherEvent& event : launcher_->poll(round.watch.look_every_s())) {
+  for (const LauncherEvent& event : launcher_->poll(round.watch.next_look_s(monotonic_s()))) {
     if (event.kind == LauncherEvent::Kind::ready || event.run != round.id) continue;
     if (event.kind == LauncherEvent::Kind::refused) throw MachineError("ranks cannot be started: " + event.message);
     const double now = monotonic_s();
@@ -192,6 +194,8 @@ void Bench::finish(Round& round) {
   for (int rank = 1; rank < round.order.world; ++rank) played.saved_step = std::min(played.saved_step, saved_in(round.dir, rank));
   played.finished_steps = round.beats.step(0);
   for (int rank = 1; rank < round.order.world; ++rank) played.finished_steps = std::min(played.finished_steps, round.beats.step(rank));
+  // As lockstep's own launch does it: of ranks that were killed while they wrote down how they ended.
+  remove_left_temporaries(round.dir, [](std::string_view name) { return name.starts_with("rank-"); });
   played.failure = name_failure(round.facts);
   if (flight::write_records(round.dir, round.order.world) > 0)
     played.flight = flight::in_words(flight::judge(flight::read_records(round.dir + "/flight")));

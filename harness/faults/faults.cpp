@@ -286,6 +286,7 @@ class FaultsLaboratory : public Laboratory {
     planned.order.rank = static_cast<int>(mix64(keyed(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(n))) % static_cast<uint64_t>(world));
     planned.order.steps = kEndless;
     planned.order.threshold_s = threshold_s;
+    planned.order.disk_thresholds = 1;  // so that T is the threshold wherever the rank is struck
     planned.order.records = false;
     const std::string name = fmt::format("{}:{}", what, n);
     trials.push_back({name, what, fmt::format("one of {} ranks", world), planned.what == "hung" ? threshold_s + 0.5 : 1});

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/launch/process_state.h"
+#include "harness/launch/process_view.h"
 
 namespace lockstep {
 
@@ -37,6 +37,7 @@ struct BeatNote {
   int64_t resident_bytes = 0;
   uint64_t shown = 0;
   ProcessState process = {};
+  ProcessView::Since times = {};  ///< of its process, since the last change
 };
 
 /// Its name in the run's folder, for ranks that map the file which lockstep reads.

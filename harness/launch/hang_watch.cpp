@@ -3,33 +3,51 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
 
-/// A look costs microseconds; a hang is to be found within a tenth of its threshold.
-constexpr double kLooksAThreshold = 25, kOftenest_s = 0.002, kSeldomest_s = 0.1;
-/// A rank's process is looked at when so much of its threshold has gone by.
-constexpr double kSampleFrom = 0.5;
+/// A look costs microseconds; a rank's silence is known as exactly as it was looked at.
+constexpr double kLooksAThreshold = 50, kOftenest_s = 0.002, kSeldomest_s = 0.1;
 /// A process that computed, or was ready to, for so much of the time that was looked at is slow, not stuck.
 constexpr double kBusy = 0.5;
 /// Who waits for a disk (a page of a library, a file) gets on when it answers; for so many thresholds that is believed.
 constexpr double kDiskThresholds = 20;
+/// Of the shortest threshold: what looks that came late may add to a standstill. Ranks that had no core meanwhile are looked at
+/// by themselves; this is for a machine that stood still as a whole.
+constexpr double kMissed = 0.04;
 
 }  // namespace
 
-HangWatch::HangWatch(int world_size, const Thresholds& thresholds, double now)
+HangWatch::HangWatch(int world_size, const Thresholds& thresholds, double now, ProcessViewer viewer)
     : thresholds_(thresholds),
       look_every_s_(std::clamp(thresholds.shortest_s() / kLooksAThreshold, kOftenest_s, kSeldomest_s)),
       looked_at_(now),
+      viewer_(std::move(viewer)),
       watch_(world_size, now),
-      elsewhere_(static_cast<std::size_t>(world_size)),
-      samples_(static_cast<std::size_t>(world_size)) {}
+      processes_(static_cast<std::size_t>(world_size)) {}
 
 void HangWatch::started(const std::vector<int>& pids, double now) {
   pids_ = pids;
   looked_at_ = now;
-  watch_ = RunWatch(static_cast<int>(samples_.size()), now);
+  watch_ = RunWatch(static_cast<int>(processes_.size()), now);
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    processes_[r].view = pid_of(rank) > 0 ? viewer_(pid_of(rank)) : nullptr;
+    processes_[r].told = nullptr;
+    mark(rank, now);
+  }
+}
+
+void HangWatch::told(int rank, const ProcessState& state, const ProcessView::Since& since) {
+  Process& process = processes_.at(static_cast<std::size_t>(rank));
+  if (process.told == nullptr) {
+    auto view = std::make_unique<ToldView>();
+    process.told = view.get();
+    process.view = std::move(view);
+  }
+  process.told->take(state, since);
 }
 
 int HangWatch::pid_of(int rank) const {
@@ -37,15 +55,24 @@ int HangWatch::pid_of(int rank) const {
   return pids_.size() == 1 ? pids_.front() : pids_.at(static_cast<std::size_t>(rank));
 }
 
-void HangWatch::told(int rank, const ProcessState& state) { elsewhere_.at(static_cast<std::size_t>(rank)) = state; }
-
-ProcessState HangWatch::state_of(int rank) const {
-  if (const int pid = pid_of(rank); pid > 0) return process_state(pid);
-  return rank < 0 ? ProcessState{} : elsewhere_.at(static_cast<std::size_t>(rank));
+bool HangWatch::is_stopped(int rank) const {
+  const auto& view = processes_[static_cast<std::size_t>(rank)].view;
+  return view != nullptr && view->state().stopped();
 }
 
 int HangWatch::behind() const {
-  return watch_.behind([this](int rank) { return state_of(rank).stopped(); });
+  return watch_.behind([this](int rank) { return is_stopped(rank); });
+}
+
+double HangWatch::next_look_s(double now) const {
+  return std::clamp(watch_.next_limit(thresholds_, now) - now, kOftenest_s / 4, look_every_s_);
+}
+
+void HangWatch::mark(int rank, double now) {
+  Process& process = processes_[static_cast<std::size_t>(rank)];
+  if (process.view != nullptr) process.view->mark(now);
+  process.marked_at = now;
+  process.forgiven_s = 0;
 }
 
 /// Time without a core is taken off the standstill; where all wait in a collective, that of any rank's threads is every rank's.
@@ -53,20 +80,19 @@ int HangWatch::behind() const {
 bool HangWatch::was_starved(const Standstill& found, double now) {
   const bool all_wait = is_collective(found.operation);
   double most_s = 0;
-  for (std::size_t r = 0; r < samples_.size(); ++r) {
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
     const int rank = static_cast<int>(r);
-    const Sample& sample = samples_[r];
-    if (!sample.taken || !watch_.alive(rank) || (!all_wait && rank != found.rank)) continue;
-    const ProcessState state = state_of(rank);
-    const double delayed_s = all_wait ? state.all_delayed_s - sample.state.all_delayed_s : state.delayed_s - sample.state.delayed_s;
-    most_s = std::max(most_s, std::min(delayed_s, now - sample.at) - sample.forgiven_s);
+    const Process& process = processes_[r];
+    if (process.view == nullptr || !watch_.alive(rank) || (!all_wait && rank != found.rank)) continue;
+    const ProcessView::Since since = process.view->since(now);
+    const double lost_s = all_wait ? since.all_without_core_s : since.without_core_s;
+    most_s = std::max(most_s, std::min(lost_s, now - process.marked_at) - process.forgiven_s);
   }
-  if (most_s < look_every_s_) return false;
-  for (std::size_t r = 0; r < samples_.size(); ++r) {
+  if (most_s < kOftenest_s / 2) return false;
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
     if (!all_wait && static_cast<int>(r) != found.rank) continue;
     watch_.forgive(static_cast<int>(r), most_s);
-    samples_[r].forgiven_s += most_s;
-    samples_[r].silent_s -= most_s;
+    processes_[r].forgiven_s += most_s;
   }
   return true;
 }
@@ -75,45 +101,37 @@ bool HangWatch::was_starved(const Standstill& found, double now) {
 bool HangWatch::waits_for_disk(const Standstill& found) {
   const bool all_wait = is_collective(found.operation);
   bool waits = false;
-  for (std::size_t r = 0; r < samples_.size(); ++r) {
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
     const int rank = static_cast<int>(r);
-    if (!watch_.alive(rank) || (!all_wait && rank != found.rank)) continue;
-    waits = waits || state_of(rank).waits_for_disk();
+    if (!watch_.alive(rank) || processes_[r].view == nullptr || (!all_wait && rank != found.rank)) continue;
+    waits = waits || processes_[r].view->state().waits_for_disk();
   }
   if (!waits || disk_s_ > kDiskThresholds * found.threshold_s) return false;
   const double while_s = 2 * look_every_s_;
   disk_s_ += while_s;
-  for (std::size_t r = 0; r < samples_.size(); ++r) {
-    if (!all_wait && static_cast<int>(r) != found.rank) continue;
-    watch_.forgive(static_cast<int>(r), while_s);
-    samples_[r].silent_s -= while_s;
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    if (all_wait || static_cast<int>(r) == found.rank) watch_.forgive(static_cast<int>(r), while_s);
   }
   return true;
 }
 
-std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
-  if (const double missed_s = now - looked_at_ - 2 * look_every_s_; missed_s > 0) watch_.forgive(missed_s);
+void HangWatch::forgive_missed(double now) {
+  const double late_s = now - looked_at_ - 2 * look_every_s_;
   looked_at_ = now;
-  watch_.look(beat, now);
-  for (std::size_t r = 0; r < samples_.size(); ++r) {
-    const int rank = static_cast<int>(r);
-    const double silent_s = watch_.silent_s(rank, now);
-    Sample& sample = samples_[r];
-    if (silent_s < sample.silent_s) {
-      sample.taken = false;
-      disk_s_ = 0;
-    }
-    sample.silent_s = silent_s;
-    if (sample.taken || !watch_.alive(rank) || silent_s < kSampleFrom * thresholds_.shortest_s()) continue;
-    sample.state = state_of(rank);
-    sample.taken = sample.state.state != '?';
-    sample.at = now;
-    sample.forgiven_s = 0;
+  const double most_s = std::max(kMissed * thresholds_.shortest_s(), 2 * look_every_s_) - missed_s_;
+  if (late_s <= 0 || most_s <= 0) return;
+  const double forgiven_s = std::min(late_s, most_s);
+  missed_s_ += forgiven_s;
+  watch_.forgive(forgiven_s);
+}
+
+std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
+  forgive_missed(now);
+  for (const int rank : watch_.look(beat, now)) {
+    mark(rank, now);
+    disk_s_ = missed_s_ = 0;
   }
-  const auto find = [&] {
-    return watch_.standstill(thresholds_, now,
-                             [this](int rank) { return state_of(rank).stopped(); });
-  };
+  const auto find = [&] { return watch_.standstill(thresholds_, now, [this](int rank) { return is_stopped(rank); }); };
   auto found = find();
   if (found && was_starved(*found, now)) found = find();
   while (found && waits_for_disk(*found)) found = find();
@@ -123,17 +141,17 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
 
 Stalled HangWatch::described(const Standstill& found, double now) const {
   Stalled stalled{found, false, in_words(found)};
-  const ProcessState state = state_of(found.rank);
-  if (state.state == '?') return stalled;
-  const Sample& sample = samples_[static_cast<std::size_t>(found.rank)];
-  const double watched_s = now - sample.at, computed_s = state.ran_s - sample.state.ran_s,
-               ready_s = computed_s + state.delayed_s - sample.state.delayed_s;
+  const Process& process = processes_[static_cast<std::size_t>(found.rank)];
+  if (process.view == nullptr) return stalled;
+  const ProcessState state = process.view->state();
+  const ProcessView::Since since = process.view->since(now);
+  const double watched_s = now - process.marked_at;
   if (state.stopped()) {
     stalled.message += "; its process is stopped by a signal";
-  } else if (sample.taken && watched_s > 0 && ready_s > kBusy * watched_s) {
+  } else if (watched_s > 0 && since.ran_s + since.without_core_s > kBusy * watched_s) {
     stalled.slow = true;
     stalled.message += fmt::format("; its process computes (it had a core for {:.2f} of the last {:.2f} s): slow, or in a loop",
-                                   computed_s, watched_s);
+                                   since.ran_s, watched_s);
   } else {
     stalled.message += "; its process is asleep";
     if (!state.waits_in.empty()) stalled.message += " in " + state.waits_in;

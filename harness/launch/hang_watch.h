@@ -1,12 +1,13 @@
 #pragma once
 // Watches the processes and the progress of one run: who hangs, who is only slow.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/launch/beat.h"
-#include "harness/launch/process_state.h"
+#include "harness/launch/process_view.h"
 #include "harness/launch/watch.h"
 
 namespace lockstep {
@@ -20,16 +21,18 @@ struct Stalled {
 
 class HangWatch {
  public:
-  HangWatch(int world_size, const Thresholds& thresholds, double now);
+  HangWatch(int world_size, const Thresholds& thresholds, double now, ProcessViewer viewer = live_view);
   /// `pids` by rank; one, if a process holds all ranks. Ranks' time counts from here.
   void started(const std::vector<int>& pids, double now);
   void ended(int rank) { watch_.ended(rank); }
   /// What its host says of the process of a rank on another one.
-  void told(int rank, const ProcessState& state);
-  /// To be called every look_every_s(). Time beyond that in which nobody looked counts for no rank, and neither does time in
-  /// which a rank's process was ready to run and had no core, or, within bounds, waited for a disk.
+  void told(int rank, const ProcessState& state, const ProcessView::Since& since);
+  /// To be called within next_look_s(). Time in which a rank's process was ready to run and had no core, or, within bounds, waited
+  /// for a disk, does not count; of time in which nobody looked, a 25th of the shortest threshold: enough for ranks that woke up
+  /// with the watch to make themselves heard.
   std::optional<Stalled> look(const BeatFile& beat, double now);
-  double look_every_s() const { return look_every_s_; }
+  /// Seconds to the next look: a 50th of the shortest threshold, and to the moment if the threshold of a rank ends before that.
+  double next_look_s(double now) const;
   const RunWatch& ranks() const { return watch_; }
   /// The rank the others wait for, stopped processes first; -1: all have ended.
   int behind() const;
@@ -37,23 +40,25 @@ class HangWatch {
   int pid_of(int rank) const;
 
  private:
-  struct Sample {
-    bool taken = false;
-    ProcessState state;
-    double at = 0, silent_s = 0, forgiven_s = 0;
+  struct Process {
+    std::unique_ptr<ProcessView> view;  ///< marked when the rank was heard of last
+    ToldView* told = nullptr;           ///< it, of a rank on another host
+    double marked_at = 0, forgiven_s = 0;
   };
-  ProcessState state_of(int rank) const;
+  bool is_stopped(int rank) const;
+  void mark(int rank, double now);
+  void forgive_missed(double now);
   bool was_starved(const Standstill& found, double now);
   bool waits_for_disk(const Standstill& found);
   Stalled described(const Standstill& found, double now) const;
 
   Thresholds thresholds_;
   double look_every_s_, looked_at_;
-  double disk_s_ = 0;  ///< that were taken off the standstill for a disk
+  double disk_s_ = 0, missed_s_ = 0;  ///< that were taken off the standstill for a disk, and for looks that came late
+  ProcessViewer viewer_;
   RunWatch watch_;
   std::vector<int> pids_;
-  std::vector<ProcessState> elsewhere_;  ///< by rank, of those on other hosts
-  std::vector<Sample> samples_;  ///< by rank, of the standstill that goes on
+  std::vector<Process> processes_;  ///< by rank
 };
 
 }  // namespace lockstep

@@ -19,6 +19,7 @@
 #include "harness/launch/identity.h"
 #include "harness/launch/job_queue.h"
 #include "harness/launch/local/launcher.h"
+#include "harness/launch/priority.h"
 #include "harness/launch/run_folder.h"
 
 namespace lockstep {
@@ -138,6 +139,7 @@ LaunchReport Launch::run() {
   launcher_started_ = monotonic_s();
   launcher_ = options_.make_launcher ? options_.make_launcher()
                                      : std::make_unique<LocalLauncher>(options_.rank_program);
+  const Urgent urgent;
   for (;;) {
     heed_stop();
     start_what_can();
@@ -186,7 +188,7 @@ void Launch::heed_stop() {
 void Launch::wait_for_events() {
   double deadline = monotonic_s() + kLookEvery_s;
   for (const auto& [id, going] : going_) {
-    if (going->started()) deadline = std::min(deadline, monotonic_s() + going->watch.look_every_s());
+    if (going->started()) deadline = std::min(deadline, monotonic_s() + going->watch.next_look_s(monotonic_s()));
     deadline = std::min({deadline, going->kill_at, going->dead_by});
   }
   for (const LauncherEvent& event : launcher_->poll(deadline - monotonic_s())) handle(event);
@@ -232,7 +234,7 @@ void Launch::handle(const LauncherEvent& event) {
       break;
     case LauncherEvent::Kind::beat:
       going.beat.take(std::max(event.rank, 0), event.beat);
-      going.watch.told(std::max(event.rank, 0), event.beat.process);
+      going.watch.told(std::max(event.rank, 0), event.beat.process, event.beat.times);
       break;
     default:
       throw MachineError(event.run + ": its ranks cannot be started: " + event.message);

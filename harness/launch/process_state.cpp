@@ -83,17 +83,6 @@ ProcessState process_state(int pid) {
   if (end == std::string::npos) return found;
   std::istringstream fields(line.substr(end + 1));
   fields >> found.state;
-  std::istringstream schedule(first_line(folder + "/schedstat"));
-  double ran_ns = 0, delayed_ns = 0;
-  if (schedule >> ran_ns >> delayed_ns) {
-    found.ran_s = ran_ns * 1e-9;
-    found.delayed_s = delayed_ns * 1e-9;
-  }
-  std::error_code gone;
-  for (const auto& thread : std::filesystem::directory_iterator(folder + "/task", gone)) {
-    std::istringstream its_schedule(first_line(thread.path().string() + "/schedstat"));
-    if (its_schedule >> ran_ns >> delayed_ns) found.all_delayed_s += delayed_ns * 1e-9;
-  }
   found.waits_in = first_line(folder + "/wchan");
   if (found.waits_in == "0") found.waits_in.clear();
   return found;

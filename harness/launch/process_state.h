@@ -7,15 +7,12 @@ namespace lockstep {
 
 struct ProcessState {
   char state = '?';      ///< R runs, S sleeps, D waits for a disk, T is stopped, Z has ended; ?: not to be read
-  double ran_s = 0;      ///< of a core that its first thread has had
-  double delayed_s = 0;  ///< for which its first thread was ready and had no core
-  double all_delayed_s = 0;  ///< the same of all its threads together: a rank in a collective waits for Gloo's
   std::string waits_in;  ///< the kernel's function that it sleeps in; empty: unknown
   bool waits_for_disk() const { return state == 'D'; }
   bool stopped() const { return state == 'T' || state == 't'; }
 };
 
-/// Of a process that is gone: '?', zeros.
+/// Of a process that is gone: '?'.
 ProcessState process_state(int pid);
 
 /// The stacks of all threads of a process, taken from outside by eu-stack, gdb or py-spy; else one line that says what is

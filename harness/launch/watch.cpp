@@ -81,7 +81,8 @@ RunWatch::RunWatch(int world_size, double now) : ranks_(static_cast<std::size_t>
   for (Seen& seen : ranks_) seen.changed_at = now;
 }
 
-void RunWatch::look(const BeatFile& beat, double now) {
+std::vector<int> RunWatch::look(const BeatFile& beat, double now) {
+  std::vector<int> changed;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const int rank = static_cast<int>(r);
     const uint64_t changes = beat.changes(rank);
@@ -92,7 +93,9 @@ void RunWatch::look(const BeatFile& beat, double now) {
     for (const BeatGroup group : {BeatGroup::data, BeatGroup::gradients})
       ranks_[r].entered[static_cast<std::size_t>(group)] = beat.entered(rank, group);
     ranks_[r].changed_at = now;
+    changed.push_back(rank);
   }
+  return changed;
 }
 
 void RunWatch::ended(int rank) { ranks_[static_cast<std::size_t>(rank)].ended = true; }
@@ -119,6 +122,15 @@ double RunWatch::standstill_s(double now) const {
   double shortest = std::numeric_limits<double>::infinity();
   for (const Seen* seen : slowest()) shortest = std::min(shortest, now - seen->changed_at);
   return std::max(0.0, shortest);
+}
+
+double RunWatch::next_limit(const Thresholds& thresholds, double now) const {
+  double next = std::numeric_limits<double>::infinity();
+  for (const Seen& seen : ranks_) {
+    const double limit = seen.changed_at + thresholds.of(phase_of(seen.operation));
+    if (!seen.ended && limit >= now) next = std::min(next, limit);
+  }
+  return next;
 }
 
 double RunWatch::deadline(double limit_s) const {

@@ -51,8 +51,8 @@ class RunWatch {
  public:
   RunWatch(int world_size, double now);
 
-  /// Notes what has changed since the last look.
-  void look(const BeatFile& beat, double now);
+  /// Notes what has changed since the last look, and returns whose beat has.
+  std::vector<int> look(const BeatFile& beat, double now);
   /// A rank that has ended is not waited for any more.
   void ended(int rank);
   /// Time in which nobody looked, or in which the rank had no core, is nobody's standstill.
@@ -70,6 +70,8 @@ class RunWatch {
   /// collectives and saves and none has reported anything for longer than that, the one behind.
   std::optional<Standstill> standstill(const Thresholds& thresholds, double now,
                                        const std::function<bool(int rank)>& stopped = nullptr) const;
+  /// When the first of the ranks that live will have been silent for as long as it may; infinite: all have been already.
+  double next_limit(const Thresholds& thresholds, double now) const;
   /// When the next look could find that it has stood still for `limit_s`.
   double deadline(double limit_s) const;
 

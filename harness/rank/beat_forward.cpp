@@ -1,7 +1,6 @@
 #include "harness/rank/beat_forward.h"
 
 #include "harness/base/files.h"
-#include "harness/launch/process_state.h"
 
 namespace lockstep {
 namespace {
@@ -18,12 +17,13 @@ void BeatForward::prepare(const RankStart& what) {
   const std::string path = what.dir + "/" + what.beats;
   BeatFile beats = BeatFile::create(path, what.world_size);
   runs_.erase(what.run);
-  runs_.emplace(what.run, Watched{path, std::move(beats), what.first, {}, std::vector<uint64_t>(static_cast<std::size_t>(what.world_size), 0)});
+  runs_.emplace(what.run, Watched{path, std::move(beats), what.first, {}, {}, std::vector<uint64_t>(static_cast<std::size_t>(what.world_size), 0)});
 }
 
 void BeatForward::started(const RankStart& what, const std::vector<int>& pids) {
   const auto found = runs_.find(what.run);
-  if (found != runs_.end()) found->second.pids = pids;
+  if (found == runs_.end()) return;
+  found->second.pids = pids;
 }
 
 void BeatForward::take(const ParentCommand& command) {
@@ -58,9 +58,17 @@ void BeatForward::look(const std::string& run, Watched& watched, double now) {
     event.rank = rank;
     event.beat = watched.beats.note(rank);
     uint64_t& told = watched.told[static_cast<std::size_t>(rank)];
+    const auto here = static_cast<std::size_t>(rank - watched.first);
+    if (watched.views.size() <= here) {
+      watched.views.push_back(live_view(watched.pids[one_process ? 0 : here]));
+      watched.views.back()->mark(now);
+    }
+    ProcessView& process = *watched.views[here];
     if (event.beat.changes == told && !states_due) continue;
+    if (event.beat.changes != told) process.mark(now);
     told = event.beat.changes;
-    event.beat.process = process_state(watched.pids[one_process ? 0 : static_cast<std::size_t>(rank - watched.first)]);
+    event.beat.process = process.state();
+    event.beat.times = process.since(now);
     tell_(event);
   }
 }

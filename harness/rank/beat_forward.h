@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ class BeatForward {
     BeatFile beats;
     int first;
     std::vector<int> pids;
+    std::vector<std::unique_ptr<ProcessView>> views;  ///< by rank from `first` on
     std::vector<uint64_t> told;  ///< by rank: the count of changes that was told
     double states_told_at = 0;
   };

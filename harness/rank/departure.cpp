@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "harness/launch/priority.h"
+
 namespace lockstep {
 namespace {
 
@@ -38,6 +40,7 @@ Departure::~Departure() {
 }
 
 void Departure::listen() {
+  const Urgent urgent;
   std::array<pollfd, 2> wait = {{{channel_, POLLIN, 0}, {wake_, POLLIN, 0}}};
   for (;;) {
     if (::poll(wait.data(), wait.size(), -1) < 0) continue;

@@ -80,7 +80,7 @@ class FaultRank {
         const std::string why = departure.told(kTold_s);
         if (!why.empty()) result.error = "lost its peer: " + why + "; " + result.error;
       }
-      note_error();
+      note_error(monotonic_s());
       result.steps_done = beats_.step(rank_);
     }
     departure.end_by_itself();
@@ -102,6 +102,7 @@ class FaultRank {
   }
   bool twin(const char* kind) const { return !order_.wrong && order_.kind == kind; }
 
+  /// The time is taken last: what opening the file costs is none of the fault's.
   void acts() const {
     std::ofstream file(task_.run_dir + "/acted");
     file.precision(17);
@@ -109,10 +110,10 @@ class FaultRank {
   }
 
   /// When this rank had its error: what it leaves behind it writes after that, as fast as the disk lets it.
-  void note_error() const {
+  void note_error(double at_s) const {
     std::ofstream file(task_.run_dir + "/rank-" + std::to_string(rank_) + ".error");
     file.precision(17);
-    file << monotonic_s() << std::endl;
+    file << at_s << std::endl;
   }
 
   RankResult blank() const {
@@ -126,11 +127,12 @@ class FaultRank {
   void leave(const std::string& why) {
     const bool next = rank_ == (order_.rank + 1) % order_.world;
     if (order_.wrong && order_.kind == "killed_in_recovery" && next) ::raise(SIGKILL);
+    const double at_s = monotonic_s();
     RankResult result = blank();
     result.status = "failed";
     result.phase = "train";
     result.steps_done = beats_.step(rank_);
-    note_error();
+    note_error(at_s);
     result.error = "lost its peer: " + why + " (this rank was in '" + beats_.operation(rank_) + "')";
     write_rank_result(rank_result_path(task_.run_dir, rank_), result);
   }

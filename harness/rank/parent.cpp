@@ -25,6 +25,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/launch/local/protocol.h"
+#include "harness/launch/priority.h"
 #include "harness/launch/run_folder.h"
 #include "harness/rank/beat_forward.h"
 
@@ -103,7 +104,8 @@ class Parent {
   std::map<pid_t, Child> children_;
   std::map<std::string, pid_t> groups_;  ///< runs that have children
   BeatForward beats_{[this](const LauncherEvent& event) { tell(event); }};
-  const pid_t own_pid_ = ::getpid();
+  const pid_t own_pid_ = ::getpid(), launcher_pid_ = ::getppid();
+  const Urgent urgent_;  ///< ranks wait for its word on a peer that is gone
   bool quit_ = false;
 };
 
@@ -241,6 +243,9 @@ void Parent::be_rank(const RankTask& task, int log, pid_t group, bool executed, 
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != own_pid_) ::_exit(kThrew);
   ::setpgid(0, group);
+  urgent_.be_ordinary();
+  // Where only a parent may trace a process: the tool that takes a hung rank's stacks is the launcher's child.
+  ::prctl(PR_SET_PTRACER, launcher_pid_);
   restore_signals();
   ::dup2(log, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);

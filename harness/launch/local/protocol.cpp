@@ -51,7 +51,7 @@ json beat_json(const std::string& run, int rank, const BeatNote& beat) {
           {"resident", beat.resident_bytes},
           {"shown", beat.shown},
           {"state", std::string(1, process.state)},
-          {"times", {process.ran_s, process.delayed_s, process.all_delayed_s}},
+          {"times", {beat.times.ran_s, beat.times.without_core_s, beat.times.all_without_core_s}},
           {"waits_in", process.waits_in}};
 }
 
@@ -67,7 +67,8 @@ BeatNote read_beat(const json& message, const std::string& line) {
   const auto state = field<std::string>(message, "state", line);
   if (entered.size() != kBeatGroups || times.size() != 3 || state.size() != 1) refuse(line, "no beat");
   std::copy(entered.begin(), entered.end(), beat.entered.begin());
-  beat.process = {state[0], times[0], times[1], times[2], field<std::string>(message, "waits_in", line)};
+  beat.process = {state[0], field<std::string>(message, "waits_in", line)};
+  beat.times = {times[0], times[1], times[2]};
   return beat;
 }
 

@@ -51,6 +51,31 @@ TEST(ComparisonJson, HoldsTheSame) {
   EXPECT_TRUE(nlohmann::json::parse(comparison_json(odd, "a", "b")).at("cause").is_null());
 }
 
+/// A rank that has left two sums.
+flight::Recorded two_sums(int rank) {
+  flight::Recorded record{rank, 2, {}};
+  for (uint64_t i = 0; i < 2; ++i)
+    record.entries.push_back({i, "data", i + 1, "all_reduce", "w", "Float", -1, 7, {4}, 0, 0, flight::State::completed});
+  return record;
+}
+
+TEST(CompareFlightRecords, TellsTheFirstRankAndNumberInTheUsualForm) {
+  const std::vector<flight::Recorded> a{two_sums(0), two_sums(1)};
+  std::vector<flight::Recorded> b = a;
+  EXPECT_EQ(compare_flight_records(a, b).verdict, VerdictKind::identical);
+  b[1].entries[1].shape = {3};
+  const Mechanism found = compare_flight_records(a, b);
+  EXPECT_EQ(found.verdict, VerdictKind::divergent);
+  EXPECT_THAT(comparison_text(found), HasSubstr("first: step 7, flight record, rank 1, data 2 all_reduce w\n"
+                                                "  size: expected all_reduce w Float [4], found all_reduce w Float [3]"));
+}
+
+TEST(CompareFlightRecords, CannotTellWithoutARanksRecordOrACommonCall) {
+  const std::vector<flight::Recorded> a{two_sums(0), two_sums(1)};
+  EXPECT_EQ(compare_flight_records(a, {two_sums(0)}).verdict, VerdictKind::inconclusive);
+  EXPECT_EQ(compare_flight_records({two_sums(0)}, {two_sums(1)}).verdict, VerdictKind::inconclusive);
+}
+
 TEST(ComparisonExitCode, FollowsTheVerdict) {
   EXPECT_EQ(comparison_exit_code(VerdictKind::identical, {}), 0);
   EXPECT_EQ(comparison_exit_code(VerdictKind::within_envelope, {}), 0);

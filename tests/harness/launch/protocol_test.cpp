@@ -57,7 +57,8 @@ TEST(Protocol, KeepsWhatARankOnAnotherHostReports) {
   note.entered = {3, 9};
   note.resident_bytes = 1 << 20;
   note.shown = 5;
-  note.process = {'T', 1.5, 0.25, 0.5, "futex_wait"};
+  note.process = {'T', "futex_wait"};
+  note.times = {1.5, 0.25, 0.5};
   LauncherEvent event;
   event.kind = LauncherEvent::Kind::beat;
   event.run = "a";
@@ -81,7 +82,8 @@ TEST(Protocol, KeepsWhatARankOnAnotherHostReports) {
     EXPECT_EQ(read.resident_bytes, 1 << 20);
     EXPECT_EQ(read.shown, 5U);
     EXPECT_TRUE(read.process.stopped());
-    EXPECT_EQ(read.process.delayed_s, 0.25);
+    EXPECT_EQ(read.times.without_core_s, 0.25);
+    EXPECT_EQ(read.times.all_without_core_s, 0.5);
     EXPECT_EQ(read.process.waits_in, "futex_wait");
   }
   EXPECT_THROW(event_from_line(R"({"event":"beat","run":"a","rank":0,"step":1})"), std::runtime_error);

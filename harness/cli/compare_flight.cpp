@@ -1,0 +1,67 @@
+#include <fmt/format.h>
+
+#include <ostream>
+#include <stdexcept>
+
+#include "harness/base/clean_text.h"
+#include "harness/base/errors.h"
+#include "harness/cli/compare.h"
+#include "harness/flight/compare.h"
+#include "harness/flight/dump.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<flight::Recorded> records_in(const std::string& folder) {
+  try {
+    return flight::read_records(folder);
+  } catch (const std::runtime_error& error) {
+    throw ConfigError(std::string("compare: ") + error.what());
+  }
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+Divergence divergence_of(const flight::Parting& parting) {
+  Divergence found;
+  found.step = parting.step;
+  found.phase = "flight record";
+  found.rank = parting.rank;
+  found.where = fmt::format("{} {} {}", parting.group, parting.sequence, parting.op + (parting.tag.empty() ? "" : " " + parting.tag));
+  found.kind = parting.kind;
+  found.expected = parting.expected;
+  found.actual = parting.actual;
+  found.sentence = fmt::format("rank {} parts in {}: {}: expected {}, found {}", found.rank, found.where, found.kind, found.expected, found.actual);
+  return found;
+}
+
+}  // namespace
+
+Mechanism compare_flight_records(const std::vector<flight::Recorded>& a, const std::vector<flight::Recorded>& b) {
+  const flight::FlightComparison comparison = flight::compare_flights(a, b);
+  Mechanism mechanism;
+  std::string lacks;
+  if (!comparison.without_b.empty()) lacks += fmt::format(" {} left no record in the second.", list_of(comparison.without_b));
+  if (!comparison.without_a.empty()) lacks += fmt::format(" {} left no record in the first.", list_of(comparison.without_a));
+  if (comparison.compared == 0) {
+    mechanism.sentence = "no collective stands in both flight records." + lacks;
+  } else if (comparison.first) {
+    mechanism.verdict = VerdictKind::divergent;
+    mechanism.first_divergence = divergence_of(*comparison.first);
+    mechanism.sentence = mechanism.first_divergence->sentence + "." + lacks;
+  } else {
+    mechanism.verdict = lacks.empty() ? VerdictKind::identical : VerdictKind::inconclusive;
+    mechanism.sentence = fmt::format("the {} collectives that stand in both flight records are the same.{}", comparison.compared, lacks);
+  }
+  return mechanism;
+}
+
+std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b) {
+  const bool in_a = flight::holds_records(a), in_b = flight::holds_records(b);
+  if (!in_a && !in_b) return std::nullopt;
+  return compare_flight_records(records_in(a), records_in(b));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+#pragma once
+// What the watch asks of a rank's process: what its threads had of a core since a moment, and what it does now.
+
+#include <functional>
+#include <memory>
+
+#include "harness/launch/process_state.h"
+
+namespace lockstep {
+
+class ProcessView {
+ public:
+  virtual ~ProcessView() = default;
+  /// From here on times count.
+  virtual void mark(double now) = 0;
+  struct Since {
+    double ran_s = 0;              ///< of a core that its first thread has had since the mark
+    double without_core_s = 0;     ///< for which its first thread was ready and had none
+    double all_without_core_s = 0; ///< the same of all its threads together: a rank in a collective waits for Gloo's
+  };
+  /// Of a process that is gone: zeros. A thread that is ready at this moment may have slept before or have waited for a core all
+  /// the time: the kernel counts a wait when it is over, so the time that it accounts for neither way is taken as waited.
+  virtual Since since(double now) = 0;
+  virtual ProcessState state() = 0;
+};
+
+/// Of a process on another host: what was said of it last, by a view there that is marked when the rank is heard of.
+class ToldView : public ProcessView {
+ public:
+  void mark(double) override { since_ = {}; }
+  Since since(double) override { return since_; }
+  ProcessState state() override { return state_; }
+  void take(const ProcessState& state, const Since& since) {
+    state_ = state;
+    since_ = since;
+  }
+
+ private:
+  ProcessState state_;
+  Since since_;
+};
+
+using ProcessViewer = std::function<std::unique_ptr<ProcessView>(int pid)>;
+/// By the files under /proc/PID/task, which stay open: a mark costs a few microseconds.
+std::unique_ptr<ProcessView> live_view(int pid);
+
+}  // namespace lockstep

@@ -1,0 +1,223 @@
+#include "harness/launch/hang_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <map>
+
+#include "harness/base/clock.h"
+#include "harness/launch/priority.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+/// What the kernel would say of a rank's process.
+struct Pretended {
+  ProcessState state{'S', "futex_wait"};
+  ProcessView::Since since;
+};
+
+class PretendedView : public ProcessView {
+ public:
+  explicit PretendedView(Pretended& process) : process_(process) {}
+  void mark(double) override { process_.since = {}; }
+  Since since(double) override { return process_.since; }
+  ProcessState state() override { return process_.state; }
+
+ private:
+  Pretended& process_;
+};
+
+/// Three ranks, a threshold of a second for everything, a clock that the test turns.
+class HangWatchTest : public testing::Test {
+ protected:
+  HangWatchTest() { watch_.started({101, 102, 103}, 0); }
+  /// Looks as often as the watch asks for, until there is an alarm; its time, or 0.
+  double alarm_before(double until) {
+    for (now_ += watch_.next_look_s(now_); now_ < until; now_ += watch_.next_look_s(now_)) {
+      alarm_ = watch_.look(beat_, now_);
+      if (alarm_) return now_;
+    }
+    return 0;
+  }
+  void all_but(int rank, const char* operation, double at) {
+    now_ = at;
+    for (int other = 0; other < 3; ++other) {
+      if (other == rank) continue;
+      beat_.enter(other, BeatGroup::data);
+      beat_.report(other, 5, operation);
+    }
+    watch_.look(beat_, at);
+  }
+  Pretended& process(int rank) { return processes_[101 + rank]; }
+
+  const Thresholds limits_{1, 1, 1, 1, 1};
+  const TemporaryFolder folder_;
+  BeatFile beat_ = BeatFile::create(folder_ / "beat", 3);
+  std::map<int, Pretended> processes_;
+  HangWatch watch_{3, limits_, 0, [this](int pid) { return std::make_unique<PretendedView>(processes_[pid]); }};
+  std::optional<Stalled> alarm_;
+  double now_ = 0;
+};
+
+TEST_F(HangWatchTest, NamesAStoppedRankWithinAHundredthOfTheThreshold) {
+  beat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  process(1).state.state = 'T';
+  const double at = alarm_before(12);
+  EXPECT_GT(at, 11);
+  EXPECT_LT(at, 11.01);
+  EXPECT_EQ(alarm_->standstill.rank, 1);
+  EXPECT_THAT(alarm_->message, HasSubstr("stopped by a signal"));
+  EXPECT_FALSE(alarm_->slow);
+}
+
+TEST_F(HangWatchTest, NamesWhoStoppedWhereAllWaitInACollective) {
+  for (int rank = 0; rank < 3; ++rank) beat_.enter(rank, BeatGroup::data), beat_.report(rank, 5, "all_reduce grad");
+  now_ = 10;
+  watch_.look(beat_, now_);
+  process(2).state.state = 'T';
+  EXPECT_LT(alarm_before(12), 11.01);
+  EXPECT_EQ(alarm_->standstill.rank, 2);
+}
+
+TEST_F(HangWatchTest, TakesTimeWithoutACoreOffTheStandstill) {
+  beat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  process(1).since.without_core_s = 0.6;
+  const double at = alarm_before(12);
+  EXPECT_GT(at, 11.6);
+  EXPECT_LT(at, 11.62);
+}
+
+TEST_F(HangWatchTest, HoldsAWaitForADiskAgainstNobodyForTwentyThresholds) {
+  beat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  process(1).state.state = 'D';
+  EXPECT_EQ(alarm_before(25), 0);
+  EXPECT_GT(alarm_before(40), 30);
+}
+
+TEST_F(HangWatchTest, IsLateByNoMoreThanATwentyfifthForLooksThatItMissed) {
+  beat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  process(1).state.state = 'T';
+  for (const double late : {10.3, 10.7, 10.99}) {
+    watch_.look(beat_, late);
+    now_ = late;
+  }
+  const double at = alarm_before(12);
+  EXPECT_GT(at, 11.039);
+  EXPECT_LT(at, 11.05);
+}
+
+TEST_F(HangWatchTest, GivesRanksThatWokeUpWithItTheTimeToSaySo) {
+  beat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  EXPECT_FALSE(watch_.look(beat_, 11.001)) << "nobody looked for a second: the machine may have stood still";
+  beat_.report(1, 5, "backward");
+  EXPECT_FALSE(watch_.look(beat_, 11.05));
+}
+
+TEST_F(HangWatchTest, IsSilentOnARankThatIsLateByHalfTheThreshold) {
+  for (int round = 0; round < 200; ++round) {
+    const double at = 10 + round;
+    beat_.report(round % 3, round, "forward");
+    all_but(round % 3, "all_reduce grad", at);
+    ASSERT_EQ(alarm_before(at + 0.5), 0) << round;
+    for (int rank = 0; rank < 3; ++rank) beat_.report(rank, round + 1, "train");
+    watch_.look(beat_, now_);
+    ASSERT_EQ(alarm_before(at + 0.99), 0) << round;
+  }
+}
+
+TEST_F(HangWatchTest, TellsAProcessThatComputesFromOneThatSleeps) {
+  beat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  process(1).state.state = 'R';
+  process(1).since.ran_s = 0.99;
+  EXPECT_GT(alarm_before(12), 11);
+  EXPECT_TRUE(alarm_->slow);
+  EXPECT_THAT(alarm_->message, HasSubstr("slow, or in a loop"));
+}
+
+/// A child that does what it is told until it is killed.
+class Child {
+ public:
+  explicit Child(bool computes) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    volatile uint64_t count = 0;
+    while (computes) count = count + 1;
+    for (;;) ::pause();
+  }
+  ~Child() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  int pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(LiveView, AccountsForAllOfAComputingProcessesTime) {
+  const Child child(true);
+  const auto view = live_view(child.pid());
+  const double from = monotonic_s();
+  view->mark(from);
+  while (monotonic_s() < from + 0.1) {
+  }
+  const double to = monotonic_s();
+  const ProcessView::Since since = view->since(to);
+  EXPECT_GT(since.ran_s + since.without_core_s, 0.8 * (to - from));
+  EXPECT_EQ(view->state().stopped(), false);
+}
+
+TEST(LiveView, SeesNoLackOfACoreWhereAProcessSleepsOrIsStopped) {
+  const Child child(false);
+  for (const bool stops : {false, true}) {
+    if (stops) ::kill(child.pid(), SIGSTOP);
+    while (process_state(child.pid()).state != (stops ? 'T' : 'S')) {
+    }
+    const auto view = live_view(child.pid());
+    const double from = monotonic_s();
+    view->mark(from);
+    while (monotonic_s() < from + 0.05) {
+    }
+    EXPECT_LT(view->since(monotonic_s()).all_without_core_s, 0.01) << stops;
+  }
+}
+
+TEST(LiveView, SaysNothingOfAProcessThatIsGone) {
+  const auto view = live_view(1 << 30);
+  view->mark(1);
+  EXPECT_EQ(view->since(2).all_without_core_s, 0);
+  EXPECT_EQ(view->state().state, '?');
+}
+
+TEST(Urgent, GivesItsPriorityBackAndItsChildrenToo) {
+  const int before = ::getpriority(PRIO_PROCESS, 0);
+  {
+    const Urgent urgent;
+    EXPECT_LE(::getpriority(PRIO_PROCESS, 0), before);
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      urgent.be_ordinary();
+      ::_exit(::getpriority(PRIO_PROCESS, 0) == before ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), before);
+}
+
+}  // namespace
+}  // namespace lockstep
