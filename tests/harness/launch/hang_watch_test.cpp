@@ -97,6 +97,24 @@ TEST_F(HangWatchTest, TakesTimeWithoutACoreOffTheStandstill) {
   EXPECT_LT(at, 11.62);
 }
 
+TEST_F(HangWatchTest, KnowsOfARankOnAnotherHostWhatIsSaidOfIt) {
+  watch_.started({101, -1, 103}, 0);
+  beat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  watch_.told(1, {'R', ""}, {.ran_s = 0.5, .without_core_s = 0.4, .all_without_core_s = 0.4});
+  const double at = alarm_before(12);
+  EXPECT_GT(at, 11.4);
+  EXPECT_LT(at, 11.42);
+  EXPECT_EQ(alarm_->standstill.rank, 1);
+  EXPECT_TRUE(alarm_->slow) << alarm_->message;
+  EXPECT_EQ(watch_.pid_of(1), -1);
+  beat_.report(1, 6, "forward");
+  all_but(1, "all_reduce grad", 20);
+  watch_.told(1, {'T', ""}, {});
+  EXPECT_LT(alarm_before(22), 21.01);
+  EXPECT_THAT(alarm_->message, HasSubstr("stopped by a signal"));
+}
+
 TEST_F(HangWatchTest, HoldsAWaitForADiskAgainstNobodyForTwentyThresholds) {
   beat_.report(1, 5, "forward");
   all_but(1, "all_reduce grad", 10);
