@@ -34,6 +34,7 @@ class BeatForward {
     std::string path;
     BeatFile beats;
     int first;
+    bool one_process;  ///< that is all ranks
     std::vector<int> pids;
     std::vector<uint64_t> told;  ///< by rank: the count of changes that was told
     double states_told_at = 0;
