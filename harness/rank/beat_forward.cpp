@@ -17,7 +17,7 @@ void BeatForward::prepare(const RankStart& what) {
   const std::string path = what.dir + "/" + what.beats;
   BeatFile beats = BeatFile::create(path, what.world_size);
   runs_.erase(what.run);
-  runs_.emplace(what.run, Watched{path, std::move(beats), what.first, {}, {}, std::vector<uint64_t>(static_cast<std::size_t>(what.world_size), 0)});
+  runs_.emplace(what.run, Watched{path, std::move(beats), what.first, what.processes == 1, {}, {}, std::vector<uint64_t>(static_cast<std::size_t>(what.world_size), 0)});
 }
 
 void BeatForward::started(const RankStart& what, const std::vector<int>& pids) {
@@ -49,8 +49,7 @@ int BeatForward::patience_ms() const { return runs_.empty() ? -1 : kLookEvery_ms
 void BeatForward::look(const std::string& run, Watched& watched, double now) {
   const bool states_due = now - watched.states_told_at >= kStatesEvery_s;
   if (states_due) watched.states_told_at = now;
-  const bool one_process = watched.pids.size() == 1 && watched.beats.world_size() > 1 && watched.first == 0;
-  const int last = one_process ? watched.beats.world_size() : watched.first + static_cast<int>(watched.pids.size());
+  const int last = watched.one_process && !watched.pids.empty() ? watched.beats.world_size() : watched.first + static_cast<int>(watched.pids.size());
   for (int rank = watched.first; rank < last; ++rank) {
     LauncherEvent event;
     event.kind = LauncherEvent::Kind::beat;
@@ -60,7 +59,7 @@ void BeatForward::look(const std::string& run, Watched& watched, double now) {
     uint64_t& told = watched.told[static_cast<std::size_t>(rank)];
     const auto here = static_cast<std::size_t>(rank - watched.first);
     if (watched.views.size() <= here) {
-      watched.views.push_back(live_view(watched.pids[one_process ? 0 : here]));
+      watched.views.push_back(live_view(watched.pids[watched.one_process ? 0 : here]));
       watched.views.back()->mark(now);
     }
     ProcessView& process = *watched.views[here];

@@ -35,6 +35,7 @@ class BeatForward {
     std::string path;
     BeatFile beats;
     int first;
+    bool one_process;  ///< that is all ranks
     std::vector<int> pids;
     std::vector<std::unique_ptr<ProcessView>> views;  ///< by rank from `first` on
     std::vector<uint64_t> told;  ///< by rank: the count of changes that was told

@@ -66,6 +66,7 @@ class Cluster : public testing::Test {
   }
   void TearDown() override {
     if (!started_) return;
+    wait_until([this] { return call({"/usr/bin/squeue", "--noheader"}).out.empty(); }, 15);
     EXPECT_EQ(call({"/usr/bin/squeue", "--noheader"}).out, "");
     EXPECT_EQ(Program({LOCKSTEP_SOURCE_DIR "/ci/slurm", "stop", cluster_.path()}, folder_.path(), {}).end().code, 0);
     // A step's daemon outlives its step for a moment.
@@ -221,7 +222,7 @@ TEST_P(ClusterWarns, AndTheRunIsSavedQueuedAgainAndFinishedWithTheSameBits) {
 TEST_F(Cluster, ARankThatHangsOnAnotherHostIsNamed) {
   host_ = "%n";
   std::string config = kPlay;
-  config.replace(config.find("checkpoint: "), 0, "watch: {step_s: 1}\n");
+  config.replace(config.find("checkpoint: "), 0, "watch: {step_s: 2, save_s: 2}\n");
   submit(config, "slurm -N4", 1);
   pid_t victim = 0;
   for (const Process& each : processes()) {

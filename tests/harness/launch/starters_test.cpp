@@ -269,6 +269,20 @@ TEST_F(Starters, OfAgentsOnAnotherHostTellOfRanksThatHang) {
   expect_no_orphan();
 }
 
+TEST_F(Starters, OfAgentsWithARankEachTellOfThatRankAlone) {
+  plan_.runs = {a_run("a", 2, Backend::gloo, "1:stop all:wait")};
+  plan_.runs[0].config.timeout_s = 0.5;
+  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  options_.hang_grace_s = 0.1;
+  std::vector<std::string> command = agents_on_hosts({"b", "c"});
+  for (std::size_t at = 0; (at = command[2].find("ON_NODE=2", at)) != std::string::npos;) command[2].replace(at, 9, "ON_NODE=1");
+  const LaunchReport report = launch_by_agents(command, 2);
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].rank, 1);
+  EXPECT_THAT(report.failures[0].message, AllOf(HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on node n3")));
+  expect_no_orphan();
+}
+
 TEST_F(Starters, OfAgentsOnAnotherHostAreSilentOnRanksThatWork) {
   for (const char* id : {"a", "b"}) {
     plan_.runs.push_back(a_run(id, 4, Backend::gloo));
