@@ -154,6 +154,11 @@ std::string ExternalLauncher::how_starter_ended(const Going& going) {
   std::string text = WIFSIGNALED(status) ? fmt::format("its starter was killed by signal {}", WTERMSIG(status))
                                          : fmt::format("its starter ended with status {}", WEXITSTATUS(status));
   for (const std::string& line : last_lines(starter_log(going.what.dir), kStarterLines)) text += "; " + line;
+  // srun's words name neither how many there should be nor what to say.
+  if (text.find("More processors requested than permitted") != std::string::npos) {
+    text += fmt::format(". The job has room for fewer than {} tasks: ask for so many (salloc -n {}), say --launcher 'srun --overcommit', or "
+                        "take layouts of fewer ranks", going.what.processes, going.what.processes);
+  }
   return text;
 }
 

@@ -129,6 +129,12 @@ TEST_F(Starters, ThatBringAnotherWorldAreToldSo) {
               ThrowsMessage<MachineError>(AllOf(HasSubstr("status 2"), HasSubstr("brings 2 processes and this run wants 3"))));
 }
 
+TEST_F(Starters, WhoseJobIsTooSmallAreToldWhatToAskFor) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  EXPECT_THAT([this] { launch_by({"sh", "-c", "echo 'srun: error: More processors requested than permitted'; exit 1 # {rank_program} {run}"}); },
+              ThrowsMessage<MachineError>(AllOf(HasSubstr("fewer than 3 tasks"), HasSubstr("salloc -n 3"))));
+}
+
 TEST_F(Starters, WhoseRankDoesNotComeAreNamedWithIt) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   const LaunchReport report = launch_by(
