@@ -25,7 +25,7 @@ class HangWatch {
   /// `pids` by rank; one, if a process holds all ranks. Ranks' time counts from here.
   void started(const std::vector<int>& pids, double now);
   void ended(int rank) { watch_.ended(rank); }
-  /// To be called within next_look_s(). Time in which a rank's process was ready to run and had no core, or, within bounds, waited
+  /// To be called within next_look_s(). Time in which a process (of any rank, where all wait) was ready and had no core, or, within bounds, waited
   /// for a disk, does not count; of time in which nobody looked, a 25th of the shortest threshold: enough for ranks that woke up
   /// with the watch to make themselves heard.
   std::optional<Stalled> look(const BeatFile& beat, double now);
