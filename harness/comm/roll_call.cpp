@@ -51,7 +51,7 @@ std::string most_common(const std::vector<std::string>& values) {
 class Roll {
  public:
   Roll(const GlooOptions& options, const RollCallOptions& roll)
-      : options_(options), roll_(roll), path_(options.store_path + "-roll") {
+      : options_(options), roll_(roll), path_(roll_path(options)) {
     store_ = c10::make_intrusive<c10d::FileStore>(path_, -1);
     store_->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(roll.wait_s * 1000)));
   }
@@ -153,6 +153,8 @@ class Roll {
 };
 
 }  // namespace
+
+std::string roll_path(const GlooOptions& options) { return options.store_path + "-roll"; }
 
 void call_the_roll(const GlooOptions& options, const Identity& identity, const RollCallOptions& roll) {
   Roll call(options, roll);

@@ -21,6 +21,9 @@ struct RollCallOptions {
   double most_skew_s = 2;  ///< of a rank's clock from the others', each held against the time that the store's file got
 };
 
+/// The store's file, which stays until somebody removes it.
+std::string roll_path(const GlooOptions& options);
+
 /// Meets the others in the store of `options` alone: no connection is made between ranks. Throws std::runtime_error, the same
 /// on all ranks, which names the rank that has not come, that came twice, or whose world size, fact or clock differs from
 /// most, and both values.

@@ -75,24 +75,26 @@ void HangWatch::mark(int rank, double now) {
   process.forgiven_s = 0;
 }
 
-/// Time without a core is taken off the standstill; where all wait in a collective, that of any rank's threads is every rank's.
-/// Was there any?
+/// Time without a core is taken off the standstill. Where all wait in a collective, each rank's may have kept the next from going on,
+/// so that of all threads of all ranks adds up; but what is stopped waits for no core of anybody's. Was there any?
 bool HangWatch::was_starved(const Standstill& found, double now) {
-  const bool all_wait = is_collective(found.operation);
-  double most_s = 0;
+  const bool all_wait = is_collective(found.operation) && !is_stopped(found.rank);
+  double sum_s = 0, longest_s = 0, forgiven_s = 0;
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     const int rank = static_cast<int>(r);
     const Process& process = processes_[r];
     if (process.view == nullptr || !watch_.alive(rank) || (!all_wait && rank != found.rank)) continue;
     const ProcessView::Since since = process.view->since(now);
-    const double lost_s = all_wait ? since.all_without_core_s : since.without_core_s;
-    most_s = std::max(most_s, std::min(lost_s, now - process.marked_at) - process.forgiven_s);
+    sum_s += all_wait ? since.all_without_core_s : since.without_core_s;
+    longest_s = std::max(longest_s, now - process.marked_at);
+    forgiven_s = std::max(forgiven_s, process.forgiven_s);
   }
-  if (most_s < kOftenest_s / 2) return false;
+  const double more_s = std::min(sum_s, longest_s) - forgiven_s;
+  if (more_s < kOftenest_s / 2) return false;
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     if (!all_wait && static_cast<int>(r) != found.rank) continue;
-    watch_.forgive(static_cast<int>(r), most_s);
-    processes_[r].forgiven_s += most_s;
+    watch_.forgive(static_cast<int>(r), more_s);
+    processes_[r].forgiven_s += more_s;
   }
   return true;
 }

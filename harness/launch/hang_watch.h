@@ -27,7 +27,7 @@ class HangWatch {
   void ended(int rank) { watch_.ended(rank); }
   /// What its host says of the process of a rank on another one.
   void told(int rank, const ProcessState& state, const ProcessView::Since& since);
-  /// To be called within next_look_s(). Time in which a rank's process was ready to run and had no core, or, within bounds, waited
+  /// To be called within next_look_s(). Time in which a process (of any rank, where all wait) was ready and had no core, or, within bounds, waited
   /// for a disk, does not count; of time in which nobody looked, a 25th of the shortest threshold: enough for ranks that woke up
   /// with the watch to make themselves heard.
   std::optional<Stalled> look(const BeatFile& beat, double now);

@@ -21,12 +21,15 @@
 #include "harness/launch/local/launcher.h"
 #include "harness/launch/priority.h"
 #include "harness/launch/run_folder.h"
+#include "harness/launch/stacks.h"
 
 namespace lockstep {
 namespace {
 
 constexpr double kLookEvery_s = 0.1;     ///< at the least; beats lie in memory, which poll() cannot watch
-constexpr double kStacks_s = 5;          ///< for a tool to take a hung rank's stacks
+constexpr double kStacks_s = 10;         ///< for a tool to take a hung rank's stacks
+constexpr double kHold_s = 0.5;          ///< for it to take hold of the rank, before that is told to leave
+constexpr double kStackLook_s = 0.01;
 constexpr double kLastWord_s = 0.25;     ///< for a hung rank whose thread still lives, when the others have left
 constexpr double kTold_s = 1;            ///< for the others to leave, from the word on a hung rank
 constexpr double kLoadDeadline_s = 120;  ///< of LibTorch from a cold disk
@@ -46,6 +49,9 @@ struct Going {
   double dead_by = kNever;     ///< when they must be gone
   bool signalled = false, killed = false, stopped_by_user = false;
   std::optional<RankFailure> hung;
+  std::unique_ptr<StackTaker> stacks;  ///< of the hung rank, while they are taken
+  std::string to_tell;                 ///< to the ranks, when the tool holds the hung one
+  double tell_at = kNever;
   int awaited = -1;  ///< by the first rank that left, if it lost its peers alone
   std::optional<LauncherEvent> lost;  ///< the first rank whose end nobody saw
   int64_t shown_step = -1;
@@ -89,6 +95,7 @@ class Launch {
   void accuse_the_silent(Going& going);
   void accuse_the_awaited(Going& going);
   void declare_hung(Going& going, int rank, const std::string& message);
+  bool takes_stacks(Going& going, double now);
   void signal(Going& going, int number);
   void conclude(Going& going);
   void add_flight_record(const Going& ended, RankFailure& failure) const;
@@ -190,6 +197,7 @@ void Launch::wait_for_events() {
   for (const auto& [id, going] : going_) {
     if (going->started()) deadline = std::min(deadline, monotonic_s() + going->watch.next_look_s(monotonic_s()));
     deadline = std::min({deadline, going->kill_at, going->dead_by});
+    if (going->stacks != nullptr) deadline = monotonic_s() + kStackLook_s;
   }
   for (const LauncherEvent& event : launcher_->poll(deadline - monotonic_s())) handle(event);
 }
@@ -288,9 +296,10 @@ void Launch::look_after(Going& going, double now) {
   }
   if (!going.started() || going.killed) return;
   const std::optional<Stalled> stalled = going.watch.look(going.beat, now);
+  if (takes_stacks(going, now)) return;
   if (now >= going.kill_at) {
     accuse_the_silent(going);
-    signal(going, SIGKILL);
+    if (!takes_stacks(going, now)) signal(going, SIGKILL);
     return;
   }
   if (stalled && going.kill_at == kNever) {
@@ -325,12 +334,33 @@ void Launch::accuse_the_silent(Going& going) {
                fmt::format("silent while its peers failed; rank {}: {}", accusation->rank, accusation->message));
 }
 
+/// The others are told at once that the tool holds the rank: one that is told before that ends, and leaves no stack.
 void Launch::declare_hung(Going& going, int rank, const std::string& message) {
   const std::string words = message + place_of(going, rank);
   going.hung = hung_failure(going.facts, rank, words);
-  launcher_->tell(going.run->id, fmt::format("rank {} hangs: {}", rank, words));
-  if (const int pid = going.watch.pid_of(rank); pid > 0)
-    write_file_atomically(fmt::format("{}/stacks-{}.txt", going.facts.dir, rank), stacks_of(pid, kStacks_s));
+  going.to_tell = fmt::format("rank {} hangs: {}", rank, words);
+  const double now = monotonic_s();
+  going.tell_at = now + kHold_s;
+  if (const int pid = going.watch.pid_of(rank); pid > 0) going.stacks = std::make_unique<StackTaker>(pid, kStacks_s, now);
+  takes_stacks(going, now);
+}
+
+/// Are stacks being taken? Until they are there, nobody is killed.
+bool Launch::takes_stacks(Going& going, double now) {
+  const bool done = going.stacks == nullptr || going.stacks->done(now);
+  if (!going.to_tell.empty() && (done || now >= going.tell_at || going.stacks->holds())) {
+    launcher_->tell(going.run->id, going.to_tell);
+    going.to_tell.clear();
+  }
+  if (!done) return true;
+  if (going.stacks == nullptr) return false;
+  const Stacks& stacks = going.stacks->stacks();
+  write_file_atomically(fmt::format("{}/stacks-{}.txt", going.facts.dir, going.hung->rank), stacks.text);
+  going.hung->message += "; " + in_words(stacks);
+  going.stacks.reset();
+  // Time to leave counts from now on: the tool held it.
+  if (going.kill_at != kNever) going.kill_at = std::max(going.kill_at, now + kLastWord_s);
+  return false;
 }
 
 void Launch::signal(Going& going, int number) {
@@ -352,6 +382,7 @@ void Launch::conclude(Going& going) {
   const std::unique_ptr<Going> ended = std::move(going_.at(going.run->id));
   going_.erase(ended->run->id);
   const double seconds = ended->seconds(monotonic_s());
+  takes_stacks(*ended, kNever);  // of a rank that has ended: what there is of them
   accuse_the_awaited(*ended);
   // Of ranks that were killed while they wrote down how they ended.
   remove_left_temporaries(ended->facts.dir, [](std::string_view name) { return name.starts_with("rank-"); });

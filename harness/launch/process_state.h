@@ -15,8 +15,4 @@ struct ProcessState {
 /// Of a process that is gone: '?'.
 ProcessState process_state(int pid);
 
-/// The stacks of all threads of a process, taken from outside by eu-stack, gdb or py-spy; else one line that says what is
-/// missing. Waits `deadline_s` at most for the tool.
-std::string stacks_of(int pid, double deadline_s);
-
 }  // namespace lockstep

@@ -39,7 +39,7 @@ struct Times {
 
 class Thread {
  public:
-  explicit Thread(const std::string& folder) : schedule_(folder + "/schedstat"), stat_(folder + "/stat") { (void)read(marked_); }
+  explicit Thread(const std::string& folder) : schedule_(folder + "/schedstat"), stat_(folder + "/stat") {}
 
   /// False: it is gone.
   bool mark() { return read(marked_); }
@@ -48,7 +48,7 @@ class Thread {
     Times now;
     if (!read(now)) return false;
     ran_s = now.ran_s - marked_.ran_s;
-    without_core_s = now.delayed_s - marked_.delayed_s;
+    without_core_s = std::min(now.delayed_s - marked_.delayed_s, span_s);
     if (ready()) without_core_s = std::max(without_core_s, span_s - ran_s);
     return true;
   }
@@ -67,7 +67,7 @@ class Thread {
   }
 
   ProcFile schedule_, stat_;
-  Times marked_;
+  Times marked_;  ///< zeros for one that began after the mark
 };
 
 class LiveView : public ProcessView {
@@ -83,6 +83,7 @@ class LiveView : public ProcessView {
   Since since(double now) override {
     Since found;
     const double span_s = now - marked_at_;
+    list();
     for (const auto& [number, thread] : threads_) {
       double ran_s = 0, without_core_s = 0;
       if (!thread->since(span_s, ran_s, without_core_s)) continue;

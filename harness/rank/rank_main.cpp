@@ -11,8 +11,11 @@
 #include <optional>
 #include <thread>
 
+#include <torch/version.h>
+
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/base/files.h"
 #include "harness/base/sealed_json.h"
 #include "harness/comm/checked.h"
 #include "harness/comm/emulated.h"
@@ -20,6 +23,7 @@
 #include "harness/comm/gloo.h"
 #include "harness/comm/gloo_group.h"
 #include "harness/comm/ledger.h"
+#include "harness/comm/roll_call.h"
 #include "harness/comm/solo.h"
 #include "harness/config/canonical.h"
 #include "harness/data/sampler.h"
@@ -271,6 +275,24 @@ PeerSigns signs_of(Process& process, int rank) {
   return signs;
 }
 
+/// Where calls are compared, ranks compare themselves first: who counts other ranks, comes twice, never comes, or was given another
+/// config or data is named before the first connection. Ranks that a starter has started over TCP have met and compared by then.
+std::unique_ptr<Comm> meet_by_gloo(const Process& process, int rank) {
+  constexpr double kMostSkew_s = 60;  // clocks change nothing in training; logs that cannot be held together do harm
+  const RunConfig& config = process.config;
+  const RankTask& task = process.task;
+  const GlooOptions options{process.path(task.store), rank, config.layout.world_size, task.address, config.timeout_s, task.meet};
+  const bool calls = config.watch.comm_check && task.meet.host.empty();
+  if (calls) {
+    const Identity identity{{{"libtorch", TORCH_VERSION}, {"config", config_hash(config)}, {"data", process.scenario->data_hash()}}, {}};
+    call_the_roll(options, identity, {config.timeout_s, kMostSkew_s});
+  }
+  std::unique_ptr<Comm> comm = make_gloo_comm(options);
+  // Connected: every rank has read it.
+  if (calls && rank == 0) (void)real_files().remove(roll_path(options));
+  return comm;
+}
+
 Meeting meeting_of(Process& process, int rank) {
   const RunConfig& config = process.config;
   const int world = config.layout.world_size;
@@ -280,10 +302,7 @@ Meeting meeting_of(Process& process, int rank) {
               return RankGroups{std::make_unique<checkpoint::AloneGroup>(), std::make_unique<checkpoint::AloneGroup>()};
             }};
   }
-  return {[&process, &config, rank, world] {
-            const RankTask& task = process.task;
-            return make_gloo_comm({process.path(task.store), rank, world, task.address, config.timeout_s, task.meet});
-          },
+  return {[&process, rank] { return meet_by_gloo(process, rank); },
           [&process, &config, rank, world] {
             const RankTask& task = process.task;
             const GlooOptions options{process.path(task.store + "-checkpoints"), rank, world, task.address,

@@ -97,6 +97,18 @@ void wait_until_all_report(const BeatFile& beat) {
   }
 }
 
+/// Named in the stacks of a rank that is in a loop.
+[[gnu::noinline]] void compute_for_ever() {
+  volatile bool goes_on = true;
+  while (goes_on) {
+  }
+}
+
+/// Named in the stacks of a rank that waits.
+[[gnu::noinline]] void wait_for_ever() {
+  for (;;) ::pause();
+}
+
 int behave(const FakeRun& run, int rank, bool has_own_process, BeatFile& beat) {
   const std::string behaviour = behaviour_of(run, rank);
   if (behaviour == "finish") {
@@ -121,9 +133,8 @@ int behave(const FakeRun& run, int rank, bool has_own_process, BeatFile& beat) {
   if (behaviour == "lose") throw std::runtime_error("Connection closed by peer [127.0.0.1]:4711");
   if (behaviour == "escape") throw std::runtime_error("thrown past the rank's own net");
   if (behaviour == "stop") ::raise(SIGSTOP);
-  if (behaviour == "wait" || behaviour == "hang" || behaviour == "ignore_term") {
-    for (;;) ::pause();
-  }
+  if (behaviour == "compute") compute_for_ever();
+  if (behaviour == "wait" || behaviour == "hang" || behaviour == "ignore_term") wait_for_ever();
   return 0;  // "leave": without a result
 }
 

@@ -115,6 +115,26 @@ TEST_F(HangWatchTest, KnowsOfARankOnAnotherHostWhatIsSaidOfIt) {
   EXPECT_THAT(alarm_->message, HasSubstr("stopped by a signal"));
 }
 
+TEST_F(HangWatchTest, AddsUpTheCoresThatRanksOfOneCollectiveLacked) {
+  for (int rank = 0; rank < 3; ++rank) beat_.enter(rank, BeatGroup::data), beat_.report(rank, 5, "all_reduce grad");
+  now_ = 10;
+  watch_.look(beat_, now_);
+  for (int rank = 0; rank < 3; ++rank) process(rank).since.all_without_core_s = 0.2;
+  const double at = alarm_before(12);
+  EXPECT_GT(at, 11.6);
+  EXPECT_LT(at, 11.62);
+}
+
+TEST_F(HangWatchTest, WaitsForNobodysCoreWhereARankIsStopped) {
+  for (int rank = 0; rank < 3; ++rank) beat_.enter(rank, BeatGroup::data), beat_.report(rank, 5, "all_reduce grad");
+  now_ = 10;
+  watch_.look(beat_, now_);
+  process(0).since.all_without_core_s = 0.5;
+  process(1).state.state = 'T';
+  EXPECT_LT(alarm_before(12), 11.01);
+  EXPECT_EQ(alarm_->standstill.rank, 1);
+}
+
 TEST_F(HangWatchTest, HoldsAWaitForADiskAgainstNobodyForTwentyThresholds) {
   beat_.report(1, 5, "forward");
   all_but(1, "all_reduce grad", 10);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,7 @@
 #include "harness/config/canonical.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/run_folder.h"
+#include "harness/launch/stacks.h"
 #include "harness/trace/rank_result.h"
 #include "tests/support/temporary_folder.h"
 
@@ -269,6 +271,42 @@ TEST_F(Launcher, NamesARankThatHangs) {
   EXPECT_EQ(report.failures[0].operation, "train");
   EXPECT_THAT(report.failures[0].message, HasSubstr("no progress for"));
   expect_no_orphan("a", 3);
+}
+
+/// A rank sleeps, is in a loop, or waits in a collective that nobody leaves: its stack is taken before anybody ends it.
+TEST_F(Launcher, SaysWhereAHungRankIs) {
+  struct Case {
+    const char *script, *function;
+  };
+  for (const Case& each : {Case{"all:wait 1:hang", "wait_for_ever"}, Case{"all:wait 1:compute", "compute_for_ever"},
+                           Case{"all:wait", "wait_for_ever"}}) {
+    plan_.runs = {a_run("a", 3, Backend::gloo, each.script)};
+    plan_.runs[0].config.timeout_s = 0.3;
+    const LaunchReport report = launch_all();
+    ASSERT_EQ(report.failures.size(), 1U) << each.script;
+    const RankFailure& failure = report.failures[0];
+    EXPECT_EQ(failure.kind, "hung");
+    const std::string file = read_text(folder_ / ("runs/a/stacks-" + std::to_string(failure.rank) + ".txt"));
+    if (stack_command(::getpid()).empty()) {
+      EXPECT_THAT(failure.message, HasSubstr("none of eu-stack"));
+      continue;
+    }
+    EXPECT_THAT(file, HasSubstr(each.function)) << each.script;
+    EXPECT_THAT(failure.message, HasSubstr("its first thread is in")) << each.script;
+    EXPECT_THAT(failure.message, HasSubstr(each.function)) << each.script;
+  }
+}
+
+TEST_F(Launcher, SaysThatNoToolForStacksIsThere) {
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", "/nowhere", 1);
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 0:hang")};
+  plan_.runs[0].config.timeout_s = 0.2;
+  const LaunchReport report = launch_all();
+  ::setenv("PATH", path.c_str(), 1);
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].rank, 0);
+  EXPECT_THAT(report.failures[0].message, HasSubstr("none of eu-stack (package elfutils), gdb and py-spy is installed; install one"));
 }
 
 TEST_F(Launcher, NamesAStoppedRankThatItsPeersAccuse) {
