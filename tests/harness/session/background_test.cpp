@@ -35,7 +35,7 @@ void reap(const Session& session) { ::waitpid(session.process, nullptr, 0); }
 
 TEST(Session, ComesBackAsItWasWritten) {
   const TemporaryFolder folder;
-  Session session{"lockstep run a.yaml", "vm", 17, "", 24, {}};
+  Session session{"lockstep run a.yaml", "vm", 17, "", {}, 24, {}};
   write_session(folder.path(), session);
   Session back = read_session(folder.path());
   EXPECT_EQ(back.command, session.command);
@@ -57,7 +57,7 @@ TEST(Session, IsRefusedWhereThereIsNone) {
 
 TEST(Detach, RunsTheWorkElsewhereAndNotesItsOutputAndItsStatus) {
   const TemporaryFolder folder;
-  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", 3, {}}, [] {
+  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {
     std::printf("said by %d\n", static_cast<int>(::getsid(0) == ::getpid()));
     std::fprintf(stderr, "warned\n");
     return 5;
@@ -74,7 +74,7 @@ TEST(Detach, RunsTheWorkElsewhereAndNotesItsOutputAndItsStatus) {
 
 TEST(Detach, IsLostWhereItsProcessDiesWithoutAStatus) {
   const TemporaryFolder folder;
-  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", 3, {}}, [] {
+  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {
     ::raise(SIGKILL);
     return 0;
   });
@@ -86,7 +86,7 @@ TEST(Detach, IsLostWhereItsProcessDiesWithoutAStatus) {
 
 TEST(Detach, IsRunningAsLongAsItsProcessIs) {
   const TemporaryFolder folder;
-  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", 3, {}}, [] {
+  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {
     for (;;) ::pause();
     return 0;
   });
@@ -102,7 +102,7 @@ TEST(Detach, IsRunningAsLongAsItsProcessIs) {
 
 TEST(Session, OfAnotherMachineIsTakenForRunning) {
   const TemporaryFolder folder;
-  EXPECT_EQ(state_of(folder.path(), {"x", "another-machine", 1, "", 1, {}}), "running");
+  EXPECT_EQ(state_of(folder.path(), {"x", "another-machine", 1, "", {}, 1, {}}), "running");
 }
 
 TEST(JobScript, NotesTheStatusOfWhatItRan) {
@@ -114,7 +114,7 @@ TEST(JobScript, NotesTheStatusOfWhatItRan) {
   const int status = std::system(("bash " + (folder / "job.sh") + " 2>/dev/null").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 3);
   EXPECT_EQ(support::read_file(folder / "run.out"), "said\n");
-  Session session{"x", "vm", 0, "17", 1, {}};
+  Session session{"x", "vm", 0, "17", {}, 1, {}};
   write_session(folder.path(), session);
   EXPECT_EQ(read_session(folder.path()).exit_code, 3) << "noted by the script alone";
 }
