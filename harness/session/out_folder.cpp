@@ -1,6 +1,7 @@
 #include "harness/session/out_folder.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -52,14 +53,29 @@ bool is_written_by_a_matrix(std::string_view name) {
   return is_report || std::ranges::find(kOthers, name) != std::end(kOthers) || is_rank_result(name);
 }
 
+namespace {
+
+/// Throws ConfigError where the user has no right to write there: another --out mends it.
+void refuse_if_not_allowed(const std::string& path, const std::error_code& error) {
+  if (error != std::errc::permission_denied && error != std::errc::operation_not_permitted && error != std::errc::read_only_file_system) return;
+  throw ConfigError(fmt::format("{}: {}; give --out a folder that user {} may write to, on every node", path, error.message(), ::geteuid()));
+}
+
+}  // namespace
+
 OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files, Hold hold)
     : path_(path), files_(files) {
   if (const auto error = files.make_folders(path)) {
+    refuse_if_not_allowed(path, error);
     throw MachineError(path + ": cannot be created: " + error.message());
   }
   const std::string lock_path = path + "/.lock";
   lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_ < 0) throw MachineError(lock_path + ": " + std::strerror(errno));
+  if (lock_ < 0) {
+    const int error = errno;
+    refuse_if_not_allowed(path, std::error_code(error, std::generic_category()));
+    throw MachineError(lock_path + ": " + std::strerror(error));
+  }
   if (::flock(lock_, (hold == Hold::alone ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
     const bool taken = errno == EWOULDBLOCK;
     const std::string why = std::strerror(errno);

@@ -84,6 +84,7 @@ ExternalLauncher::ExternalLauncher(std::string rank_program, std::vector<std::st
     throw ConfigError(fmt::format("launcher: there is no program {}{}", command_.front(), install.empty() ? "" : "; " + install));
   command_.front() = found;
   if (const std::string problem = library_problem(rank_program_); !problem.empty()) throw MachineError(problem);
+  host_ = introduce(Contract{}).host;
   events_.emplace_back();  // ready
 }
 
@@ -223,7 +224,8 @@ void ExternalLauncher::look(Going& going) {
     std::vector<int> pids;
     for (int rank = 0; rank < going.what.processes; ++rank) {
       const Arrival arrival = read_arrival(going.what.dir, rank);
-      if (!arrival.nonce.empty()) pids.push_back(arrival.pid);
+      // A process's number means nothing on another host.
+      if (!arrival.nonce.empty()) pids.push_back(arrival.host == host_ ? arrival.pid : -1);
     }
     if (pids.size() == going.ended.size()) {
       going.told_started = true;

@@ -49,6 +49,7 @@ class ExternalLauncher : public Launcher {
   static std::string how_starter_ended(const Going& going);
 
   std::string rank_program_;
+  std::string host_;  ///< that this process is on
   std::vector<std::string> command_;
   std::map<std::string, Going> going_;
   std::deque<LauncherEvent> events_;

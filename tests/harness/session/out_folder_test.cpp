@@ -43,6 +43,29 @@ TEST(OutFolder, IsOneProcesssAtATime) {
   EXPECT_NO_THROW(OutFolder(folder / "o", named("a")));
 }
 
+TEST(OutFolder, IsSharedByTheTasksOfAnArrayAlone) {
+  const TemporaryFolder folder;
+  std::optional<OutFolder> first(std::in_place, folder / "o", named("a"), real_files(), OutFolder::Hold::shared);
+  EXPECT_NO_THROW(OutFolder(folder / "o", named("a"), real_files(), OutFolder::Hold::shared));
+  EXPECT_THROW(OutFolder(folder / "o", named("a")), ConfigError);
+  first.reset();
+  const OutFolder alone(folder / "o", named("a"));
+  EXPECT_THROW(OutFolder(folder / "o", named("a"), real_files(), OutFolder::Hold::shared), ConfigError);
+}
+
+TEST(OutFolder, ThatMayNotBeWrittenToIsToldWithWhatMendsIt) {
+  const TemporaryFolder folder;
+  for (const int error : {EACCES, EPERM, EROFS}) {
+    support::FakeFiles files;
+    files.fail(0, error);
+    EXPECT_THAT([&] { OutFolder(folder / "o", named("a"), files); },
+                testing::ThrowsMessage<ConfigError>(HasSubstr("give --out a folder that user")));
+  }
+  support::FakeFiles files;
+  files.fail(0, EIO);
+  EXPECT_THROW(OutFolder(folder / "o", named("a"), files), MachineError);
+}
+
 TEST(OutFolder, SaysWhoseItIs) {
   const TemporaryFolder folder;
   { const OutFolder out(folder / "o", named("a")); }
