@@ -27,7 +27,8 @@ from programs import Program
 
 WORLD, STEPS = 3, 5
 PLACES = [(0, 0), (1, 2), (2, 4)]
-TIMEOUT_S, WAIT_S = 2.0, 8.0
+TIMEOUT_S, WAIT_S, ANALYSIS_S = 2.0, 8.0, 20.0
+NO_END = "no end"  # of the analyser
 BEGIN, END = "<!-- peers: by tests/fault_peers/score.py -->", "<!-- end of peers -->"
 
 # kind: the words of the operation that a good report would hold; in the order of the suite's table
@@ -117,9 +118,12 @@ def play(kind, place, detail):
             raise SystemExit(f"{kind} at {place}: the fault never acted: {errors}")
         analysis = ""
         if not detail and os.path.isdir(folder + "/fr"):
-            done = subprocess.run([sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", folder + "/fr",
-                                   "-p", "rank_", "--allow-incomplete-ranks"], capture_output=True, text=True)
-            analysis = done.stdout + done.stderr
+            try:
+                done = subprocess.run([sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", folder + "/fr",
+                                       "-p", "rank_", "--allow-incomplete-ranks"], capture_output=True, text=True, timeout=ANALYSIS_S)
+                analysis = done.stdout + done.stderr
+            except subprocess.TimeoutExpired:
+                analysis = NO_END
         return errors, analysis
 
 
@@ -142,8 +146,8 @@ def told(errors, kind, culprit):
 
 def analysed(analysis, kind, culprit):
     rank, operation = names(analysis, kind, culprit)
-    if not analysis:
-        return "no record"
+    if not analysis or analysis == NO_END:
+        return analysis or "no record"
     return "crashed" if "Traceback" in analysis else "named" if operation else "rank named" if rank else "nothing"
 
 

@@ -13,11 +13,11 @@ using testing::IsEmpty;
 TEST(Stacks, ReadsTheFirstThreadOfWhatEuStackSays) {
   const std::string said =
       "PID 71 - process\nTID 71:\n#0  0x00007f5c2f8f1545 clock_nanosleep@GLIBC_2.2.5\n#1  0x00007f5c2f8f5e53 nanosleep\n"
-      "#2  0x0000561bd6f0f1a2 lockstep::faults::Program::sleep(double) const\n#3  0x0000561bd6f0f1a9 std::function<void (int)>::operator()(int) const\n"
+      "#2  0x0000561bd6f0f1a2 lockstep::faults::Program::doze(double) const\n#3  0x0000561bd6f0f1a9 std::function<void (int)>::operator()(int) const\n"
       "#4  0x0000561bd6f0f1aa main\nTID 72:\n#0  0x00007f5c2f8f1545 epoll_wait\n";
   const Stacks stacks = read_stacks("eu-stack", 71, said, true);
-  EXPECT_THAT(stacks.frames, ElementsAre("clock_nanosleep", "nanosleep", "lockstep::faults::Program::sleep"));
-  EXPECT_EQ(in_words(stacks), "its first thread is in clock_nanosleep < nanosleep < lockstep::faults::Program::sleep");
+  EXPECT_THAT(stacks.frames, ElementsAre("clock_nanosleep", "nanosleep", "lockstep::faults::Program::doze"));
+  EXPECT_EQ(in_words(stacks), "its first thread is in clock_nanosleep < nanosleep < lockstep::faults::Program::doze");
   EXPECT_EQ(stacks.text, said);
 }
 
