@@ -133,6 +133,11 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
     mark(rank, now);
     disk_s_ = missed_s_ = 0;
   }
+  // Of a rank elsewhere of which nobody tells anything there is nothing to judge; who waits for it is told by a timeout.
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (!pids_.empty() && processes_[r].view == nullptr && watch_.alive(rank)) watch_.forgive(rank, watch_.silent_s(rank, now));
+  }
   const auto find = [&] { return watch_.standstill(thresholds_, now, [this](int rank) { return is_stopped(rank); }); };
   auto found = find();
   if (found && was_starved(*found, now)) found = find();

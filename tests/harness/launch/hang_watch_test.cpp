@@ -115,6 +115,15 @@ TEST_F(HangWatchTest, KnowsOfARankOnAnotherHostWhatIsSaidOfIt) {
   EXPECT_THAT(alarm_->message, HasSubstr("stopped by a signal"));
 }
 
+TEST_F(HangWatchTest, DoesNotJudgeARankElsewhereOfWhichNobodyTells) {
+  watch_.started({101, -1, 103}, 0);
+  for (const int rank : {0, 2}) beat_.enter(rank, BeatGroup::data), beat_.report(rank, 5, "all_reduce grad");
+  EXPECT_EQ(alarm_before(30), 0) << alarm_->message;
+  beat_.report(2, 6, "forward");
+  EXPECT_LT(alarm_before(33), 32);
+  EXPECT_EQ(alarm_->standstill.rank, 2);
+}
+
 TEST_F(HangWatchTest, AddsUpTheCoresThatRanksOfOneCollectiveLacked) {
   for (int rank = 0; rank < 3; ++rank) beat_.enter(rank, BeatGroup::data), beat_.report(rank, 5, "all_reduce grad");
   now_ = 10;
