@@ -8,6 +8,7 @@
 
 #include "harness/base/clean_text.h"
 #include "harness/cli/commands.h"
+#include "harness/doctor/node_checks.h"
 #include "harness/launch/identity.h"
 
 namespace lockstep {
@@ -67,6 +68,7 @@ bool fit_to_run(const std::vector<Check>& checks) {
 
 int doctor_command(const DoctorOptions& options, const Console& console) {
   std::vector<Check> checks = machine_checks();
+  for (Check& check : node_checks(see_node(".", rank_program_path()))) checks.push_back(std::move(check));
   checks.push_back(all_reduce_check(rank_program_path()));
   console.out << (options.json ? clean_json(checks_json(checks)) : checks_text(checks, console.out_colour));
   return fit_to_run(checks) ? kExitAsExpected : kExitMachine;

@@ -4,12 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+#include "harness/doctor/check.h"
 
-struct Check {
-  enum class State { ok, note, failed } state = State::ok;  ///< note: works, but somebody should know
-  std::string name, text;
-};
+namespace lockstep {
 
 std::string checks_text(const std::vector<Check>& checks, bool colour);
 std::string checks_json(const std::vector<Check>& checks);

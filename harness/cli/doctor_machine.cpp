@@ -87,11 +87,11 @@ Check memory() {
 
 Check threads() {
   const char* wish = std::getenv("OMP_NUM_THREADS");
-  std::string text = fmt::format("{} a rank", kThreadsPerRank);
+  std::string text = fmt::format("do not depend on the cores: a rank has {} thread", kThreadsPerRank);
   if (wish != nullptr && std::to_string(kThreadsPerRank) != wish) {
     text += fmt::format("; OMP_NUM_THREADS={} is not used, as it would change the bits", wish);
   }
-  return {State::ok, "threads", text};
+  return {State::ok, "bits", text};
 }
 
 Check descriptors() {
