@@ -181,11 +181,16 @@ class Worker : public LaboratoryWorker {
 
   CaseResult steady(const Planned& planned) {
     const Played played = bench_.play(planned.order);
+    if (played.late) {
+      const std::string slow = fmt::format("the bench ended it after {:.0f} s and {} of {} steps, in which nothing was said", played.seconds,
+                                           played.finished_steps, planned.order.steps);
+      if (!played.alarm) return {"too slow", CaseVerdict::undecided, 1, slow};
+    }
     const std::string alarm = played.alarm ? played.alarm->message : played.failure ? played.failure->message : "";
     figures_.count(fmt::format("runs of {} steps with stragglers that ended without an alarm", planned.order.steps),
                    alarm.empty() && played.finished());
     if (!alarm.empty()) {
-      const int64_t steps = played.results.empty() ? 0 : played.results[0].steps_done;
+      const int64_t steps = played.finished_steps;
       return {"false alarm", CaseVerdict::fault, 1, fmt::format("after {} steps: {}", steps, alarm)};
     }
     if (!played.finished()) return {"not finished", CaseVerdict::fault, 1, "the run did not finish"};

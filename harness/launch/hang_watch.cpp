@@ -79,17 +79,20 @@ void HangWatch::mark(int rank, double now) {
 /// so that of all threads of all ranks adds up; but what is stopped waits for no core of anybody's. Was there any?
 bool HangWatch::was_starved(const Standstill& found, double now) {
   const bool all_wait = is_collective(found.operation) && !is_stopped(found.rank);
-  double sum_s = 0, longest_s = 0, forgiven_s = 0;
+  double sum_s = 0, uncounted_s = 0, longest_s = 0, forgiven_s = 0;
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     const int rank = static_cast<int>(r);
     const Process& process = processes_[r];
     if (process.view == nullptr || !watch_.alive(rank) || (!all_wait && rank != found.rank)) continue;
     const ProcessView::Since since = process.view->since(now);
     sum_s += all_wait ? since.all_without_core_s : since.without_core_s;
+    uncounted_s += all_wait ? since.all_uncounted_s : since.uncounted_s;
     longest_s = std::max(longest_s, now - process.marked_at);
     forgiven_s = std::max(forgiven_s, process.forgiven_s);
   }
-  const double more_s = std::min(sum_s, longest_s) - forgiven_s;
+  double more_s = std::min(sum_s, longest_s) - forgiven_s;
+  // Who is ready now may wait for a core, and tells how long when it has had one: a little time, and another look.
+  if (more_s < kOftenest_s / 2) more_s = std::min(2 * look_every_s_, std::min(sum_s + uncounted_s, longest_s) - forgiven_s);
   if (more_s < kOftenest_s / 2) return false;
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     if (!all_wait && static_cast<int>(r) != found.rank) continue;

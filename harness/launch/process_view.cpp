@@ -44,12 +44,12 @@ class Thread {
   /// False: it is gone.
   bool mark() { return read(marked_); }
   /// False: it is gone. `span_s`: since the mark.
-  bool since(double span_s, double& ran_s, double& without_core_s) const {
+  bool since(double span_s, double& ran_s, double& without_core_s, double& uncounted_s) const {
     Times now;
     if (!read(now)) return false;
     ran_s = now.ran_s - marked_.ran_s;
     without_core_s = std::min(now.delayed_s - marked_.delayed_s, span_s);
-    if (ready()) without_core_s = std::max(without_core_s, span_s - ran_s);
+    uncounted_s = ready() ? std::max(0.0, span_s - ran_s - without_core_s) : 0;
     return true;
   }
 
@@ -85,12 +85,14 @@ class LiveView : public ProcessView {
     const double span_s = now - marked_at_;
     list();
     for (const auto& [number, thread] : threads_) {
-      double ran_s = 0, without_core_s = 0;
-      if (!thread->since(span_s, ran_s, without_core_s)) continue;
+      double ran_s = 0, without_core_s = 0, uncounted_s = 0;
+      if (!thread->since(span_s, ran_s, without_core_s, uncounted_s)) continue;
       found.all_without_core_s += without_core_s;
+      found.all_uncounted_s += uncounted_s;
       if (number != pid_) continue;
       found.ran_s = ran_s;
       found.without_core_s = without_core_s;
+      found.uncounted_s = uncounted_s;
     }
     return found;
   }

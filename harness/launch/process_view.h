@@ -15,11 +15,11 @@ class ProcessView {
   virtual void mark(double now) = 0;
   struct Since {
     double ran_s = 0;              ///< of a core that its first thread has had since the mark
-    double without_core_s = 0;     ///< for which its first thread was ready and had none
-    double all_without_core_s = 0; ///< the same of all its threads together: a rank in a collective waits for Gloo's
+    double without_core_s = 0;      ///< for which its first thread was ready and had none, as far as the kernel has counted
+    double all_without_core_s = 0;  ///< the same of all its threads together: a rank in a collective waits for Gloo's
+    double uncounted_s = 0, all_uncounted_s = 0;  ///< of threads that are ready now: what they may have waited or slept
   };
-  /// Of a process that is gone: zeros. A thread that is ready at this moment may have slept before or have waited for a core all
-  /// the time: the kernel counts a wait when it is over, so the time that it accounts for neither way is taken as waited.
+  /// Of a process that is gone: zeros. The kernel counts a wait when it is over.
   virtual Since since(double now) = 0;
   virtual ProcessState state() = 0;
 };

@@ -3,6 +3,7 @@ and the flight recorder's analyser (torchfrtrace). Three Gloo ranks, forked from
 
     python tests/fault_peers/score.py [KIND ...]              # prints a Markdown table
     python tests/fault_peers/score.py --write docs/faults.md  # all kinds, and puts the table where the page has it
+    python tests/fault_peers/score.py --no-analyser KIND ...  # it takes seconds a program; its cells say "not asked"
 
 Each kind acts at the suite's three places: rank 0 at the first step, rank 1 at the third, rank 2 at the last. It is noticed if a
 rank that lives has an error within the wait; it is named if the words of some rank that lives, or the analyser's, hold the
@@ -89,7 +90,7 @@ def wait_for(pids, kind, culprit, folder):
         os.waitpid(pid, 0)
 
 
-def play(kind, place, detail):
+def play(kind, place, detail, analyses=True):
     """Errors by rank, (seconds after the fault acted, words), and what the analyser says."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as held:
         os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL" if detail else "OFF"
@@ -117,7 +118,7 @@ def play(kind, place, detail):
         if acted is None:
             raise SystemExit(f"{kind} at {place}: the fault never acted: {errors}")
         analysis = ""
-        if not detail and os.path.isdir(folder + "/fr"):
+        if not detail and analyses and os.path.isdir(folder + "/fr"):
             try:
                 done = subprocess.run([sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", folder + "/fr",
                                        "-p", "rank_", "--allow-incomplete-ranks"], capture_output=True, text=True, timeout=ANALYSIS_S)
@@ -159,12 +160,12 @@ def cell(outcomes):
     return text if not times else f"{text}; {times[len(times) // 2]:.1f} s (≤ {times[-1]:.1f})"
 
 
-def row_of(kind):
+def row_of(kind, analyses):
     plain, detail, records = [], [], []
     for place in PLACES:
-        errors, analysis = play(kind, place, detail=False)
+        errors, analysis = play(kind, place, False, analyses)
         plain.append(told(errors, kind, place[0]))
-        records.append((analysed(analysis, kind, place[0]), None))
+        records.append((analysed(analysis, kind, place[0]) if analyses else "not asked", None))
         detail.append(told(play(kind, place, detail=True)[0], kind, place[0]))
     return plain, detail, records
 
@@ -178,7 +179,8 @@ def main():
     os.environ["TORCH_FR_BUFFER_SIZE"] = "200"
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    words = sys.argv[1:]
+    words = [word for word in sys.argv[1:] if word != "--no-analyser"]
+    analyses = "--no-analyser" not in sys.argv
     page = words[1] if words[:1] == ["--write"] else None
     kinds = list(KINDS) if page or not words else words
     lines = [f"LibTorch {torch.__version__}, {len(kinds)} kinds at {len(PLACES)} places; time-out {TIMEOUT_S:g} s.", "",
@@ -186,7 +188,7 @@ def main():
     print("\n".join(lines), flush=True)
     rows = []
     for kind in kinds:
-        rows.append(row_of(kind))
+        rows.append(row_of(kind, analyses))
         lines.append(f"| `{kind}` | " + " | ".join(cell(outcomes) for outcomes in rows[-1]) + " |")
         print(lines[-1], flush=True)
     lines.append("| **all** | " + " | ".join(totals(rows, which) for which in range(3)) + " |")

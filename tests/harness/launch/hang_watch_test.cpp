@@ -144,6 +144,20 @@ TEST_F(HangWatchTest, WaitsForNobodysCoreWhereARankIsStopped) {
   EXPECT_EQ(alarm_->standstill.rank, 1);
 }
 
+TEST_F(HangWatchTest, GivesAThreadThatIsReadyALittleTimeAndNotAllThatItSlept) {
+  beat_.report(1, 5, "load key");
+  all_but(1, "all_reduce grad", 10);
+  process(1).since.uncounted_s = 0.9;
+  double asked = 0;
+  while (!alarm_ && asked < 12) {
+    asked = now_ += watch_.next_look_s(now_);
+    alarm_ = watch_.look(beat_, now_);
+    if (now_ > 11) process(1).since.uncounted_s = 0;  // it polls, and sleeps again
+  }
+  EXPECT_TRUE(alarm_);
+  EXPECT_LT(asked, 11.06);
+}
+
 TEST_F(HangWatchTest, HoldsAWaitForADiskAgainstNobodyForTwentyThresholds) {
   beat_.report(1, 5, "forward");
   all_but(1, "all_reduce grad", 10);
