@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
 #include "harness/comm/gpu_plugin_entry.h"
 #include "harness/comm/process_groups.h"
 
