@@ -193,10 +193,10 @@ void see_slurm(NodeFacts& node) {
   node.slurm_job = variable("SLURM_JOB_ID");
   if (find_program("srun").empty()) return;
   node.slurm_version = line_of("srun --version");
-  if (node.slurm_version.empty()) node.slurm_version = "slurm of unknown version";
+  if (node.slurm_version.empty()) node.slurm_version = "slurm";
   if (find_program("scontrol").empty() || find_program("timeout").empty()) return;
   if (const std::string answer = line_of("timeout 3 scontrol ping"); answer.find(" is UP") == std::string::npos)
-    node.slurm_problem = answer.empty() ? "no answer within 3 s" : answer;
+    node.slurm_problem = answer.empty() ? "no slurm.conf, or no answer within 3 s" : answer;
 }
 
 void see_gpus(NodeFacts& node, const std::string& rank_program) {

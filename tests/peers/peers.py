@@ -93,13 +93,16 @@ def version_of(package, program):
     return said[1]
 
 
-def in_time(tool, fault):
+UNFINISHED = "not asked to the end"
+
+
+def in_time(answer):
     try:
-        return tool.fault(fault)
+        return answer()
     except subprocess.TimeoutExpired as late:
-        return cannot(f"not asked to the end: its program ran past {late.timeout:.0f} s")
+        return cannot(f"{UNFINISHED}: its program ran past {late.timeout:.0f} s")
     except ranks.Late as late:
-        return cannot(f"not asked to the end: {late}")
+        return cannot(f"{UNFINISHED}: {late}")
 
 
 def ask(tool, faults, workloads, seeds, entry, keep):
@@ -109,14 +112,17 @@ def ask(tool, faults, workloads, seeds, entry, keep):
     for name, answer in tool.clean(workloads, *seeds):
         if name in entry["clean"]:
             continue
-        entry["clean"][name] = said = kept(answer())
+        said = kept(in_time(answer))
+        if said.get("cannot", "").startswith(UNFINISHED):
+            continue  # asked again the next time
+        entry["clean"][name] = said
         if said.get("found"):
             print(f"    false alarm of {tool.name}: {name}: {said.get('words', '')}", file=sys.stderr, flush=True)
         keep()
     for fault in faults:
-        if fault.name in entry["faults"] and not entry["faults"][fault.name].get("cannot", "").startswith("not asked to the end"):
+        if fault.name in entry["faults"] and not entry["faults"][fault.name].get("cannot", "").startswith(UNFINISHED):
             continue
-        entry["faults"][fault.name] = kept(in_time(tool, fault), fault, of_lockstep)
+        entry["faults"][fault.name] = kept(in_time(lambda fault=fault: tool.fault(fault)), fault, of_lockstep)
         entry["notes"] = tool.notes() or entry["notes"]
         entry["minutes"] = round(before + (time.monotonic() - began) / 60, 1)
         keep()
