@@ -58,7 +58,7 @@ class Program {
   [[noreturn]] void name_state(const std::string& name, int rank, const at::Tensor& mine);
   void save();
   void write_file(bool cut);
-  void audit_files();
+  void audit_files(bool of_culprit);
   void evaluate();
   void tear_down();
   bool told_to_stop();
