@@ -30,6 +30,7 @@
 #include "harness/launch/beat.h"
 #include "harness/launch/failure.h"
 #include "harness/launch/run_folder.h"
+#include "harness/rank/collective_ranks.h"
 #include "harness/rank/departure.h"
 #include "harness/rank/fault_ranks.h"
 #include "harness/rank/rank_checkpoints.h"
@@ -319,6 +320,7 @@ int rank_main(const RankTask& task) {
     const std::string run_path = task.run_dir + "/run.json";
     const nlohmann::json run = read_run(run_path);
     if (const auto cases = run.find("reward_cases"); cases != run.end()) return play_reward_cases(task.run_dir, std::max(task.rank, 0), *cases);
+    if (const auto asked = run.find("collectives"); asked != run.end()) return play_collectives(task, *asked);
     if (const auto fault = run.find("fault_case"); fault != run.end()) return play_fault_case(task, *fault);
     RunConfig config = run_config_from_json(run.at("config").dump(), run_path);
     const int world = config.layout.world_size;

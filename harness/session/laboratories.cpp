@@ -18,6 +18,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/shell_word.h"
+#include "harness/collectives/collectives.h"
 #include "harness/faults/faults.h"
 #include "harness/launch/identity.h"
 #include "harness/plan/matrix_folder.h"
@@ -40,7 +41,7 @@ namespace fs = std::filesystem;
 std::span<const LaboratoryKind* const> laboratory_kinds() {
   static const std::array kKinds{&program_laboratory(), &saver_laboratory(), &resume_laboratory(), &trainer_laboratory(),
                                  &sampling_laboratory(), &rewards_laboratory(), &faults_laboratory(),
-                                 &starters_laboratory()};
+                                 &starters_laboratory(), &collectives_laboratory()};
   return kKinds;
 }
 

@@ -104,7 +104,7 @@ RunConfig config_of(const Options& options, const std::vector<Variant>& variants
 void run_executed(const Options& options, const std::string& dir) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::execl(options.program.c_str(), "lockstep-rank", "--rank", "-1", dir.c_str(), "0",
+    ::execl(options.program.c_str(), "lockstep-rank", "--rank", "-1", dir.c_str(), "0", "127.0.0.1", "beat",
             static_cast<char*>(nullptr));
     ::_exit(127);
   }

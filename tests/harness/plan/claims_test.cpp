@@ -72,7 +72,7 @@ TEST(Claims, RefuseConditionsThatSayNothing) {
   EXPECT_THAT(problems_of(claim("{outcom: 8x3 local, is: worse}")),
               ElementsAre(HasSubstr(
                   "m.yaml:10:45: a condition begins with outcome, value, ratio, gradient, mechanism, "
-                  "rule, certified, samples, draws, first, laboratory, timing, not 'outcom'; did you mean outcome?")));
+                  "rule, certified, samples, draws, first, laboratory, written, timing, not 'outcom'; did you mean outcome?")));
   EXPECT_THAT(problems_of(claim("{outcome: 8x3 local, is: wrose}")),
               ElementsAre(HasSubstr(
                   "is must be better, worse, higher, lower, equivalent, different, not 'wrose'; did "

@@ -1,0 +1,42 @@
+// Collectives of real ranks: every element right, and the one that is changed on purpose found and named.
+
+#include "harness/collectives/collectives.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/collectives/figures.h"
+#include "tests/support/laboratory_run.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+LaboratoryResult run(const std::string& section, const std::string& only = "") {
+  return support::run_tried(collectives_laboratory(), "name: slice\nlaboratory: collectives\ncollectives: {" + section + "}\n", only);
+}
+
+TEST(Collectives, GiveEveryElementRight) {
+  const LaboratoryResult result = run("most_ranks: 3, least_bytes: 4, most_bytes: 4096, factor: 32, most_calls: 3, planted: false");
+  support::expect_silent(result);
+  // Ten of two and of three ranks; a barrier has one size.
+  EXPECT_EQ(result.trials, 20);
+  EXPECT_EQ(result.cases, 2 * (9 * 3 + 1));
+  EXPECT_THAT(support::fact(result, "all_reduce, 3 ranks"), AllOf(HasSubstr("12 B: "), HasSubstr("busbw"), HasSubstr("0 wrong")));
+}
+
+TEST(Collectives, AChangedElementIsFoundAndNamed) {
+  const LaboratoryResult result = run("most_ranks: 2, most_bytes: 4, most_calls: 1", "failure==planted: one element of what a rank got is changed");
+  EXPECT_EQ(result.faults, 0) << support::findings_of(result);
+  EXPECT_EQ(result.trials, static_cast<int64_t>(collectives::collective_names().size()) - 1);
+  for (const LaboratoryFinding& finding : result.findings) {
+    EXPECT_EQ(finding.verdict, CaseVerdict::planted);
+    EXPECT_THAT(finding.sentence, AllOf(HasSubstr("rank 2 has"), HasSubstr("at element 39, not")));
+  }
+  EXPECT_EQ(static_cast<int64_t>(result.findings.size()), result.trials);
+}
+
+}  // namespace
+}  // namespace lockstep
