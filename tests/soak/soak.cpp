@@ -162,6 +162,7 @@ bool repeat(const Options& options, const std::vector<Variant>& variants, int64_
     use_cores(loaded && round % 2 == 0, i);
     const Load load(loaded ? options.spinners : 0);
     if (executed && i != options.plant) {
+      fs::remove_all(dir);  // of a soak before this one that stopped at a difference
       fs::create_directories(dir);
       fs::copy_file(expected + "/run.json", dir + "/run.json");
       fs::copy_file(expected + "/beat", dir + "/beat");
