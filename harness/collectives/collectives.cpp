@@ -13,6 +13,7 @@
 #include "harness/collectives/figures.h"
 #include "harness/collectives/ranks.h"
 #include "harness/config/field_schema.h"
+#include "harness/laboratory/section_schema.h"
 #include "harness/launch/identity.h"
 
 namespace lockstep {
@@ -246,10 +247,7 @@ std::unique_ptr<Laboratory> make(const LaboratorySource& source, Problems& probl
 nlohmann::ordered_json schema() {
   const CollectivesConfig defaults;
   SchemaJson schema = object_schema();
-  for (const auto& field : kFields) {
-    const std::string key(field.spec.key.substr(std::string_view("collectives.").size()));
-    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
-  }
+  add_fields(schema, kFields, defaults);
   return schema;
 }
 

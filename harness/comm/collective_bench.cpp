@@ -39,7 +39,7 @@ struct CollectiveBench::Impl {
   std::chrono::milliseconds timeout;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
 
-  using Run = void (Impl::*)(Call&, int64_t chunk);
+  using Run = void (Impl::*)(Call&);
   /// How many elements a rank brings and gets, in units of the whole count (or of one chunk of it), and what it should have got.
   struct Kind {
     std::string_view name;
@@ -68,28 +68,28 @@ struct CollectiveBench::Impl {
     if (work) work->wait(timeout);
   }
 
-  void all_reduce(Call& call, int64_t) {
+  void all_reduce(Call& call) {
     Tensors tensors{call.out};
     finish(group->allreduce(tensors, with_timeout<c10d::AllreduceOptions>()));
   }
-  void reduce(Call& call, int64_t) {
+  void reduce(Call& call) {
     Tensors tensors{call.out};
     auto options = with_timeout<c10d::ReduceOptions>();
     options.rootRank = root();
     finish(group->reduce(tensors, options));
   }
-  void broadcast(Call& call, int64_t) {
+  void broadcast(Call& call) {
     Tensors tensors{call.out};
     auto options = with_timeout<c10d::BroadcastOptions>();
     options.rootRank = root();
     finish(group->broadcast(tensors, options));
   }
-  void all_gather(Call& call, int64_t) {
+  void all_gather(Call& call) {
     std::vector<Tensors> out{chunks(call.out)};
     Tensors in{call.in};
     finish(group->allgather(out, in, with_timeout<c10d::AllgatherOptions>()));
   }
-  void gather(Call& call, int64_t) {
+  void gather(Call& call) {
     std::vector<Tensors> out;
     if (rank == root()) out.push_back(chunks(call.out));
     Tensors in{call.in};
@@ -97,7 +97,7 @@ struct CollectiveBench::Impl {
     options.rootRank = root();
     finish(group->gather(out, in, options));
   }
-  void scatter(Call& call, int64_t) {
+  void scatter(Call& call) {
     std::vector<Tensors> in;
     if (rank == root()) in.push_back(chunks(call.in));
     Tensors out{call.out};
@@ -105,22 +105,22 @@ struct CollectiveBench::Impl {
     options.rootRank = root();
     finish(group->scatter(out, in, options));
   }
-  void reduce_scatter(Call& call, int64_t) {
+  void reduce_scatter(Call& call) {
     std::vector<Tensors> in{chunks(call.in)};
     Tensors out{call.out};
     finish(group->reduce_scatter(out, in, with_timeout<c10d::ReduceScatterOptions>()));
   }
-  void all_to_all(Call& call, int64_t) {
+  void all_to_all(Call& call) {
     std::vector<int64_t> even;
     finish(group->all_to_all_single(call.out, call.in, even, even, with_timeout<c10d::AllToAllOptions>()));
   }
-  void send_receive(Call& call, int64_t) {
+  void send_receive(Call& call) {
     Tensors in{call.in}, out{call.out};
     const auto sent = group->send(in, (rank + 1) % world, 0);
     finish(group->recv(out, (rank + world - 1) % world, 0));
     finish(sent);
   }
-  void barrier(Call&, int64_t) { finish(group->barrier(with_timeout<c10d::BarrierOptions>())); }
+  void barrier(Call&) { finish(group->barrier(with_timeout<c10d::BarrierOptions>())); }
 
   static const Kind& kind_of(std::string_view name) {
     static const std::array kKinds{
@@ -175,21 +175,20 @@ CollectiveBench::~CollectiveBench() = default;
 
 CollectiveTiming CollectiveBench::time(std::string_view collective, int64_t count, int64_t calls, int64_t spoil) {
   const Impl::Kind& kind = Impl::kind_of(collective);
-  const int64_t chunk = count / impl_->world;
   CollectiveTiming timing;
   try {
     const auto checked_call = [&] {
       Call call = impl_->prepared(kind, count);
-      (impl_.get()->*kind.run)(call, chunk);
+      (impl_.get()->*kind.run)(call);
       if (spoil >= 0 && spoil < call.out.numel()) call.out[spoil] += 1;
       impl_->look(kind, call, count, timing);
     };
     checked_call();
     Call call = impl_->prepared(kind, count);
     Call none;
-    impl_->barrier(none, 0);
+    impl_->barrier(none);
     const double began = now_s();
-    for (int64_t k = 0; k < calls; ++k) (impl_.get()->*kind.run)(call, chunk);
+    for (int64_t k = 0; k < calls; ++k) (impl_.get()->*kind.run)(call);
     timing.seconds = (now_s() - began) / static_cast<double>(std::max<int64_t>(calls, 1));
     checked_call();
   } catch (const c10::Error& error) {

@@ -8,6 +8,7 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/nearest.h"
 #include "harness/config/field_schema.h"
+#include "harness/laboratory/section_schema.h"
 
 namespace lockstep::faults {
 namespace {
@@ -61,10 +62,7 @@ FaultsConfig read_faults_config(const LaboratorySource& source, Problems& proble
 nlohmann::ordered_json faults_schema() {
   const FaultsConfig defaults;
   SchemaJson schema = object_schema();
-  for (const auto& field : kFields) {
-    const std::string key(field.spec.key.substr(std::string_view("faults.").size()));
-    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
-  }
+  add_fields(schema, kFields, defaults);
   SchemaJson names = SchemaJson::array();
   for (const std::string_view name : kTries) names.push_back(name);
   schema["properties"]["tries"] = list_schema({{"type", "string"}, {"enum", names}}, "what is tried; all, if it is not given");

@@ -9,6 +9,7 @@
 #include "harness/base/shell_word.h"
 #include "harness/config/field_schema.h"
 #include "harness/config/ranges.h"
+#include "harness/laboratory/section_schema.h"
 #include "harness/program/failures.h"
 
 namespace lockstep::program {
@@ -104,10 +105,7 @@ nlohmann::ordered_json program_schema() {
   const ProgramConfig defaults;
   SchemaJson schema = object_schema();
   schema["required"] = {"save"};
-  for (const auto& field : kFields) {
-    const std::string key(field.spec.key.substr(std::string_view("program.").size()));
-    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
-  }
+  add_fields(schema, kFields, defaults);
   SchemaJson names = SchemaJson::array();
   for (const std::string_view name : failure_names()) names.push_back(name);
   schema["properties"]["failures"] =

@@ -9,6 +9,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/nearest.h"
 #include "harness/config/field_schema.h"
+#include "harness/laboratory/section_schema.h"
 #include "harness/plan/read_matrix.h"
 
 namespace lockstep::restarts {
@@ -117,10 +118,7 @@ nlohmann::ordered_json restarts_schema() {
   const RestartsConfig defaults;
   SchemaJson schema = object_schema();
   schema["required"] = {"matrix", "cell"};
-  for (const auto& field : kFields) {
-    const std::string key(field.spec.key.substr(std::string_view("trainer.").size()));
-    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
-  }
+  add_fields(schema, kFields, defaults);
   SchemaJson text;
   text["type"] = "string";
   schema["properties"]["set"] = list_schema(std::move(text), "key=value, set in the matrix");

@@ -5,6 +5,7 @@
 
 #include "harness/config/field_schema.h"
 #include "harness/config/ranges.h"
+#include "harness/laboratory/section_schema.h"
 #include "harness/resume/resume.h"
 
 namespace lockstep::resume {
@@ -63,10 +64,7 @@ ResumeConfig read_resume_config(const LaboratorySource& source, Problems& proble
 nlohmann::ordered_json resume_schema() {
   const ResumeConfig defaults;
   SchemaJson schema = object_schema();
-  for (const auto& field : kFields) {
-    const std::string key(field.spec.key.substr(std::string_view("resume.").size()));
-    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
-  }
+  add_fields(schema, kFields, defaults);
   return schema;
 }
 

@@ -12,6 +12,7 @@
 #include "harness/config/field_schema.h"
 #include "harness/config/ranges.h"
 #include "harness/config/words.h"
+#include "harness/laboratory/section_schema.h"
 
 namespace lockstep::sampling {
 namespace {
@@ -147,10 +148,7 @@ SamplingConfig read_sampling_config(const LaboratorySource& source, Problems& pr
 nlohmann::ordered_json sampling_schema() {
   const SamplingConfig defaults;
   SchemaJson schema = object_schema();
-  for (const auto& field : kFields) {
-    const std::string key(field.spec.key.substr(std::string_view("sampling.").size()));
-    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
-  }
+  add_fields(schema, kFields, defaults);
   schema["properties"]["tasks"] = {{"type", "object"},
                                    {"additionalProperties", {{"type", "number"}, {"exclusiveMinimum", 0}}},
                                    {"description", "tasks of one's own job with their measured seconds"}};

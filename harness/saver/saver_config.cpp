@@ -5,6 +5,7 @@
 #include "harness/config/field_schema.h"
 #include "harness/config/ranges.h"
 #include "harness/config/words.h"
+#include "harness/laboratory/section_schema.h"
 
 namespace lockstep::saver {
 namespace {
@@ -41,10 +42,7 @@ nlohmann::ordered_json saver_schema() {
   const SaverConfig defaults;
   SchemaJson schema = object_schema();
   schema["required"] = {"search"};
-  for (const auto& field : kFields) {
-    const std::string key(field.spec.key.substr(std::string_view("saver.").size()));
-    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
-  }
+  add_fields(schema, kFields, defaults);
   return schema;
 }
 

@@ -15,6 +15,7 @@
 #include "harness/base/counted.h"
 #include "harness/config/field_schema.h"
 #include "harness/laboratory/hunt.h"
+#include "harness/laboratory/section_schema.h"
 #include "harness/starters/words.h"
 
 namespace lockstep {
@@ -284,10 +285,7 @@ std::unique_ptr<Laboratory> make(const LaboratorySource& source, Problems& probl
 nlohmann::ordered_json schema() {
   const StartersConfig defaults;
   SchemaJson schema = object_schema();
-  for (const auto& field : kFields) {
-    const std::string key(field.spec.key.substr(std::string_view("starters.").size()));
-    schema["properties"][key] = field_schema(field.spec, field.of(defaults));
-  }
+  add_fields(schema, kFields, defaults);
   return schema;
 }
 
