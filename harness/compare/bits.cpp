@@ -1,7 +1,6 @@
 #include "harness/compare/bits.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "harness/base/hex.h"
+#include "harness/base/same_bits.h"
 #include "harness/trace/record_values.h"
 
 namespace lockstep {
@@ -31,7 +31,6 @@ struct RankDifference {
   double relative = kInfinity;
 };
 
-bool same_double(double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); }
 
 /// Do two records tell of the same thing, whatever its value?
 bool same_subject(const Record& a, const Record& b) {
@@ -42,12 +41,12 @@ bool same_subject(const Record& a, const Record& b) {
 bool same_form(const Record& a, const Record& b) { return a.dtype == b.dtype && a.shape == b.shape; }
 
 bool same_value(const Record& a, const Record& b) {
-  if (a.is_scalar) return same_double(a.value, b.value);
+  if (a.is_scalar) return same_bits(a.value, b.value);
   switch (a.phase) {
     case Phase::samples:
       return a.ids == b.ids;
     case Phase::random:
-      return a.stats.hash == b.stats.hash && same_double(a.value, b.value);
+      return a.stats.hash == b.stats.hash && same_bits(a.value, b.value);
     case Phase::collective:
       return a.collective == b.collective;
     default:

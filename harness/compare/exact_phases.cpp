@@ -1,13 +1,13 @@
 #include "harness/compare/exact_phases.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "harness/base/hex.h"
+#include "harness/base/same_bits.h"
 #include "harness/compare/bits.h"
 #include "harness/compare/step_records.h"
 #include "harness/evidence/replicas.h"
@@ -134,7 +134,7 @@ std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun&
 
 /// Equal bits, or the same number that one of the runs read from a float32 tensor.
 bool same_control(double a, double b) {
-  if (std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b)) return true;
+  if (same_bits(a, b)) return true;
   const auto rounded = [](double value) { return static_cast<double>(static_cast<float>(value)); };
   return rounded(a) == rounded(b) && (rounded(a) == a || rounded(b) == b);
 }

@@ -1,7 +1,6 @@
 #include "harness/compare/exact_runs.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <map>
 #include <string>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "harness/base/hex.h"
+#include "harness/base/same_bits.h"
 #include "harness/compare/forced/free.h"
 #include "harness/compare/step_records.h"
 #include "harness/compare/trainer_of.h"
@@ -73,7 +73,6 @@ std::vector<uint64_t> tensor_sums(const StepOfRun& step) {
   return sums;
 }
 
-bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 class StepComparison {
  public:

@@ -2,17 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 
 #include "harness/base/read_file.h"
+#include "harness/base/same_bits.h"
 #include "harness/checkpoint/survey.h"
 #include "harness/restarts/bench.h"
 #include "harness/trace/reader.h"
 
 namespace lockstep::restarts {
 namespace {
-
-bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 bool same_series(const Series& a, const Series& b) {
   if (a.steps != b.steps || a.values.size() != b.values.size()) return false;

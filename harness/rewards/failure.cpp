@@ -73,8 +73,6 @@ bool is_poison(double value, Poisoned& whose) {
   return true;
 }
 
-bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
-
 bool same_bits(std::span<const double> a, std::span<const double> b) {
   return std::ranges::equal(a, b, [](double x, double y) { return same_bits(x, y); });
 }

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/base/same_bits.h"
+
 namespace lockstep::rewards {
 
 /// Why an exchange gave nothing: the same code on every rank that is left, and nothing was changed by it.
@@ -53,8 +55,8 @@ struct Poisoned {
 };
 bool is_poison(double value, Poisoned& whose);
 
-/// The same bits: two NaNs can be equal, 0 and -0 are not.
-bool same_bits(double a, double b);
+using lockstep::same_bits;
+/// The same of each value.
 bool same_bits(std::span<const double> a, std::span<const double> b);
 
 }  // namespace lockstep::rewards

@@ -1,7 +1,6 @@
 #include "harness/compare/forced/values.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
@@ -12,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/base/same_bits.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/evidence/replicas.h"
 #include "harness/trace/record_values.h"
@@ -132,7 +132,7 @@ void compare_row(const Scores& reference, const ScoreRow& expected, const Scores
 }  // namespace
 
 double distance(double a, double b) {
-  if (std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b)) return 0;
+  if (same_bits(a, b)) return 0;
   const double gap = std::abs(a - b);
   return std::isnan(gap) ? std::numeric_limits<double>::infinity() : gap;
 }

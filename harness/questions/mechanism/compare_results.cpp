@@ -4,19 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <map>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
 
+#include "harness/base/same_bits.h"
 #include "harness/trace/format.h"
 
 namespace lockstep {
 namespace {
 
-bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 /// Where a curve's values come from in a step: what comes first is named first.
 Phase phase_of(const std::string& curve) {
