@@ -62,7 +62,9 @@ Check programs() {
             fmt::format("lockstep {}; {}.version is missing: LibTorch's version is unknown", LOCKSTEP_VERSION,
                         program)};
   }
-  return {State::ok, "programs", fmt::format("lockstep {}, LibTorch {}", LOCKSTEP_VERSION, libtorch)};
+  const std::string folder = libtorch_folder(program);
+  const std::string found = folder.empty() ? "" : fmt::format(" ({} in {})", libtorch_flavour(folder), folder);
+  return {State::ok, "programs", fmt::format("lockstep {}, LibTorch {}{}", LOCKSTEP_VERSION, libtorch, found)};
 }
 
 Check cores() {

@@ -9,12 +9,14 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/base/nearest.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/explain_topics.h"
 #include "harness/flight/dump.h"
 #include "harness/flight/judge.h"
+#include "harness/launch/stacks.h"
 #include "harness/rewards/failure.h"
 
 namespace lockstep {
@@ -80,18 +82,27 @@ std::string reward_cause_text(const rewards::Cause& cause) {
 
 namespace {
 
-/// Who is behind in what, by the flight records in a folder: lockstep's own, or PyTorch's.
-int explain_flight(const std::string& folder, const Console& console) {
+/// Of the folder of a run or of records: who is behind in what, by the flight records, lockstep's own or PyTorch's; and where ranks that
+/// hung were.
+int explain_folder(const std::string& folder, const Console& console) {
   constexpr int kExitParted = 1;
+  namespace fs = std::filesystem;
+  const fs::path path = fs::path(folder).has_filename() ? fs::path(folder) : fs::path(folder).parent_path();
+  const bool of_records = path.filename() == "flight";
+  const std::vector<KeptStacks> stacks = kept_stacks((of_records ? path.parent_path() : path).string());
+  const std::string records_folder = fs::is_directory(path / "flight") ? (path / "flight").string() : folder;
   std::vector<flight::Recorded> records;
   try {
-    records = flight::read_records(folder);
+    records = flight::read_records(records_folder);
   } catch (const std::runtime_error& error) {
-    throw ConfigError(std::string("explain: ") + error.what());
+    if (stacks.empty()) throw ConfigError(std::string("explain: ") + error.what());
   }
   const flight::Judgement judgement = flight::judge(records);
-  for (const std::string& line : flight::in_words(judgement)) console.out << line << "\n";
-  return judgement.findings.empty() ? 0 : kExitParted;
+  if (!records.empty()) {
+    for (const std::string& line : flight::in_words(judgement)) console.out << line << "\n";
+  }
+  for (const KeptStacks& kept : stacks) console.out << fmt::format("rank {}: {} (all of it: {})\n", kept.rank, clean_line(kept.words), clean_line(kept.path));
+  return judgement.findings.empty() && stacks.empty() ? kExitAsExpected : kExitParted;
 }
 
 }  // namespace
@@ -102,7 +113,7 @@ int explain_command(const ExplainOptions& options, const Console& console) {
     return kExitAsExpected;
   }
   const bool known_word = find_explain_topic(options.code) != nullptr || find_cause_page(options.code) != nullptr;
-  if (!known_word && std::filesystem::is_directory(options.code)) return explain_flight(options.code, console);
+  if (!known_word && std::filesystem::is_directory(options.code)) return explain_folder(options.code, console);
   if (const ExplainTopic* topic = find_explain_topic(options.code)) {
     console.out << topic->text;
     return kExitAsExpected;

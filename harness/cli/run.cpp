@@ -244,12 +244,18 @@ int run_as_job(Prepared& prepared, const RunOptions& options, const LauncherChoi
   std::string command = shell_quoted(program_path()) + command_text(inside).substr(std::string("lockstep").size());
   const ArrayWish wish = array_wish(choice.words);
   Session session = session_of(prepared, options);
-  if (wish.wanted)
-    submit_arrays(prepared, command, out, wish, session);
-  else if (options.fresh)
-    command += " --fresh";
-  if (options.json) command += " --json";
-  session = submit(out, session, job_script(command, out, prepared.plan.matrix.name, wish.options));
+  if (!wish.wanted && options.fresh) command += " --fresh";
+  const std::string gathers = command + (options.json ? " --json" : "");
+  try {
+    if (wish.wanted) submit_arrays(prepared, command, out, wish, session);
+    session = submit(out, session, job_script(gathers, out, prepared.plan.matrix.name, wish.options));
+  } catch (const ConfigError& error) {
+    // Nobody would gather what the arrays' tasks leave.
+    if (session.arrays.empty()) throw;
+    throw ConfigError(error.what() + cancel_jobs(session.arrays));
+  } catch (const MachineError& error) {
+    throw MachineError(error.what() + cancel_jobs(session.arrays));
+  }
   console.err << fmt::format("Slurm job {}{}; lockstep status {} · lockstep wait {}\n", session.job,
                              session.arrays.empty() ? "" : fmt::format(" after the arrays {}", fmt::join(session.arrays, ", ")),
                              clean_line(prepared.out_dir), clean_line(prepared.out_dir));

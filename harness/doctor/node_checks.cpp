@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -122,6 +123,25 @@ Check slurm(const NodeFacts& node) {
   return {State::ok, "slurm", node.slurm_version + (node.slurm_job.empty() ? ", outside any job" : ", inside job " + node.slurm_job)};
 }
 
+Check clocks(const NodeFacts& node) {
+  const std::string name = "clocks";
+  if (node.slurm_nodes < 2) return {State::ok, name, "of one host; inside a Slurm job of several nodes doctor asks them all"};
+  std::vector<std::string> wrong;
+  for (const NodeClock& each : node.clocks) {
+    if (std::abs(each.ahead_s) > kMostSkew_s)
+      wrong.push_back(fmt::format("{} is {:.1f} s {}", each.node, std::abs(each.ahead_s), each.ahead_s > 0 ? "ahead" : "behind"));
+  }
+  if (!wrong.empty()) {
+    return {State::note, name,
+            fmt::format("against {}: {}; times in logs and ages of files cannot be held together: run NTP on all nodes", node.host, fmt::join(wrong, ", "))};
+  }
+  if (std::cmp_less(node.clocks.size(), node.slurm_nodes)) {
+    return {State::note, name,
+            fmt::format("{} of {} nodes of the job said theirs within 15 s: try srun --overlap date on them", node.clocks.size(), node.slurm_nodes)};
+  }
+  return {State::ok, name, fmt::format("of the job's {} nodes are this host's within {:g} s", node.slurm_nodes, kMostSkew_s)};
+}
+
 Check gpus(const NodeFacts& node) {
   const std::string plugin = node.plugin.empty() ? "no plugin" : "plugin " + node.plugin;
   if (node.driver.empty()) {
@@ -160,7 +180,7 @@ Check tracing(const NodeFacts& node) {
 
 std::vector<Check> node_checks(const NodeFacts& node) {
   return {host_name(node), network(node), ports(node), shared_memory(node), load(node), shared_folder(node.shared),
-          slurm(node), gpus(node), tracing(node)};
+          slurm(node), clocks(node), gpus(node), tracing(node)};
 }
 
 }  // namespace lockstep

@@ -199,6 +199,31 @@ void see_slurm(NodeFacts& node) {
     node.slurm_problem = answer.empty() ? "no slurm.conf, or no answer within 3 s" : answer;
 }
 
+double now_s() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return seconds_of(now);
+}
+
+/// Each node says its time; it was said after the question, and before the answer came.
+void see_clocks(NodeFacts& node) {
+  node.slurm_nodes = std::atoi(variable("SLURM_JOB_NUM_NODES").c_str());
+  const bool can_ask = !node.slurm_version.empty() && !node.slurm_job.empty() && !find_program("timeout").empty();
+  if (!can_ask || node.slurm_nodes < 2) return;
+  const std::string command = fmt::format("timeout 15 srun --nodes={0} --ntasks={0} --ntasks-per-node=1 --overlap --mem=0 --input=none --mpi=none "
+                                          "--unbuffered sh -c 'echo $SLURMD_NODENAME $(date +%s.%N)' 2>/dev/null", node.slurm_nodes);
+  const double before_s = now_s();
+  std::FILE* pipe = ::popen(command.c_str(), "re");
+  if (pipe == nullptr) return;
+  std::array<char, 256> line{}, name{};
+  for (double said_s = 0; std::fgets(line.data(), line.size(), pipe) != nullptr;) {
+    const double after_s = now_s();
+    if (std::sscanf(line.data(), "%255s %lf", name.data(), &said_s) != 2) continue;
+    node.clocks.push_back({name.data(), said_s > after_s ? said_s - after_s : std::min(said_s - before_s, 0.0)});
+  }
+  ::pclose(pipe);
+}
+
 void see_gpus(NodeFacts& node, const std::string& rank_program) {
   std::ifstream version("/proc/driver/nvidia/version");
   for (std::string word; version >> word;) {
@@ -243,6 +268,7 @@ NodeFacts see_node(const std::string& shared, const std::string& rank_program) {
     node.local_ranks = std::max(found.chosen->local_world, 1);
   node.shared = see_folder(shared);
   see_slurm(node);
+  see_clocks(node);
   see_gpus(node, rank_program);
   see_tracing(node);
   return node;

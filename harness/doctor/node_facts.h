@@ -20,6 +20,12 @@ struct SharedFolder {
   std::string file_system;           ///< "nfs", "ext4", hexadecimal where the kind is not known
 };
 
+/// Of a node of the job that doctor is in.
+struct NodeClock {
+  std::string node;
+  double ahead_s = 0;  ///< of this host's clock; 0: no more than it took to ask
+};
+
 struct NodeFacts {
   std::string host;
   std::vector<std::string> host_addresses;  ///< what the host's name resolves to
@@ -34,6 +40,8 @@ struct NodeFacts {
   int cores = 1, local_ranks = 1, threads_a_rank = 1;  ///< local_ranks: of the starter's contract
   SharedFolder shared;
   std::string slurm_version, slurm_problem, slurm_job;  ///< version empty: not installed; problem: no word from the controller
+  int slurm_nodes = 0;                      ///< of the job; 0: none
+  std::vector<NodeClock> clocks;            ///< of the nodes that have answered, where the job has several
   std::string driver;                       ///< version of NVIDIA's; empty: not loaded
   int gpus = 0;                             ///< that it lists
   std::string visible;                      ///< CUDA_VISIBLE_DEVICES
@@ -45,7 +53,7 @@ struct NodeFacts {
 };
 
 /// Of this process's host. `shared`: the folder that runs would be written to. Takes a few milliseconds; a question to Slurm's
-/// controller ends after 3 s.
+/// controller ends after 3 s, one to the nodes of a job after 15 s.
 NodeFacts see_node(const std::string& shared, const std::string& rank_program);
 
 }  // namespace lockstep

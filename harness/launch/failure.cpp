@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "harness/launch/external/exit_file.h"
 #include "harness/launch/run_folder.h"
 #include "harness/trace/rank_result.h"
 #include "harness/trace/reader.h"
@@ -56,7 +57,8 @@ std::string signal_text(int signal) {
 }
 
 Finding thrown(int rank, const Testimony& testimony) {
-  return {true, only_lost_its_peers(testimony.message), rank, testimony.stopped ? "interrupted" : "threw",
+  const bool began = testimony.phase != kNotBegun;
+  return {true, began && only_lost_its_peers(testimony.message), rank, testimony.stopped ? "interrupted" : "threw",
           testimony.message, testimony.phase};
 }
 

@@ -17,6 +17,8 @@ constexpr double kDiskThresholds = 20;
 /// Of the shortest threshold: what looks that came late may add to a standstill. Ranks that had no core meanwhile are looked at
 /// by themselves; this is for a machine that stood still as a whole.
 constexpr double kMissed = 0.04;
+/// Of a rank on another host something is told ten times a second: after so long without it the word does not come through.
+constexpr double kUnheard_s = 0.3;
 
 }  // namespace
 
@@ -40,7 +42,7 @@ void HangWatch::started(const std::vector<int>& pids, double now) {
   }
 }
 
-void HangWatch::told(int rank, const ProcessState& state, const ProcessView::Since& since) {
+void HangWatch::told(int rank, const ProcessState& state, const ProcessView::Since& since, double now) {
   Process& process = processes_.at(static_cast<std::size_t>(rank));
   if (process.told == nullptr) {
     auto view = std::make_unique<ToldView>();
@@ -48,6 +50,7 @@ void HangWatch::told(int rank, const ProcessState& state, const ProcessView::Sin
     process.view = std::move(view);
   }
   process.told->take(state, since);
+  process.told_at = now;
 }
 
 int HangWatch::pid_of(int rank) const {
@@ -130,17 +133,28 @@ void HangWatch::forgive_missed(double now) {
   watch_.forgive(forgiven_s);
 }
 
+/// Of a rank elsewhere of which nobody tells anything there is nothing to judge; who waits for it is told by a timeout. Where the word
+/// stops coming the rank's silence is that of the network, or of its host.
+void HangWatch::forgive_unheard(double before, double now) {
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    const Process& process = processes_[r];
+    if (!watch_.alive(rank)) continue;
+    if (!pids_.empty() && process.view == nullptr) watch_.forgive(rank, watch_.silent_s(rank, now));
+    if (process.told == nullptr) continue;
+    const double unheard_s = std::min(now - std::max(before, process.told_at + kUnheard_s), watch_.silent_s(rank, now));
+    if (unheard_s > 0) watch_.forgive(rank, unheard_s);
+  }
+}
+
 std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
+  const double before = looked_at_;
   forgive_missed(now);
   for (const int rank : watch_.look(beat, now)) {
     mark(rank, now);
     disk_s_ = missed_s_ = 0;
   }
-  // Of a rank elsewhere of which nobody tells anything there is nothing to judge; who waits for it is told by a timeout.
-  for (std::size_t r = 0; r < processes_.size(); ++r) {
-    const int rank = static_cast<int>(r);
-    if (!pids_.empty() && processes_[r].view == nullptr && watch_.alive(rank)) watch_.forgive(rank, watch_.silent_s(rank, now));
-  }
+  forgive_unheard(before, now);
   const auto find = [&] { return watch_.standstill(thresholds_, now, [this](int rank) { return is_stopped(rank); }); };
   auto found = find();
   if (found && was_starved(*found, now)) found = find();

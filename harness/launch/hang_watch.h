@@ -25,8 +25,8 @@ class HangWatch {
   /// `pids` by rank; one, if a process holds all ranks. Ranks' time counts from here.
   void started(const std::vector<int>& pids, double now);
   void ended(int rank) { watch_.ended(rank); }
-  /// What its host says of the process of a rank on another one.
-  void told(int rank, const ProcessState& state, const ProcessView::Since& since);
+  /// What its host says of the process of a rank on another one. Time in which nothing is said of it is nobody's standstill.
+  void told(int rank, const ProcessState& state, const ProcessView::Since& since, double now);
   /// To be called within next_look_s(). Time in which a process (of any rank, where all wait) was ready and had no core, or, within bounds, waited
   /// for a disk, does not count; of time in which nobody looked, a 25th of the shortest threshold: enough for ranks that woke up
   /// with the watch to make themselves heard.
@@ -43,11 +43,12 @@ class HangWatch {
   struct Process {
     std::unique_ptr<ProcessView> view;  ///< marked when the rank was heard of last
     ToldView* told = nullptr;           ///< it, of a rank on another host
-    double marked_at = 0, forgiven_s = 0;
+    double marked_at = 0, forgiven_s = 0, told_at = 0;
   };
   bool is_stopped(int rank) const;
   void mark(int rank, double now);
   void forgive_missed(double now);
+  void forgive_unheard(double before, double now);
   bool was_starved(const Standstill& found, double now);
   bool waits_for_disk(const Standstill& found);
   Stalled described(const Standstill& found, double now) const;

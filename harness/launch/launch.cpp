@@ -242,7 +242,7 @@ void Launch::handle(const LauncherEvent& event) {
       break;
     case LauncherEvent::Kind::beat:
       going.beat.take(std::max(event.rank, 0), event.beat);
-      going.watch.told(std::max(event.rank, 0), event.beat.process, event.beat.times);
+      going.watch.told(std::max(event.rank, 0), event.beat.process, event.beat.times, monotonic_s());
       break;
     default:
       throw MachineError(event.run + ": its ranks cannot be started: " + event.message);
@@ -355,7 +355,7 @@ bool Launch::takes_stacks(Going& going, double now) {
   if (!done) return true;
   if (going.stacks == nullptr) return false;
   const Stacks& stacks = going.stacks->stacks();
-  write_file_atomically(fmt::format("{}/stacks-{}.txt", going.facts.dir, going.hung->rank), stacks.text);
+  write_stacks(going.facts.dir, going.hung->rank, stacks);
   going.hung->message += "; " + in_words(stacks);
   going.stacks.reset();
   // Time to leave counts from now on: the tool held it.

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string_view>
 
@@ -25,7 +26,7 @@ namespace {
 constexpr const char* kLibtorch = "2.13";
 constexpr int kLoader_ms = 10'000;
 
-std::string libtorch_folder() {
+std::string chosen_folder() {
   const char* chosen = std::getenv("LOCKSTEP_LIBTORCH");
   return chosen != nullptr ? chosen : "";
 }
@@ -62,6 +63,40 @@ std::string output_of(std::vector<std::string> words, std::vector<std::string> v
   return text;
 }
 
+struct Loaded {
+  std::string name, path;  ///< path empty: not found
+};
+
+/// "libc10.so => /torch/lib/libc10.so (0x00007f…)", "libc10.so => not found".
+std::vector<Loaded> loaded_libraries(const std::string& program) {
+  constexpr std::string_view kArrow = " => ";
+  std::vector<std::string> variables = rank_environment();
+  // ld.so(8): list what would be loaded, and do not begin.
+  variables.emplace_back("LD_TRACE_LOADED_OBJECTS=1");
+  std::istringstream lines(output_of({program, "--version"}, std::move(variables)));
+  std::vector<Loaded> loaded;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t arrow = line.find(kArrow), first = line.find_first_not_of(" \t");
+    if (arrow == std::string::npos) continue;
+    const std::string target = line.substr(arrow + kArrow.size());
+    loaded.push_back({line.substr(first, arrow - first), target.starts_with("not found") ? "" : target.substr(0, target.rfind(" ("))});
+  }
+  return loaded;
+}
+
+/// As the archive of LibTorch says it, or Python's package: the line "2.13.0+cpu", or "__version__ = '2.13.0+cpu'".
+std::string version_beside(const std::string& folder) {
+  const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
+  std::ifstream archive(parent / "build-version"), package(parent / "version.py");
+  std::string line;
+  if (std::getline(archive, line)) return line;
+  while (std::getline(package, line)) {
+    const std::size_t from = line.find('\''), to = line.rfind('\'');
+    if (line.starts_with("__version__ = ") && from < to) return line.substr(from + 1, to - from - 1);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
@@ -74,7 +109,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 std::vector<std::string> rank_environment() {
   std::vector<std::string> pinned = {"OMP_NUM_THREADS=" + std::to_string(kThreadsPerRank),
                                      "MKL_NUM_THREADS=" + std::to_string(kThreadsPerRank)};
-  if (const std::string folder = libtorch_folder(); !folder.empty()) {
+  if (const std::string folder = chosen_folder(); !folder.empty()) {
     const char* others = std::getenv("LD_LIBRARY_PATH");
     pinned.push_back("LD_LIBRARY_PATH=" + folder +
                      (others != nullptr && *others != '\0' ? std::string(":") + others : ""));
@@ -92,18 +127,32 @@ std::vector<std::string> rank_environment() {
 }
 
 std::vector<std::string> missing_libraries(const std::string& program) {
-  std::vector<std::string> variables = rank_environment();
-  // ld.so(8): list what would be loaded, and do not begin.
-  variables.emplace_back("LD_TRACE_LOADED_OBJECTS=1");
-  std::istringstream lines(output_of({program, "--version"}, std::move(variables)));
   std::vector<std::string> missing;
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t end = line.find(" => not found");
-    if (end == std::string::npos) continue;
-    const std::string name = line.substr(line.find_first_not_of(" \t"), end - line.find_first_not_of(" \t"));
-    if (std::find(missing.begin(), missing.end(), name) == missing.end()) missing.push_back(name);
+  for (const Loaded& each : loaded_libraries(program)) {
+    if (each.path.empty() && std::ranges::find(missing, each.name) == missing.end()) missing.push_back(each.name);
   }
   return missing;
+}
+
+std::string libtorch_folder(const std::string& program) {
+  for (const Loaded& each : loaded_libraries(program)) {
+    if (each.name.starts_with("libtorch") && !each.path.empty())
+      return std::filesystem::path(each.path).lexically_normal().parent_path().string();
+  }
+  return "";
+}
+
+std::string libtorch_flavour(const std::string& folder) {
+  struct Backend {
+    const char *library, *name;
+  };
+  constexpr std::array<Backend, 3> kBackends = {{{"libtorch_cuda.so", "CUDA"}, {"libtorch_hip.so", "ROCm"}, {"libtorch_xpu.so", "XPU"}}};
+  std::string text = "CPU";
+  for (const Backend& each : kBackends) {
+    if (::access((folder + "/" + each.library).c_str(), F_OK) == 0) text = each.name;
+  }
+  const std::string version = version_beside(folder);
+  return text + " build" + (version.empty() ? "" : " " + version);
 }
 
 std::string library_problem(const std::string& program) {
@@ -121,7 +170,7 @@ std::string library_problem(const std::string& program) {
       "https://download.pytorch.org/whl/cpu. Then set LOCKSTEP_LIBTORCH to the folder that holds "
       "libtorch_cpu.so, or link it: ln -s FOLDER {}/lib/lockstep/libtorch",
       program, version, names,
-      libtorch_folder().empty() ? "" : ", LOCKSTEP_LIBTORCH=" + libtorch_folder() + " does not hold it",
+      chosen_folder().empty() ? "" : ", LOCKSTEP_LIBTORCH=" + chosen_folder() + " does not hold it",
       built.empty() ? "2.13.0" : built, prefix.string());
 }
 

@@ -17,6 +17,12 @@ std::vector<std::string> missing_libraries(const std::string& program);
 /// Why `program` cannot be loaded and what to do next; empty if every library is there.
 std::string library_problem(const std::string& program);
 
+/// The folder that the loader takes `program`'s LibTorch from; empty: it needs none, or the loader cannot be asked.
+std::string libtorch_folder(const std::string& program);
+
+/// Which build of LibTorch lies in `folder`: "CPU build 2.13.0+cpu", "CUDA build" where it does not say its version.
+std::string libtorch_flavour(const std::string& folder);
+
 /// Null-terminated pointers to the texts, as exec takes them.
 std::vector<char*> pointers_to(std::vector<std::string>& texts);
 

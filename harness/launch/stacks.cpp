@@ -9,6 +9,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -16,10 +17,13 @@
 #include <sstream>
 #include <string_view>
 
+#include "harness/base/atomic_file.h"
+
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kMost_bytes = 256 * 1024, kMostFrames = 4;
+constexpr std::string_view kFilePrefix = "stacks-", kFileEnd = ".txt";
 
 /// The program's file in one of PATH's folders; empty: in none.
 std::string found_program(std::string_view name) {
@@ -132,6 +136,30 @@ Stacks read_stacks(const std::string& tool, int pid, const std::string& output, 
 std::string in_words(const Stacks& stacks) {
   if (stacks.frames.empty()) return stacks.text.substr(0, stacks.text.find('\n'));
   return fmt::format("its first thread is in {}", fmt::join(stacks.frames, " < "));
+}
+
+void write_stacks(const std::string& run_dir, int rank, const Stacks& stacks) {
+  const std::string words = stacks.frames.empty() ? "" : in_words(stacks) + "\n";
+  write_file_atomically(fmt::format("{}/{}{}{}", run_dir, kFilePrefix, rank, kFileEnd), words + stacks.text);
+}
+
+std::vector<KeptStacks> kept_stacks(const std::string& run_dir) {
+  std::vector<KeptStacks> kept;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(run_dir, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(kFilePrefix) || !name.ends_with(kFileEnd)) continue;
+    const char* const first = name.data() + kFilePrefix.size();
+    const char* const last = name.data() + name.size() - kFileEnd.size();
+    KeptStacks each;
+    if (first >= last || std::from_chars(first, last, each.rank).ptr != last) continue;
+    each.path = at->path().string();
+    std::ifstream file(each.path);
+    std::getline(file, each.words);
+    kept.push_back(std::move(each));
+  }
+  std::ranges::sort(kept, {}, &KeptStacks::rank);
+  return kept;
 }
 
 StackTaker::StackTaker(int pid, double limit_s, double now) : pid_(pid), until_(now + limit_s) {

@@ -23,6 +23,17 @@ Stacks read_stacks(const std::string& tool, int pid, const std::string& output, 
 /// "its first thread is in clock_nanosleep < nap < train", or why that is not known.
 std::string in_words(const Stacks& stacks);
 
+/// RUN/stacks-<rank>.txt: a line in words, then all that the tool said. Throws MachineError.
+void write_stacks(const std::string& run_dir, int rank, const Stacks& stacks);
+
+/// Such a file.
+struct KeptStacks {
+  int rank = -1;
+  std::string path, words;  ///< words: its first line
+};
+/// Those of a run, by rank.
+std::vector<KeptStacks> kept_stacks(const std::string& run_dir);
+
 /// Runs the tool while others go on.
 class StackTaker {
  public:

@@ -323,13 +323,14 @@ int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank,
   return Parent(socket, run_rank, tells_signals).serve();
 }
 
-pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&)>& run_rank) {
+pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&)>& run_rank, pid_t tracer) {
   const int log = ::open(rank_log_path(task.run_dir, task.rank).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) return -1;
   const pid_t parent = ::getpid(), pid = ::fork();
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(kThrew);
+    if (tracer > 0) ::prctl(PR_SET_PTRACER, tracer);
     restore_signals();
     ::dup2(log, STDOUT_FILENO);
     ::dup2(log, STDERR_FILENO);

@@ -18,8 +18,9 @@ namespace lockstep {
 /// `tells_signals`: SIGTERM and SIGUSR1 to this process are told to the other end, and do no more.
 int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank, bool tells_signals = false);
 
-/// Forks one rank with its log as output; it dies with this process. Returns its process, or -1 with errno.
-pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&)>& run_rank);
+/// Forks one rank with its log as output; it dies with this process. `tracer`: who may take its stacks beside this process; -1: nobody.
+/// Returns its process, or -1 with errno.
+pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&)>& run_rank, pid_t tracer = -1);
 
 /// The rank's exit status. Nothing that it throws escapes.
 int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankTask& task);

@@ -28,6 +28,7 @@
 #include "harness/launch/identity.h"
 #include "harness/launch/libraries.h"
 #include "harness/launch/run_folder.h"
+#include "harness/rank/beat_line.h"
 #include "harness/rank/parent.h"
 #include "harness/trace/rank_result.h"
 
@@ -36,7 +37,6 @@ namespace {
 
 constexpr int kUsage = 2, kHung = 4, kMachine = 7;
 constexpr double kMeetWithin_s = 120, kReachWithin_s = 20;
-constexpr long kLookEvery_ns = 50'000'000;
 /// Handed on to the rank as they are.
 constexpr std::array kHandedOn = {SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -164,20 +164,25 @@ double seconds_since_1970() {
 
 class Supervisor {
  public:
-  Supervisor(std::string folder, int rank, std::string start)
-      : folder_(std::move(folder)), rank_(rank), start_(std::move(start)), starter_(::getppid()) {
+  /// `mine`: as it stands after the meeting.
+  Supervisor(std::string folder, Arrival mine, std::string start)
+      : folder_(std::move(folder)), mine_(std::move(mine)), start_(std::move(start)), starter_(::getppid()) {
     sigemptyset(&awaited_);
     sigaddset(&awaited_, SIGCHLD);
     for (const int signal : kHandedOn) sigaddset(&awaited_, signal);
     ::sigprocmask(SIG_BLOCK, &awaited_, nullptr);
   }
 
-  int watch(const std::function<int(const RankTask&)>& run_rank, const RankTask& task) {
-    pid_ = fork_guarded(task, run_rank);
+  int watch(const std::function<int(const RankTask&)>& run_rank, RankTask task, BeatLine& line) {
+    task.beats = line.beats();
+    pid_ = fork_guarded(task, run_rank, line.tracer());
     if (pid_ < 0) throw MachineError(std::string("fork: ") + std::strerror(errno));
+    line.started(pid_);
+    note_process(folder_, mine_, pid_);
     int status = 0;
-    while (!reaped(status)) attend();
-    RankExit exit{start_, rank_, 0, 0, told_, seconds_since_1970()};
+    while (!reaped(status)) attend(line);
+    line.ended();
+    RankExit exit{start_, mine_.rank, 0, 0, told_, seconds_since_1970()};
     if (WIFSIGNALED(status))
       exit.signal = WTERMSIG(status);
     else
@@ -189,10 +194,11 @@ class Supervisor {
  private:
   bool reaped(int& status) const { return ::waitpid(pid_, &status, WNOHANG) == pid_; }
 
-  void attend() {
-    const timespec wait{0, kLookEvery_ns};
+  void attend(BeatLine& line) {
+    const timespec wait{0, 1'000'000L * line.patience_ms()};
     const int came = ::sigtimedwait(&awaited_, nullptr, &wait);
     if (std::find(kHandedOn.begin(), kHandedOn.end(), came) != kHandedOn.end()) hand_on(came);
+    line.look();
     if (const StopWish wish = read_stop(folder_); wish.number > heeded_) {
       heeded_ = wish.number;
       hand_on(wish.signal);
@@ -207,7 +213,7 @@ class Supervisor {
   }
 
   std::string folder_;
-  int rank_;
+  Arrival mine_;
   std::string start_;
   pid_t starter_, pid_ = -1;
   sigset_t awaited_{};
@@ -216,15 +222,27 @@ class Supervisor {
 };
 
 /// What a rank that never began has to say.
-void leave_result(const Words& words, const Run& run, int rank, const std::string& message) {
+[[noreturn]] void leave(const Words& words, const Run& run, const Arrival& mine, const Refusal& refusal) {
   RankResult result;
-  result.rank = rank;
+  result.rank = mine.rank;
   result.world_size = run.config.layout.world_size;
   result.config_hash = run.hash;
   result.status = "failed";
-  result.phase = "rendezvous";
-  result.error = message;
-  write_rank_result(rank_result_path(words.folder, rank), result);
+  result.phase = kNotBegun;
+  result.error = refusal.message;
+  write_rank_result(rank_result_path(words.folder, mine.rank), result);
+  write_exit(words.folder, {mine.nonce, mine.rank, refusal.status, 0, false, seconds_since_1970()});
+  throw Refusal(refusal);
+}
+
+/// With rank 0's answer, for this rank.
+std::optional<Refusal> what_is_wrong(const Met& answer, const Arrival& mine, bool mixed) {
+  if (const std::string differs = difference_of_identity(answer.ranks.front(), mine); !differs.empty()) {
+    if (!mixed) return Refusal{kUsage, differs};
+    std::fprintf(stderr, "lockstep-rank: %s\n", differs.c_str());
+  }
+  const std::string problem = answer.tcp ? unreachable_text(answer, mine, kReachWithin_s) : "";
+  return problem.empty() ? std::nullopt : std::optional(Refusal{kHung, problem});
 }
 
 RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool one_process, int listening) {
@@ -257,24 +275,21 @@ int run_as(const Words& words, const Run& run, const Contract& contract, const s
       }
     }
     const char* store = std::getenv("LOCKSTEP_STORE");
-    const Met met = meet(words.folder, mine, store == nullptr ? "" : store, words.within_s);
-    if (const std::string differs = difference_of_identity(met.ranks.front(), mine); !differs.empty()) {
-      if (!words.mixed) throw Refusal{kUsage, differs};
-      std::fprintf(stderr, "lockstep-rank: %s\n", differs.c_str());
-    }
-    if (met.tcp && mine.rank != 0) {
-      if (const std::string problem = unreachable_text(met, mine, kReachWithin_s); !problem.empty())
-        throw Refusal{kHung, problem};
-    }
+    std::optional<Refusal> refused;
+    const auto examine = [&](const Met& answer) {
+      refused = what_is_wrong(answer, mine, words.mixed);
+      return refused ? refused->message : "";
+    };
+    const Met met = meet(words.folder, mine, store == nullptr ? "" : store, words.within_s, examine);
+    if (refused) throw Refusal(*refused);
     if (!met.tcp && listening >= 0) ::close(listening);
-    return Supervisor(words.folder, mine.rank, met.start)
-        .watch(run_rank, task_of(words, met, mine, one_process, met.tcp ? listening : -1));
+    const RankTask task = task_of(words, met, mine, one_process, met.tcp ? listening : -1);
+    BeatLine line(words.folder, mine, task.rank, run.config.layout.world_size);
+    return Supervisor(words.folder, met.ranks.at(static_cast<std::size_t>(mine.rank)), met.start).watch(run_rank, task, line);
   } catch (const MeetingError& error) {
-    leave_result(words, run, mine.rank, error.what());
-    throw Refusal{kHung, error.what()};
+    leave(words, run, mine, {kHung, error.what()});
   } catch (const Refusal& refusal) {
-    leave_result(words, run, mine.rank, refusal.message);
-    throw;
+    leave(words, run, mine, refusal);
   }
 }
 

@@ -1,11 +1,9 @@
 #include "harness/session/array.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +13,7 @@
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 #include "harness/base/shell_word.h"
+#include "harness/session/batch_script.h"
 
 namespace lockstep {
 namespace {
@@ -124,32 +123,18 @@ Plan plan_of_part(const Plan& plan, const std::vector<std::string>& ids, std::ve
 
 std::string array_script(const std::string& command, const std::string& out_dir, const std::string& name, std::size_t array, std::size_t tasks,
                          const ArrayWish& wish) {
-  const std::string limit = wish.at_once > 0 ? fmt::format("%{}", wish.at_once) : "";
-  std::string script = fmt::format("#!/bin/bash\n#SBATCH --job-name=lockstep-{}-{}\n#SBATCH --array=0-{}{}\n"
-                                   "#SBATCH --output={}/job.log --open-mode=append\n#SBATCH --requeue\n",
-                                   name, array, tasks - 1, limit, out_dir);
-  for (const std::string& option : wish.options) script += "#SBATCH " + option + "\n";
-  script += fmt::format(R"SH(
-cd {}
-task=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+  std::vector<std::string> options = {fmt::format("--array=0-{}{}", tasks - 1, wish.at_once > 0 ? fmt::format("%{}", wish.at_once) : "")};
+  options.insert(options.end(), wish.options.begin(), wish.options.end());
+  return batch_head(out_dir, fmt::format("{}-{}", name, array), options) +
+         fmt::format(R"SH(task=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
 if ((${{SLURM_RESTART_COUNT:-0}} > 0)); then
   echo "$(date -u +%FT%TZ) task $task queued again by Slurm, restart $SLURM_RESTART_COUNT" | tee -a {}/losses >&2
 fi
-child=
-trap 'kill -TERM $child' TERM
-trap 'kill -USR1 $child' USR1
-{} --part {}.$SLURM_ARRAY_TASK_ID &
-child=$!
-while :; do
-  wait "$child"
-  status=$?
-  kill -0 "$child" 2>/dev/null || break
-done
-# 138: warned by USR1 before the time was up; what was done is kept, and the task waits for its next turn.
-if [[ $status == 138 ]]; then scontrol requeue "$task"; fi
+)SH", shell_quoted(out_dir)) +
+         batch_command(fmt::format("{} --part {}.$SLURM_ARRAY_TASK_ID", command, array)) +
+         R"SH(if [[ $status == 138 ]]; then scontrol requeue "$task"; fi
 exit "$status"
-)SH", shell_quoted(std::filesystem::current_path().string()), shell_quoted(out_dir), command, array);
-  return script;
+)SH";
 }
 
 }  // namespace lockstep

@@ -22,6 +22,8 @@
 #include "harness/base/read_file.h"
 #include "harness/base/shell_word.h"
 #include "harness/launch/run_folder.h"
+#include "harness/launch/stacks.h"
+#include "harness/session/batch_script.h"
 
 namespace lockstep {
 namespace {
@@ -32,7 +34,7 @@ using nlohmann::json;
 /// A scheduler is asked less and less often; a file costs nothing to ask.
 constexpr int kFirstLook_ms = 500, kLastLook_ms = 8000, kFileLook_ms = 20;
 
-constexpr std::size_t kLossesShown = 10;
+constexpr std::size_t kLossesShown = 10, kStacksShown = 5;
 
 std::string own_host() {
   std::array<char, 256> name{};
@@ -90,6 +92,22 @@ int finished_runs(const std::string& out_dir) {
   for (fs::directory_iterator at(out_dir + "/runs", error), end; !error && at != end; at.increment(error))
     count += fs::exists(at->path() / "done", error) ? 1 : 0;
   return count;
+}
+
+/// Of ranks that hung: that there are stacks, and where.
+std::string stacks_text(const std::string& out_dir) {
+  std::vector<std::string> lines;
+  std::error_code error;
+  for (fs::directory_iterator at(out_dir + "/runs", error), end; !error && at != end; at.increment(error)) {
+    const std::string run = at->path().string();
+    for (const KeptStacks& kept : kept_stacks(run))
+      lines.push_back(fmt::format("  rank {} of {} hung; its stacks: {} (lockstep explain {})\n", kept.rank, at->path().filename().string(), kept.path, run));
+  }
+  std::ranges::sort(lines);
+  const std::size_t more = lines.size() - std::min(lines.size(), kStacksShown);
+  lines.resize(lines.size() - more);
+  if (more > 0) lines.push_back(fmt::format("  stacks of {} more: {}/runs/*/stacks-*.txt\n", more, out_dir));
+  return fmt::format("{}", fmt::join(lines, ""));
 }
 
 /// The script's own note, since lockstep may have been killed before it could write one.
@@ -172,47 +190,45 @@ Session detach(const std::string& out_dir, Session session, const std::function<
 
 std::string job_script(const std::string& command, const std::string& out_dir, const std::string& name,
                        const std::vector<std::string>& options) {
-  std::string script = "#!/bin/bash\n";
-  script += fmt::format("#SBATCH --job-name=lockstep-{}\n#SBATCH --output={}/job.log --open-mode=append\n#SBATCH --requeue\n", name, out_dir);
-  for (const std::string& option : options) script += "#SBATCH " + option + "\n";
-  script += fmt::format(R"SH(
-cd {}
-status_file={}/job.status
+  return batch_head(out_dir, name, options) +
+         fmt::format(R"SH(status_file={}/job.status
 rm -f "$status_file"
 if ((${{SLURM_RESTART_COUNT:-0}} > 0)); then
   echo "$(date -u +%FT%TZ) queued again by Slurm, restart $SLURM_RESTART_COUNT; nodes that are down: $(sinfo -hN -t down,fail,no_respond -o '%N (%E)' | sort -u | tr '\n' ' ')" | tee -a {}/losses >&2
 fi
-child=
-trap 'kill -TERM $child' TERM
-trap 'kill -USR1 $child' USR1
-{} >{}/run.out &
-child=$!
-while :; do
-  wait "$child"
-  status=$?
-  kill -0 "$child" 2>/dev/null || break
-done
-# 138: warned by USR1 before the time was up; what was done is kept, and the job waits for its next turn.
-if [[ $status == 138 ]] && scontrol requeue "$SLURM_JOB_ID"; then exit "$status"; fi
+)SH", shell_quoted(out_dir), shell_quoted(out_dir)) +
+         batch_command(command + " >" + shell_quoted(out_dir) + "/run.out") +
+         R"SH(if [[ $status == 138 ]] && scontrol requeue "$SLURM_JOB_ID"; then exit "$status"; fi
 # Slurm itself has put it back into the queue: a node failed, or another job went before.
-if [[ $(scontrol show job "$SLURM_JOB_ID") =~ Restarts=([0-9]+) ]] && ((BASH_REMATCH[1] > ${{SLURM_RESTART_COUNT:-0}})); then
+if [[ $(scontrol show job "$SLURM_JOB_ID") =~ Restarts=([0-9]+) ]] && ((BASH_REMATCH[1] > ${SLURM_RESTART_COUNT:-0})); then
   exit "$status"
 fi
 echo "$status" >"$status_file.new" && mv "$status_file.new" "$status_file"
 exit "$status"
-)SH", shell_quoted(fs::current_path().string()), shell_quoted(out_dir), shell_quoted(out_dir), command, shell_quoted(out_dir));
-  return script;
+)SH";
 }
 
 std::string submit_script(const std::string& path, const std::string& script, const std::string& after) {
   write_file_atomically(path, script);
   std::vector<std::string> words = {"sbatch", "--parsable"};
-  if (!after.empty()) words.push_back("--dependency=afterany:" + after);
+  // Whatever becomes of that one: what it lacks is done here. If Slurm forgets it, this job is not to wait for ever.
+  if (!after.empty()) words.insert(words.end(), {"--dependency=afterany:" + after, "--kill-on-invalid-dep=yes"});
   words.push_back(path);
   const Answer answer = ask(words);
   if (answer.status == 127) throw ConfigError("launcher slurm: there is no sbatch here; apt-get install slurm-client, on a machine of a cluster");
   if (answer.status != 0) throw ConfigError(fmt::format("launcher slurm: sbatch {} says: {}", path, answer.text));
   return answer.text.substr(0, answer.text.find_first_of(";\n"));
+}
+
+std::string cancel_jobs(const std::vector<std::string>& jobs) {
+  if (jobs.empty()) return "";
+  const std::string which = fmt::format("{} {}", jobs.size() == 1 ? "the array" : "the arrays", fmt::join(jobs, ", "));
+  std::vector<std::string> words = {"scancel"};
+  words.insert(words.end(), jobs.begin(), jobs.end());
+  const Answer answer = ask(words);
+  if (answer.status == 0) return fmt::format("; {} that had been submitted {} cancelled", which, jobs.size() == 1 ? "is" : "are");
+  return fmt::format("; {} had been submitted and scancel {}: {}", which,
+                     answer.status == 127 ? "is not here" : fmt::format("says {}", answer.text), fmt::join(words, " "));
 }
 
 Session submit(const std::string& out_dir, Session session, const std::string& script) {
@@ -270,6 +286,7 @@ std::string session_text(const std::string& out_dir) {
   if (session.exit_code) text += fmt::format("; exit status {}", *session.exit_code);
   if (state == "lost") text += "; it left no status: run the same command again to resume";
   text += "\n  " + session.command + "\n";
+  text += stacks_text(out_dir);
   for (const std::string& line : last_lines(out_dir + "/losses", kLossesShown)) text += "  " + line + "\n";
   return text;
 }

@@ -38,6 +38,10 @@ std::string job_script(const std::string& command, const std::string& out_dir, c
 /// Throws ConfigError if Slurm refuses it or is not there.
 std::string submit_script(const std::string& path, const std::string& script, const std::string& after = "");
 
+/// Takes back what was submitted; says what became of it, to stand behind the message of why: "; the array 17 that had been submitted is
+/// cancelled". Empty if there are none.
+std::string cancel_jobs(const std::vector<std::string>& jobs);
+
 /// The last job of a session: OUT/job.sh. Throws as above.
 Session submit(const std::string& out_dir, Session session, const std::string& script);
 

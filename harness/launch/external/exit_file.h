@@ -1,10 +1,13 @@
 #pragma once
-// rank-R.exit.json: how a rank's process ended, by the word of the process that had forked it.
+// rank-R.exit.json: how a rank's process ended, by the word of the process that had forked it, or that gave up before.
 
 #include <optional>
 #include <string>
 
 namespace lockstep {
+
+/// The phase in the result of a rank that gave up before it was forked: it says itself whom it could not meet.
+inline constexpr const char* kNotBegun = "launch";
 
 struct RankExit {
   std::string start;  ///< Met::start

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kLookEvery_ms = 20;
 constexpr double kMeetWithin_s = 150;  ///< longer than ranks themselves wait for each other
+constexpr double kForkWithin_s = 30;   ///< from the arrival of the last rank, which all have yet to answer
 constexpr double kEndAfter_s = 1, kKillAfter_s = 3;
 constexpr std::size_t kStarterLines = 3;
 
@@ -84,7 +85,6 @@ ExternalLauncher::ExternalLauncher(std::string rank_program, std::vector<std::st
     throw ConfigError(fmt::format("launcher: there is no program {}{}", command_.front(), install.empty() ? "" : "; " + install));
   command_.front() = found;
   if (const std::string problem = library_problem(rank_program_); !problem.empty()) throw MachineError(problem);
-  host_ = introduce(Contract{}).host;
   events_.emplace_back();  // ready
 }
 
@@ -98,6 +98,7 @@ void ExternalLauncher::start(const RankStart& what) {
     words.push_back(replaced(replaced(replaced(word, "{ranks}", std::to_string(what.processes)), "{rank_program}", rank_program_),
                              "{run}", what.dir));
   }
+  desk_.expect(what);
   std::vector<std::string> variables = starter_environment();
   const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
   const int log = ::open(starter_log(what.dir).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -218,24 +219,31 @@ void ExternalLauncher::look_at_starter(Going& going, double now) {
   going.starter = -1;
 }
 
+/// The run has started when each rank has been forked, or has given up before.
+void ExternalLauncher::look_at_arrivals(Going& going, double now) {
+  if (going.told_started) return;
+  LauncherEvent event;
+  event.kind = LauncherEvent::Kind::started;
+  event.run = going.what.run;
+  bool all_forked = true;
+  for (int rank = 0; rank < going.what.processes; ++rank) {
+    const Arrival arrival = read_arrival(going.what.dir, rank);
+    if (arrival.nonce.empty()) return;
+    all_forked = all_forked && (arrival.process > 0 || ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) == 0);
+    // A process's number means nothing on another host.
+    const bool here = same_host(arrival, desk_.host());
+    event.pids.push_back(here && arrival.process > 0 ? arrival.process : -1);
+    event.places.push_back(here ? "" : fmt::format("host {} (process {})", arrival.host, arrival.process));
+  }
+  if (going.there_at == 0) going.there_at = now;
+  if (!all_forked && now - going.there_at < kForkWithin_s) return;
+  going.told_started = true;
+  events_.push_back(std::move(event));
+}
+
 void ExternalLauncher::look(Going& going) {
   look_at_starter(going, monotonic_s());
-  if (!going.told_started) {
-    std::vector<int> pids;
-    for (int rank = 0; rank < going.what.processes; ++rank) {
-      const Arrival arrival = read_arrival(going.what.dir, rank);
-      // A process's number means nothing on another host.
-      if (!arrival.nonce.empty()) pids.push_back(arrival.host == host_ ? arrival.pid : -1);
-    }
-    if (pids.size() == going.ended.size()) {
-      going.told_started = true;
-      LauncherEvent event;
-      event.kind = LauncherEvent::Kind::started;
-      event.run = going.what.run;
-      event.pids = std::move(pids);
-      events_.push_back(std::move(event));
-    }
-  }
+  look_at_arrivals(going, monotonic_s());
   const bool starter_gone = going.starter < 0;
   look_at_exits(going);
   if (starter_gone) count_the_lost(going);
@@ -247,8 +255,14 @@ std::vector<LauncherEvent> ExternalLauncher::poll(double wait_s) {
     for (auto at = going_.begin(); at != going_.end();) {
       look(at->second);
       // A starter that has not ended yet may still run processes of ours: it is waited for.
-      at = at->second.starter < 0 && all_ended(at->second) ? going_.erase(at) : std::next(at);
+      if (at->second.starter >= 0 || !all_ended(at->second)) {
+        ++at;
+        continue;
+      }
+      desk_.forget(at->first);
+      at = going_.erase(at);
     }
+    for (LauncherEvent& event : desk_.look(monotonic_s())) events_.push_back(std::move(event));
     const double left_ms = 1000 * (until - monotonic_s());
     if (!events_.empty() || left_ms <= 0) break;
     ::poll(nullptr, 0, std::clamp(static_cast<int>(left_ms) + 1, 1, kLookEvery_ms));
@@ -285,6 +299,7 @@ void ExternalLauncher::shut_down(double deadline_s) {
     }
     going.starter = -1;
   }
+  for (const auto& [run, going] : going_) desk_.forget(run);
   going_.clear();
 }
 

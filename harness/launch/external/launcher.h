@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/launch/external/beat_desk.h"
 #include "harness/launch/launcher.h"
 
 namespace lockstep {
@@ -36,12 +37,14 @@ class ExternalLauncher : public Launcher {
     pid_t starter = -1;      ///< -1: reaped
     int starter_status = 0;
     double started_at = 0;
+    double there_at = 0;  ///< when all ranks had arrived; 0: not yet
     bool told_started = false;
     std::vector<bool> ended;
     int wishes = 0;
     double end_starter_at = 0, kill_starter_at = 0;  ///< 0: not
   };
   void look(Going& going);
+  void look_at_arrivals(Going& going, double now);
   void look_at_exits(Going& going);
   void look_at_starter(Going& going, double now);
   void count_the_lost(Going& going);
@@ -49,8 +52,8 @@ class ExternalLauncher : public Launcher {
   static std::string how_starter_ended(const Going& going);
 
   std::string rank_program_;
-  std::string host_;  ///< that this process is on
   std::vector<std::string> command_;
+  BeatDesk desk_;  ///< where ranks on other hosts tell how they get on
   std::map<std::string, Going> going_;
   std::deque<LauncherEvent> events_;
 };

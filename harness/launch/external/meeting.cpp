@@ -4,13 +4,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -35,6 +34,8 @@ using nlohmann::json;
 /// A shared file system tells nobody that a file has come.
 constexpr int kLookEvery_ms = 10;
 constexpr uint64_t kMostBytes = 1 << 20;
+/// For ranks to take rank 0's answer, from when all have come: they try to reach it first.
+constexpr double kAnswerWithin_s = 25;
 
 void wait_a_moment() { ::poll(nullptr, 0, kLookEvery_ms); }
 
@@ -42,8 +43,8 @@ std::string answer_file(const std::string& run_dir) { return run_dir + "/rendezv
 
 json to_json(const Arrival& a) {
   return {{"rank", a.rank}, {"world", a.world}, {"local_rank", a.local_rank}, {"nonce", a.nonce},
-          {"host", a.host}, {"address", a.address}, {"port", a.port}, {"pid", a.pid}, {"contract", a.contract},
-          {"build", a.build}, {"isa", a.isa}, {"device", a.device}, {"accepted", a.accepted}};
+          {"host", a.host}, {"address", a.address}, {"machine", a.machine}, {"port", a.port}, {"pid", a.pid}, {"process", a.process},
+          {"contract", a.contract}, {"build", a.build}, {"isa", a.isa}, {"device", a.device}, {"accepted", a.accepted}, {"problem", a.problem}};
 }
 
 Arrival from_json(const json& j) {
@@ -54,13 +55,16 @@ Arrival from_json(const json& j) {
   a.nonce = j.value("nonce", "");
   a.host = j.value("host", "");
   a.address = j.value("address", "");
+  a.machine = j.value("machine", "");
   a.port = j.value("port", 0);
   a.pid = j.value("pid", 0);
+  a.process = j.value("process", 0);
   a.contract = j.value("contract", "");
   a.build = j.value("build", "");
   a.isa = j.value("isa", "");
   a.device = j.value("device", "");
   a.accepted = j.value("accepted", "");
+  a.problem = j.value("problem", "");
   return a;
 }
 
@@ -74,34 +78,6 @@ std::optional<json> read_object(const std::string& path) {
 
 void write_object(const std::string& path, const json& object) {
   write_file_atomically(path, object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-}
-
-std::string own_host() {
-  if (const char* chosen = std::getenv("LOCKSTEP_HOST"); chosen != nullptr && *chosen != '\0') {
-    const char* node = std::getenv("SLURMD_NODENAME");
-    return std::strcmp(chosen, "%n") == 0 && node != nullptr ? node : chosen;
-  }
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-std::string own_address() {
-  if (const char* chosen = std::getenv("LOCKSTEP_ADDRESS"); chosen != nullptr && *chosen != '\0') return chosen;
-  const char* wanted = std::getenv("GLOO_SOCKET_IFNAME");
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return "127.0.0.1";
-  std::string found;
-  for (const ifaddrs* each = all; each != nullptr && found.empty(); each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_UP) == 0) continue;
-    const bool named = wanted != nullptr && *wanted != '\0';
-    if (named ? std::strcmp(wanted, each->ifa_name) != 0 : (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    std::array<char, INET_ADDRSTRLEN> text{};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
-    ::inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
-    found = text.data();
-  }
-  ::freeifaddrs(all);
-  return found.empty() ? "127.0.0.1" : found;
 }
 
 int devices_of_machine() {
@@ -156,6 +132,8 @@ class Host {
       if (known.accepted == mine_.nonce) continue;
       Arrival found = read_arrival(run_dir_, rank);
       if (found.nonce.empty()) continue;
+      if (found.accepted == mine_.nonce && !found.problem.empty())
+        throw MeetingError(fmt::format("rank {} ({}) has left: {}", rank, who(found), found.problem));
       changed = changed || found.nonce != known.nonce;
       known = std::move(found);
     }
@@ -173,12 +151,13 @@ class Host {
     return !met_.start.empty();
   }
   void publish() {
+    deadline_ = std::max(deadline_, monotonic_s() + kAnswerWithin_s);
     met_.ranks = ranks_;
     met_.start = mine_.nonce;
     json nonces = json::array();
     for (const Arrival& each : ranks_) {
       nonces.push_back(each.nonce);
-      met_.one_host = met_.one_host && each.host == mine_.host;
+      met_.one_host = met_.one_host && same_host(each, mine_);
     }
     met_.tcp = store_.empty() ? !met_.one_host : store_ == "tcp";
     met_.host = met_.one_host ? "127.0.0.1" : mine_.address;
@@ -206,7 +185,7 @@ class Host {
   Met met_;
 };
 
-Met join(const std::string& run_dir, Arrival mine, double deadline) {
+Met join(const std::string& run_dir, Arrival mine, double deadline, const Examine& examine) {
   const auto index = static_cast<std::size_t>(mine.rank);
   for (;;) {
     if (const auto answer = read_object(answer_file(run_dir))) {
@@ -215,6 +194,7 @@ Met join(const std::string& run_dir, Arrival mine, double deadline) {
         Met met = of_answer(*answer);
         met.ranks.resize(static_cast<std::size_t>(mine.world));
         met.ranks[0] = from_json(answer->value("first", json::object()));
+        if (examine) mine.problem = examine(met);
         mine.accepted = met.start;
         met.ranks[index] = mine;
         write_object(start_file(run_dir, mine.rank), to_json(mine));
@@ -227,8 +207,10 @@ Met join(const std::string& run_dir, Arrival mine, double deadline) {
     if (monotonic_s() > deadline) {
       const Arrival first = read_arrival(run_dir, 0);
       throw MeetingError(first.nonce.empty()
-                             ? fmt::format("rank 0 did not come in time; rank {} waited in {}", mine.rank, run_dir)
-                             : fmt::format("rank 0 ({}) did not answer in time: other ranks may be missing", who(first)));
+                             ? fmt::format("rank 0 did not come in time; rank {} waited in {}. Ranks meet in this folder, wherever MASTER_ADDR "
+                                           "points: is rank 0 started, and does its host see it?", mine.rank, run_dir)
+                             : fmt::format("rank 0 ({}) did not answer in time: it has left, or waits for ranks that have not come; what it "
+                                           "says stands in its result in {}", who(first), run_dir));
     }
     wait_a_moment();
   }
@@ -249,8 +231,7 @@ Arrival introduce(const Contract& contract) {
   mine.world = contract.world;
   mine.local_rank = contract.local_rank;
   mine.contract = contract.name;
-  mine.host = own_host();
-  mine.address = own_address();
+  static_cast<HostIdentity&>(mine) = this_host();
   mine.pid = ::getpid();
   mine.device = device_text(contract.local_rank);
   timespec now{};
@@ -259,10 +240,15 @@ Arrival introduce(const Contract& contract) {
   return mine;
 }
 
-Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s) {
+void note_process(const std::string& run_dir, Arrival mine, int process) {
+  mine.process = process;
+  write_object(start_file(run_dir, mine.rank), to_json(mine));
+}
+
+Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine) {
   const double deadline = monotonic_s() + deadline_s;
   write_object(start_file(run_dir, mine.rank), to_json(mine));
-  if (mine.rank != 0) return join(run_dir, std::move(mine), deadline);
+  if (mine.rank != 0) return join(run_dir, std::move(mine), deadline, examine);
   return Host(run_dir, mine, store, deadline).gather();
 }
 
@@ -292,31 +278,47 @@ int listening_socket(int& port) {
   return listening;
 }
 
+int connected_within(const std::string& address, int port, double deadline_s, std::string& problem) {
+  sockaddr_in there{};
+  there.sin_family = AF_INET;
+  there.sin_port = htons(static_cast<uint16_t>(port));
+  if (::inet_pton(AF_INET, address.c_str(), &there.sin_addr) != 1) {
+    problem = "no IPv4 address";
+    return -1;
+  }
+  const int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int error = 0;
+  if (::connect(connection, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0) {
+    error = errno;
+    if (error == EINPROGRESS) {
+      pollfd wait{connection, POLLOUT, 0};
+      socklen_t size = sizeof error;
+      if (::poll(&wait, 1, static_cast<int>(deadline_s * 1000)) <= 0)
+        error = ETIMEDOUT;
+      else
+        ::getsockopt(connection, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+  }
+  if (error == 0) {
+    ::fcntl(connection, F_SETFL, ::fcntl(connection, F_GETFL) & ~O_NONBLOCK);
+    return connection;
+  }
+  ::close(connection);
+  problem = std::strerror(error);
+  return -1;
+}
+
 std::string unreachable_text(const Met& met, const Arrival& mine, double deadline_s) {
   const auto failed = [&](const std::string& why) {
     return fmt::format("rank 0 (host {}) listens at {}:{} and rank {} (host {}) cannot reach it: {}. Set LOCKSTEP_ADDRESS or "
                        "GLOO_SOCKET_IFNAME on rank 0's host to what the other hosts see, or LOCKSTEP_STORE=file",
                        met.ranks.front().host, met.host, met.port, mine.rank, mine.host, why);
   };
-  sockaddr_in there{};
-  there.sin_family = AF_INET;
-  there.sin_port = htons(static_cast<uint16_t>(met.port));
-  if (::inet_pton(AF_INET, met.host.c_str(), &there.sin_addr) != 1) return failed("no IPv4 address");
-  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int error = 0;
-  if (::connect(probe, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0) {
-    error = errno;
-    if (error == EINPROGRESS) {
-      pollfd wait{probe, POLLOUT, 0};
-      socklen_t size = sizeof error;
-      if (::poll(&wait, 1, static_cast<int>(deadline_s * 1000)) <= 0)
-        error = ETIMEDOUT;
-      else
-        ::getsockopt(probe, SOL_SOCKET, SO_ERROR, &error, &size);
-    }
-  }
-  ::close(probe);
-  return error == 0 ? "" : failed(std::strerror(error));
+  std::string why;
+  const int there = connected_within(met.host, met.port, deadline_s, why);
+  if (there < 0) return failed(why);
+  ::close(there);
+  return "";
 }
 
 }  // namespace lockstep

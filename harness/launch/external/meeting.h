@@ -5,26 +5,29 @@
 // takes only an answer with its own, so that what an earlier start left behind is nobody's. Where to meet is said by
 // rank 0 alone, of itself, and after its port is bound: no starter's MASTER_ADDR is relied on.
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "harness/launch/contract.h"
+#include "harness/launch/host.h"
 
 namespace lockstep {
 
-/// What a rank says of itself.
-struct Arrival {
+/// What a rank says of itself; the address is of the interface that others shall use.
+struct Arrival : HostIdentity {
   int rank = 0, world = 1;
   int local_rank = -1;
   std::string nonce;    ///< of this process alone
-  std::string host, address;  ///< the address is of the interface that others shall use
   int port = 0;         ///< rank 0: where it listens
-  int pid = 0;
+  int pid = 0;          ///< of the process that says so, and that forks the rank
+  int process = 0;      ///< the rank's own; 0: it is not forked yet
   std::string contract;  ///< by whose word it is that rank
   std::string build, isa;
   std::string device;
   std::string accepted;  ///< rank 0's nonce, once this rank has taken its answer
+  std::string problem;   ///< why it leaves nevertheless
 };
 
 struct Met {
@@ -41,12 +44,15 @@ std::string start_file(const std::string& run_dir, int rank);
 /// The file as it stands; an empty nonce if there is none yet, or none that can be read.
 Arrival read_arrival(const std::string& run_dir, int rank);
 
-/// A nonce, this host's name and address ($LOCKSTEP_ADDRESS, else the first of $GLOO_SOCKET_IFNAME or of any interface
-/// that is up), the process, the contract, the GPU that is this rank's.
+/// A nonce, this host, the process, the contract, the GPU that is this rank's.
 Arrival introduce(const Contract& contract);
 
-/// Meets the other ranks. `store`: "file", "tcp" or empty: TCP where there are several hosts. Throws MeetingError.
-Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s);
+/// What is wrong, for a rank that is not 0, with what rank 0 has answered; empty: nothing.
+using Examine = std::function<std::string(const Met& answer)>;
+
+/// Meets the other ranks. `store`: "file", "tcp" or empty: TCP where there are several hosts. A rank for which `examine` finds something
+/// wrong says so in its file, and rank 0 throws it, so that it waits for nobody who has left. Throws MeetingError.
+Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine = nullptr);
 
 /// Ranks that did not come, came twice, or are not of one world.
 class MeetingError : public std::runtime_error {
@@ -54,11 +60,17 @@ class MeetingError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Says in its file, after the meeting, which process the rank is. `mine`: as it stands in Met::ranks.
+void note_process(const std::string& run_dir, Arrival mine, int process);
+
 /// How the ranks' programs or processors differ from rank 0's, in words; empty: not at all.
 std::string difference_of_identity(const Arrival& first, const Arrival& mine);
 
 /// Can this host reach rank 0's socket? Empty if so, else what went wrong and what to try.
 std::string unreachable_text(const Met& met, const Arrival& mine, double deadline_s);
+
+/// A connection to an IPv4 address and a port; -1, with the reason in `problem`, if there is none in time.
+int connected_within(const std::string& address, int port, double deadline_s, std::string& problem);
 
 /// A socket that listens on all interfaces at a port of the system's choice. Throws MachineError.
 int listening_socket(int& port);

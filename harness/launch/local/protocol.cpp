@@ -1,5 +1,8 @@
 #include "harness/launch/local/protocol.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -227,6 +230,11 @@ bool LineSocket::send(const std::string& line) {
   return true;
 }
 
+bool LineSocket::takes_more() const {
+  pollfd look{descriptor_, POLLOUT, 0};
+  return ::poll(&look, 1, 0) == 1 && (look.revents & POLLOUT) != 0;
+}
+
 bool LineSocket::receive() {
   char block[4096];
   for (;;) {
@@ -247,6 +255,16 @@ std::optional<std::string> LineSocket::line() {
   std::string result = buffer_.substr(0, end);
   buffer_.erase(0, end + 1);
   return result;
+}
+
+void set_side_channel(int connected) {
+  const int on = 1, idle_s = 4, between_s = 2, times = 3, unanswered_ms = 10'000;
+  ::setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(connected, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(connected, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(connected, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+  ::setsockopt(connected, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+  ::setsockopt(connected, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
 }
 
 }  // namespace lockstep

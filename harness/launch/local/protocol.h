@@ -38,6 +38,8 @@ class LineSocket {
   int descriptor() const { return descriptor_; }
   /// False if the other end is gone.
   bool send(const std::string& line);
+  /// Can something be sent without waiting?
+  bool takes_more() const;
   /// Takes what is there, without waiting. False once the other end is gone.
   bool receive();
   /// The next whole line that was received.
@@ -47,5 +49,8 @@ class LineSocket {
   int descriptor_;
   std::string buffer_;
 };
+
+/// For a connection of lockstep and another host: sent at once, and closed some ten seconds after that host is gone without a word.
+void set_side_channel(int connected);
 
 }  // namespace lockstep

@@ -56,11 +56,6 @@ std::string who(const AgentHello& agent) {
   return fmt::format("node {} (process {} on {})", agent.node, agent.pid, agent.host);
 }
 
-bool takes_more(int descriptor) {
-  pollfd look{descriptor, POLLOUT, 0};
-  return ::poll(&look, 1, 0) == 1 && (look.revents & POLLOUT) != 0;
-}
-
 /// "rank 3", "ranks 4 to 7".
 std::string ranks_text(int first, int count) {
   return count == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {} to {}", first, first + count - 1);
@@ -73,7 +68,7 @@ AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::s
   if (const std::string problem = library_problem(rank_program); !problem.empty()) throw MachineError(problem);
   const Arrival self = introduce(Contract{});
   key_ = self.nonce;
-  host_ = self.host;
+  host_ = self;
   int port = 0;
   listening_ = listening_socket(port);
   ::fcntl(listening_, F_SETFD, FD_CLOEXEC);
@@ -132,9 +127,9 @@ void AgentLauncher::start(const RankStart& what) {
   const auto count = static_cast<std::size_t>(what.processes);
   Going going{what, placed(what.processes), std::vector<int>(count, -1), std::vector<std::string>(count)};
   if (going.parts.empty()) throw MachineError("the agent of every node is gone; see " + log_);
-  const auto host_of = [this](const Part& part) { return agents_[part.agent].hello.host; };
+  const auto host_of = [this](const Part& part) -> const HostIdentity& { return agents_[part.agent].hello; };
   const bool one_host = std::all_of(going.parts.begin(), going.parts.end(),
-                                    [&](const Part& part) { return host_of(part) == host_of(going.parts.front()); });
+                                    [&](const Part& part) { return same_host(host_of(part), host_of(going.parts.front())); });
   const std::vector<Part> parts = going.parts;
   going_.insert_or_assign(what.run, std::move(going));
   for (const Part& part : parts) {
@@ -154,7 +149,7 @@ ParentCommand AgentLauncher::command_for(const RankStart& what, const Part& part
   command.here = part.count;
   if (!one_host) command.address = there.address;
   // What ranks of another host write into mapped memory is not seen here, nor there what these write.
-  if (!one_host || there.host != host_) command.beats = std::string(kBeatFile) + "-" + there.node;
+  if (!one_host || !same_host(there, host_)) command.beats = std::string(kBeatFile) + "-" + there.node;
   return command;
 }
 
@@ -226,7 +221,7 @@ void AgentLauncher::take(std::size_t index, LauncherEvent event) {
   if (event.kind == LauncherEvent::Kind::started) {
     part->started = true;
     // A process's number means nothing on another host.
-    if (agents_[index].hello.host == host_)
+    if (same_host(agents_[index].hello, host_))
       std::copy(event.pids.begin(), event.pids.end(), going.pids.begin() + part->first);
     else
       std::fill_n(going.places.begin() + part->first, part->count, who(agents_[index].hello));
@@ -254,7 +249,7 @@ void AgentLauncher::share(std::size_t from, const LauncherEvent& beat) {
   for (const Part& part : going_.at(beat.run).parts) {
     const Agent& there = agents_[part.agent];
     // One that does not read is not waited for.
-    if (part.agent != from && there.here && takes_more(there.socket->descriptor())) (void)there.socket->send(to_line(command));
+    if (part.agent != from && there.here && there.socket->takes_more()) (void)there.socket->send(to_line(command));
   }
 }
 

@@ -68,7 +68,7 @@ class AgentLauncher : public Launcher {
   void end_starter(double deadline_s);
 
   std::string key_, log_;
-  std::string host_;  ///< that this process is on
+  HostIdentity host_;  ///< that this process is on
   std::size_t wanted_;
   int listening_ = -1;
   pid_t starter_ = -1;

@@ -1,8 +1,5 @@
 #include "harness/launch/slurm/hello.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +8,6 @@
 #include <thread>
 
 #include "harness/base/json_text.h"
-#include "harness/launch/contract.h"
-#include "harness/launch/external/meeting.h"
 #include "harness/launch/identity.h"
 
 namespace lockstep {
@@ -20,8 +15,9 @@ namespace lockstep {
 using nlohmann::json;
 
 std::string to_line(const AgentHello& hello) {
-  const json object = {{"key", hello.key},   {"node", hello.node}, {"host", hello.host}, {"address", hello.address},
-                       {"build", hello.build}, {"isa", hello.isa}, {"pid", hello.pid},   {"slots", hello.slots}};
+  const json object = {{"key", hello.key},         {"node", hello.node},   {"host", hello.host}, {"address", hello.address},
+                       {"machine", hello.machine}, {"build", hello.build}, {"isa", hello.isa},   {"pid", hello.pid},
+                       {"slots", hello.slots}};
   return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -33,6 +29,7 @@ AgentHello hello_from_line(const std::string& line) {
   hello.node = object.value("node", "");
   hello.host = object.value("host", "");
   hello.address = object.value("address", "");
+  hello.machine = object.value("machine", "");
   hello.build = object.value("build", "");
   hello.isa = object.value("isa", "");
   hello.pid = object.value("pid", 0);
@@ -40,27 +37,15 @@ AgentHello hello_from_line(const std::string& line) {
   return hello;
 }
 
-void set_side_channel(int connected) {
-  const int on = 1, idle_s = 4, between_s = 2, times = 3, unanswered_ms = 10'000;
-  ::setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(connected, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(connected, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  ::setsockopt(connected, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
-  ::setsockopt(connected, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-  ::setsockopt(connected, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
-}
-
 AgentHello introduce_agent(const std::string& key) {
-  const Arrival self = introduce(Contract{});
   AgentHello hello;
+  static_cast<HostIdentity&>(hello) = this_host();
   hello.key = key;
-  hello.host = self.host;
-  hello.address = self.address;
-  hello.pid = self.pid;
+  hello.pid = ::getpid();
   hello.build = hash_of_file("/proc/self/exe");
   hello.isa = instruction_sets();
   const char* node = std::getenv("SLURMD_NODENAME");
-  hello.node = node != nullptr ? node : self.host;
+  hello.node = node != nullptr ? node : hello.host;
   const char* processors = std::getenv("SLURM_CPUS_ON_NODE");
   hello.slots = processors != nullptr ? std::max(1, std::atoi(processors)) : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   return hello;

@@ -40,6 +40,23 @@ axes: {layout: [4x6]}
 expect: [{when: {}, verdict: identical}]
 )";
 
+constexpr const char* kCells = R"(# Cells of an array.
+name: cells
+trainer: energy
+data: {source: synthetic, series: 14, min_context: 10}
+steps: 3
+seeds: 0..1
+question: mechanism
+ranks: real
+eval_every: 0
+forced_steps: [0, 2]
+reference: {layout: 1x24, negatives: global}
+axes: {layout: [2x12], negatives: [local, global]}
+expect:
+  - {when: {negatives: local}, verdict: divergent}
+  - {when: {negatives: global}, verdict: within_envelope}
+)";
+
 struct Process {
   pid_t pid, parent;
   std::string program, node, words;
@@ -81,7 +98,7 @@ class Cluster : public testing::Test {
   }
 
   std::vector<std::pair<std::string, std::string>> environment() const {
-    return {{"SLURM_CONF", cluster_ / "slurm.conf"}, {"LOCKSTEP_HOST", host_}};
+    return {{"SLURM_CONF", cluster_ / "slurm.conf"}, {"LOCKSTEP_HOST", host_}, {"PATH", first_in_path_ + std::getenv("PATH")}};
   }
   ProgramEnd call(const std::vector<std::string>& words) const { return Program(words, folder_.path(), environment()).end(); }
   ProgramEnd lockstep(std::vector<std::string> words) const {
@@ -175,6 +192,7 @@ class Cluster : public testing::Test {
 
   const TemporaryFolder folder_, cluster_;
   std::string host_;  ///< LOCKSTEP_HOST; empty: all nodes are known to be one host
+  std::string first_in_path_;
   bool started_ = false;
   const std::set<std::string> shared_memory_ = shared_memory();
 };
@@ -248,22 +266,7 @@ TEST_F(Cluster, RanksOnSeveralHostsComputeTheSameBits) {
 }
 
 TEST_F(Cluster, AnArrayGivesTheResultsOfOneJob) {
-  std::ofstream(folder_ / "play.yaml") << R"(# Cells of an array.
-name: cells
-trainer: energy
-data: {source: synthetic, series: 14, min_context: 10}
-steps: 3
-seeds: 0..1
-question: mechanism
-ranks: real
-eval_every: 0
-forced_steps: [0, 2]
-reference: {layout: 1x24, negatives: global}
-axes: {layout: [2x12], negatives: [local, global]}
-expect:
-  - {when: {negatives: local}, verdict: divergent}
-  - {when: {negatives: global}, verdict: within_envelope}
-)";
+  std::ofstream(folder_ / "play.yaml") << kCells;
   const ProgramEnd end = lockstep({"run", folder_ / "play.yaml", "--out", out(), "--launcher", "slurm -N1 --array=%3"});
   EXPECT_EQ(end.code, 0) << end.err << text_of(out() + "/job.log");
   EXPECT_THAT(end.err, HasSubstr("after the arrays"));
@@ -275,6 +278,26 @@ expect:
   expect_bits_of_an_undisturbed_run();
   EXPECT_THAT(lockstep({"run", folder_ / "play.yaml", "--out", out(), "--launcher", "slurm --array=0-3"}),
               testing::Field(&ProgramEnd::code, 2));
+}
+
+/// Which of the scripts Slurm refuses: the second array's, or the last job's, which gathers.
+class ClusterRefuses : public Cluster, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(ArrayOrJob, ClusterRefuses, testing::Values("array-1.sh", "job.sh"),
+                         [](const auto& each) { return each.param == "job.sh" ? "Job" : "Array"; });
+
+TEST_P(ClusterRefuses, AndTheArraysBeforeItAreCancelled) {
+  const TemporaryFolder programs;
+  std::ofstream(programs / "sbatch") << "#!/bin/sh\ncase \"$*\" in *" << GetParam() << ") echo sbatch: error: no such partition; exit 1 ;; esac\n"
+                                     << "exec /usr/bin/sbatch \"$@\"\n";
+  fs::permissions(programs / "sbatch", fs::perms::owner_all);
+  first_in_path_ = programs.path() + ":";
+  std::string config = kCells;
+  config.replace(config.find("steps: 3"), 8, "steps: 3000");
+  std::ofstream(folder_ / "play.yaml") << config;
+  const ProgramEnd end = lockstep({"run", folder_ / "play.yaml", "--out", out(), "--launcher", "slurm -N1 --array", "--detach"});
+  EXPECT_EQ(end.code, 2);
+  EXPECT_THAT(end.err, AllOf(HasSubstr("no such partition"), HasSubstr("that had been submitted"), HasSubstr("cancelled")));
+  EXPECT_TRUE(wait_until([this] { return call({"/usr/bin/squeue", "--noheader"}).out.empty(); }, 30)) << call({"/usr/bin/squeue"}).out;
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ NodeFacts well() {
   node.local_ranks = 8;
   node.shared = {"/shared", "", true, 0.01, "nfs"};
   node.slurm_version = "slurm-wlm 22.05.8";
+  node.slurm_job = "17";
+  node.slurm_nodes = 2;
+  node.clocks = {{"node7", 0}, {"node8", -0.2}};
   node.driver = "580.65.06";
   node.gpus = 8;
   node.plugin = "/opt/lockstep-gpu.so";
@@ -43,7 +46,7 @@ Check check_named(const std::vector<Check>& checks, const std::string& name) {
 
 TEST(NodeChecks, FindNothingOnANodeThatIsWell) {
   const std::vector<Check> checks = node_checks(well());
-  EXPECT_EQ(checks.size(), 9U);
+  EXPECT_EQ(checks.size(), 10U);
   for (const Check& check : checks) EXPECT_EQ(check.state, State::ok) << check.name << ": " << check.text;
 }
 
@@ -105,8 +108,11 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"clock_behind", [](NodeFacts& n) { n.shared.clock_ahead_s = -2.5; }, "shared folder", State::note, "2.5 s behind", "NTP"},
         Planted{"slurm_silent", [](NodeFacts& n) { n.slurm_problem = "no answer within 3 s"; }, "slurm", State::note, "does not answer",
                 "scontrol ping"},
-        Planted{"slurm_not_in_container", [](NodeFacts& n) { n.slurm_version.clear(), n.slurm_job = "17"; }, "slurm", State::note,
+        Planted{"slurm_not_in_container", [](NodeFacts& n) { n.slurm_version.clear(); }, "slurm", State::note,
                 "inside job 17", "bind Slurm's programs"},
+        Planted{"node_ahead", [](NodeFacts& n) { n.clocks[1].ahead_s = 30; }, "clocks", State::note, "against node7: node8 is 30.0 s ahead", "NTP"},
+        Planted{"node_behind", [](NodeFacts& n) { n.clocks[1].ahead_s = -2; }, "clocks", State::note, "node8 is 2.0 s behind", "NTP"},
+        Planted{"node_silent", [](NodeFacts& n) { n.clocks.pop_back(); }, "clocks", State::note, "1 of 2 nodes", "srun --overlap date"},
         Planted{"no_plugin", [](NodeFacts& n) { n.plugin.clear(); }, "GPUs", State::note, "8 GPUs; no plugin", "--preset gpu"},
         Planted{"no_driver", [](NodeFacts& n) { n.driver.clear(), n.gpus = 0; }, "GPUs", State::note, "no NVIDIA driver", "nvidia-smi"},
         Planted{"no_gpu", [](NodeFacts& n) { n.gpus = 0; }, "GPUs", State::note, "0 GPUs", "--gpus all"},
@@ -127,10 +133,11 @@ TEST(NodeChecks, LetRootTraceWhereOthersMayNot) {
 
 TEST(NodeChecks, TakeAMachineWithoutGpusAndSlurmAsItIs) {
   NodeFacts node = well();
-  node.driver = node.plugin = node.slurm_version = "";
-  node.gpus = 0;
+  node.driver = node.plugin = node.slurm_version = node.slurm_job = "";
+  node.gpus = node.slurm_nodes = 0;
   EXPECT_EQ(check_named(node_checks(node), "GPUs").state, State::ok);
   EXPECT_EQ(check_named(node_checks(node), "slurm").state, State::ok);
+  EXPECT_EQ(check_named(node_checks(node), "clocks").state, State::ok);
 }
 
 TEST(NodeFactsSeen, HoldOfAFolderThatCanBeWritten) {

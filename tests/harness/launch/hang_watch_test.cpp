@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
 #include <map>
 
 #include "harness/base/clock.h"
@@ -42,6 +43,7 @@ class HangWatchTest : public testing::Test {
   /// Looks as often as the watch asks for, until there is an alarm; its time, or 0.
   double alarm_before(double until) {
     for (now_ += watch_.next_look_s(now_); now_ < until; now_ += watch_.next_look_s(now_)) {
+      if (tell_) tell_(now_);
       alarm_ = watch_.look(beat_, now_);
       if (alarm_) return now_;
     }
@@ -65,6 +67,7 @@ class HangWatchTest : public testing::Test {
   HangWatch watch_{3, limits_, 0, [this](int pid) { return std::make_unique<PretendedView>(processes_[pid]); }};
   std::optional<Stalled> alarm_;
   double now_ = 0;
+  std::function<void(double now)> tell_;  ///< what another host says, before each look
 };
 
 TEST_F(HangWatchTest, NamesAStoppedRankWithinAHundredthOfTheThreshold) {
@@ -101,7 +104,7 @@ TEST_F(HangWatchTest, KnowsOfARankOnAnotherHostWhatIsSaidOfIt) {
   watch_.started({101, -1, 103}, 0);
   beat_.report(1, 5, "forward");
   all_but(1, "all_reduce grad", 10);
-  watch_.told(1, {'R', ""}, {.ran_s = 0.5, .without_core_s = 0.4, .all_without_core_s = 0.4});
+  tell_ = [this](double now) { watch_.told(1, {'R', ""}, {.ran_s = 0.5, .without_core_s = 0.4, .all_without_core_s = 0.4}, now); };
   const double at = alarm_before(12);
   EXPECT_GT(at, 11.4);
   EXPECT_LT(at, 11.42);
@@ -110,9 +113,36 @@ TEST_F(HangWatchTest, KnowsOfARankOnAnotherHostWhatIsSaidOfIt) {
   EXPECT_EQ(watch_.pid_of(1), -1);
   beat_.report(1, 6, "forward");
   all_but(1, "all_reduce grad", 20);
-  watch_.told(1, {'T', ""}, {});
+  tell_ = [this](double now) { watch_.told(1, {'T', ""}, {}, now); };
   EXPECT_LT(alarm_before(22), 21.01);
   EXPECT_THAT(alarm_->message, HasSubstr("stopped by a signal"));
+}
+
+TEST_F(HangWatchTest, DoesNotJudgeARankElsewhereOfWhichNothingIsHeardAnyMore) {
+  watch_.started({101, -1, 103}, 0);
+  bool connected = true;
+  tell_ = [&](double now) {
+    if (connected) watch_.told(1, {'S', "futex_wait"}, {}, now);
+  };
+  beat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  EXPECT_EQ(alarm_before(10.4), 0);
+  connected = false;
+  EXPECT_EQ(alarm_before(60), 0) << alarm_->message;
+  // The word comes through again: what the rank was silent before that counts, and what it is silent from then on.
+  connected = true;
+  const double at = alarm_before(62);
+  EXPECT_GT(at, 60.25);
+  EXPECT_LT(at, 60.7);
+  EXPECT_EQ(alarm_->standstill.rank, 1);
+}
+
+TEST_F(HangWatchTest, HoldsALinkThatBreaksAgainstNobodyWhereAllWait) {
+  watch_.started({-1, -1, -1}, 0);
+  for (int rank = 0; rank < 3; ++rank) beat_.enter(rank, BeatGroup::data), beat_.report(rank, 5, "all_reduce grad");
+  for (int rank = 0; rank < 3; ++rank) watch_.told(rank, {'S', "ep_poll"}, {}, 10);
+  now_ = 10;
+  EXPECT_EQ(alarm_before(40), 0) << alarm_->message;
 }
 
 TEST_F(HangWatchTest, DoesNotJudgeARankElsewhereOfWhichNobodyTells) {

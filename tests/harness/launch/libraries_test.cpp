@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "harness/base/errors.h"
 #include "harness/launch/local/launcher.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -62,6 +64,24 @@ TEST_F(Libraries, OfTheNamedFolderComeBeforeOthers) {
   EXPECT_THAT(rank_environment(), testing::Not(Contains("LD_LIBRARY_PATH=/others")));
   ::unsetenv("LD_LIBRARY_PATH");
   EXPECT_THAT(rank_environment(), Contains("LD_LIBRARY_PATH=/torch/lib"));
+}
+
+TEST_F(Libraries, OfLibTorchAreKnownByTheirFolder) {
+  EXPECT_EQ(libtorch_folder(kWhole), "") << "it needs none";
+  EXPECT_EQ(libtorch_folder(kLacking), "");
+  name_libtorch(LOCKSTEP_BINARY_DIR "/planted");
+  EXPECT_EQ(libtorch_folder(kLacking), LOCKSTEP_BINARY_DIR "/planted");
+}
+
+TEST(LibtorchFlavour, IsThatOfTheBuild) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "lib");
+  EXPECT_EQ(libtorch_flavour(folder / "lib"), "CPU build");
+  write_text(folder / "version.py", "from typing import Optional\n__all__ = ['__version__']\n__version__ = '2.13.0+cpu'\ndebug = False\n");
+  EXPECT_EQ(libtorch_flavour(folder / "lib"), "CPU build 2.13.0+cpu");
+  write_text(folder / "build-version", "2.13.0+cu130\n");
+  write_text(folder / "lib/libtorch_cuda.so", "");
+  EXPECT_EQ(libtorch_flavour(folder / "lib"), "CUDA build 2.13.0+cu130");
 }
 
 }  // namespace

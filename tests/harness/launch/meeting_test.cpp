@@ -61,6 +61,7 @@ TEST(Meeting, IsAtRankZerosOwnAddressWhereHostsDiffer) {
   ranks[0].port = 4711;
   ranks[0].host = "a";
   ranks[1].host = "b";
+  ranks[1].machine = "another";
   for (const Met& each : meet_all(folder.path(), ranks)) {
     EXPECT_FALSE(each.one_host);
     EXPECT_TRUE(each.tcp);
@@ -68,6 +69,34 @@ TEST(Meeting, IsAtRankZerosOwnAddressWhereHostsDiffer) {
     EXPECT_EQ(each.port, 4711);
   }
   EXPECT_FALSE(meet_all(folder.path(), {rank(0, 1)}, "file")[0].tcp);
+}
+
+TEST(Meeting, TellsContainersOfOneNameFromOneHost) {
+  const TemporaryFolder folder;
+  std::vector<Arrival> ranks = {rank(0, 2), rank(1, 2)};
+  ranks[0].address = "10.0.0.1";
+  ranks[1].machine += " of another container";
+  for (const Met& each : meet_all(folder.path(), ranks)) {
+    EXPECT_FALSE(each.one_host);
+    EXPECT_TRUE(each.tcp);
+  }
+  const TemporaryFolder other;
+  std::vector<Arrival> renamed = {rank(0, 2), rank(1, 2)};
+  renamed[1].host = "its other name";
+  EXPECT_TRUE(meet_all(other.path(), renamed)[1].one_host);
+}
+
+TEST(Meeting, EndsForRankZeroWhenARankLeaves) {
+  const TemporaryFolder folder;
+  auto first = std::async(std::launch::async, [&] { return meet(folder.path(), rank(0, 3), "", 60); });
+  auto second = std::async(std::launch::async, [&] { return meet(folder.path(), rank(1, 3), "", 60); });
+  const Met left = meet(folder.path(), rank(2, 3), "", 60, [](const Met& answer) { return "cannot reach " + answer.ranks.front().contract; });
+  EXPECT_EQ(left.ranks[2].problem, "cannot reach test");
+  EXPECT_THAT([&] { first.get(); },
+              ThrowsMessage<MeetingError>(AllOf(HasSubstr("rank 2 (process "), HasSubstr("has left: cannot reach test"))));
+  second.get();
+  // What it left is nobody's problem when they start again.
+  for (const Met& each : meet_all(folder.path(), {rank(0, 3), rank(1, 3), rank(2, 3)})) EXPECT_FALSE(each.start.empty());
 }
 
 TEST(Meeting, NamesTheRanksThatDoNotCome) {

@@ -2,6 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+
+#include "harness/base/clock.h"
+#include "harness/launch/external/launcher.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +62,46 @@ TEST(StackTaker, EndsAtItsLimit) {
   EXPECT_THAT(taker.stacks().frames, IsEmpty());
   EXPECT_THAT(taker.stacks().text, HasSubstr("no stack"));
   EXPECT_TRUE(taker.holds());
+}
+
+TEST(Stacks, AreKeptWithALineInWords) {
+  const TemporaryFolder run;
+  EXPECT_TRUE(kept_stacks(run.path()).empty());
+  write_stacks(run.path(), 11, {"TID 7:\n#0 0x1 pause\n", {"pause"}});
+  write_stacks(run.path(), 2, {"no stack: gdb found no frame\nmore\n", {}});
+  for (const char* other : {"stacks-.txt", "stacks-x.txt", "stacks-1x.txt", "other.txt"}) write_text(run / other, "no\n");
+  const std::vector<KeptStacks> kept = kept_stacks(run.path());
+  ASSERT_EQ(kept.size(), 2U);
+  EXPECT_EQ(kept[0].rank, 2);
+  EXPECT_EQ(kept[0].words, "no stack: gdb found no frame");
+  EXPECT_EQ(kept[1].rank, 11);
+  EXPECT_EQ(kept[1].words, "its first thread is in pause");
+  EXPECT_EQ(read_text(kept[1].path), "its first thread is in pause\nTID 7:\n#0 0x1 pause\n");
+}
+
+/// A trainer in Python that hangs, by py-spy itself.
+TEST(StackTaker, SaysWhereAPythonProcessIs) {
+  const std::string python = find_program("python3"), spy = find_program("py-spy");
+  if (python.empty() || spy.empty()) GTEST_SKIP() << (python.empty() ? "no python3" : "no py-spy in PATH: python3 -m pip install py-spy");
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe(ready.data()), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(ready[1], STDOUT_FILENO);
+    ::execl(python.c_str(), "python3", "-c",
+            "import signal\ndef read_rows():\n  print('there', flush=True)\n  signal.pause()\ndef train():\n  read_rows()\ntrain()\n", nullptr);
+    ::_exit(127);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_THAT(stack_command(pid).front(), testing::EndsWith("/py-spy"));
+  const double began = monotonic_s();
+  StackTaker taker(pid, 20, began);
+  while (!taker.done(monotonic_s())) ::poll(nullptr, 0, 5);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  for (const int end : ready) ::close(end);
+  EXPECT_THAT(taker.stacks().frames, ElementsAre("read_rows", "train")) << taker.stacks().text;
 }
 
 }  // namespace

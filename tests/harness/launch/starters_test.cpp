@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
@@ -16,6 +17,7 @@
 #include "harness/launch/launch.h"
 #include "harness/launch/run_folder.h"
 #include "harness/launch/slurm/agents.h"
+#include "harness/launch/stacks.h"
 #include "harness/trace/rank_result.h"
 #include "tests/support/temporary_folder.h"
 
@@ -178,6 +180,88 @@ TEST_F(Starters, AreStoppedWithAllTheirRanks) {
   };
   const LaunchReport report = launch_by(by_shell());
   EXPECT_TRUE(report.interrupted);
+  expect_no_orphan();
+}
+
+/// Each rank on a host of its own, by name and address: what it writes into its file of beats lockstep does not see.
+std::vector<std::string> on_hosts(const std::string& options = "") {
+  std::vector<std::string> command = by_shell("", "wait", options);
+  command[2].replace(command[2].find("do ") + 3, 0, "export LOCKSTEP_HOST=h$r LOCKSTEP_ADDRESS=127.0.0.$((r+2)); ");
+  return command;
+}
+
+TEST_F(Starters, OnThisHostTellOfRanksThatHangAndWhereTheyAre) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "1:hang all:wait")};
+  plan_.runs[0].config.timeout_s = 0.5;
+  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  options_.hang_grace_s = 0.1;
+  const LaunchReport report = launch_by(by_shell());
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, "hung");
+  EXPECT_EQ(report.failures[0].rank, 1);
+  EXPECT_THAT(report.failures[0].message, testing::Not(HasSubstr("it runs on")));
+  if (!stack_command(::getpid()).empty()) {
+    EXPECT_THAT(report.failures[0].message, HasSubstr("wait_for_ever"));
+    EXPECT_THAT(read_text(in_run("stacks-1.txt")), HasSubstr("wait_for_ever"));
+  }
+  expect_no_orphan();
+}
+
+TEST_F(Starters, OnOtherHostsTellOfRanksThatHang) {
+  plan_.runs = {a_run("a", 4, Backend::gloo, "3:stop all:wait")};
+  plan_.runs[0].config.timeout_s = 0.5;
+  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  options_.hang_grace_s = 0.1;
+  const LaunchReport report = launch_by(on_hosts());
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, "hung");
+  EXPECT_EQ(report.failures[0].rank, 3);
+  EXPECT_EQ(report.failures[0].step, 3);
+  EXPECT_THAT(report.failures[0].message, AllOf(HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host h3 (process ")));
+  const std::string addresses = read_text(in_run("addresses"));
+  for (const char* line : {"0 127.0.0.2 beat-rank-0", "3 127.0.0.5 beat-rank-3"}) EXPECT_THAT(addresses, HasSubstr(line));
+  for (const char* left : {"beat-rank-0", "beat-rank-3", "watcher.json"}) EXPECT_FALSE(std::filesystem::exists(in_run(left))) << left;
+  expect_no_orphan();
+}
+
+TEST_F(Starters, OnOtherHostsAreSilentOnRanksThatWork) {
+  for (const char* id : {"a", "b"}) {
+    plan_.runs.push_back(a_run(id, 4, Backend::gloo));
+    plan_.runs.back().config.timeout_s = 0.5;
+    plan_.runs.back().hash = config_hash(plan_.runs.back().config);
+  }
+  EXPECT_EQ(launch_by(on_hosts()).finished, 2);
+  for (const char* left : {"beat-rank-0", "watcher.json"}) EXPECT_FALSE(std::filesystem::exists(in_run(left))) << left;
+}
+
+TEST_F(Starters, OnHostsThatCannotTellLockstepSaySoAndAreNotJudged) {
+  plan_.runs = {a_run("a", 2, Backend::gloo, "1:stop all:wait")};
+  plan_.runs[0].config.timeout_s = 0.1;
+  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  options_.hang_grace_s = 0.05;
+  ::setenv("LOCKSTEP_ADDRESS", "255.255.255.255", 1);  // which nothing reaches
+  std::vector<std::string> command = on_hosts();
+  // Five thresholds later somebody ends them.
+  command[2].replace(command[2].rfind("wait"), 4, "sleep 0.8; kill -9 $(cat {run}/pids); wait");
+  const LaunchReport report = launch_by(command);
+  ::unsetenv("LOCKSTEP_ADDRESS");
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, "died") << report.failures[0].message;
+  EXPECT_THAT(read_text(in_run("starter.log")),
+              AllOf(HasSubstr("rank 1 (host h1) cannot tell lockstep"), HasSubstr("Network is unreachable"), HasSubstr("set LOCKSTEP_ADDRESS where lockstep runs")));
+  expect_no_orphan();
+}
+
+TEST_F(Starters, WhoseRankCannotReachRankZeroEndAtOnceAndNameIt) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  std::vector<std::string> command = on_hosts();
+  command[2].replace(command[2].find("127.0.0.$((r+2))"), 16, "255.255.255.255");
+  const LaunchReport report = launch_by(command);
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, "threw");
+  EXPECT_THAT(report.failures[0].message, AllOf(HasSubstr("cannot reach it: Network is unreachable"), HasSubstr("Set LOCKSTEP_ADDRESS")));
+  EXPECT_EQ(read_exit(folder_ / "runs/a", 0)->code, 4);
+  EXPECT_THAT(read_rank_result(rank_result_path(folder_ / "runs/a", 0)).error, HasSubstr("has left: rank 0 (host h0) listens at 255.255.255.255:"));
   expect_no_orphan();
 }
 

@@ -9,8 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "harness/base/errors.h"
+#include "harness/launch/stacks.h"
 #include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"
 
@@ -105,6 +107,18 @@ TEST(Session, OfAnotherMachineIsTakenForRunning) {
   EXPECT_EQ(state_of(folder.path(), {"x", "another-machine", 1, "", {}, 1, {}}), "running");
 }
 
+TEST(Status, SaysWhereTheStacksOfRanksThatHungAre) {
+  const TemporaryFolder folder;
+  write_session(folder.path(), {"lockstep run a.yaml", "another-machine", 17, "", {}, 24, {}});
+  std::filesystem::create_directories(folder / "runs/a");
+  EXPECT_THAT(session_text(folder.path()), testing::Not(HasSubstr("hung")));
+  write_stacks(folder / "runs/a", 3, {"#0 pause\n", {"pause"}});
+  EXPECT_THAT(session_text(folder.path()), HasSubstr("rank 3 of a hung; its stacks: " + (folder / "runs/a/stacks-3.txt") + " (lockstep explain " +
+                                                     (folder / "runs/a") + ")\n"));
+  for (int rank = 4; rank < 10; ++rank) write_stacks(folder / "runs/a", rank, {"#0 pause\n", {"pause"}});
+  EXPECT_THAT(session_text(folder.path()), HasSubstr("stacks of 2 more: "));
+}
+
 TEST(JobScript, NotesTheStatusOfWhatItRan) {
   const TemporaryFolder folder;
   std::ofstream(folder / "job.sh") << job_script("(echo said; exit 3)", folder.path(), "a", {"--time=5"});
@@ -117,6 +131,48 @@ TEST(JobScript, NotesTheStatusOfWhatItRan) {
   Session session{"x", "vm", 0, "17", {}, 1, {}};
   write_session(folder.path(), session);
   EXPECT_EQ(read_session(folder.path()).exit_code, 3) << "noted by the script alone";
+}
+
+/// Programs of Slurm's in PATH that note what they are asked, and answer as told.
+class FakeSlurm {
+ public:
+  explicit FakeSlurm(const std::string& scancel) {
+    put("sbatch", "echo \"$@\" >>" + asked_ + "; echo 17");
+    put("scancel", "echo \"$@\" >>" + asked_ + "; " + scancel);
+    ::setenv("PATH", (folder_.path() + ":" + before_).c_str(), 1);
+  }
+  ~FakeSlurm() { ::setenv("PATH", before_.c_str(), 1); }
+  std::string asked() const { return support::read_file(asked_); }
+
+ private:
+  void put(const std::string& name, const std::string& line) const {
+    std::ofstream(folder_ / name) << "#!/bin/sh\n" << line << "\n";
+    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+  }
+  const TemporaryFolder folder_;
+  const std::string asked_ = folder_ / "asked", before_ = std::getenv("PATH");
+};
+
+TEST(Jobs, ComeAfterOneThatSlurmMayForget) {
+  const TemporaryFolder folder;
+  const FakeSlurm slurm("exit 0");
+  EXPECT_EQ(submit_script(folder / "a.sh", "#!/bin/sh\n"), "17");
+  EXPECT_EQ(submit_script(folder / "b.sh", "#!/bin/sh\n", "17"), "17");
+  EXPECT_EQ(slurm.asked(), "--parsable " + (folder / "a.sh") + "\n--parsable --dependency=afterany:17 --kill-on-invalid-dep=yes " +
+                               (folder / "b.sh") + "\n");
+}
+
+TEST(Jobs, AreTakenBack) {
+  const FakeSlurm slurm("exit 0");
+  EXPECT_EQ(cancel_jobs({}), "");
+  EXPECT_EQ(cancel_jobs({"17"}), "; the array 17 that had been submitted is cancelled");
+  EXPECT_EQ(cancel_jobs({"17", "18"}), "; the arrays 17, 18 that had been submitted are cancelled");
+  EXPECT_EQ(slurm.asked(), "17\n17 18\n");
+}
+
+TEST(Jobs, ThatCannotBeTakenBackAreSaid) {
+  const FakeSlurm slurm("echo no controller; exit 1");
+  EXPECT_EQ(cancel_jobs({"17", "18"}), "; the arrays 17, 18 had been submitted and scancel says no controller: scancel 17 18");
 }
 
 }  // namespace

@@ -1,0 +1,23 @@
+#pragma once
+// Which host is this, and are two processes on one?
+
+#include <string>
+
+namespace lockstep {
+
+/// What a process says of its host.
+struct HostIdentity {
+  std::string host;     ///< $LOCKSTEP_HOST ("%n": Slurm's name of the node), else the host's name
+  std::string address;  ///< $LOCKSTEP_ADDRESS, else the first IPv4 of $GLOO_SOCKET_IFNAME or of any interface that is up
+  /// The kernel's boot and the process's namespaces of processes and of the network, with $LOCKSTEP_HOST where it is set. Empty: /proc
+  /// does not say.
+  std::string machine;
+};
+
+HostIdentity this_host();
+
+/// Do two processes see each other's processes, memory-mapped files and 127.0.0.1? Containers of one name, or of one kernel, are two
+/// hosts. One host may have two names; then an address tells it from a copy of it that was begun from the same image of its memory.
+bool same_host(const HostIdentity& a, const HostIdentity& b);
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+#include "harness/rank/beat_line.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+
+#include "harness/base/clock.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kReachWithin_s = 2;
+constexpr int kLookEvery_ms = 50;
+
+}  // namespace
+
+BeatLine::BeatLine(const std::string& folder, const Arrival& mine, int task_rank, int world_size) {
+  const std::optional<Watcher> watcher = read_watcher(folder);
+  if (!watcher) return;
+  if (same_host(*watcher, mine)) {
+    tracer_ = watcher->process;
+    return;
+  }
+  std::string problem;
+  const int there = connected_within(watcher->address, watcher->port, kReachWithin_s, problem);
+  if (there < 0) {
+    std::fprintf(stderr,
+                 "lockstep-rank: rank %d (host %s) cannot tell lockstep (host %s) at %s:%d how it gets on: %s. If it hangs, only its peers' "
+                 "timeouts will say so; set LOCKSTEP_ADDRESS where lockstep runs to what this host sees\n",
+                 mine.rank, mine.host.c_str(), watcher->host.c_str(), watcher->address.c_str(), watcher->port, problem.c_str());
+    return;
+  }
+  set_side_channel(there);
+  desk_ = std::make_unique<LineSocket>(there);
+  what_.run = watcher->run;
+  what_.dir = folder;
+  what_.world_size = world_size;
+  what_.processes = task_rank < 0 ? 1 : world_size;
+  what_.first = std::max(task_rank, 0);
+  what_.beats = beats_of_rank(mine.rank);
+  beats_.prepare(what_);
+  if (!desk_->send(desk_line(*watcher, task_rank))) desk_.reset();
+}
+
+void BeatLine::started(pid_t rank) {
+  if (what_.beats != kBeatFile) beats_.started(what_, {rank});
+}
+
+int BeatLine::patience_ms() const {
+  const int wanted = beats_.patience_ms();
+  return wanted < 0 ? kLookEvery_ms : std::min(wanted, kLookEvery_ms);
+}
+
+void BeatLine::look() {
+  take();
+  beats_.look(monotonic_s());
+}
+
+void BeatLine::ended() { beats_.ended(what_.run); }
+
+void BeatLine::take() {
+  if (desk_ == nullptr) return;
+  bool there = desk_->receive();
+  while (const auto line = desk_->line()) {
+    try {
+      const ParentCommand command = command_from_line(*line);
+      if (command.op == ParentCommand::Op::beat) beats_.take(command);
+    } catch (const std::runtime_error&) {
+      there = false;  // it does not speak as we do
+    }
+  }
+  // The rank goes on; what it does then is seen by nobody.
+  if (!there) desk_.reset();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+#pragma once
+// How a rank that a starter has put on another host than lockstep's is heard of there: its beats, over a connection of their own.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <sys/types.h>
+
+#include "harness/launch/external/beat_desk.h"
+#include "harness/launch/external/meeting.h"
+#include "harness/rank/beat_forward.h"
+
+namespace lockstep {
+
+class BeatLine {
+ public:
+  /// Of the rank `mine` (-1 in `task_rank`: of all ranks, in one process) of the run in `folder`. Connects if lockstep watches from another
+  /// host; where it cannot be reached says so on standard error, and beats stay here. Throws MachineError.
+  BeatLine(const std::string& folder, const Arrival& mine, int task_rank, int world_size);
+  BeatLine(const BeatLine&) = delete;
+  BeatLine& operator=(const BeatLine&) = delete;
+
+  /// The file of beats that the rank shall map.
+  const std::string& beats() const { return what_.beats; }
+  /// Lockstep's process, if it is on this host and watches: it may trace the rank. -1: not.
+  pid_t tracer() const { return tracer_; }
+  void started(pid_t rank);
+  /// Tells what has changed and takes what the others have reported; to be called every patience_ms().
+  void look();
+  int patience_ms() const;
+  /// The rank has ended: tells the last of it.
+  void ended();
+
+ private:
+  void take();
+
+  RankStart what_;
+  pid_t tracer_ = -1;
+  std::unique_ptr<LineSocket> desk_;  ///< none: nobody there to tell
+  BeatForward beats_{[this](const LauncherEvent& event) {
+    // One that does not read is not waited for.
+    if (desk_ != nullptr && desk_->takes_more() && !desk_->send(to_line(event))) desk_.reset();
+  }};
+};
+
+}  // namespace lockstep

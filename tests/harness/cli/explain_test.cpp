@@ -1,0 +1,79 @@
+#include "harness/cli/explain.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "harness/base/errors.h"
+#include "harness/cli/commands.h"
+#include "harness/flight/dump.h"
+#include "harness/flight/ring.h"
+#include "harness/launch/stacks.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Said {
+  int status;
+  std::string text;
+};
+
+Said explained(const std::string& word) {
+  std::ostringstream out, err;
+  const int status = explain_command({word}, {out, err});
+  return {status, out.str()};
+}
+
+/// Two ranks, the second of which has not entered what the first waits in.
+void leave_records(const std::string& run, bool part) {
+  for (int rank = 0; rank < 2; ++rank) {
+    flight::Ring ring(flight::ring_path(run, rank), rank, 2);
+    flight::Entry entry;
+    entry.group = "data";
+    entry.op = "all_reduce";
+    entry.sequence = 1;
+    if (rank == 1 && part) continue;
+    const uint64_t number = ring.enter(entry);
+    if (!part) ring.leave(number);
+  }
+  flight::write_records(run, 2);
+}
+
+TEST(ExplainFolder, SaysWhereARankThatHungWas) {
+  const TemporaryFolder run;
+  leave_records(run.path(), true);
+  write_stacks(run.path(), 1, {"TID 7:\n#0 0x1 pause\n#1 0x2 read_rows\n", {"pause", "read_rows"}});
+  for (const std::string& folder : {run.path(), run.path() + "/", run / "flight"}) {
+    const Said said = explained(folder);
+    EXPECT_EQ(said.status, 1);
+    EXPECT_THAT(said.text, AllOf(HasSubstr("all_reduce"), HasSubstr("rank 1: its first thread is in pause < read_rows (all of it: " + (run / "stacks-1.txt") + ")"))) << folder;
+  }
+}
+
+TEST(ExplainFolder, SaysWhyThereIsNoStack) {
+  const TemporaryFolder run;
+  write_stacks(run.path(), 2, {"no stack: none of eu-stack, gdb and py-spy is installed\n", {}});
+  EXPECT_THAT(explained(run.path()).text, AllOf(HasSubstr("rank 2: no stack: none of eu-stack"), Not(HasSubstr("collectives on record"))));
+}
+
+TEST(ExplainFolder, FindsNothingInARunThatWent) {
+  const TemporaryFolder run;
+  leave_records(run.path(), false);
+  const Said said = explained(run.path());
+  EXPECT_EQ(said.status, 0);
+  EXPECT_THAT(said.text, AllOf(HasSubstr("All 1 collectives on record agree"), Not(HasSubstr("first thread"))));
+}
+
+TEST(ExplainFolder, RefusesOneThatHoldsNeither) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(explained(folder.path()), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep
