@@ -30,8 +30,16 @@ std::string libtorch_folder() {
   return chosen != nullptr ? chosen : "";
 }
 
-/// What `words` print on standard output; cut short if they go on for too long.
-std::string output_of(std::vector<std::string> words, std::vector<std::string> variables) {
+}  // namespace
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::string output_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return "";
   const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
@@ -48,7 +56,7 @@ std::string output_of(std::vector<std::string> words, std::vector<std::string> v
   std::string text;
   std::array<char, 4096> block{};
   pollfd wait{ends[0], POLLIN, 0};
-  while (pid > 0 && ::poll(&wait, 1, kLoader_ms) > 0) {
+  while (pid > 0 && ::poll(&wait, 1, patience_ms) > 0) {
     const ssize_t n = ::read(ends[0], block.data(), block.size());
     if (n <= 0) break;
     text.append(block.data(), static_cast<std::size_t>(n));
@@ -60,15 +68,6 @@ std::string output_of(std::vector<std::string> words, std::vector<std::string> v
     }
   }
   return text;
-}
-
-}  // namespace
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
 }
 
 std::vector<std::string> rank_environment() {
@@ -95,7 +94,7 @@ std::vector<std::string> missing_libraries(const std::string& program) {
   std::vector<std::string> variables = rank_environment();
   // ld.so(8): list what would be loaded, and do not begin.
   variables.emplace_back("LD_TRACE_LOADED_OBJECTS=1");
-  std::istringstream lines(output_of({program, "--version"}, std::move(variables)));
+  std::istringstream lines(output_of({program, "--version"}, std::move(variables), kLoader_ms));
   std::vector<std::string> missing;
   for (std::string line; std::getline(lines, line);) {
     const std::size_t end = line.find(" => not found");

@@ -17,6 +17,10 @@ std::vector<std::string> missing_libraries(const std::string& program);
 /// Why `program` cannot be loaded and what to do next; empty if every library is there.
 std::string library_problem(const std::string& program);
 
+/// What `words`, a program and its arguments, print on standard output in the environment of those variables; cut short where they
+/// are silent for longer than `patience_ms`. Nothing is read from them on standard error.
+std::string output_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms);
+
 /// Null-terminated pointers to the texts, as exec takes them.
 std::vector<char*> pointers_to(std::vector<std::string>& texts);
 

@@ -227,6 +227,14 @@ void leave_result(const Words& words, const Run& run, int rank, const std::strin
   write_rank_result(rank_result_path(words.folder, rank), result);
 }
 
+/// Where the starter gave each rank one GPU of its own, that is the first of those that it sees.
+int local_rank_of(const Contract& contract, const Met& met) {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible != nullptr && *visible != '\0' && std::strchr(visible, ',') == nullptr) return 0;
+  if (contract.local_rank >= 0) return contract.local_rank;
+  return met.one_host ? std::max(contract.rank, 0) : 0;
+}
+
 RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool one_process, int listening) {
   RankTask task;
   task.run_dir = words.folder;
@@ -267,8 +275,10 @@ int run_as(const Words& words, const Run& run, const Contract& contract, const s
         throw Refusal{kHung, problem};
     }
     if (!met.tcp && listening >= 0) ::close(listening);
+    RankTask task = task_of(words, met, mine, one_process, met.tcp ? listening : -1);
+    task.local_rank = local_rank_of(contract, met);
     return Supervisor(words.folder, mine.rank, met.start)
-        .watch(run_rank, task_of(words, met, mine, one_process, met.tcp ? listening : -1));
+        .watch(run_rank, task);
   } catch (const MeetingError& error) {
     leave_result(words, run, mine.rank, error.what());
     throw Refusal{kHung, error.what()};
