@@ -65,6 +65,8 @@ void write_figures(Markup& out, const CellResult& cell) {
   if (cell.certification.wanted) {
     property(out, "certified_steps",
              fmt::format("{} of {}", cell.certification.steps, cell.certification.asked));
+    property(out, "certified_by", fmt::format("{} on {}", cell.certification.certify, clean_line(cell.certification.backend)));
+    if (cell.certification.certify == kByBand) property(out, "certified_band_used", exact(cell.certification.band_used));
   }
   property(out, "rerun", cell.rerun);
   out.close();

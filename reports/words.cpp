@@ -170,7 +170,8 @@ std::string note_words(const CellResult& cell) {
 }
 
 Certified certified_of(const Results& results) {
-  int wanted = 0, agreed = 0, world_size = -1;
+  int wanted = 0, agreed = 0, by_band = 0, world_size = -1;
+  double most_used = 0;
   int64_t fewest = -1, most = -1;
   std::string backend;
   for (const CellResult& cell : results.cells) {
@@ -179,6 +180,10 @@ Certified certified_of(const Results& results) {
     ++wanted;
     if (c.divergence || c.steps < c.asked || c.steps == 0) continue;
     ++agreed;
+    if (c.certify == kByBand) {
+      ++by_band;
+      most_used = std::max(most_used, c.band_used);
+    }
     fewest = fewest < 0 ? c.steps : std::min(fewest, c.steps);
     most = std::max(most, c.steps);
     const int ranks = world_size_of(cell);
@@ -187,13 +192,18 @@ Certified certified_of(const Results& results) {
   }
   if (wanted == 0) return {};
   if (agreed == 0) return {"", fmt::format("none of {} certified on real ranks", counted(wanted, "cell"))};
-  std::string text = "certified bit for bit on ";
+  std::string text = by_band == 0 ? "certified bit for bit on " : by_band == agreed ? "within the band on " : "certified on ";
   if (world_size > 0) text += fmt::format("{} ", world_size);
   text += "real ";
   if (backend != " " && !backend.empty()) text += backend_words(backend) + " ";
   const std::string steps = fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most);
   const std::string cells = agreed == wanted ? "each cell" : fmt::format("{} of {} cells", agreed, wanted);
-  return {text + "ranks", fmt::format("{} steps of {}", steps, cells)};
+  std::string what = fmt::format("{} steps of {}", steps, cells);
+  if (by_band > 0) {
+    if (by_band < agreed) what += fmt::format(", {} bit for bit and {} within the band", agreed - by_band, by_band);
+    what += fmt::format(", at most {:.2g} % of the band used; {}", 100 * most_used, band_reason_words(backend));
+  }
+  return {text + "ranks", std::move(what)};
 }
 
 std::string certification_words(const Results& results) {
@@ -254,7 +264,12 @@ std::string question_words(const Results& results) {
 std::string backend_words(std::string_view backend) {
   if (backend == "gloo") return "Gloo";
   if (backend == "nccl") return "NCCL";
+  if (backend == "gloo_cuda") return "Gloo (GPU)";
   return clean_line(backend);
+}
+
+std::string band_reason_words(std::string_view backend) {
+  return (backend.empty() || backend == " " ? "such a backend" : backend_words(backend)) + " publishes no order of adding";
 }
 
 int world_size_of(const CellResult& cell) { return cell.layout ? cell.layout->world_size : 0; }

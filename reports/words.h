@@ -95,6 +95,8 @@ std::string more_seeds_words(const Results& results);
 
 /// Display name of a backend: "Gloo", "NCCL".
 std::string backend_words(std::string_view backend);
+/// Why a prefix is held to a band: "NCCL publishes no order of adding".
+std::string band_reason_words(std::string_view backend);
 
 /// 0: not known.
 int world_size_of(const CellResult& cell);

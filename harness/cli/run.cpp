@@ -19,6 +19,7 @@
 #include "harness/cli/laboratory.h"
 #include "harness/cli/stop_signals.h"
 #include "harness/laboratory/kinds.h"
+#include "harness/launch/carrier_check.h"
 #include "harness/launch/contract.h"
 #include "harness/launch/identity.h"
 #include "harness/launch/split.h"
@@ -279,6 +280,8 @@ int run_command(const RunOptions& options, const Console& console, double comman
     return kExitAsExpected;
   }
   const LauncherChoice choice = launcher_choice(prepared.plan.matrix.launcher);
+  // Of ranks on other hosts each says it itself.
+  if (choice.kind == LauncherChoice::Kind::local) require_carriers(prepared.plan, prepared.rank_program, options.fresh);
   if (!options.part.empty()) return run_part(prepared, options, console, command_started);
   if (choice.kind == LauncherChoice::Kind::slurm && batch_job(current_environment()).empty())
     return run_as_job(prepared, options, choice, console);

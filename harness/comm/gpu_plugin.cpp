@@ -18,10 +18,15 @@ namespace {
 
 constexpr const char* kHowToBuild =
     "build it with `cmake --preset gpu && cmake --build build/gpu` against a CUDA build of LibTorch (CMAKE_PREFIX_PATH), or take "
-    "Gloo, which needs none";
+    "backend: gloo, which needs none";
+
+struct Entry {
+  MakeGpuBackend make = nullptr;
+  AskGpuProblem problem = nullptr;
+};
 
 /// Loaded once and never unloaded: LibTorch's CUDA part cannot be.
-MakeGpuBackend entry_of(const std::string& plugin) {
+Entry entry_of(const std::string& plugin) {
   if (::access(plugin.c_str(), R_OK) != 0)
     throw std::runtime_error("collectives on GPUs need the plugin " + plugin + ", which is not there: " + kHowToBuild);
   void* const library = ::dlopen(plugin.c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -30,13 +35,13 @@ MakeGpuBackend entry_of(const std::string& plugin) {
     throw std::runtime_error("the plugin " + plugin + " cannot be loaded: " + (why == nullptr ? "?" : why) + "; " + kHowToBuild);
   }
   const auto* const stamp = static_cast<const char* const*>(::dlsym(library, kGpuPluginStampName));
-  void* const entry = ::dlsym(library, kGpuBackendName);
-  const std::string found = stamp == nullptr || entry == nullptr ? "no plugin of lockstep" : *stamp;
-  if (found != kGpuPluginStamp) {
+  void *const make = ::dlsym(library, kGpuBackendName), *const problem = ::dlsym(library, kGpuProblemName);
+  const std::string found = stamp == nullptr || make == nullptr ? "no plugin of lockstep" : *stamp;
+  if (found != kGpuPluginStamp || problem == nullptr) {
     throw std::runtime_error("the plugin " + plugin + " is " + found + ", and this program wants " + kGpuPluginStamp +
                              ": build both from one clone against one version of LibTorch");
   }
-  return reinterpret_cast<MakeGpuBackend>(entry);
+  return {reinterpret_cast<MakeGpuBackend>(make), reinterpret_cast<AskGpuProblem>(problem)};
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> group_of(MakeGpuBackend make, GpuBackendRequest request, const char* name) {
@@ -53,9 +58,19 @@ c10::intrusive_ptr<c10d::ProcessGroup> group_of(MakeGpuBackend make, GpuBackendR
 
 }  // namespace
 
-CertifiedBy certified_by(GpuCarrier carrier, const std::string& nccl_algo, const std::string& nccl_proto) {
-  if (carrier == GpuCarrier::gloo_cuda) return CertifiedBy::bits;
+std::string_view word_of(CertifiedBy by) { return by == CertifiedBy::bits ? "bits" : "band"; }
+
+CertifiedBy certified_by(Carrier carrier, const std::string& nccl_algo, const std::string& nccl_proto) {
+  if (carrier != Carrier::nccl) return CertifiedBy::bits;
   return nccl_algo == "Ring" && nccl_proto == "Simple" ? CertifiedBy::bits : CertifiedBy::band;
+}
+
+CertifiedBy certified_here_by(Carrier carrier) {
+  const auto value = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  return certified_by(carrier, value("NCCL_ALGO"), value("NCCL_PROTO"));
 }
 
 std::string gpu_plugin_path() {
@@ -66,14 +81,24 @@ std::string gpu_plugin_path() {
   return program.substr(0, program.rfind('/') + 1) + "lockstep-gpu.so";
 }
 
-std::unique_ptr<Comm> make_gpu_comm(GpuCarrier carrier, const GlooOptions& options, int device, const std::string& plugin) {
-  const MakeGpuBackend make = entry_of(plugin);
+std::string gpu_problem(Carrier carrier, int ranks, const std::string& plugin) {
+  try {
+    std::string problem;
+    entry_of(plugin).problem(carrier, ranks, problem);
+    return problem;
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
+std::unique_ptr<Comm> make_gpu_comm(Carrier carrier, const GlooOptions& options, int local_rank, const std::string& plugin) {
+  const MakeGpuBackend make = entry_of(plugin).make;
   GpuBackendRequest request;
   request.carrier = carrier;
   request.store = make_store(options);
   request.rank = options.rank;
   request.world_size = options.world_size;
-  request.device = device;
+  request.local_rank = local_rank;
   request.address = options.address;
   request.timeout_s = options.timeout_s;
   ProcessGroups groups;

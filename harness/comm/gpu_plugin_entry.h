@@ -1,5 +1,5 @@
 #pragma once
-// The one function of the plugin, for both of its sides. It hands over C++ objects of LibTorch: both sides are of one version.
+// The two functions of the plugin, for both of its sides. One hands over C++ objects of LibTorch: both sides are of one version.
 
 #include <string>
 
@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/version.h>
 
-#include "harness/comm/gpu_carrier.h"
+#include "harness/config/carrier.h"
 
 // "2.13.0", without what tells builds apart ("+cpu", "+cu130"): a CUDA build's headers are the same.
 #define LOCKSTEP_WORD_OF(number) #number
@@ -16,21 +16,24 @@
 
 namespace lockstep {
 
-/// What a plugin must be built with to fit: to be raised whenever GpuBackendRequest changes.
-inline constexpr const char* kGpuPluginStamp = "lockstep-gpu 1, LibTorch " LOCKSTEP_TORCH_VERSION;
+/// What a plugin must be built with to fit: to be raised whenever what follows changes.
+inline constexpr const char* kGpuPluginStamp = "lockstep-gpu 2, LibTorch " LOCKSTEP_TORCH_VERSION;
 inline constexpr const char* kGpuPluginStampName = "lockstep_gpu_plugin_stamp";
 inline constexpr const char* kGpuBackendName = "lockstep_gpu_backend";
+inline constexpr const char* kGpuProblemName = "lockstep_gpu_problem";
 
 struct GpuBackendRequest {
-  GpuCarrier carrier = GpuCarrier::nccl;
+  Carrier carrier = Carrier::nccl;
   c10::intrusive_ptr<c10d::Store> store;
   int rank = 0, world_size = 1;
-  int device = 0;
+  int local_rank = 0;   ///< its place among the ranks of its host, by which it takes its GPU
   std::string address;  ///< of the interface by which the others reach this rank; Gloo
   double timeout_s = 60;
 };
 
 /// A backend for tensors in the host's memory; null with a `problem`.
 using MakeGpuBackend = c10::intrusive_ptr<c10d::Backend> (*)(const GpuBackendRequest& request, std::string& problem);
+/// Why so many ranks of this host cannot take its GPUs over the carrier; empty: they can.
+using AskGpuProblem = void (*)(Carrier carrier, int ranks, std::string& problem);
 
 }  // namespace lockstep

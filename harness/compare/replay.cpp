@@ -44,7 +44,7 @@ std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, 
   std::string differs;
   for (const RunField* each : fields_of(trainer)) {
     const RunField& field = *each;
-    if (!is_users(field) || field.spec.key == "ranks" || field.spec.key == "snapshot_steps") continue;
+    if (!is_users(field) || field.spec.key == "ranks" || field.spec.key == "backend" || field.spec.key == "snapshot_steps") continue;
     if (!equal(field.of(cell.config), field.of(defaults))) {
       text += fmt::format("{}: {}\n", field.spec.key, json_of(field, cell.config));
     }

@@ -22,10 +22,10 @@ struct JsonSlot {
 };
 
 /// Keys that came later than runs whose hashes must stay: they stand in a text only where one of them is set.
-constexpr std::array<std::string_view, 2> kLaterKeys{"checkpoint.", "watch."};
+constexpr std::array<std::string_view, 3> kLaterKeys{"backend", "checkpoint.", "watch."};
 using LaterKeys = std::array<bool, kLaterKeys.size()>;
 LaterKeys sets_later_keys(const RunConfig& config) {
-  return {!(config.checkpoint == CheckpointConfig{}), !(config.watch == WatchConfig{})};
+  return {config.carrier != Carrier::gloo, !(config.checkpoint == CheckpointConfig{}), !(config.watch == WatchConfig{})};
 }
 bool stands(const RunField& field, const LaterKeys& later) {
   for (std::size_t i = 0; i < kLaterKeys.size(); ++i) {
@@ -109,11 +109,10 @@ const std::vector<JsonSlot>& json_slots(const TrainerSpec& trainer, const LaterK
   static const Slots slots = [] {
     Slots all;
     for (const TrainerSpec* spec : trainer_specs()) {
-      for (const bool checkpoints : {false, true}) {
-        for (const bool watch : {false, true}) {
-          const LaterKeys later{checkpoints, watch};
-          all.emplace(std::pair(spec, later), make_json_slots(*spec, later));
-        }
+      for (unsigned set = 0; set < 1U << kLaterKeys.size(); ++set) {
+        LaterKeys later{};
+        for (std::size_t i = 0; i < later.size(); ++i) later[i] = (set >> i & 1U) != 0;
+        all.emplace(std::pair(spec, later), make_json_slots(*spec, later));
       }
     }
     return all;
@@ -153,6 +152,7 @@ std::string training_hash(const RunConfig& config) {
   same.layout = {1, config.layout.global_batch()};
   same.rows = plain.rows;
   same.backend = plain.backend;
+  same.carrier = plain.carrier;
   same.stop_after = plain.stop_after;
   same.bucket_cap_bytes = plain.bucket_cap_bytes;
   same.gradient_as_bucket_view = plain.gradient_as_bucket_view;

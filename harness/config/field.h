@@ -22,6 +22,7 @@ namespace lockstep {
 using WordList = std::span<const std::string_view>;
 
 WordList words_of(Backend);
+WordList words_of(Carrier);
 WordList words_of(RowDeal);
 WordList words_of(Precision);
 WordList words_of(Arithmetic);

@@ -12,6 +12,7 @@
 namespace lockstep {
 
 LOCKSTEP_WORDS(Backend, gloo, "emulated", "real")
+LOCKSTEP_WORDS_BOTH_WAYS(Carrier, gloo_cuda, "gloo", "nccl", "gloo_cuda")
 LOCKSTEP_WORDS(RowDeal, one_empty, "equal", "unequal", "one_empty")
 LOCKSTEP_WORDS(Precision, bfloat16, "float32", "float64", "bfloat16")
 LOCKSTEP_WORDS(Arithmetic, exact, "native", "exact")
@@ -68,7 +69,9 @@ const RunField kCoreFields[] = {
         "pairs that are alike and stay together on a rank; only with source synthetic"),
     RUN(layout, kAny, "", "VxB: V ranks of B rows each; fitxB: as many ranks as there is room for"),
     KEYED("ranks", backend, kAny, "",
-          "threads of one process (emulated), or one process per rank on Gloo (real)"),
+          "threads of one process (emulated), or one process per rank (real)"),
+    KEYED("backend", carrier, kAny, "",
+          "what carries the collectives of real ranks: Gloo; NCCL, a GPU a rank; or Gloo over tensors on GPUs"),
     RUN(steps, kSteps, "steps", "length of a run"),
     RUN(stop_after, kStep, "steps", "stop after this many; schedules still extend to `steps`; 0: run all",
         Words::any, kPlanner),

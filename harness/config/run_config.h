@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/config/carrier.h"
 #include "harness/config/trace_level.h"
 
 namespace lockstep {
@@ -22,8 +23,8 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// What ranks exchange through: the memory of one process, whose threads they are | Gloo, one process a rank
-/// (ProcessStart: how those begin).
+/// What ranks are: threads of one process, which exchange through its memory | real, one process each (Carrier: what they
+/// exchange through; ProcessStart: how they begin).
 enum class Backend { emulated, gloo };
 /// How a step's rows are dealt to ranks: B each | unequal counts | the last rank gets none.
 enum class RowDeal { equal, unequal, one_empty };
@@ -125,6 +126,7 @@ struct CoreConfig {
   DataConfig data;
   Layout layout;
   Backend backend = Backend::emulated;
+  Carrier carrier = Carrier::gloo;  ///< of real ranks' collectives; emulated ones have none, and planned runs of them say gloo
   int64_t steps = 600;
   int64_t stop_after = 0;  ///< stop after that many steps; schedules still reach to `steps`; 0: run all
   int64_t seed = 0;

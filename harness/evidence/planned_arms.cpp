@@ -8,14 +8,14 @@
 namespace lockstep {
 
 PlannedArms::PlannedArms(const Plan& plan) : plan_(plan) {
-  for (const Cell& cell : plan.matrix.cells) cell_hashes_.emplace(cell.name, config_hash(cell.config));
+  for (const Cell& cell : plan.matrix.cells) cell_hashes_.emplace(cell.name, config_hash(as_it_runs(cell.config)));
 }
 
 std::vector<SeedPair> PlannedArms::pair_seeds(const Cell& cell) const {
   // A plan holds each distinct run once: a seed of a cell that equals its reference's is found by its hash.
   auto by_hash = [&](RunConfig config, int64_t seed) -> const PlannedRun* {
     config.seed = seed;
-    const std::string hash = config_hash(config);
+    const std::string hash = config_hash(as_it_runs(std::move(config)));
     const auto found = std::ranges::find_if(plan_.runs, [&](const PlannedRun& run) {
       return run.hash == hash && (run.role == RunRole::cell || run.role == RunRole::reference);
     });
@@ -43,10 +43,12 @@ std::vector<SeedPair> PlannedArms::pair_seeds(const Cell& cell) const {
 
 const PlannedRun* PlannedArms::single_run(const Cell& cell, RunRole role) const {
   if (const PlannedRun* run = find_run(plan_, cell.name, role, cell.config.seed)) return run;
-  // A forced run is at one reference's snapshots.
+  const bool carried = role == RunRole::certify || role == RunRole::certify_forced;
+  // A forced run is at one reference's snapshots, and a real prefix has one carrier.
   const auto serves = [&](const Cell& other) {
     return cell_hashes_.at(other.name) == cell_hashes_.at(cell.name) &&
-           (role != RunRole::forced_cell || same_config(other.reference, cell.reference));
+           (role != RunRole::forced_cell || same_config(as_it_runs(other.reference), as_it_runs(cell.reference))) &&
+           (!carried || other.config.carrier == cell.config.carrier);
   };
   for (const Cell& other : plan_.matrix.cells) {
     if (other.name == cell.name || !serves(other)) continue;
@@ -84,7 +86,7 @@ const PlannedRun* PlannedArms::twin_of(const PlannedRun& forced) const {
 }
 
 const PlannedRun* PlannedArms::run_of(const RunConfig& config) const {
-  const auto found = std::ranges::find(plan_.runs, config_hash(config), &PlannedRun::hash);
+  const auto found = std::ranges::find(plan_.runs, config_hash(as_it_runs(config)), &PlannedRun::hash);
   return found == plan_.runs.end() ? nullptr : &*found;
 }
 

@@ -192,6 +192,7 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
     files.push_back(read_rank(run, run_dir, rank, read));
   evidence.failure = first_failure(files);
   if (!evidence.failure) evidence.idle_fault = find_idle_fault(run, files);
+  if (!evidence.failure) evidence.certified_by = files.front().result.certified_by;
   // Forced and certifying runs are judged by their traces; only their end matters here.
   if (evidence.failure || (run.role != RunRole::reference && run.role != RunRole::cell)) return evidence;
   for (const RankFile& file : files) {

@@ -30,7 +30,7 @@ json ranks_text(int world_size) {
   return text + "]";
 }
 
-json entry_json(const Entry& entry, int world_size) {
+json entry_json(const Entry& entry, int world_size, const std::string& backend) {
   std::vector<int64_t> out_shape = entry.shape;
   if (entry.op == "all_gather") out_shape.insert(out_shape.begin(), world_size);
   const bool done = entry.state == State::completed;
@@ -42,7 +42,7 @@ json entry_json(const Entry& entry, int world_size) {
                {"p2p_seq_id", 0},
                {"op_id", entry.sequence},
                {"is_p2p", false},
-               {"profiling_name", "gloo:" + op},
+               {"profiling_name", backend + ":" + op},
                {"time_created_ns", entry.created_ns},
                {"input_sizes", json::array({entry.shape})},
                {"input_dtypes", json::array({entry.dtype})},
@@ -105,12 +105,12 @@ Entry entry_from(const json& from) {
 
 }  // namespace
 
-json dump_of(const Recorded& recorded) {
+json dump_of(const Recorded& recorded, const std::string& backend) {
   json groups = json::object(), status = json::object(), entries = json::array();
   for (const char* group : {"data", "gradients"})
     groups[group] = {{"name", group}, {"desc", kDescription}, {"ranks", ranks_text(recorded.world_size)}};
   for (const Entry& entry : recorded.entries) {
-    entries.push_back(entry_json(entry, recorded.world_size));
+    entries.push_back(entry_json(entry, recorded.world_size, backend));
     json& last = status[entry.group == "data" ? "0" : "1"];
     last["last_enqueued_collective"] = last["last_started_collective"] = entry.sequence;
     if (entry.state == State::completed) last["last_completed_collective"] = entry.sequence;
@@ -136,13 +136,13 @@ Recorded recorded_from(const json& dump, int rank) {
   return found;
 }
 
-int write_records(const std::string& run_dir, int world_size) {
+int write_records(const std::string& run_dir, int world_size, const std::string& backend) {
   int written = 0;
   for (int rank = 0; rank < world_size; ++rank) {
     if (!fs::exists(ring_path(run_dir, rank))) continue;
     const std::string folder = run_dir + "/flight";
     if (const auto error = real_files().make_folders(folder)) throw MachineError(folder + ": " + error.message());
-    write_file_atomically(folder + "/rank_" + std::to_string(rank), to_pickle(dump_of(read_ring(ring_path(run_dir, rank)))));
+    write_file_atomically(folder + "/rank_" + std::to_string(rank), to_pickle(dump_of(read_ring(ring_path(run_dir, rank)), backend)));
     real_files().remove(ring_path(run_dir, rank));
     ++written;
   }

@@ -14,14 +14,15 @@ inline constexpr const char* kSchemaVersion = "2.10";
 
 /// One rank's record: {version, pg_config, pg_status, entries}. A collective's tag is the name of its one frame, its step the
 /// frame's line. Reductions of gradients are all_reduce in the group "gradients".
-nlohmann::json dump_of(const Recorded& recorded);
+/// `backend`: PyTorch's word for what carried them, "gloo" or "nccl".
+nlohmann::json dump_of(const Recorded& recorded, const std::string& backend = "gloo");
 
 /// The inverse, of our records and of PyTorch's own. Throws std::runtime_error if it is no record.
 Recorded recorded_from(const nlohmann::json& dump, int rank);
 
 /// RUN/flight/rank_<r>, one pickle for each ring in the run's folder, which it takes the place of; returns how many. To be
 /// called when the ranks have ended. Throws MachineError.
-int write_records(const std::string& run_dir, int world_size);
+int write_records(const std::string& run_dir, int world_size, const std::string& backend = "gloo");
 
 /// The records of a folder, by rank: files whose names end in a rank's number, pickles or JSON. Throws std::runtime_error
 /// naming the file, or if there is none.

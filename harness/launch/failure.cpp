@@ -133,10 +133,10 @@ RankFailure failure_of(const RunEnds& ends, const Finding& finding) {
 }  // namespace
 
 bool only_lost_its_peers(const std::string& message) {
-  // As Gloo, the store, the kernel and our own collectives put it.
-  constexpr std::array<std::string_view, 9> kSigns = {
+  // As Gloo, NCCL, the store, the kernel and our own collectives put it.
+  constexpr std::array<std::string_view, 10> kSigns = {
       "closed by peer", "reset by peer", "broken pipe", "timed out",         "timeout",
-      "another rank",   "lost its peer", "other rank",  "connection refused"};
+      "another rank",   "lost its peer", "other rank",  "connection refused", "ncclremoteerror"};
   std::string lower(message);
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
   return std::any_of(kSigns.begin(), kSigns.end(),

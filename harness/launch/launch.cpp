@@ -431,7 +431,7 @@ void Launch::conclude(Going& going) {
 /// What the ranks' last collectives say of it, in OUT/runs/<id>/flight and in the failure's last lines.
 void Launch::add_flight_record(const Going& ended, RankFailure& failure) const {
   const std::string& dir = ended.facts.dir;
-  if (flight::write_records(dir, ended.facts.world_size) == 0) return;
+  if (flight::write_records(dir, ended.facts.world_size, ended.run->config.carrier == Carrier::nccl ? "nccl" : "gloo") == 0) return;
   for (const std::string& line : flight::in_words(flight::judge(flight::read_records(dir + "/flight"))))
     failure.last_lines.push_back("flight record: " + line);
 }

@@ -31,8 +31,16 @@ std::string chosen_folder() {
   return chosen != nullptr ? chosen : "";
 }
 
-/// What `words` print on standard output; cut short if they go on for too long.
-std::string output_of(std::vector<std::string> words, std::vector<std::string> variables) {
+}  // namespace
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::string output_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return "";
   const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
@@ -49,7 +57,7 @@ std::string output_of(std::vector<std::string> words, std::vector<std::string> v
   std::string text;
   std::array<char, 4096> block{};
   pollfd wait{ends[0], POLLIN, 0};
-  while (pid > 0 && ::poll(&wait, 1, kLoader_ms) > 0) {
+  while (pid > 0 && ::poll(&wait, 1, patience_ms) > 0) {
     const ssize_t n = ::read(ends[0], block.data(), block.size());
     if (n <= 0) break;
     text.append(block.data(), static_cast<std::size_t>(n));
@@ -63,6 +71,8 @@ std::string output_of(std::vector<std::string> words, std::vector<std::string> v
   return text;
 }
 
+namespace {
+
 struct Loaded {
   std::string name, path;  ///< path empty: not found
 };
@@ -73,7 +83,7 @@ std::vector<Loaded> loaded_libraries(const std::string& program) {
   std::vector<std::string> variables = rank_environment();
   // ld.so(8): list what would be loaded, and do not begin.
   variables.emplace_back("LD_TRACE_LOADED_OBJECTS=1");
-  std::istringstream lines(output_of({program, "--version"}, std::move(variables)));
+  std::istringstream lines(output_of({program, "--version"}, std::move(variables), kLoader_ms));
   std::vector<Loaded> loaded;
   for (std::string line; std::getline(lines, line);) {
     const std::size_t arrow = line.find(kArrow), first = line.find_first_not_of(" \t");
@@ -98,13 +108,6 @@ std::string version_beside(const std::string& folder) {
 }
 
 }  // namespace
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
 
 std::vector<std::string> rank_environment() {
   std::vector<std::string> pinned = {"OMP_NUM_THREADS=" + std::to_string(kThreadsPerRank),

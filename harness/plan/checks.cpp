@@ -75,6 +75,26 @@ class Checker {
     check_forced_steps(cells);
     check_repeats();
     check_target();
+    check_carriers(cells);
+  }
+
+  // A carrier that no real rank has would be asked for in vain, and nobody would notice.
+  void check_carriers(const std::vector<Cell>& cells) {
+    const Matrix& matrix = source_.matrix;
+    const bool prefixes = certifies_prefixes(matrix.ranks) && matrix.certify_steps > 0 && asks_.trains && matrix.replay.empty();
+    const Carrier* asked = nullptr;
+    for (const Cell& cell : cells) {
+      for (const RunConfig* config : {&cell.config, &cell.reference}) {
+        if (config->carrier == Carrier::gloo || config->layout.world_size == 1) continue;
+        if (config->backend == Backend::gloo || (prefixes && config == &cell.config && !cell.noise)) return;
+        asked = &config->carrier;
+      }
+    }
+    if (asked == nullptr || !matrix.timing.layouts.empty()) return;
+    problems_.add(source_.place_of("backend"),
+                  fmt::format("backend {} carries nothing: no run of this matrix has real ranks; take ranks: real, or ranks: auto with "
+                              "certify_steps of 1 or more, or leave backend out",
+                              word_of(*asked)));
   }
 
   void check_target() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <numeric>
 #include <unordered_map>
 
 #include "harness/config/canonical.h"
@@ -34,6 +35,8 @@ std::string role_suffix(RunRole role, const RunConfig& config) {
       return "";
     case RunRole::certify:
       return "-certify";
+    case RunRole::certify_forced:
+      return "-certify-forced";
     case RunRole::forced_reference:
       return "-forced";
     case RunRole::forced_repeat:
@@ -61,6 +64,17 @@ std::vector<int64_t> merged(std::vector<int64_t> a, const std::vector<int64_t>& 
 std::vector<int64_t> below(std::vector<int64_t> steps, int64_t end) {
   std::erase_if(steps, [end](int64_t step) { return step >= end; });
   return steps;
+}
+
+std::vector<int64_t> first_steps(int64_t count) {
+  std::vector<int64_t> steps(static_cast<std::size_t>(count));
+  std::iota(steps.begin(), steps.end(), 0);
+  return steps;
+}
+
+/// NCCL publishes no order of adding. Exact sums are the same in every order.
+bool may_add_in_any_order(const RunConfig& config) {
+  return config.carrier == Carrier::nccl && config.arithmetic == Arithmetic::native;
 }
 
 bool same_model(const RunConfig& a, const RunConfig& b) {
@@ -124,7 +138,7 @@ class Planner {
   void gather_references() {
     std::unordered_map<std::string, std::size_t> by_hash;
     for (const Cell& cell : matrix_.cells) {
-      RunConfig config = cell.reference;
+      RunConfig config = as_it_runs(cell.reference);
       config.seed = first_seed(cell);
       const auto [at, is_new] = by_hash.emplace(config_hash(config), references_.size());
       if (is_new) references_.push_back({&cell, {}, false, ""});
@@ -200,13 +214,7 @@ class Planner {
     if (trains && !cell.noise && certifies_prefixes(matrix_.ranks) &&
         cell.config.backend == Backend::emulated && cell.config.layout.world_size > 1 &&
         matrix_.certify_steps > 0) {
-      RunConfig config = cell.config;
-      config.seed = first_seed(cell);
-      config.backend = Backend::gloo;
-      config.eval_every = 0;
-      config.checkpoint = CheckpointConfig{};
-      config.stop_after = matrix_.certify_steps < config.steps ? matrix_.certify_steps : 0;
-      add(RunRole::certify, cell.name, std::move(config));
+      add_prefix(cell);
     }
     if (std::optional<ExactPair> pair = exact_pair_of(matrix_, cell)) {
       add(RunRole::exact_reference, cell.reference_name, std::move(pair->reference));
@@ -218,8 +226,32 @@ class Planner {
     }
   }
 
+  /// The first steps of a cell on real ranks. Where their sums may be added in any order, bits may part though nothing is wrong:
+  /// the prefix keeps what it computed, and its steps are computed again on emulated ranks, each from the prefix's own parameters.
+  void add_prefix(const Cell& cell) {
+    RunConfig config = cell.config;
+    config.seed = first_seed(cell);
+    config.eval_every = 0;
+    config.checkpoint = CheckpointConfig{};
+    RunConfig again = config;
+    config.backend = Backend::gloo;
+    config.stop_after = matrix_.certify_steps < config.steps ? matrix_.certify_steps : 0;
+    const bool banded = may_add_in_any_order(config);
+    if (banded) {
+      config.trace = TraceLevel::full;
+      config.snapshot_steps = first_steps(steps_to_run(config));
+      again.snapshot_steps.clear();
+      again.forced.steps = config.snapshot_steps;
+    }
+    const std::size_t prefix = add(RunRole::certify, cell.name, std::move(config));
+    if (!banded) return;
+    again.forced.from = runs_[prefix].id;
+    add(RunRole::certify_forced, cell.name, std::move(again), {runs_[prefix].id});
+  }
+
   std::size_t add(RunRole role, const std::string& name, RunConfig config,
                   std::vector<std::string> needs = {}) {
+    config = as_it_runs(std::move(config));
     std::string hash = config_hash(config);
     const auto [at, is_new] = by_hash_.emplace(hash, runs_.size());
     if (!is_new) return at->second;

@@ -10,6 +10,8 @@ const char* name_of(RunRole role) {
       return "cell";
     case RunRole::certify:
       return "certify";
+    case RunRole::certify_forced:
+      return "certify_forced";
     case RunRole::forced_reference:
       return "forced_reference";
     case RunRole::forced_repeat:
@@ -26,6 +28,11 @@ const char* name_of(RunRole role) {
       return "timing";
   }
   return "?";
+}
+
+RunConfig as_it_runs(RunConfig config) {
+  if (config.backend == Backend::emulated) config.carrier = Carrier::gloo;
+  return config;
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@ enum class RunRole {
   reference,         ///< trains freely; the reference of one or more cells, one seed
   cell,              ///< trains freely; one seed of a cell
   certify,           ///< the real prefix of a cell whose long runs are emulated
+  certify_forced,    ///< the prefix's steps again on emulated ranks, at its own snapshots: holds it to a band
   forced_reference,  ///< gradients of the reference at its own snapshots, with the sums of |terms|
   forced_repeat,     ///< the same, rows or ranks permuted: measures a band where no twin judges
   forced_cell,       ///< gradients of the cell at the reference's snapshots
@@ -22,6 +23,9 @@ enum class RunRole {
 };
 
 const char* name_of(RunRole role);
+
+/// A config as it is run: emulated ranks have no carrier, so that what carries the real ones leaves them as they are.
+RunConfig as_it_runs(RunConfig config);
 
 struct PlannedRun {
   std::string id;  ///< folder under OUT/runs: readable, then the first 8 digits of the hash

@@ -23,7 +23,7 @@ RunConfig timing_config(const Matrix& matrix, const Layout& layout) {
   config.checkpoint = CheckpointConfig{};
   config.forced = ForcedConfig{};
   config.mutant = config.second_mutant = MutantConfig{};
-  return config;
+  return as_it_runs(std::move(config));
 }
 
 std::string timing_name(const Layout& layout) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "harness/causes/mechanism.h"
+#include "harness/compare/band.h"
 #include "harness/compare/forced/forced.h"
 #include "harness/evidence/run_evidence.h"
 
@@ -24,6 +25,8 @@ struct EvidenceSources {
   /// Of a free run; empty: no noise scale is asked for.
   std::function<std::optional<NoiseScale>(const RunConfig& config, const std::string& run_dir)>
       read_noise_scale = {};
+  /// Asked only where bits part over a backend that publishes no order of adding.
+  std::function<Certification(const BandInputs& inputs)> hold_to_band = {};
   /// Null: that of the matrix's question.
   const QuestionJudge* question = nullptr;
 };

@@ -1,5 +1,6 @@
 // The judge with its real sources: traces and rank results on disk.
 
+#include "harness/compare/band.h"
 #include "harness/compare/compare.h"
 #include "harness/evidence/noise_scale.h"
 #include "harness/questions/matrix_judge.h"
@@ -8,7 +9,7 @@ namespace lockstep {
 
 Results judge_matrix(const Plan& plan, const JudgeOptions& options) {
   return judge_matrix_from(plan, options,
-                           {read_rank_result, compare_runs, judge_forced, certify, read_noise_scale});
+                           {read_rank_result, compare_runs, judge_forced, certify, read_noise_scale, hold_to_band});
 }
 
 }  // namespace lockstep

@@ -4,6 +4,14 @@
 
 namespace lockstep {
 
+Failure judge_failure(std::string kind, const std::string& run, std::string message) {
+  Failure failure;
+  failure.kind = std::move(kind);
+  failure.run = run;
+  failure.message = std::move(message);
+  return failure;
+}
+
 MatrixEvidence::MatrixEvidence(const Plan& plan, const JudgeOptions& options, const RankResultReader& read)
     : plan_(plan), options_(options), arms_(plan), evidence_(plan.runs.size()) {
   for (std::size_t i = 0; i < plan.runs.size(); ++i) index_.emplace(plan.runs[i].id, i);

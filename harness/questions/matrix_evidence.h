@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+/// A failure that the judge sees, not the launcher: see Failure::kind.
+Failure judge_failure(std::string kind, const std::string& run, std::string message);
+
 class MatrixEvidence {
  public:
   /// Gathers every run, `options.jobs` at a time.

@@ -18,6 +18,7 @@
 #include "harness/plan/drift.h"
 #include "harness/plan/exact_pairs.h"
 #include "harness/plan/question.h"
+#include "harness/questions/certification.h"
 #include "harness/questions/forced_inputs.h"
 #include "harness/questions/growth.h"
 #include "harness/questions/matrix_evidence.h"
@@ -33,14 +34,6 @@
 
 namespace lockstep {
 namespace {
-
-Failure judge_failure(std::string kind, const std::string& run, std::string message) {
-  Failure failure;
-  failure.kind = std::move(kind);
-  failure.run = run;
-  failure.message = std::move(message);
-  return failure;
-}
 
 class MatrixJudge {
  public:
@@ -65,7 +58,6 @@ class MatrixJudge {
   void judge_untraced(const SeedPair& first, CellResult& result) const;
   Mechanism compare_free(const SeedPair& pair) const;
   Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
-  void judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_exactly(const Cell& cell, CellResult& result) const;
   void judge_drift(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
@@ -88,7 +80,9 @@ std::optional<Failure> MatrixJudge::find_failure(const Cell& cell, const std::ve
   for (const SeedPair& pair : pairs) needed.push_back(pair.reference);
   const std::vector<const PlannedRun*> forced = arms_.forced_runs(cell);
   needed.insert(needed.end(), forced.begin(), forced.end());
-  if (const PlannedRun* real = arms_.single_run(cell, RunRole::certify)) needed.push_back(real);
+  for (const RunRole role : {RunRole::certify, RunRole::certify_forced}) {
+    if (const PlannedRun* run = arms_.single_run(cell, role)) needed.push_back(run);
+  }
   if (pairs.empty()) return judge_failure("lost", "", cell.name + ": the matrix has no seed");
   // An interruption says least: what else went wrong comes before it.
   const Failure* first = nullptr;
@@ -227,47 +221,6 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   }
 }
 
-void MatrixJudge::judge_certification(const Cell& cell, const std::vector<SeedPair>& pairs,
-                                      CellResult& result) const {
-  const Matrix& matrix = plan_.matrix;
-  if (cell.noise) return;
-  const PlannedRun* real = arms_.single_run(cell, RunRole::certify);
-  const PlannedRun* first = pairs.empty() ? nullptr : pairs.front().cell;
-  const bool stands_in =
-      first && first->config.backend == Backend::emulated && first->config.layout.world_size > 1;
-  Certification& certification = result.certification;
-  if (!real && !(stands_in && certifies_prefixes(matrix.ranks) && matrix.certify_steps > 0)) return;
-  const int64_t asked = std::min(matrix.certify_steps, cell.config.steps);
-  const int64_t seed = real ? real->config.seed : cell.config.seed;
-  auto describe = [&](Certification& c) {
-    c.wanted = true;
-    c.asked = asked;
-    c.seed = seed;
-    if (c.backend.empty()) c.backend = "gloo";
-  };
-  describe(certification);
-  if (result.failure) return;
-  const auto emulated = std::ranges::find(pairs, seed, &SeedPair::seed);
-  if (!real || emulated == pairs.end()) {
-    result.failure =
-        judge_failure("lost", real ? real->id : result.run,
-                      "the plan has no pair of an emulated run and a real prefix of one seed to certify");
-    return;
-  }
-  try {
-    certification = sources_.certify(dir_of(*emulated->cell), dir_of(*real), asked);
-    describe(certification);
-  } catch (const std::runtime_error& error) {
-    result.failure = judge_failure("unreadable", real->id, error.what());
-    return;
-  }
-  if (!certification.divergence && certification.steps < asked) {
-    result.failure = judge_failure(
-        "lost", real->id,
-        fmt::format("the real prefix certifies {} of {} steps and then ends", certification.steps, asked));
-  }
-}
-
 /// The first steps of cell and reference in exact arithmetic. What they show stands beside the verdict, which is about the
 /// runs that were asked for.
 void MatrixJudge::judge_exactly(const Cell& cell, CellResult& result) const {
@@ -360,22 +313,6 @@ std::vector<CurveBand> MatrixJudge::bands_of(const std::vector<const PlannedRun*
   return bands;
 }
 
-/// Real ranks part from the emulated run that was judged in their place: whatever that run shows does not
-/// hold for them.
-void apply_certification_divergence(CellResult& result) {
-  const Divergence& divergence = *result.certification.divergence;
-  if (!result.mechanism) result.mechanism.emplace();
-  result.mechanism->verdict = VerdictKind::divergent;
-  result.mechanism->first_divergence = divergence;
-  result.mechanism->cause.reset();  // A cause of the emulated run's own divergence says nothing of this one.
-  result.mechanism->sentence =
-      "Real ranks part from the emulated run that was judged in their place: " +
-      (divergence.sentence.empty() ? fmt::format("step {}, {}", divergence.step, divergence.where)
-                                   : divergence.sentence);
-  result.verdict = VerdictKind::divergent;
-  result.as_expected = false;
-}
-
 bool MatrixJudge::is_as_expected(const Cell& cell, const CellResult& result) const {
   if (cell.power_control && result.verdict != VerdictKind::divergent) return false;
   // An expected failure must come from the fault; a fault that never acted is not expected.
@@ -409,7 +346,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     judge_learning(cell, pairs, result);
     if (!options_.outcomes_only && asks_.compares()) {
       judge_computing(cell, pairs.front(), result);
-      judge_certification(cell, pairs, result);
+      judge_certification(evidence_, sources_, cell, pairs, result);
       judge_exactly(cell, result);
       judge_drift(cell, pairs, result);
       judge_costs(pairs.front(), result);

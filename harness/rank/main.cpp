@@ -2,8 +2,11 @@
 // tensor.
 
 #include <string>
+#include <string_view>
 
+#include "harness/launch/carrier_check.h"
 #include "harness/launch/identity.h"
+#include "harness/rank/carrier.h"
 #include "harness/rank/rank_program.h"
 #include "harness/rank/rank_main.h"
 
@@ -18,5 +21,6 @@ std::string description() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 4 && std::string_view(argv[1]) == lockstep::kCarrierOption) return lockstep::carrier_main(argv[2], argv[3]);
   return lockstep::rank_program_main(argc, argv, description().c_str(), lockstep::rank_main);
 }

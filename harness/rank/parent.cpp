@@ -74,9 +74,9 @@ void restore_signals() {
 /// The rank program from its beginning, as one process of the run. Process id, group, output and the signal
 /// at the parent's death stay those of the fork.
 [[noreturn]] void become_program(const RankTask& task) {
-  const std::string rank = std::to_string(task.rank), started = exact_text(task.command_started);
+  const std::string rank = std::to_string(task.rank), local = std::to_string(task.local_rank), started = exact_text(task.command_started);
   ::execl("/proc/self/exe", "lockstep-rank", kRankOption, rank.c_str(), task.run_dir.c_str(), started.c_str(), task.address.c_str(),
-          task.beats.c_str(), static_cast<char*>(nullptr));
+          task.beats.c_str(), local.c_str(), static_cast<char*>(nullptr));
   std::fprintf(stderr, "rank %d: cannot start the rank program anew: %s\n", task.rank, std::strerror(errno));
   ::_exit(kThrew);
 }
@@ -223,6 +223,7 @@ std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vecto
     RankTask task{command.dir, rank, command.command_started, kNotices};
     if (!command.address.empty()) task.address = command.address;
     task.beats = command.beats;
+    task.local_rank = static_cast<int>(pids.size());
     be_rank(task, log, group, command.executed, channel[1]);
   }
   const int error = errno;

@@ -20,7 +20,6 @@
 #include "harness/comm/checked.h"
 #include "harness/comm/emulated.h"
 #include "harness/checkpoint/groups/thread_group.h"
-#include "harness/comm/gloo.h"
 #include "harness/comm/gloo_group.h"
 #include "harness/comm/ledger.h"
 #include "harness/comm/roll_call.h"
@@ -30,6 +29,7 @@
 #include "harness/launch/beat.h"
 #include "harness/launch/failure.h"
 #include "harness/launch/run_folder.h"
+#include "harness/rank/carrier.h"
 #include "harness/rank/collective_ranks.h"
 #include "harness/rank/departure.h"
 #include "harness/rank/fault_ranks.h"
@@ -137,6 +137,7 @@ RankResult failed_result(const Process& process, int rank) {
   result.world_size = process.config.layout.world_size;
   result.config_hash = config_hash(process.config);
   result.data_hash = process.scenario->data_hash();
+  note_carrier(process.config, result);
   result.status = "failed";
   result.phase = "rendezvous";
   return result;
@@ -278,7 +279,7 @@ PeerSigns signs_of(Process& process, int rank) {
 
 /// Where calls are compared, ranks compare themselves first: who counts other ranks, comes twice, never comes, or was given another
 /// config or data is named before the first connection. Ranks that a starter has started over TCP have met and compared by then.
-std::unique_ptr<Comm> meet_by_gloo(const Process& process, int rank) {
+std::unique_ptr<Comm> meet_really(const Process& process, int rank) {
   constexpr double kMostSkew_s = 60;  // clocks change nothing in training; logs that cannot be held together do harm
   const RunConfig& config = process.config;
   const RankTask& task = process.task;
@@ -288,7 +289,7 @@ std::unique_ptr<Comm> meet_by_gloo(const Process& process, int rank) {
     const Identity identity{{{"libtorch", TORCH_VERSION}, {"config", config_hash(config)}, {"data", process.scenario->data_hash()}}, {}};
     call_the_roll(options, identity, {config.timeout_s, kMostSkew_s});
   }
-  std::unique_ptr<Comm> comm = make_gloo_comm(options);
+  std::unique_ptr<Comm> comm = meet_over_carrier(config, options, task.local_rank >= 0 ? task.local_rank : rank);
   // Connected: every rank has read it.
   if (calls && rank == 0) (void)real_files().remove(roll_path(options));
   return comm;
@@ -303,7 +304,7 @@ Meeting meeting_of(Process& process, int rank) {
               return RankGroups{std::make_unique<checkpoint::AloneGroup>(), std::make_unique<checkpoint::AloneGroup>()};
             }};
   }
-  return {[&process, rank] { return meet_by_gloo(process, rank); },
+  return {[&process, rank] { return meet_really(process, rank); },
           [&process, &config, rank, world] {
             const RankTask& task = process.task;
             const GlooOptions options{process.path(task.store + "-checkpoints"), rank, world, task.address,

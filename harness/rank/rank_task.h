@@ -16,6 +16,7 @@ struct RankTask {
   std::string address = "127.0.0.1";  ///< by which ranks on other hosts reach this one
   std::string store = "store";        ///< the file in run_dir, or the TCP store's prefix, by which its ranks meet
   Rendezvous meet = {};
+  int local_rank = -1;               ///< its place among the ranks of its host; -1: that of its rank
   std::string beats = "beat";        ///< the file of beats in run_dir that this process maps
 };
 

@@ -245,6 +245,14 @@ std::optional<Refusal> what_is_wrong(const Met& answer, const Arrival& mine, boo
   return problem.empty() ? std::nullopt : std::optional(Refusal{kHung, problem});
 }
 
+/// Where the starter gave each rank one GPU of its own, that is the first of those that it sees.
+int local_rank_of(const Contract& contract, const Met& met) {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible != nullptr && *visible != '\0' && std::strchr(visible, ',') == nullptr) return 0;
+  if (contract.local_rank >= 0) return contract.local_rank;
+  return met.one_host ? std::max(contract.rank, 0) : 0;
+}
+
 RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool one_process, int listening) {
   RankTask task;
   task.run_dir = words.folder;
@@ -283,7 +291,8 @@ int run_as(const Words& words, const Run& run, const Contract& contract, const s
     const Met met = meet(words.folder, mine, store == nullptr ? "" : store, words.within_s, examine);
     if (refused) throw Refusal(*refused);
     if (!met.tcp && listening >= 0) ::close(listening);
-    const RankTask task = task_of(words, met, mine, one_process, met.tcp ? listening : -1);
+    RankTask task = task_of(words, met, mine, one_process, met.tcp ? listening : -1);
+    task.local_rank = local_rank_of(contract, met);
     BeatLine line(words.folder, mine, task.rank, run.config.layout.world_size);
     return Supervisor(words.folder, met.ranks.at(static_cast<std::size_t>(mine.rank)), met.start).watch(run_rank, task, line);
   } catch (const MeetingError& error) {

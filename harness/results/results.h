@@ -186,14 +186,22 @@ struct Outcome {
   std::vector<std::string> notes;        ///< what could not be compared and why: a metric that is NaN
 };
 
-/// Bitwise agreement of the emulated run and a prefix on real ranks.
+/// What certifies a run by bits, and by a band; see Certification::certify.
+inline constexpr const char* kByBits = "bits";
+inline constexpr const char* kByBand = "band";
+
+/// Agreement of the emulated run and a prefix on real ranks.
 struct Certification {
   bool wanted = false;  ///< false: nothing to certify (real ranks, one process)
-  int64_t steps = 0;    ///< agreed bit for bit
+  int64_t steps = 0;    ///< agreed bit for bit; certified by the band: lay within it
   int64_t asked = 0;
   int64_t seed = 0;
-  std::string backend;  ///< "gloo"
+  std::string backend;  ///< what carried the real ranks' collectives: "gloo", "nccl", "gloo_cuda"
   std::optional<Divergence> divergence;
+  /// By what the prefix is certified, or parts: kByBits. kByBand: bits part, and the backend publishes no order of adding, so that
+  /// each step's sums are held against what another order may give.
+  std::string certify = kByBits;
+  double band_used = 0;  ///< by the band: the largest share of it that a sum takes
 };
 
 /// What a run in exact arithmetic says of a row that it cannot add.

@@ -300,9 +300,16 @@ const Object<Outcome>& statistics_of_an_outcome() {
 template <>
 Object<Certification> describe() {
   using S = Certification;
-  return {"certification", "Bitwise agreement of the emulated run and a prefix on real ranks.",
-          {KEY(wanted), KEY(steps, at_least(0)), KEY(asked, at_least(0)), KEY(seed), KEY(backend),
-           KEY(divergence)}};
+  return {"certification", "Agreement of the emulated run and a prefix on real ranks.",
+          {KEY(wanted),
+           KEY(steps, at_least(0), "Agreed bit for bit; certified by the band: lay within it."),
+           KEY(asked, at_least(0)), KEY(seed),
+           KEY(backend, "What carried the real ranks' collectives: gloo, nccl or gloo_cuda."),
+           KEY(divergence),
+           KEY(certify, added(one_of({kByBits, kByBand})),
+               "By what the prefix is certified, or parts. band: bits part and the backend publishes no order of adding, so that "
+               "each step's sums are held against what another order may give."),
+           KEY(band_used, added(exact()), "By the band: the largest share of it that a sum takes.")}};
 }
 
 template <>

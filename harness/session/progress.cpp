@@ -38,6 +38,7 @@ std::string group_of(RunRole role) {
     case RunRole::forced_repeat:
     case RunRole::forced_cell:
     case RunRole::forced_twin:
+    case RunRole::certify_forced:
       return "forced";
     case RunRole::exact_reference:
     case RunRole::exact_cell:

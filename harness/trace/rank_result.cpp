@@ -149,6 +149,7 @@ void write_rank_result(const std::string& path, const RankResult& result, Files&
                            {"stop_signal", kept.stop_signal},
                            {"stop_seconds", json_number(kept.stop_seconds)}};
   }
+  if (!result.carrier.empty()) json["carrier"] = {{"name", result.carrier}, {"certified_by", result.certified_by}};
   seal(json);
   write_file_atomically(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", files);
 }
@@ -192,6 +193,11 @@ RankResult read_rank_result(const std::string& path) {
   // Results from before faults were watched have none.
   if (json.contains("faults_acted")) result.faults_acted = reader.texts(json, "faults_acted");
   if (json.contains("checkpoints")) result.checkpoints = read_checkpoints(reader, json["checkpoints"]);
+  if (const auto carrier = json.find("carrier"); carrier != json.end()) {
+    if (!carrier->is_object()) reader.fail("\"carrier\" is not an object");
+    result.carrier = reader.text(*carrier, "name");
+    result.certified_by = reader.text(*carrier, "certified_by");
+  }
   for (const auto& [name, value] : reader.at(json, "metrics").items())
     result.metrics[name] = reader.metric(value, name);
   for (const auto& [name, value] : reader.at(json, "curves").items())

@@ -55,6 +55,9 @@ struct RankResult {
   /// The planted faults that changed something on this rank: "mutant", "second_mutant".
   std::vector<std::string> faults_acted;
   CheckpointsOfRank checkpoints;  ///< written only if there is any
+  /// Of a rank of several processes: what carried its collectives ("gloo", "nccl", "gloo_cuda"), and what two runs over it may be
+  /// held to, as the rank's own environment decides ("bits", "band"). Else empty, and not written.
+  std::string carrier, certified_by;
 };
 
 /// Doubles are kept as 17 digits and as hex bits where they are metrics; NaN and infinities as strings.

@@ -15,7 +15,7 @@ namespace {
 struct LadderCount {
   int compared = 0, inside = 0, divergent = 0;
   const Mechanism* most_used = nullptr;  ///< of those inside; null: every bit of theirs is equal
-  int wanted = 0, agreed = 0, parted = 0, real = 0;
+  int wanted = 0, agreed = 0, by_band = 0, parted = 0, real = 0;
   int64_t steps = 0, asked = 0;
 };
 
@@ -37,7 +37,9 @@ LadderCount count_ladder(const Results& results) {
     ++count.wanted;
     count.steps += c.steps, count.asked += c.asked;
     count.parted += c.divergence.has_value();
-    if (!c.divergence && c.steps >= c.asked && c.steps > 0) ++count.agreed;
+    if (c.divergence || c.steps < c.asked || c.steps == 0) continue;
+    ++count.agreed;
+    count.by_band += c.certify == kByBand;
   }
   return count;
 }
@@ -77,6 +79,10 @@ void write_ladder(Markup& out, const Results& results) {
     write_join(out, "ctl", "·",
                count.real == static_cast<int>(results.cells.size()) ? "skipped: the cells ran on real ranks"
                                                                     : "nothing to certify");
+  } else if (count.agreed == count.wanted && count.by_band > 0) {
+    write_join(out, "ok", "≈",
+               fmt::format("{} of {} steps agree in {}, in {} of them within the band", count.steps, count.asked,
+                           counted(count.wanted, "cell"), count.by_band));
   } else if (count.agreed == count.wanted) {
     write_join(out, "ok", "=",
                fmt::format("every bit equal: {} of {} steps in {}", count.steps, count.asked,
@@ -207,8 +213,9 @@ void write_certification(Markup& out, const Page& page) {
   open_section(out, "certified", "What was certified, and how",
                "Long runs use emulated ranks. They stand for real ones as far as a prefix of the same run on "
                "real ranks gave the "
-               "same bits at every compared point of every step.");
-  open_table(out, "plain", {"cell", "real ranks", numbers("steps equal"), numbers("asked"), numbers("seed"),
+               "same bits at every compared point of every step, or, where the backend publishes no order of adding, as far as "
+               "each step lies within what another order of its sums may give.");
+  open_table(out, "plain", {"cell", "real ranks", numbers("steps that agree"), numbers("asked"), numbers("seed"),
                             "result"});
   for (const CellResult& cell : page.results.cells) {
     const Certification& c = cell.certification;
@@ -226,6 +233,9 @@ void write_certification(Markup& out, const Page& page) {
     out.element("td", {{"class", "n"}}, std::to_string(c.seed)).open("td");
     if (c.divergence) {
       out.element("b", {{"class", "t-bad"}}, "≠ parts").text(": " + divergence_words(*c.divergence));
+    } else if (c.steps >= c.asked && c.steps > 0 && c.certify == kByBand) {
+      out.element("b", {{"class", "t-ok"}}, "≈ within the band")
+          .text(fmt::format(", {:.2g} % of it used: {}", 100 * c.band_used, band_reason_words(c.backend)));
     } else if (c.steps >= c.asked && c.steps > 0) {
       out.element("b", {{"class", "t-ok"}}, "= bit for bit");
     } else {

@@ -73,6 +73,22 @@ TEST(CertificationWords, SayHowMuchWasCertified) {
   EXPECT_EQ(certification_words(mechanism_results()), "");
 }
 
+TEST(CertificationWords, SayWhatWasHeldToABandAndWhy) {
+  Results r = outcome_results();
+  r.cells.erase(r.cells.begin() + 4);
+  for (CellResult& cell : r.cells) cell.certification.backend = "nccl";
+  EXPECT_EQ(certification_words(r), "certified bit for bit on 8 real NCCL ranks: 50 steps of each cell");
+  r.cells[0].certification.certify = kByBand;
+  r.cells[0].certification.band_used = 0.117;
+  EXPECT_EQ(certification_words(r), "certified on 8 real NCCL ranks: 50 steps of each cell, 4 bit for bit and 1 within the band, at most 12 % of "
+                                    "the band used; NCCL publishes no order of adding");
+  for (CellResult& cell : r.cells) cell.certification.certify = kByBand;
+  EXPECT_EQ(certification_words(r), "within the band on 8 real NCCL ranks: 50 steps of each cell, at most 12 % of the band used; NCCL publishes "
+                                    "no order of adding");
+  r.cells[0].certification.divergence = Divergence{};
+  EXPECT_NE(certification_words(r).find("50 steps of 4 of 5 cells"), std::string::npos);
+}
+
 TEST(Certified, PartsHowFromHowMuch) {
   Results r = outcome_results();
   EXPECT_EQ(certified_of(r).how, "certified bit for bit on 8 real Gloo ranks");

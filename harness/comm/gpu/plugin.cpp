@@ -9,19 +9,20 @@
 #include <cstdlib>
 #include <exception>
 
+#include "harness/comm/gpu/devices.h"
 #include "harness/comm/gpu/staged.h"
 #include "harness/comm/gpu_plugin_entry.h"
 
 namespace lockstep {
 namespace {
 
-c10::intrusive_ptr<c10d::Backend> nccl_backend(const GpuBackendRequest& request, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Backend> nccl_backend(const GpuBackendRequest& request, const at::Device& device, std::chrono::milliseconds timeout) {
   // Work::wait then waits for the collective itself, not for its place in a stream, and ends by the timeout.
   ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", 0);
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.world_size, options);
-  backend->setBoundDeviceId(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(request.device)));
+  backend->setBoundDeviceId(device);
   return backend;
 }
 
@@ -33,24 +34,12 @@ c10::intrusive_ptr<c10d::Backend> gloo_backend(const GpuBackendRequest& request,
 }
 
 c10::intrusive_ptr<c10d::Backend> make(const GpuBackendRequest& request, std::string& problem) {
-  const int devices = c10::cuda::device_count();
-  if (devices == 0) {
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    problem = "CUDA sees no GPU here" +
-              (visible == nullptr ? std::string(": is the NVIDIA driver loaded (nvidia-smi)?")
-                                  : ": CUDA_VISIBLE_DEVICES=" + std::string(visible) + " may hide them") +
-              "; Gloo needs none";
-    return {};
-  }
-  if (request.device < 0 || request.device >= devices) {
-    problem = "GPU " + std::to_string(request.device) + " is not among the " + std::to_string(devices) +
-              " that this rank sees: NCCL wants one for each rank of a host; fewer ranks, or Gloo over GPU tensors";
-    return {};
-  }
-  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(request.device));
+  const int gpu = gpu_of_rank(request.carrier, request.local_rank, gpus_seen(c10::cuda::device_count()), problem);
+  if (gpu < 0) return {};
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu));
   c10::cuda::set_device(device.index());
   const std::chrono::milliseconds timeout(static_cast<int64_t>(request.timeout_s * 1000));
-  Staging staging{request.carrier == GpuCarrier::nccl ? nccl_backend(request, timeout) : gloo_backend(request, timeout), device,
+  Staging staging{request.carrier == Carrier::nccl ? nccl_backend(request, device, timeout) : gloo_backend(request, timeout), device,
                   [device] {
                     const c10::cuda::CUDAGuard guard(device);
                     c10::cuda::device_synchronize();
@@ -78,5 +67,14 @@ c10::intrusive_ptr<c10d::Backend> lockstep_gpu_backend(const lockstep::GpuBacken
     problem = error.what();
   }
   return {};
+}
+
+void lockstep_gpu_problem(lockstep::Carrier carrier, int ranks, std::string& problem);
+void lockstep_gpu_problem(lockstep::Carrier carrier, int ranks, std::string& problem) {
+  try {
+    problem = lockstep::gpus_problem(carrier, ranks, lockstep::gpus_seen(c10::cuda::device_count()));
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
 }
 }

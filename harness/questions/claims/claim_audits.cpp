@@ -48,6 +48,12 @@ void judge_certified(const Condition& condition, const ArmEvidence& arm, Conditi
     result.state = ClaimState::does_not_hold;
     return;
   }
+  if (certification.certify == kByBand) {
+    result.value = 0;
+    result.figures = fmt::format("bits part; {} within the band", counted(certification.steps, "step"));
+    result.state = state_of(false);
+    return;
+  }
   result.figures = fmt::format("{} equal bit for bit", counted(certification.steps, "step"));
   result.state = state_of(certification.steps >= condition.step);
 }

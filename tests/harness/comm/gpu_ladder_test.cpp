@@ -1,4 +1,5 @@
-// Collectives on GPUs, where there are the plugin and a GPU: one rank on NCCL, several on one GPU over Gloo, one a GPU on NCCL.
+// Collectives on GPUs, where there are the plugin and a GPU: one rank on NCCL, several on one GPU over Gloo, one a GPU on NCCL;
+// and the matrix of configs/nccl.yaml over them.
 
 #include <gmock/gmock.h>
 
@@ -7,6 +8,7 @@
 #include <filesystem>
 
 #include "tests/harness/comm/plugged_ranks.h"
+#include "tests/support/program.h"
 
 namespace lockstep {
 namespace {
@@ -30,18 +32,28 @@ std::string why_not(int wanted) {
 
 TEST(GpuLadder, OneRankOnNcclGetsItsOwnNumbers) {
   if (const std::string why = why_not(1); !why.empty()) GTEST_SKIP() << why;
-  EXPECT_THAT(support::plugged_ranks(1, {GpuCarrier::nccl, plugin()}), Each(0));
+  EXPECT_THAT(support::plugged_ranks(1, {Carrier::nccl, plugin()}), Each(0));
 }
 
 TEST(GpuLadder, SeveralRanksOnOneGpuAddInGloosOrder) {
   if (const std::string why = why_not(1); !why.empty()) GTEST_SKIP() << why;
-  for (const int world : {2, 3, 5, 8}) EXPECT_THAT(support::plugged_ranks(world, {GpuCarrier::gloo_cuda, plugin()}), Each(0)) << world;
+  for (const int world : {2, 3, 5, 8}) EXPECT_THAT(support::plugged_ranks(world, {Carrier::gloo_cuda, plugin()}), Each(0)) << world;
 }
 
 TEST(GpuLadder, OneRankAGpuAddsWithinTheBandOnNccl) {
   if (const std::string why = why_not(2); !why.empty()) GTEST_SKIP() << why;
-  support::PluggedOptions options{GpuCarrier::nccl, plugin(), false, true};
+  support::PluggedOptions options{Carrier::nccl, plugin(), false};
   for (int world = 2; world <= std::min(gpus(), 8); ++world) EXPECT_THAT(support::plugged_ranks(world, options), Each(0)) << world;
+}
+
+TEST(GpuLadder, IsWalkedByTheConfigOfOneGpu) {
+  if (const std::string why = why_not(1); !why.empty()) GTEST_SKIP() << why;
+  const TemporaryFolder folder;
+  const ProgramEnd end = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", LOCKSTEP_SOURCE_DIR "/configs/nccl.yaml", "--out", folder / "out"},
+                                 folder.path(), {})
+                             .end();
+  EXPECT_EQ(end.code, 0) << end.out << end.err;
+  EXPECT_THAT(end.out, testing::HasSubstr("real Gloo (GPU) ranks"));
 }
 
 }  // namespace

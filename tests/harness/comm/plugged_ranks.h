@@ -31,17 +31,16 @@ inline std::vector<float> plugged_values(int rank, std::size_t elements) {
 }
 
 struct PluggedOptions {
-  GpuCarrier carrier = GpuCarrier::nccl;
+  Carrier carrier = Carrier::nccl;
   std::string plugin;
   bool bits = true;            ///< false: within 1e-5 of the sum of sizes
-  bool device_a_rank = false;  ///< else all ranks take device 0
 };
 
 /// 0: right. 1: sums. 2: gathers. 3: broadcasts. 4: something was thrown.
 inline int plugged_rank(const std::string& store, int rank, int world, const PluggedOptions& options) {
   try {
     at::set_num_threads(1);
-    const auto comm = make_gpu_comm(options.carrier, {store, rank, world, "127.0.0.1", 60}, options.device_a_rank ? rank : 0, options.plugin);
+    const auto comm = make_gpu_comm(options.carrier, {store, rank, world, "127.0.0.1", 60}, rank, options.plugin);
     for (const std::size_t elements : {std::size_t{1}, std::size_t{1000}, std::size_t{300001}}) {
       std::vector<std::vector<float>> all;
       std::vector<const float*> inputs;

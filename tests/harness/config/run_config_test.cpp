@@ -147,6 +147,20 @@ TEST(ConfigHash, IsWhatItWasBeforeThereWereCheckpointsUnlessTheyAreOn) {
   EXPECT_NE(canonical_json(config).find(R"("checkpoint":{"async":false,"best":"","every":10)"), std::string::npos);
 }
 
+TEST(ConfigHash, IsWhatItWasBeforeCarriersWereChosenUnlessOneIs) {
+  RunConfig config;
+  const std::string before = config_hash(config);
+  EXPECT_EQ(canonical_json(config).find(R"("backend":)"), std::string::npos);
+  config.carrier = Carrier::nccl;
+  EXPECT_NE(canonical_json(config).find(R"("backend":"nccl")"), std::string::npos);
+  EXPECT_NE(config_hash(config), before);
+  EXPECT_EQ(run_config_from_json(canonical_json(config), "run.json").carrier, Carrier::nccl);
+  EXPECT_EQ(training_hash(config), training_hash(RunConfig{}));
+  config.carrier = Carrier::gloo;
+  EXPECT_EQ(config_hash(config), before);
+  EXPECT_THAT(json_problem(R"({"backend": "nncl"})"), testing::HasSubstr("did you mean nccl?"));
+}
+
 TEST(TrainingHash, IsThatOfWhatIsTrainedWhereverAndByHoweverManyRanks) {
   RunConfig config;
   const std::string hash = training_hash(config);
@@ -213,8 +227,9 @@ TEST(ConfigFields, ListEveryFieldInWords) {
   config.lr_scale = 0.125;
   config.snapshot_steps = {0, 5};
   const auto fields = config_fields(config);
-  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint.") - keys_in_group("watch."));
+  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint.") - keys_in_group("watch.") - 1);
   config.checkpoint.every = 10;
+  config.carrier = Carrier::gloo_cuda;
   config.watch.comm_check = true;
   EXPECT_EQ(config_fields(config).size(), fields_of(spec_of(config)).size());
   const std::map<std::string, std::string> by_key(fields.begin(), fields.end());

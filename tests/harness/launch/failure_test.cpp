@@ -204,6 +204,7 @@ TEST(OnlyLostItsPeers, TellsConsequencesFromCauses) {
   EXPECT_TRUE(
       only_lost_its_peers("[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"));
   EXPECT_TRUE(only_lost_its_peers("Timed out waiting 60000ms for send operation to complete"));
+  EXPECT_TRUE(only_lost_its_peers("ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."));
   EXPECT_FALSE(only_lost_its_peers("loss is not finite at step 17"));
   EXPECT_FALSE(only_lost_its_peers(""));
 }

@@ -44,6 +44,18 @@ TEST(Set, ReachesScalarsOfTheMatrixAndTheReference) {
   EXPECT_EQ(matrix.cells[0].reference.layout, (Layout{2, 12}));
 }
 
+TEST(Set, RefusesACarrierThatNoRealRankWouldHave) {
+  const std::string text = "name: x\nseeds: 0\nsteps: 9\nbackend: nccl\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n";
+  EXPECT_EQ(parse(text).cells[0].config.carrier, Carrier::nccl);
+  for (const std::vector<std::string>& without : {std::vector<std::string>{"ranks=emulated"}, {"certify_steps=0"}}) {
+    EXPECT_THAT(problems_of(text, set(without)),
+                testing::ElementsAre(testing::HasSubstr("4:10: backend nccl carries nothing: no run of this matrix has real ranks")))
+        << without[0];
+  }
+  EXPECT_EQ(parse(text, set({"ranks=real", "certify_steps=0"})).cells[0].config.backend, Backend::gloo);
+  EXPECT_THAT(problems_of(text, set({"backend=ncl"})), testing::ElementsAre(testing::HasSubstr("did you mean nccl?")));
+}
+
 TEST(Set, ReplacesAnAxis) {
   EXPECT_THAT(names_of(parse(kGrid, set({"layout=4x6", "lr_scale=1"}))),
               ElementsAre("4x6 local", "4x6 global"));

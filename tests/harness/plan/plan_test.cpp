@@ -116,6 +116,50 @@ TEST(Plan, CertifiesNothingIfToldSoOrIfThereIsNothingTo) {
       counts(plan_of(kOutcome, set({"layout=1x24", "reference.dropout=0"}))).contains(RunRole::certify));
 }
 
+TEST(Plan, SharesEmulatedRunsWhateverCarriesTheRealOnes) {
+  const std::string text =
+      "name: x\nsteps: 8\nquestion: mechanism\nseeds: 3\ncertify_steps: 5\nforced_steps: [0]\nreference: {layout: 1x24}\n"
+      "axes: {layout: [8x3], backend: [gloo, gloo_cuda, nccl]}\n";
+  const Plan plan = plan_of(text);
+  EXPECT_EQ(counts(plan), (std::map<RunRole, int>{{RunRole::reference, 1},
+                                                  {RunRole::cell, 1},
+                                                  {RunRole::certify, 3},
+                                                  {RunRole::certify_forced, 1},
+                                                  {RunRole::forced_reference, 1},
+                                                  {RunRole::forced_cell, 1},
+                                                  {RunRole::forced_twin, 2}}));
+  for (const PlannedRun& run : plan.runs) EXPECT_TRUE(run.config.backend == Backend::gloo || run.config.carrier == Carrier::gloo) << run.id;
+  EXPECT_EQ(plan_of(text, set({"backend=gloo"})).runs[1].hash, plan.runs[1].hash);
+  EXPECT_EQ(find_run(plan, "8x3 backend=gloo_cuda", RunRole::certify, 3)->config.carrier, Carrier::gloo_cuda);
+}
+
+TEST(Plan, HasThePrefixOfABackendWithoutAnOrderComputedAgain) {
+  const Plan plan = plan_of("name: x\nsteps: 8\nseeds: 3\ncertify_steps: 5\nbackend: nccl\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n");
+  const PlannedRun* prefix = find_run(plan, "8x3", RunRole::certify, 3);
+  const PlannedRun* again = find_run(plan, "8x3", RunRole::certify_forced, 3);
+  ASSERT_TRUE(prefix != nullptr && again != nullptr);
+  EXPECT_EQ(prefix->config.carrier, Carrier::nccl);
+  EXPECT_EQ(prefix->config.trace, TraceLevel::full) << "its sums are held against its own parts";
+  EXPECT_THAT(prefix->config.snapshot_steps, ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(again->config.backend, Backend::emulated);
+  EXPECT_EQ(again->config.forced.from, prefix->id);
+  EXPECT_EQ(again->config.forced.steps, prefix->config.snapshot_steps);
+  EXPECT_THAT(again->needs, ElementsAre(prefix->id));
+}
+
+TEST(Plan, HoldsExactSumsToTheirBitsWhateverCarriesThem) {
+  const Plan plan = plan_of("name: x\nsteps: 8\nseeds: 3\ncertify_steps: 5\nbackend: nccl\narithmetic: exact\nreference: {layout: 1x24}\n"
+                            "axes: {layout: [8x3]}\n");
+  EXPECT_EQ(counts(plan).at(RunRole::certify), 1);
+  EXPECT_FALSE(counts(plan).contains(RunRole::certify_forced));
+}
+
+TEST(Plan, GivesEveryRealRunItsCarrier) {
+  for (const PlannedRun& run : plan_of(kOutcome, set({"ranks=real", "backend=gloo_cuda"})).runs) {
+    EXPECT_EQ(run.config.carrier, run.config.layout.world_size > 1 ? Carrier::gloo_cuda : Carrier::gloo) << run.id;
+  }
+}
+
 TEST(Plan, RunsEverythingForRealIfToldSo) {
   for (const PlannedRun& run : plan_of(kOutcome, set({"ranks=real"})).runs) {
     EXPECT_EQ(run.config.backend == Backend::gloo, run.config.layout.world_size > 1) << run.id;

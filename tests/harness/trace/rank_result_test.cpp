@@ -35,6 +35,8 @@ RankResult sample_result() {
   result.steps_done = 17;
   result.train_seconds = 1.25;
   result.faults_acted = {"second_mutant"};
+  result.carrier = "nccl";
+  result.certified_by = "band";
   result.metrics = {{"accuracy_24", 0.1 + 0.2},
                     {"nan", std::numeric_limits<double>::quiet_NaN()},
                     {"low", -std::numeric_limits<double>::infinity()}};
@@ -58,6 +60,8 @@ TEST(RankResult, ComesBackBitForBit) {
   const RankResult back = read_rank_result(folder / "r.json");
   EXPECT_EQ(back.rank, 2);
   EXPECT_EQ(back.world_size, 8);
+  EXPECT_EQ(back.carrier, "nccl");
+  EXPECT_EQ(back.certified_by, "band");
   EXPECT_EQ(back.config_hash, "c0ffee");
   EXPECT_EQ(back.data_hash, "da7a");
   EXPECT_EQ(back.status, "failed");

@@ -1,0 +1,44 @@
+#include "harness/launch/carrier_check.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "harness/base/errors.h"
+#include "harness/launch/libraries.h"
+#include "harness/launch/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+/// The first look at a driver's GPUs takes seconds.
+constexpr int kPatience_ms = 60'000;
+
+}  // namespace
+
+std::string carrier_problem(const std::string& rank_program, Carrier carrier, int ranks) {
+  if (carrier == Carrier::gloo) return "";
+  std::string said = output_of({rank_program, kCarrierOption, std::string(word_of(carrier)), std::to_string(ranks)}, rank_environment(), kPatience_ms);
+  said.erase(said.find_last_not_of('\n') + 1);
+  if (said == kCarrierFine) return "";
+  return said.empty() ? rank_program + " gave no answer when it was asked for its GPUs: `" + rank_program + " --carrier " +
+                            std::string(word_of(carrier)) + " " + std::to_string(ranks) + "` shows why"
+                      : said;
+}
+
+void require_carriers(const Plan& plan, const std::string& rank_program, bool all) {
+  std::vector<ConfigProblem> problems;
+  for (const Carrier carrier : {Carrier::nccl, Carrier::gloo_cuda}) {
+    int most = 1;
+    for (const PlannedRun& run : plan.runs) {
+      if (run.config.carrier == carrier && (all || !run.reused)) most = std::max(most, processes_of(run.config));
+    }
+    // A program that is not there, or cannot be loaded, is told by whoever starts it.
+    if (most == 1 || ::access(rank_program.c_str(), X_OK) != 0 || !library_problem(rank_program).empty()) continue;
+    const std::string problem = carrier_problem(rank_program, carrier, most);
+    if (!problem.empty()) problems.push_back({plan.matrix.file, 0, 0, "backend " + std::string(word_of(carrier)) + ": " + problem, ""});
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+}  // namespace lockstep
