@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -147,6 +148,62 @@ TEST_F(Launchers, ARankThatHangsOnAnotherHostIsNamed) {
   const ProgramEnd end = matrix->end();
   EXPECT_EQ(end.code, 4) << end.err;
   EXPECT_THAT(end.out + end.err, testing::AllOf(HasSubstr("rank 2"), HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host h2 (process ")));
+}
+
+/// A network of its own, as a container has, on a cable to this host that can be cut.
+class Container {
+ public:
+  Container() {
+    const std::string number = std::to_string(::getpid()), net = "10.231." + std::to_string(::getpid() % 250);
+    name_ = "lockstep-" + number;
+    here_ = "lk" + number.substr(0, 7) + "a";
+    const std::string there = "lk" + number.substr(0, 7) + "b", inside = "ip netns exec " + name_ + " ";
+    for (const std::string& command :
+         {"ip netns add " + name_, "ip link add " + here_ + " type veth peer name " + there, "ip link set " + there + " netns " + name_,
+          "ip addr add " + net + ".1/24 dev " + here_, "ip link set " + here_ + " up", inside + "ip addr add " + net + ".2/24 dev " + there,
+          inside + "ip link set " + there + " up", inside + "ip link set lo up", inside + "ip route add default via " + net + ".1"})
+      there_ = there_ && says_yes(command);
+  }
+  ~Container() { says_yes("ip netns del " + name_); }
+  Container(const Container&) = delete;
+  Container& operator=(const Container&) = delete;
+  bool there() const { return there_; }
+  std::string within() const { return "ip netns exec " + name_; }
+  void cable(bool whole) const { EXPECT_TRUE(says_yes("ip link set " + here_ + (whole ? " up" : " down"))); }
+
+ private:
+  static bool says_yes(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+  std::string name_, here_;
+  bool there_ = true;
+};
+
+TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindItIsNamed) {
+  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
+  const Container container;
+  if (!container.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  std::string config = kLadder;
+  config.replace(config.find("steps: 4"), 8, "steps: 1500\nwatch: {step_s: 1.5}");
+  std::ofstream(folder_ / "long.yaml") << config;
+  // One name, two hosts.
+  const std::string launcher = "external:mpirun.openmpi --oversubscribe -n 2 env LOCKSTEP_ROOM={ranks} {rank_program} run {run} --prepared : -n 1 " +
+                               container.within() + " {rank_program} run {run} --prepared";
+  std::unique_ptr<Program> matrix = begun("long", launcher, "out");
+  const std::string run = wait_for_rank_process(2);
+  ASSERT_FALSE(run.empty());
+  BeatFile beats = BeatFile::open(run + "/beat", 3);
+  const auto reaches = [&beats](int64_t step) {
+    for (const double until = monotonic_s() + 60; beats.step(2) < step && monotonic_s() < until;) ::poll(nullptr, 0, 20);
+    return beats.step(2) >= step;
+  };
+  ASSERT_TRUE(reaches(3));
+  container.cable(false);
+  ::poll(nullptr, 0, 4000);  // more than twice what a step may take
+  container.cable(true);
+  ASSERT_TRUE(reaches(beats.step(2) + 20)) << "it went on as if nothing had been";
+  ASSERT_EQ(::kill(read_arrival(run, 2).process, SIGSTOP), 0);
+  const ProgramEnd end = matrix->end();
+  EXPECT_EQ(end.code, 4) << end.err;
+  EXPECT_THAT(end.out + end.err, testing::AllOf(HasSubstr("rank 2"), HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host ")));
 }
 
 TEST_F(Launchers, RanksOnSeveralHostsGiveTheSameBits) {
