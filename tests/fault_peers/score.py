@@ -29,7 +29,7 @@ from programs import Program
 
 WORLD, STEPS = 3, 5
 PLACES = [(0, 0), (1, 2), (2, 4)]
-TIMEOUT_S, WAIT_S, ANALYSIS_S = 2.0, 8.0, 20.0
+TIMEOUT_S, WAIT_S, ANALYSIS_S = 2.0, 8.0, 90.0
 NO_END = "no end"  # of the analyser
 BEGIN, END = "<!-- peers: by tests/fault_peers/score.py -->", "<!-- end of peers -->"
 

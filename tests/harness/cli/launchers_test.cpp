@@ -2,11 +2,19 @@
 
 #include <gmock/gmock.h>
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
+#include "harness/base/clock.h"
+#include "harness/launch/beat.h"
 #include "harness/launch/external/launcher.h"
+#include "harness/launch/external/meeting.h"
 #include "tests/support/program.h"
 
 namespace lockstep {
@@ -59,12 +67,25 @@ class Launchers : public testing::Test {
     std::ofstream(folder_ / "parity.yaml") << kParity;
   }
   ProgramEnd run(const std::string& name, const std::string& launcher, const std::string& out, std::vector<std::string> before = {}) {
+    return begun(name, launcher, out, std::move(before))->end();
+  }
+  std::unique_ptr<Program> begun(const std::string& name, const std::string& launcher, const std::string& out, std::vector<std::string> before = {}) {
     const std::string path = std::string(LOCKSTEP_SOURCE_DIR "/.lockstep/venv/bin:") + std::getenv("PATH");
     for (const char* word : {LOCKSTEP_BINARY_DIR "/bin/lockstep", "run"}) before.emplace_back(word);
     for (const std::string& word : {folder_ / (name + ".yaml"), std::string("--out"), folder_ / out, std::string("--launcher"), launcher})
       before.push_back(word);
     // Containers run tests as root, which Open MPI wants to hear of twice.
-    return Program(before, folder_.path(), {{"PATH", path}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}}).end();
+    const std::vector<std::pair<std::string, std::string>> variables = {{"PATH", path}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
+    return std::make_unique<Program>(before, folder_.path(), variables);
+  }
+  /// The folder of the run in "out" whose rank has been forked by a starter; empty: none was within a minute.
+  std::string wait_for_rank_process(int rank) const {
+    for (const double until = monotonic_s() + 60; monotonic_s() < until; ::poll(nullptr, 0, 20)) {
+      std::error_code none;
+      for (std::filesystem::directory_iterator at(folder_ / "out/runs", none), end; !none && at != end; at.increment(none))
+        if (read_arrival(at->path().string(), rank).process > 0) return at->path().string();
+    }
+    return "";
   }
   /// Every trace of `other` has the bytes of the one of the same run and rank in `local`.
   void expect_same_traces(const std::string& local, const std::string& other) {
@@ -99,6 +120,98 @@ bool lacks(const std::string& program) {
 TEST_F(Launchers, OpenMpiGivesTheSameBits) {
   if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
   expect_as_local("openmpi");
+}
+
+/// mpirun with a rank on each of three hosts, which are names and addresses of this one.
+std::string on_three_hosts() {
+  std::string launcher = "external:mpirun.openmpi --oversubscribe";
+  for (const char* rank : {"0", "1", "2"}) {
+    launcher += std::string(rank[0] == '0' ? "" : " :") + " -n 1 env LOCKSTEP_ROOM={ranks} LOCKSTEP_HOST=h" + rank + " LOCKSTEP_ADDRESS=127.0.0.1" +
+                rank + " {rank_program} run {run} --prepared";
+  }
+  return launcher;
+}
+
+TEST_F(Launchers, ARankThatHangsOnAnotherHostIsNamed) {
+  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
+  std::string config = kLadder;
+  config.replace(config.find("steps: 4"), 8, "steps: 300\nwatch: {step_s: 3}");
+  std::ofstream(folder_ / "long.yaml") << config;
+  std::unique_ptr<Program> matrix = begun("long", on_three_hosts(), "out");
+  // When it trains.
+  const std::string run = wait_for_rank_process(2);
+  ASSERT_FALSE(run.empty());
+  BeatFile beats = BeatFile::open(run + "/beat", 3);
+  for (const double until = monotonic_s() + 60; beats.step(2) < 3 && monotonic_s() < until;) ::poll(nullptr, 0, 20);
+  ASSERT_GE(beats.step(2), 3);
+  ASSERT_EQ(::kill(read_arrival(run, 2).process, SIGSTOP), 0);
+  const ProgramEnd end = matrix->end();
+  EXPECT_EQ(end.code, 4) << end.err;
+  EXPECT_THAT(end.out + end.err, testing::AllOf(HasSubstr("rank 2"), HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host h2 (process ")));
+}
+
+/// A network of its own, as a container has, on a cable to this host that can be cut.
+class Container {
+ public:
+  Container() {
+    const std::string number = std::to_string(::getpid()), net = "10.231." + std::to_string(::getpid() % 250);
+    name_ = "lockstep-" + number;
+    here_ = "lk" + number.substr(0, 7) + "a";
+    const std::string there = "lk" + number.substr(0, 7) + "b", inside = "ip netns exec " + name_ + " ";
+    for (const std::string& command :
+         {"ip netns add " + name_, "ip link add " + here_ + " type veth peer name " + there, "ip link set " + there + " netns " + name_,
+          "ip addr add " + net + ".1/24 dev " + here_, "ip link set " + here_ + " up", inside + "ip addr add " + net + ".2/24 dev " + there,
+          inside + "ip link set " + there + " up", inside + "ip link set lo up", inside + "ip route add default via " + net + ".1"})
+      there_ = there_ && says_yes(command);
+  }
+  ~Container() { says_yes("ip netns del " + name_); }
+  Container(const Container&) = delete;
+  Container& operator=(const Container&) = delete;
+  bool there() const { return there_; }
+  std::string within() const { return "ip netns exec " + name_; }
+  void cable(bool whole) const { EXPECT_TRUE(says_yes("ip link set " + here_ + (whole ? " up" : " down"))); }
+
+ private:
+  static bool says_yes(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+  std::string name_, here_;
+  bool there_ = true;
+};
+
+TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindItIsNamed) {
+  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
+  const Container container;
+  if (!container.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  std::string config = kLadder;
+  config.replace(config.find("steps: 4"), 8, "steps: 1500\nwatch: {step_s: 1.5}");
+  std::ofstream(folder_ / "long.yaml") << config;
+  // One name, two hosts.
+  const std::string launcher = "external:mpirun.openmpi --oversubscribe -n 2 env LOCKSTEP_ROOM={ranks} {rank_program} run {run} --prepared : -n 1 " +
+                               container.within() + " {rank_program} run {run} --prepared";
+  std::unique_ptr<Program> matrix = begun("long", launcher, "out");
+  const std::string run = wait_for_rank_process(2);
+  ASSERT_FALSE(run.empty());
+  BeatFile beats = BeatFile::open(run + "/beat", 3);
+  const auto reaches = [&beats](int64_t step) {
+    for (const double until = monotonic_s() + 60; beats.step(2) < step && monotonic_s() < until;) ::poll(nullptr, 0, 20);
+    return beats.step(2) >= step;
+  };
+  ASSERT_TRUE(reaches(3));
+  container.cable(false);
+  ::poll(nullptr, 0, 4000);  // more than twice what a step may take
+  container.cable(true);
+  ASSERT_TRUE(reaches(beats.step(2) + 20)) << "it went on as if nothing had been";
+  ASSERT_EQ(::kill(read_arrival(run, 2).process, SIGSTOP), 0);
+  const ProgramEnd end = matrix->end();
+  EXPECT_EQ(end.code, 4) << end.err;
+  EXPECT_THAT(end.out + end.err, testing::AllOf(HasSubstr("rank 2"), HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host ")));
+}
+
+TEST_F(Launchers, RanksOnSeveralHostsGiveTheSameBits) {
+  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
+  ASSERT_EQ(run("rung", "local", "local").code, 0);
+  const ProgramEnd end = run("rung", on_three_hosts(), "hosts");
+  EXPECT_EQ(end.code, 0) << end.out << end.err;
+  expect_same_traces("local", "hosts");
 }
 
 TEST_F(Launchers, MpichGivesTheSameBits) {
