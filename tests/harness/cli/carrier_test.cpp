@@ -110,7 +110,7 @@ TEST_F(Carried, WithoutARanksPartTheyLieOutsideTheBand) {
   EXPECT_EQ(c.at("steps"), 0);
   const nlohmann::json& first = c.at("divergence");
   EXPECT_EQ(first.at("step"), 0);
-  EXPECT_EQ(first.at("phase"), "reduced_gradients");
+  EXPECT_EQ(first.at("phase"), "reduced gradients");
   EXPECT_EQ(first.at("rank"), 1);
   EXPECT_THAT(std::string(first.at("sentence")), HasSubstr("rank 1's is missing"));
   EXPECT_EQ(cell("drops").at("verdict"), "divergent");
