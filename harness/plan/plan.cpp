@@ -238,7 +238,7 @@ class Planner {
     config.stop_after = matrix_.certify_steps < config.steps ? matrix_.certify_steps : 0;
     const bool banded = may_add_in_any_order(config);
     if (banded) {
-      config.trace = TraceLevel::full;
+      config.trace = again.trace = TraceLevel::full;  // each rank's own gradients: what a planted fault does, both sides show
       config.snapshot_steps = first_steps(steps_to_run(config));
       again.snapshot_steps.clear();
       again.forced.steps = config.snapshot_steps;

@@ -110,7 +110,7 @@ TEST_F(Carried, WithoutARanksPartTheyLieOutsideTheBand) {
   EXPECT_EQ(c.at("steps"), 0);
   const nlohmann::json& first = c.at("divergence");
   EXPECT_EQ(first.at("step"), 0);
-  EXPECT_EQ(first.at("phase"), "reduced_gradients");
+  EXPECT_EQ(first.at("phase"), "reduced gradients");
   EXPECT_EQ(first.at("rank"), 1);
   EXPECT_THAT(std::string(first.at("sentence")), HasSubstr("rank 1's is missing"));
   EXPECT_EQ(cell("drops").at("verdict"), "divergent");
@@ -126,7 +126,7 @@ TEST_F(Carried, AreRefusedBeforeAnythingStartsWhereTheyCannotBe) {
   refused("other", {{"LOCKSTEP_GPU_PLUGIN", OTHER_PLUGIN}}, "is lockstep-gpu 0, LibTorch 1.0.0, and this program wants lockstep-gpu 2");
   refused("few", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "2"}}), "3 ranks of this one see 2 GPUs");
   refused("none", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "0"}}), "backend gloo_cuda: CUDA sees no GPU here", {"backend=gloo_cuda"});
-  refused("emulated", host(), "carried.yaml:9:10: backend nccl carries nothing", {"ranks=emulated"});
+  refused("emulated", host(), "carried.yaml:9:1: backend nccl carries nothing", {"ranks=emulated"});
   const ProgramEnd shared = run("shared", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "2"}}), {"backend=gloo_cuda"});
   EXPECT_EQ(shared.code, 0) << shared.out << shared.err;
   // What has run already needs no GPU.

@@ -74,7 +74,7 @@ TEST_F(Band, NamesTheRankWhosePartIsMissing) {
   EXPECT_EQ(result.steps, 2);
   ASSERT_TRUE(result.divergence);
   EXPECT_EQ(result.divergence->step, 2);
-  EXPECT_EQ(result.divergence->phase, "reduced_gradients");
+  EXPECT_EQ(result.divergence->phase, "reduced gradients");
   EXPECT_EQ(result.divergence->rank, 1);
   EXPECT_THAT(result.divergence->sentence, HasSubstr("rank 1's is missing"));
 }

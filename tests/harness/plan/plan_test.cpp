@@ -142,6 +142,7 @@ TEST(Plan, HasThePrefixOfABackendWithoutAnOrderComputedAgain) {
   EXPECT_EQ(prefix->config.trace, TraceLevel::full) << "its sums are held against its own parts";
   EXPECT_THAT(prefix->config.snapshot_steps, ElementsAre(0, 1, 2, 3, 4));
   EXPECT_EQ(again->config.backend, Backend::emulated);
+  EXPECT_EQ(again->config.trace, TraceLevel::full);
   EXPECT_EQ(again->config.forced.from, prefix->id);
   EXPECT_EQ(again->config.forced.steps, prefix->config.snapshot_steps);
   EXPECT_THAT(again->needs, ElementsAre(prefix->id));
