@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/base/counted.h"
+#include "reports/laboratory_tables.h"
 #include "reports/text.h"
 
 namespace lockstep {
@@ -89,6 +90,7 @@ std::string laboratory_text(const Results& results, bool colour, int width) {
   };
   std::string out =
       paint(shorten(clean_line(results.name) + " · " + clean_line(laboratory.subject), columns), "1") + "\n";
+  out += tables_text(laboratory, colour, columns);
   OutcomeTable table = outcome_table(laboratory, true);
   const bool by_place = table.rows.size() <= kMostTerminalRows;
   if (!by_place) table = outcome_table(laboratory, false);
@@ -128,6 +130,8 @@ std::string laboratory_markdown(const Results& results) {
                                 escape_markdown(results.name), escape_markdown(laboratory.subject),
                                 escape_markdown(status.detail));
   const OutcomeTable table = outcome_table(laboratory, true);
+  if (const std::string measured = tables_markdown(laboratory); !measured.empty())
+    out += measured.substr(1) + "\n### What came of each failure\n\n";
   out += "| failure | place |";
   for (const OutcomeTable::Outcome& outcome : table.outcomes) out += " " + escape_markdown(heading_of(outcome)) + " |";
   out += "\n|---|---|";
@@ -196,7 +200,9 @@ std::string laboratory_junit(const Results& results) {
     }
     out.close();
   }
-  if (!results.summary.sentence.empty()) out.element("system-out", {}, results.summary.sentence);
+  const std::string measured = tables_text(laboratory, false, kNoLimit);
+  if (!results.summary.sentence.empty() || !measured.empty())
+    out.element("system-out", {}, results.summary.sentence + (measured.empty() ? "" : "\n" + measured));
   return out.take() + "\n";
 }
 

@@ -128,15 +128,15 @@ class CollectivesLaboratory final : public Laboratory {
   }
 
   std::vector<std::pair<std::string, std::string>> facts() const override {
-    std::vector<std::pair<std::string, std::string>> facts;
-    for (const std::string_view collective : collective_names()) {
-      for (const int world : worlds_of(config_)) {
-        const auto found = rows_.find({std::string(collective), world});
-        if (found != rows_.end()) facts.emplace_back(fmt::format("{}, {} ranks", collective, world), in_words(found->second));
-      }
-    }
-    return facts;
+    const std::vector<Row> rows = all_rows();
+    int64_t wrong = 0;
+    for (const Row& row : rows) wrong += row.wrong;
+    if (rows.empty()) return {};
+    return {{"wrong elements", fmt::format("{} in {}", wrong, counted(static_cast<int64_t>(rows.size()), "measurement"))}};
   }
+
+  std::vector<LaboratoryTable> tables() const override { return collectives::tables(all_rows()); }
+  std::vector<LaboratoryChart> charts() const override { return collectives::charts(all_rows()); }
 
   std::vector<std::string> notes() const override {
     return {"OUT/collectives.tsv has every size, in the columns of nccl-tests. Ranks are processes of one host that meet over loopback: what a "
@@ -200,13 +200,18 @@ class CollectivesLaboratory final : public Laboratory {
   void keep(const Order& order, std::vector<Row> rows) {
     const std::lock_guard lock(rows_mutex_);
     rows_.insert_or_assign({order.asks.front().collective, order.world}, std::move(rows));
+    write_file_atomically(out_dir_ + "/collectives.tsv", table(all_rows()));
+  }
+
+  /// By collective, number of ranks and size; of one thread at a time.
+  std::vector<Row> all_rows() const {
     std::vector<Row> all;
     for (const std::string_view collective : collective_names()) {
       for (const auto& [key, of_key] : rows_) {
         if (key.first == collective) all.insert(all.end(), of_key.begin(), of_key.end());
       }
     }
-    write_file_atomically(out_dir_ + "/collectives.tsv", table(all));
+    return all;
   }
 
   static std::vector<CaseResult> planted(const Order& order, const Answers& answers) {

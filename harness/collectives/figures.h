@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/laboratory/laboratory.h"
+
 namespace lockstep::collectives {
 
 /// Every collective that is tried.
@@ -33,7 +35,11 @@ struct Row {
 /// A table of all rows with a heading, columns apart by tabs: collective, ranks, size, count, type, redop, root, time (us), algbw, busbw (GB/s), #wrong.
 std::string table(std::span<const Row> rows);
 
-/// "4 B: 35.2 us; 8 MiB: 4.1 ms, busbw 3.58 GB/s": of one collective and world, in the order of sizes.
-std::string in_words(std::span<const Row> rows);
+/// A line for each collective, with the time of its smallest and the bus bandwidth of its largest size by number of ranks; then, folded, a
+/// table for each with every size, in the same columns as the text. Rows: by collective, number of ranks and size.
+std::vector<LaboratoryTable> tables(std::span<const Row> rows);
+
+/// Bus bandwidth against size, and time against size: a panel for each collective that has sizes, a line for each number of ranks.
+std::vector<LaboratoryChart> charts(std::span<const Row> rows);
 
 }  // namespace lockstep::collectives

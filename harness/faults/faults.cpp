@@ -94,14 +94,16 @@ class Worker : public LaboratoryWorker {
     };
     const Played played = bench_.play(order, go_on);
     const Said said = said_of(played, expected, compares ? records_now(order) : Records{});
-    if (!order.wrong) return judge_twin(kind, order, played, said);
-    CaseResult result = judge_wrong(kind, order, played, said);
-    if (result.verdict == CaseVerdict::good) note(kind, played, said);
+    CaseResult result = order.wrong ? judge_wrong(kind, order, played, said) : judge_twin(kind, order, played, said);
+    if (order.wrong)
+      note(kind, played, said, result);
+    else
+      figures_.twin(std::string(kind.name), result.verdict == CaseVerdict::good);
     return result;
   }
 
-  void note(const FaultKind& kind, const Played& played, const Said& said) {
-    Noticed one{std::string(kind.name), std::string(to_word(said.notice)), -1, said.words, 0};
+  void note(const FaultKind& kind, const Played& played, const Said& said, const CaseResult& result) {
+    Noticed one{std::string(kind.name), said.anything ? std::string(to_word(said.notice)) : "", -1, said.words, 0, result.outcome, result.verdict};
     if (said.at > 0 && played.acted_at > 0) one.after_s = std::max(0.0, said.at - played.acted_at);
     one.steps_lost = std::max<int64_t>(0, played.finished_steps - (played.saved_step + 1));
     figures_.noticed(std::move(one));
@@ -149,8 +151,8 @@ class Worker : public LaboratoryWorker {
       if (rank == planned.order.rank) continue;
       const auto r = static_cast<std::size_t>(rank);
       const double took_s = played.error_at[r] - struck_at;
-      figures_.add("from a kill to a survivor's error", took_s);
-      figures_.add("from a kill to a survivor's end, its result on the disk", played.ended_at[r] - struck_at);
+      if (played.error_at[r] > 0) figures_.add("from a kill to a survivor's error", took_s);
+      if (played.ended_at[r] > 0) figures_.add("from a kill to a survivor's end, its result on the disk", played.ended_at[r] - struck_at);
       in_time = in_time && played.error_at[r] > 0 && took_s <= kToldWithin_s;
       all_told = all_told && played.results[r].error.find(word) != std::string::npos;
     }
@@ -248,6 +250,12 @@ class FaultsLaboratory : public Laboratory {
   }
 
   std::vector<std::pair<std::string, std::string>> facts() const override { return figures_.facts(); }
+  std::vector<LaboratoryTable> tables() const override { return figures_.tables(); }
+  std::vector<LaboratoryChart> charts() const override {
+    Order order;
+    order.threshold_s = config_.threshold_s;
+    return figures_.charts(order.threshold_s, order.disk_threshold_s());
+  }
 
   std::vector<std::string> notes() const override {
     return {"Sockets are swept by the processes that hold them: one that the kernel keeps for a while after both ends have closed "

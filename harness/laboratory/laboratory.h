@@ -60,9 +60,12 @@ class Laboratory {
   virtual std::vector<Trial> trials(const LaboratoryRun& run) = 0;
   /// The worker of one slot, from 0. Called after trials(), from the thread that uses it.
   virtual std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun& run, int slot) = 0;
-  /// After all trials: figures for the report, and what could not be seen.
+  /// After all trials: a few figures for the report's head, and what could not be seen.
   virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
   virtual std::vector<std::string> notes() const { return {}; }
+  /// What was measured, for every report to show alike: tables of short texts, and charts of numbers.
+  virtual std::vector<LaboratoryTable> tables() const { return {}; }
+  virtual std::vector<LaboratoryChart> charts() const { return {}; }
 };
 
 }  // namespace lockstep

@@ -167,6 +167,8 @@ TrialsDone run_trials(Laboratory& laboratory, const LaboratoryRun& run, const Tr
   done.result.subject = laboratory.subject();
   done.result.facts = laboratory.facts();
   done.result.notes = laboratory.notes();
+  done.result.tables = laboratory.tables();
+  done.result.charts = laboratory.charts();
   return done;
 }
 

@@ -49,6 +49,67 @@ struct LaboratoryFinding {
   std::string replay;  ///< the command that runs this trial again
 };
 
+/// A column of a table: what it holds, and in which unit.
+struct TableColumn {
+  std::string head;  ///< "time"
+  std::string unit;  ///< "us"; empty: none
+  bool numbers = false;  ///< they are aligned to the right
+};
+
+struct TableRow {
+  std::vector<std::string> cells;           ///< one a column, as people read it; empty: nothing to say there
+  CaseVerdict verdict = CaseVerdict::good;  ///< rows of faults stand first, in their colour, whatever their order here
+};
+
+/// What a laboratory measured or heard, row by row.
+struct LaboratoryTable {
+  std::string title;
+  std::string why;  ///< how to read it; may be empty
+  std::vector<TableColumn> columns;
+  std::vector<TableRow> rows;
+  /// One to look things up in: folded on the page and in Markdown, and of its rows a terminal shows the faults alone.
+  bool folded = false;
+};
+
+struct ChartAxis {
+  std::string name;  ///< "bus bandwidth"
+  std::string unit;  ///< "GB/s"; of "B" a logarithmic axis counts in powers of two
+  bool log = false;  ///< what is not above 0 is not drawn in lines, and stands as an arrow at the edge in rows
+};
+
+struct ChartPoint {
+  double x = 0, y = 0;
+};
+
+struct ChartSeries {
+  std::string name;  ///< "8 ranks"; alike in all panels where it means the same
+  CaseVerdict verdict = CaseVerdict::good;  ///< a fault is drawn in its colour
+  std::vector<ChartPoint> points;           ///< in the order of x where they are a line
+};
+
+/// Series that stand together: a small drawing of its own where they are lines, rows under one heading else.
+struct ChartPanel {
+  std::string name;
+  std::vector<ChartSeries> series;
+};
+
+/// A value of x that is marked from top to bottom: "T".
+struct ChartMark {
+  std::string name;
+  double at = 0;
+};
+
+/// What a laboratory measured, drawn. All panels have the same axes.
+struct LaboratoryChart {
+  std::string title;
+  std::string why;  ///< how to read it; may be empty
+  ChartAxis x, y;
+  /// Each series is a row with a dot at every x; y says nothing. Else it is a line through its points.
+  bool by_row = false;
+  std::vector<ChartMark> marks;
+  std::vector<ChartPanel> panels;
+};
+
 struct LaboratoryResult {
   std::string kind;     ///< of laboratory_kinds(): "program"
   std::string subject;  ///< what was tried
@@ -62,6 +123,8 @@ struct LaboratoryResult {
   /// What was measured beside the trials, in words: "operations tried" -> "212 of 212".
   std::vector<std::pair<std::string, std::string>> facts;
   std::vector<std::string> notes;  ///< what this laboratory could not see
+  std::vector<LaboratoryTable> tables;
+  std::vector<LaboratoryChart> charts;
 };
 
 }  // namespace lockstep

@@ -32,6 +32,74 @@ Object<LaboratoryFinding> describe() {
 }
 
 template <>
+Object<TableColumn> describe() {
+  using S = TableColumn;
+  return {"table_column", "A column of a laboratory's table.",
+          {KEY(head), KEY(unit, "Empty: none."), KEY(numbers, "They are aligned to the right.")}};
+}
+
+template <>
+Object<TableRow> describe() {
+  using S = TableRow;
+  return {"table_row", "A row of a laboratory's table; rows of faults are shown first.",
+          {KEY(cells, "One a column, as people read it."), KEY(verdict)}};
+}
+
+template <>
+Object<LaboratoryTable> describe() {
+  using S = LaboratoryTable;
+  return {"laboratory_table", "What a laboratory measured or heard, row by row.",
+          {KEY(title), KEY(why, "How to read it; may be empty."), KEY(columns), KEY(rows),
+           KEY(folded, "One to look things up in: a terminal shows its faults alone.")},
+          [](LaboratoryTable& table) {
+            for (const TableRow& row : table.rows) {
+              if (row.cells.size() != table.columns.size())
+                throw Unreadable("a row of a table with other cells than its columns");
+            }
+          }};
+}
+
+template <>
+Object<ChartAxis> describe() {
+  using S = ChartAxis;
+  return {"chart_axis", "An axis of a laboratory's chart.",
+          {KEY(name), KEY(unit, "Empty: none."), KEY(log, "It is logarithmic.")}};
+}
+
+template <>
+Object<ChartPoint> describe() {
+  using S = ChartPoint;
+  return {"chart_point", "", {KEY(x, finite()), KEY(y, finite())}};
+}
+
+template <>
+Object<ChartSeries> describe() {
+  using S = ChartSeries;
+  return {"chart_series", "A line, or a row of dots.", {KEY(name), KEY(verdict), KEY(points)}};
+}
+
+template <>
+Object<ChartPanel> describe() {
+  using S = ChartPanel;
+  return {"chart_panel", "Series that stand together.", {KEY(name), KEY(series)}};
+}
+
+template <>
+Object<ChartMark> describe() {
+  using S = ChartMark;
+  return {"chart_mark", "A value of x that is marked.", {KEY(name), KEY(at, finite())}};
+}
+
+template <>
+Object<LaboratoryChart> describe() {
+  using S = LaboratoryChart;
+  return {"laboratory_chart", "What a laboratory measured, drawn.",
+          {KEY(title), KEY(why, "How to read it; may be empty."), KEY(x), KEY(y),
+           KEY(by_row, "Each series is a row with a dot at every x; y says nothing. Else it is a line."), KEY(marks),
+           KEY(panels, "All have the same axes.")}};
+}
+
+template <>
 Object<LaboratoryResult> describe() {
   using S = LaboratoryResult;
   return {"laboratory",
@@ -40,7 +108,9 @@ Object<LaboratoryResult> describe() {
            KEY(cases, at_least(0), "That the trials held: one trial may hold many."), KEY(faults, at_least(0)),
            KEY(undecided, at_least(0)), KEY(seconds, finite()), KEY(table), KEY(findings),
            KEY(findings_left_out, at_least(0), "Found and counted in the table, but not listed."), KEY(facts),
-           KEY(notes, "What could not be seen.")}};
+           KEY(notes, "What could not be seen."),
+           KEY(tables, if_any(usual<std::vector<LaboratoryTable>>()), "Only where the laboratory gives any."),
+           KEY(charts, if_any(usual<std::vector<LaboratoryChart>>()), "Only where the laboratory gives any.")}};
 }
 
 }  // namespace lockstep::results_format

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "harness/config/field_schema.h"
 #include "harness/laboratory/hunt.h"
 #include "harness/laboratory/section_schema.h"
+#include "harness/starters/heard.h"
 #include "harness/starters/words.h"
 
 namespace lockstep {
@@ -72,24 +74,48 @@ std::string wrong(const Resolution& found, std::string_view starter, const Place
   return "";
 }
 
+/// "9/16, 1, GPU 1".
+std::string taken_for(const Resolution& found, int device) {
+  if (!found.chosen) return "no rank";
+  return fmt::format("{}/{}, {}, GPU {}", found.chosen->rank, found.chosen->world, found.chosen->local_rank, device);
+}
+
+/// One placement, and who tells its processes which rank they are.
+struct Case {
+  const Asked& asked;
+  std::string_view starter;  ///< whose words must be taken
+  const Placement& placement;
+  bool one_a_node = false;
+};
+
 /// Every rank of the placement; the first that is taken for another is the fault.
-void check(Cases& cases, std::string_view starter, const Placement& placement, bool one_a_node,
-           const std::function<Environment(const Placement&, int)>& says) {
+std::vector<Said> check(Cases& cases, Hearing& hearing, const Case& of, const std::function<Environment(const Placement&, int)>& says) {
+  const Placement& placement = of.placement;
   std::set<std::pair<int, int>> devices;  // node and GPU
+  std::vector<Said> all;
+  Heard heard{placement.world(), 0};
+  std::string outcome;
   for (int rank = 0; rank < placement.world(); ++rank) {
     const Resolution found = resolve_contract(says(placement, rank), {});
-    if (const std::string words = wrong(found, starter, placement, rank, one_a_node); !words.empty()) {
-      cases.fault("another rank", fmt::format("{}, {}: rank {} is {}", starter, in_words(placement), rank, words));
-      return;
-    }
-    const int device = device_of(found.chosen->local_rank, std::nullopt, kDevices);
-    if (!one_a_node && placement.local_rank_of(rank) < kDevices && !devices.emplace(placement.node_of(rank), device).second) {
-      cases.fault("a GPU twice", fmt::format("{}, {}: rank {} takes GPU {}, as another of its node does", starter,
-                                             in_words(placement), rank, device));
-      return;
-    }
+    const std::string words = wrong(found, of.starter, placement, rank, of.one_a_node);
+    std::string sentence;
+    if (!words.empty()) sentence = fmt::format("{}, {}: rank {} is {}", of.starter, in_words(placement), rank, words);
+    const int device = found.chosen ? device_of(found.chosen->local_rank, std::nullopt, kDevices) : -1;
+    if (words.empty() && !of.one_a_node && placement.local_rank_of(rank) < kDevices && !devices.emplace(placement.node_of(rank), device).second)
+      sentence = fmt::format("{}, {}: rank {} takes GPU {}, as another of its node does", of.starter, in_words(placement), rank, device);
+    all.push_back({taken_for(found, device), !sentence.empty()});
+    if (sentence.empty()) continue;
+    ++heard.wrong;
+    if (!heard.first_wrong.empty()) continue;
+    heard.first_wrong = sentence;
+    outcome = words.empty() ? "a GPU twice" : "another rank";
   }
-  cases.good();
+  hearing.heard(of.asked, heard);
+  if (heard.wrong == 0)
+    cases.good();
+  else
+    cases.fault(outcome, heard.first_wrong);
+  return all;
 }
 
 std::string one_word(std::string_view name) {
@@ -98,12 +124,14 @@ std::string one_word(std::string_view name) {
   return word;
 }
 
-Planned planned(std::string name, std::string failure, std::string place, std::function<void(Cases&)> run) {
+/// `run` gets what is asked, too.
+Planned planned(std::string name, Hearing& hearing, const Asked& asked, std::function<void(Cases&, const Asked&)> run) {
+  hearing.expect(asked);
   Planned planned;
-  planned.trial = {std::move(name), std::move(failure), std::move(place), 0.05};
-  planned.run = [run = std::move(run)] {
+  planned.trial = {std::move(name), asked.question, asked.starter, 0.05};
+  planned.run = [run = std::move(run), asked] {
     Cases cases;
-    run(cases);
+    run(cases, asked);
     return cases.take();
   };
   return planned;
@@ -120,63 +148,87 @@ std::vector<int> devices_from(int first, int count) {
   return devices;
 }
 
-void check_devices(Cases& cases) {
+void check_devices(Cases& cases, Hearing& hearing, const Asked& asked) {
   for (int given = 1; given <= kDevices; ++given) {
     for (int first = 0; first + given <= kDevices; ++first) {
       const std::vector<int> of_job = devices_from(first, given);
       std::set<int> taken;
+      Heard heard{given, 0};
+      const auto fault = [&](std::string sentence) {
+        ++heard.wrong;
+        if (heard.first_wrong.empty()) heard.first_wrong = sentence;
+        cases.fault("another GPU", std::move(sentence));
+      };
       for (int local = 0; local < given; ++local) {
         taken.insert(physical(device_of(local, fmt::format("{}", fmt::join(of_job, ",")), kDevices), of_job));
         // A starter that binds: the rank sees its own alone.
         const std::vector<int> own{first + local};
         if (physical(device_of(local, std::to_string(own[0]), kDevices), own) != own[0])
-          cases.fault("another GPU", fmt::format("local rank {} was given GPU {} alone and takes another", local, own[0]));
+          fault(fmt::format("local rank {} was given GPU {} alone and takes another", local, own[0]));
       }
       if (taken == std::set<int>(of_job.begin(), of_job.end()))
         cases.good();
       else
-        cases.fault("another GPU", fmt::format("{} ranks with GPUs {} take {}", given, fmt::join(of_job, ","), fmt::join(taken, ",")));
+        fault(fmt::format("{} ranks with GPUs {} take {}", given, fmt::join(of_job, ","), fmt::join(taken, ",")));
+      hearing.heard(asked, heard);
     }
   }
 }
 
-std::vector<Planned> clean_trials(const StartersConfig& config) {
+std::vector<Planned> trials_of_two(const StartersConfig& config, Hearing& hearing) {
+  std::vector<Planned> all;
+  all.push_back(planned("both:torchrun-in-step", hearing, {"two that agree", "torchrun on each node of a Slurm step"},
+                        [&config, &hearing](Cases& cases, const Asked& asked) {
+                          for (const Placement& placement : placements(config, false)) check(cases, hearing, {asked, "torchrun", placement}, torchrun_inside_step);
+                        }));
+  all.push_back(planned("both:hooks", hearing, {"two that agree", "a container's hooks set Open MPI's and torchrun's"},
+                        [&config, &hearing](Cases& cases, const Asked& asked) {
+                          for (const Placement& placement : placements(config, true)) {
+                            check(cases, hearing, {asked, "torchrun", placement}, [](const Placement& p, int rank) {
+                              Environment both = torchrun().says(p, rank);
+                              both.merge(starter_named("Open MPI").says(p, rank));
+                              return both;
+                            });
+                          }
+                        }));
+  return all;
+}
+
+void check_batch_script(Cases& cases, Hearing& hearing, const Asked& asked, const Placement& placement) {
+  const Resolution found = resolve_contract(batch_script(placement), {});
+  if (!found.chosen && found.problems.empty()) {
+    cases.good();
+    hearing.heard(asked, {1, 0});
+    return;
+  }
+  std::string sentence = fmt::format("a batch script of {} is taken for a rank", in_words(placement));
+  hearing.heard(asked, {1, 1, sentence});
+  cases.fault("taken for a rank", std::move(sentence));
+}
+
+std::vector<Planned> clean_trials(const StartersConfig& config, Hearing& hearing) {
   std::vector<Planned> all;
   for (const Starter& starter : starters()) {
-    all.push_back(planned(one_word(starter.name) + ":every-placement",
-                          "every starter", std::string(starter.name), [&config, &starter](Cases& cases) {
+    all.push_back(planned(one_word(starter.name) + ":every-placement", hearing, {"every starter", std::string(starter.name)},
+                          [&config, &hearing, &starter](Cases& cases, const Asked& asked) {
                             for (const Placement& placement : placements(config, !starter.one_a_node)) {
                               if (starter.one_a_node && placement.ranks_of_node.front() != 1) continue;
-                              check(cases, starter.name, placement, starter.one_a_node, starter.says);
+                              check(cases, hearing, {asked, starter.name, placement, starter.one_a_node}, starter.says);
                             }
                           }));
     if (starter.one_a_node) continue;
-    all.push_back(planned(one_word(starter.name) + ":two-of-eight",
-                          "two nodes of eight ranks", std::string(starter.name),
-                          [&starter](Cases& cases) { check(cases, starter.name, {{8, 8}}, false, starter.says); }));
+    all.push_back(planned(one_word(starter.name) + ":two-of-eight", hearing, {"two nodes of eight ranks", std::string(starter.name)},
+                          [&hearing, &starter](Cases& cases, const Asked& asked) {
+                            const Placement placement{{8, 8}};
+                            hearing.heard_each(asked.starter, check(cases, hearing, {asked, starter.name, placement}, starter.says));
+                          }));
   }
-  all.push_back(planned("both:torchrun-in-step", "two that agree", "torchrun on each node of a Slurm step", [&config](Cases& cases) {
-    for (const Placement& placement : placements(config, false)) check(cases, "torchrun", placement, false, torchrun_inside_step);
+  for (Planned& each : trials_of_two(config, hearing)) all.push_back(std::move(each));
+  all.push_back(planned("none:batch-script", hearing, {"no rank", "a batch script without a step"}, [&config, &hearing](Cases& cases, const Asked& asked) {
+    for (const Placement& placement : placements(config, true)) check_batch_script(cases, hearing, asked, placement);
   }));
-  all.push_back(planned("both:hooks", "two that agree", "a container's hooks set Open MPI's and torchrun's", [&config](Cases& cases) {
-    for (const Placement& placement : placements(config, true)) {
-      check(cases, "torchrun", placement, false, [](const Placement& p, int rank) {
-        Environment both = torchrun().says(p, rank);
-        both.merge(starter_named("Open MPI").says(p, rank));
-        return both;
-      });
-    }
-  }));
-  all.push_back(planned("none:batch-script", "no rank", "a batch script without a step", [&config](Cases& cases) {
-    for (const Placement& placement : placements(config, true)) {
-      const Resolution found = resolve_contract(batch_script(placement), {});
-      if (found.chosen || !found.problems.empty())
-        cases.fault("taken for a rank", fmt::format("a batch script of {} is taken for a rank", in_words(placement)));
-      else
-        cases.good();
-    }
-  }));
-  all.push_back(planned("devices:given", "devices", "by local rank, among those that it may see", check_devices));
+  all.push_back(planned("devices:given", hearing, {"devices", "by local rank, among those that it may see"},
+                        [&hearing](Cases& cases, const Asked& asked) { check_devices(cases, hearing, asked); }));
   return all;
 }
 
@@ -259,11 +311,13 @@ class StartersLaboratory final : public Laboratory {
   }
   std::vector<Trial> trials(const LaboratoryRun&) override {
     planned_ = {};
-    planned_.add(clean_trials(config_));
+    hearing_.emplace();
+    planned_.add(clean_trials(config_, *hearing_));
     if (config_.planted) planned_.add(planted_trials(config_));
     return planned_.trials();
   }
   std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override { return planned_.worker(); }
+  std::vector<LaboratoryTable> tables() const override { return hearing_ ? hearing_->tables() : std::vector<LaboratoryTable>{}; }
   std::vector<std::string> notes() const override {
     return {"Starters are not run here: their variables are written as their documentation and runs of them have them. What they do where they are "
             "installed, the tests of launching see."};
@@ -271,6 +325,7 @@ class StartersLaboratory final : public Laboratory {
 
  private:
   const StartersConfig config_;
+  std::optional<Hearing> hearing_;  ///< of the trials that are planned
   PlannedTrials planned_;
 };
 

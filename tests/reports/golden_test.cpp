@@ -14,6 +14,7 @@
 #include "reports/terminal.h"
 #include "tests/support/convergence_fixture.h"
 #include "tests/support/judged_fixture.h"
+#include "tests/support/laboratory_fixture.h"
 #include "tests/support/results_fixture.h"
 
 namespace lockstep {
@@ -86,7 +87,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Fixture{"claims", claims_results}, Fixture{"hostile", hostile_results},
                     Fixture{"detection", detection_results}, Fixture{"empty", empty_results},
                     Fixture{"convergence", convergence_results}, Fixture{"sequential", sequential_results},
-                    Fixture{"calibration", calibrated_results}, Fixture{"judged", judged_results}),
+                    Fixture{"calibration", calibrated_results}, Fixture{"judged", judged_results},
+                    Fixture{"laboratory", laboratory_results}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

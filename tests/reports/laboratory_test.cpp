@@ -5,8 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "harness/results/document.h"
 #include "reports/format.h"
+#include "reports/laboratory_tables.h"
+#include "reports/plots/laboratory_chart.h"
+#include "reports/plots/laboratory_frame.h"
+#include "tests/support/laboratory_fixture.h"
 
 namespace lockstep {
 namespace {
@@ -15,31 +21,18 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-Results results() {
-  Results results;
-  results.name = "saver";
-  results.question = std::string(kLaboratoryQuestion);
-  results.question_text = "Does it survive <kills>?";
-  results.rerun = "lockstep run saver.yaml";
-  results.summary.exit_code = 1;
-  LaboratoryResult& laboratory = results.laboratory.emplace();
-  laboratory.kind = "program";
-  laboratory.subject = "torch.save & friends";
-  laboratory.trials = 12;
-  laboratory.cases = 1010;
-  laboratory.faults = 2;
-  laboratory.undecided = 1;
-  laboratory.table = {{"killed", "rank 0, write", "torn", CaseVerdict::fault, 2},
-                      {"killed", "rank 0, write", "whole, old", CaseVerdict::good, 1000},
-                      {"EIO", "rank 1, rename", "whole, old", CaseVerdict::good, 7},
-                      {"EIO", "rank 1, rename", "not reached", CaseVerdict::undecided, 1}};
-  laboratory.findings = {{"kill@0:3", "killed", "rank 0, write", "torn", CaseVerdict::fault, "rank 0 is killed. It <refuses>.",
-                          {{"rank 0", "open a|b", ""}, {"rank 0", "write a|b", "killed before it"}}, "sh out/replay/kill-0-3.sh"},
-                         {"EIO@1:4", "EIO", "rank 1, rename", "not reached", CaseVerdict::undecided, "never", {}, ""}};
-  laboratory.facts = {{"operations tried", "11 of 11"}};
-  laboratory.notes = {"A power loss is not shown."};
-  return results;
+Results results() { return laboratory_results(); }
+
+/// Without what the laboratory measured.
+Results plain_results() {
+  Results plain = results();
+  plain.laboratory->tables.clear();
+  plain.laboratory->charts.clear();
+  return plain;
 }
+
+/// Where `text` first stands, behind `from`; the end if it does not.
+std::size_t place_of(const std::string& in, const std::string& text, std::size_t from = 0) { return std::min(in.find(text, from), in.size()); }
 
 TEST(LaboratoryReport, TableHasGoodOutcomesThenFaultsThenUndecidedOnes) {
   const OutcomeTable table = outcome_table(*results().laboratory, true);
@@ -95,6 +88,129 @@ TEST(LaboratoryReport, IsGoodWhereNothingWasFound) {
   EXPECT_EQ(laboratory_status(each).word, "Undecided");
 }
 
+TEST(LaboratoryTables, StandInEveryFormat) {
+  for (const ReportFormat& format : report_formats()) {
+    const std::string text = render(results(), std::string(format.name));
+    EXPECT_THAT(text, HasSubstr("What they took")) << format.name;
+    EXPECT_THAT(text, HasSubstr("41.00")) << format.name;
+    EXPECT_THAT(text, HasSubstr("Time against size")) << format.name;
+    if (format.name != "json") {
+      EXPECT_THAT(text, HasSubstr("time (us)")) << format.name;
+      EXPECT_THAT(text, Not(HasSubstr("<one>"))) << format.name;
+    }
+  }
+}
+
+TEST(LaboratoryTables, AreNowhereWhereThereAreNone) {
+  const std::string page = render(plain_results(), "html");
+  for (const char* trace : {"table class=\"given", "id=\"chart-", "id=\"table-", "id=\"every-"}) EXPECT_THAT(page, Not(HasSubstr(trace)));
+  EXPECT_THAT(render(plain_results(), "json"), testing::AllOf(Not(HasSubstr("\"tables\"")), Not(HasSubstr("\"charts\""))));
+  EXPECT_THAT(render(plain_results(), "md"), Not(HasSubstr("### What came")));
+  EXPECT_EQ(tables_text(*plain_results().laboratory, true, 118), "");
+}
+
+TEST(LaboratoryTables, WhatIsWrongIsRedAndFirst) {
+  const std::string page = render(results(), "html"), text = tables_text(*results().laboratory, true, 118), markdown = render(results(), "md");
+  const std::size_t wrong = place_of(page, "<tr class=\"wrong\"><td class=\"t-bad\">✗ broadcast");
+  EXPECT_LT(wrong, place_of(page, ">gather|all<"));
+  EXPECT_LT(wrong, place_of(page, "id=\"chart-"));
+  EXPECT_LT(place_of(text, "\x1b[31m    ✗ broadcast"), place_of(text, "gather|all"));
+  EXPECT_LT(place_of(markdown, "| **✗ broadcast** | **41.00** | **3** |"), place_of(markdown, "### Time against size"));
+  // A folded table with a fault is open, and of its rows a terminal shows that one.
+  EXPECT_THAT(page, HasSubstr("id=\"table-broadcast\""));
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("✗ 1048576"), Not(HasSubstr("900.00"))));
+}
+
+TEST(LaboratoryTables, WithoutAFaultChartsStandFirstAndFoldedTablesInDetails) {
+  Results each = results();
+  for (LaboratoryTable& table : each.laboratory->tables) {
+    for (TableRow& row : table.rows) row.verdict = CaseVerdict::good;
+  }
+  const std::string page = render(each, "html");
+  EXPECT_THAT(page, Not(HasSubstr("class=\"wrong\"")));
+  EXPECT_LT(place_of(page, "id=\"chart-"), place_of(page, "id=\"table-what-they-took"));
+  EXPECT_LT(place_of(page, "id=\"every-figure"), place_of(page, "<summary>broadcast</summary>"));
+  EXPECT_THAT(render(each, "md"), HasSubstr("<details><summary>broadcast</summary>"));
+}
+
+TEST(LaboratoryTables, ATerminalSaysWhereLongOnesStand) {
+  LaboratoryResult laboratory;
+  LaboratoryTable table{"Long", "", {{"n", "", true}}, {}, false};
+  for (int i = 0; i < 31; ++i) table.rows.push_back({{std::to_string(100 + i)}});
+  laboratory.tables = {table};
+  EXPECT_EQ(tables_text(laboratory, false, 118), "Long\n  (31 rows: report.html)\n");
+  laboratory.tables[0].rows[7].verdict = CaseVerdict::fault;
+  EXPECT_EQ(tables_text(laboratory, false, 118), "Long\n        n\n    ✗ 107\n  (31 rows: report.html)\n");
+}
+
+TEST(LaboratoryCharts, AreDrawnInOneFrame) {
+  const LaboratoryChart chart = results().laboratory->charts[0];
+  const std::string drawing = chart_drawing(chart);
+  EXPECT_THAT(drawing, testing::AllOf(HasSubstr("<figcaption>gather|all</figcaption>"), HasSubstr("class=\"line c1\""), HasSubstr("class=\"line bad\"")));
+  EXPECT_THAT(drawing, HasSubstr("<figcaption class=\"t-bad\">✗ broadcast: 2 ranks</figcaption>"));
+  EXPECT_THAT(drawing, HasSubstr("up: time (us), to the right: size (B)"));
+  EXPECT_THAT(drawing, HasSubstr("2 ranks: 35.2 us at 4 B, 900 us at 1 MiB"));
+  const ChartFrame frame = frame_of(chart);
+  std::vector<std::string> ticks;
+  for (const Tick& tick : ticks_of(chart.x, frame.x, 4)) ticks.push_back(tick.text);
+  EXPECT_THAT(ticks, ElementsAre("32 B", "1 KiB", "32 KiB", "1 MiB"));
+}
+
+TEST(LaboratoryCharts, HaveARowForEachSeriesAndALineForEachMark) {
+  const std::string drawing = chart_drawing(results().laboratory->charts[1]);
+  EXPECT_THAT(drawing, testing::AllOf(HasSubstr("T: 1000 ms"), HasSubstr(">Processes<"), HasSubstr("✗ stop"), HasSubstr("kill: median 20 ms, at most 31 ms")));
+  // Nothing took no time on a logarithmic axis: an arrow at its edge.
+  EXPECT_THAT(drawing, HasSubstr("M1 0 10-6 10 6z"));
+}
+
+TEST(LaboratoryCharts, AreTypedWhereNothingCanBeDrawn) {
+  const std::vector<std::string> lines = chart_lines(results().laboratory->charts[0]), rows = chart_lines(results().laboratory->charts[1]);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0], "gather|all, 2 ranks   ▁▂▆  35.2 to 900 us");
+  EXPECT_EQ(lines[2], "✗ broadcast, 2 ranks  ▁▆   41 to 812 us");
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_THAT(rows[1], testing::AllOf(testing::StartsWith("✗ stop"), HasSubstr("●"), testing::EndsWith("1004 to 2900 ms")));
+  EXPECT_EQ(rows[3], "│ T: 1000 ms");
+}
+
+TEST(LaboratoryCharts, AreNotDrawnWithoutAPoint) {
+  LaboratoryChart chart{"Nothing", "", {"size", "B", true}, {"time", "us", true}, false, {}, {{"a", {{"2 ranks", CaseVerdict::good, {{0, 0}}}}}}};
+  EXPECT_EQ(chart_drawing(chart), "");
+  EXPECT_TRUE(chart_lines(chart).empty());
+  chart.panels.clear();
+  EXPECT_EQ(chart_drawing(chart), "");
+}
+
+TEST(LaboratoryCharts, HaveTicksHoweverNarrowTheirRange) {
+  const ChartAxis axis{"time", "ms", true};
+  for (const auto& [low, high] : {std::pair{20.0, 21.0}, {1.0, 1e9}, {1e-9, 2e-9}, {0.03, 400.0}}) {
+    const LaboratoryChart chart{"", "", axis, {}, true, {}, {{"", {{"a", CaseVerdict::good, {{low, 0}, {high, 0}}}}}}};
+    const AxisRange range = frame_of(chart).x;
+    const std::vector<Tick> ticks = ticks_of(axis, range, 6);
+    EXPECT_GE(ticks.size(), 1U) << low;
+    EXPECT_LE(ticks.size(), 8U) << low;
+    for (const Tick& tick : ticks) EXPECT_TRUE(tick.at >= range.low && tick.at <= range.high) << tick.text;
+  }
+}
+
+TEST(LaboratoryResults, WithoutTablesAndChartsAreRead) {
+  // As documents were written before there were any.
+  const Results read = results_from_json(results_to_json(plain_results()), "results.json");
+  EXPECT_TRUE(read.laboratory->tables.empty());
+  EXPECT_TRUE(read.laboratory->charts.empty());
+}
+
+TEST(LaboratoryResults, RefuseARowWithOtherCellsThanColumns) {
+  Results each = results();
+  each.laboratory->tables[1].rows[0].cells.pop_back();
+  try {
+    results_from_json(results_to_json(each), "results.json");
+    ADD_FAILURE() << "it was read";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "results.json: laboratory.tables[1]: a row of a table with other cells than its columns");
+  }
+}
+
 TEST(LaboratoryResults, AreReadAsTheyWereWritten) {
   const std::string text = results_to_json(results());
   const Results read = results_from_json(text, "results.json");
@@ -102,6 +218,8 @@ TEST(LaboratoryResults, AreReadAsTheyWereWritten) {
   ASSERT_TRUE(read.laboratory);
   EXPECT_EQ(read.laboratory->findings[0].timeline[1].mark, "killed before it");
   EXPECT_EQ(read.question, "laboratory");
+  EXPECT_EQ(read.laboratory->tables[0].rows[1].verdict, CaseVerdict::fault);
+  EXPECT_EQ(read.laboratory->charts[0].panels[0].series[0].points[1].y, 60);
 }
 
 }  // namespace

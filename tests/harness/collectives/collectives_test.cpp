@@ -24,7 +24,14 @@ TEST(Collectives, GiveEveryElementRight) {
   // Ten of two and of three ranks; a barrier has one size.
   EXPECT_EQ(result.trials, 20);
   EXPECT_EQ(result.cases, 2 * (9 * 3 + 1));
-  EXPECT_THAT(support::fact(result, "all_reduce, 3 ranks"), AllOf(HasSubstr("12 B: "), HasSubstr("busbw"), HasSubstr("0 wrong")));
+  EXPECT_EQ(support::fact(result, "wrong elements"), "0 in 56 measurements");
+  // A line for each collective, then each with every size; bandwidth and time by size of all but the barrier.
+  ASSERT_EQ(result.tables.size(), 11U);
+  EXPECT_EQ(result.tables[0].rows.size(), 10U);
+  EXPECT_EQ(result.tables[1].rows.size(), 6U);
+  EXPECT_THAT(result.tables[1].rows[3].cells, testing::Contains("12"));
+  ASSERT_EQ(result.charts.size(), 2U);
+  EXPECT_EQ(result.charts[0].panels.size(), 9U);
 }
 
 TEST(Collectives, AChangedElementIsFoundAndNamed) {

@@ -48,6 +48,9 @@ class MadeUp : public Laboratory {
     return std::make_unique<Worker>(*this);
   }
 
+  std::vector<LaboratoryTable> tables() const override { return {{"trials", "", {{"ran", "", true}}, {{{std::to_string(ran)}}}, false}}; }
+  std::vector<LaboratoryChart> charts() const override { return {{"by number", "", {}, {}, false, {}, {{"", {}}}}}; }
+
   std::atomic<int> workers = 0, ran = 0;
   int throws_at = -1, stops_at = -1, planted_at = -1;
   volatile int stop = 0;
@@ -64,6 +67,14 @@ std::vector<std::string> lines_of(const LaboratoryResult& result) {
   for (const LaboratoryCount& count : result.table)
     lines.push_back(count.failure + "|" + count.place + "|" + count.outcome + "|" + std::to_string(count.cases));
   return lines;
+}
+
+TEST(RunTrials, KeepsTablesAndChartsOfWhatRan) {
+  MadeUp laboratory;
+  const LaboratoryResult result = run(laboratory, 3).result;
+  ASSERT_EQ(result.tables.size(), 1U);
+  EXPECT_THAT(result.tables[0].rows[0].cells, ElementsAre("40"));
+  ASSERT_EQ(result.charts.size(), 1U);
 }
 
 TEST(RunTrials, ListsAPlantedMistakeThatWasFoundAndCountsNoFault) {

@@ -67,8 +67,9 @@ TEST(ResultsDescription, CoversEveryMemberOfTheStructs) {
                      CurveBand, StepCosts, NoiseScale, CellResult, ReferenceResult, Growth::Rule, Growth,
                      TimingRow, Timing, CertificateRow, Certificate, ConditionResult, ClaimResult,
                      DetectionRate, DetectionRow, DetectionMiss, Detection, PowerPoint, ShapeRate, Calibration,
-                     Summary, RoundingShift, LaboratoryCount, TimelineStep, LaboratoryFinding, LaboratoryResult,
-                     Primary, Results>();
+                     Summary, RoundingShift, LaboratoryCount, TimelineStep, LaboratoryFinding, TableColumn, TableRow,
+                     LaboratoryTable, ChartAxis, ChartPoint, ChartSeries, ChartPanel, ChartMark, LaboratoryChart,
+                     LaboratoryResult, Primary, Results>();
   expect_all_members<Outcome>("Outcome", {&described<Outcome>(), &statistics_of_an_outcome()});
 }
 
@@ -207,7 +208,7 @@ TEST(ResultsDescription, NamesTheKeyThatCannotBeRead) {
 }
 
 TEST(ResultsDescription, DoesWithoutTheKeysOfOtherQuestions) {
-  for (const char* key : {"/growth", "/timing", "/detection", "/calibration", "/verdicts/0/noise_scale"})
+  for (const char* key : {"/growth", "/timing", "/detection", "/calibration", "/verdicts/0/noise_scale", "/laboratory/tables", "/laboratory/charts"})
     EXPECT_EQ(problem_with(key, kMissing), "none") << key;
 }
 

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "harness/starters/heard.h"
 #include "harness/starters/starters.h"
 #include "harness/starters/words.h"
 #include "tests/support/laboratory_run.h"
@@ -15,6 +16,7 @@ namespace {
 using support::cases_of;
 using support::expect_silent;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 LaboratoryResult run(const std::string& section, const std::string& only = "") {
@@ -46,6 +48,37 @@ TEST(StartersLaboratory, SaysWhoseGpuIsTaken) {
   ASSERT_EQ(result.findings.size(), 1u);
   EXPECT_THAT(result.findings[0].sentence,
               AllOf(HasSubstr("the job was given GPUs 1; without CUDA_VISIBLE_DEVICES local rank 0 takes GPU 0"), HasSubstr("not the job's")));
+}
+
+TEST(StartersLaboratory, TellsWhatEachRankTookItselfFor) {
+  const LaboratoryResult result = run("most_nodes: 2, most_ranks_a_node: 2, planted: false");
+  ASSERT_EQ(result.tables.size(), 2U);
+  const LaboratoryTable &asked = result.tables[0], &ranks = result.tables[1];
+  // Six starters at every placement, five of them on two nodes of eight, two pairs, a batch script, devices.
+  ASSERT_EQ(asked.rows.size(), 6U + 5 + 2 + 1 + 1);
+  EXPECT_THAT(asked.rows[0].cells, ElementsAre("every starter", "lockstep", "6", "16", "0"));
+  for (const TableRow& row : asked.rows) EXPECT_EQ(row.verdict, CaseVerdict::good) << row.cells[1];
+  ASSERT_EQ(ranks.rows.size(), 16U);
+  EXPECT_THAT(ranks.rows[9].cells, ElementsAre("9", "9/16, 1, GPU 1", "9/16, 1, GPU 1", "9/16, 1, GPU 1", "9/16, 1, GPU 1", "9/16, 1, GPU 1"));
+}
+
+TEST(StartersLaboratory, HasNoTableOfWhatWasNotAsked) {
+  EXPECT_TRUE(run("", "planted:half").tables.empty());
+}
+
+TEST(Hearing, MarksWhatIsWrong) {
+  starters::Hearing hearing;
+  hearing.expect({"every starter", "torchrun"});
+  hearing.heard({"every starter", "torchrun"}, {4, 0});
+  hearing.heard({"every starter", "torchrun"}, {6, 2, "rank 1 is taken for rank 0"});
+  hearing.heard_each("torchrun", {{"0/2, 0, GPU 0", false}, {"0/2, 0, GPU 0", true}});
+  const std::vector<LaboratoryTable> tables = hearing.tables();
+  ASSERT_EQ(tables.size(), 2U);
+  EXPECT_THAT(tables[0].rows[0].cells, ElementsAre("every starter", "torchrun", "2", "10", "2", "rank 1 is taken for rank 0"));
+  EXPECT_EQ(tables[0].rows[0].verdict, CaseVerdict::fault);
+  EXPECT_EQ(tables[1].rows[0].verdict, CaseVerdict::good);
+  EXPECT_THAT(tables[1].rows[1].cells, ElementsAre("1", "✗ 0/2, 0, GPU 0"));
+  EXPECT_EQ(tables[1].rows[1].verdict, CaseVerdict::fault);
 }
 
 TEST(StartersLaboratory, RefusesWhatItDoesNotKnow) {

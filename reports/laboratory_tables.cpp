@@ -1,0 +1,229 @@
+#include "reports/laboratory_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "reports/plots/laboratory_frame.h"
+#include "reports/text.h"
+
+namespace lockstep {
+namespace {
+
+/// A terminal shows no table of more rows whole, and no chart of more series.
+constexpr std::size_t kMostTerminalRows = 30, kMostTerminalSeries = 12;
+constexpr int kStripColumns = 48;
+constexpr int kLongestCell = 80, kTitleWidth = 118;
+
+bool is_fault(const TableRow& row) { return row.verdict == CaseVerdict::fault; }
+
+std::size_t series_of(const LaboratoryChart& chart) {
+  std::size_t count = 0;
+  for (const ChartPanel& panel : chart.panels) count += panel.series.size();
+  return count;
+}
+
+/// Where a value stands between the ends of its axis, 0 to 1.
+double share_of(const AxisRange& range, double at) { return std::clamp((at - range.low) / (range.high - range.low), 0.0, 1.0); }
+
+/// The points of a line by their heights.
+std::string bars_of(const LaboratoryChart& chart, const ChartFrame& frame, const ChartSeries& series) {
+  constexpr std::array<const char*, 8> kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  std::string bars;
+  for (const ChartPoint& point : series.points) {
+    const double at = on_axis(chart.y, point.y);
+    bars += std::isfinite(at) ? kBars[static_cast<std::size_t>(std::lround(7 * share_of(frame.y, at)))] : " ";
+  }
+  return bars;
+}
+
+/// Dots on a strip, the marks behind them.
+std::string strip_of(const LaboratoryChart& chart, const ChartFrame& frame, const ChartSeries& series) {
+  std::array<const char*, kStripColumns> cells;
+  cells.fill("·");
+  const auto place = [&](double value) {
+    const double at = on_axis(chart.x, value);
+    return std::isfinite(at) ? static_cast<std::size_t>(std::lround((kStripColumns - 1) * share_of(frame.x, at))) : 0;
+  };
+  for (const ChartMark& mark : chart.marks) cells[place(mark.at)] = "│";
+  for (const ChartPoint& point : series.points) cells[place(point.x)] = "●";
+  return fmt::format("{}", fmt::join(cells, ""));
+}
+
+std::string range_words(const LaboratoryChart& chart, const ChartSeries& series) {
+  const ChartAxis& axis = chart.by_row ? chart.x : chart.y;
+  if (series.points.empty()) return "—";
+  double low = HUGE_VAL, high = -HUGE_VAL;
+  for (const ChartPoint& point : series.points) {
+    low = std::min(low, chart.by_row ? point.x : point.y);
+    high = std::max(high, chart.by_row ? point.x : point.y);
+  }
+  const std::string end = value_words(axis, high);
+  return low == high ? end : value_words({axis.name, "", axis.log}, low) + " to " + end;
+}
+
+/// Columns side by side, numbers to the right, each line behind two spaces; the first line holds the heads.
+std::vector<std::string> laid_out(const LaboratoryTable& table, const std::vector<const TableRow*>& rows, int width) {
+  std::vector<std::vector<std::string>> texts(1);
+  for (const TableColumn& column : table.columns) texts.front().push_back(head_words(column));
+  for (const TableRow* row : rows) texts.push_back(cells_of(*row));
+  std::vector<int> widths(table.columns.size(), 0);
+  for (std::vector<std::string>& line : texts) {
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      line[i] = short_line(line[i], kLongestCell);
+      widths[i] = std::max(widths[i], display_width(line[i]));
+    }
+  }
+  std::vector<std::string> lines;
+  for (const std::vector<std::string>& cells : texts) {
+    std::string line;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const std::string space(static_cast<std::size_t>(widths[i] - display_width(cells[i])), ' ');
+      line += "  " + (table.columns[i].numbers ? space + cells[i] : cells[i] + space);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    lines.push_back(shorten("  " + line, width));
+  }
+  return lines;
+}
+
+std::string table_text(const LaboratoryTable& table, bool colour, int width) {
+  std::vector<const TableRow*> rows = rows_in_order(table);
+  const bool whole = !table.folded && rows.size() <= kMostTerminalRows;
+  if (!whole) std::erase_if(rows, [](const TableRow* row) { return !is_fault(*row); });
+  if (rows.empty() && table.folded) return "";
+  std::string out = shorten(clean_line(table.title), width) + "\n";
+  if (!rows.empty()) {
+    const std::vector<std::string> lines = laid_out(table, rows, width);
+    out += lines.front() + "\n";
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      out += (colour && is_fault(*rows[i]) ? "\x1b[31m" + lines[i + 1] + "\x1b[0m" : lines[i + 1]) + "\n";
+  }
+  if (!whole) out += fmt::format("  ({} rows: report.html)\n", table.rows.size());
+  return out;
+}
+
+std::string pipe_table(const LaboratoryTable& table) {
+  std::string out = "|", rule = "|";
+  for (const TableColumn& column : table.columns) {
+    out += " " + escape_markdown(head_words(column)) + " |";
+    rule += column.numbers ? "--:|" : "---|";
+  }
+  out += "\n" + rule + "\n";
+  for (const TableRow* row : rows_in_order(table)) {
+    out += "|";
+    for (const std::string& cell : cells_of(*row)) {
+      const std::string text = escape_markdown(cell);
+      out += is_fault(*row) && !text.empty() ? " **" + text + "** |" : " " + text + " |";
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string table_markdown(const LaboratoryTable& table) {
+  const bool folded = table.folded && !has_fault(table);
+  const std::string title = escape_markdown(table.title), why = table.why.empty() ? "" : escape_markdown(table.why) + "\n\n";
+  if (!folded) return "\n### " + title + "\n\n" + why + pipe_table(table);
+  return "\n<details><summary>" + escape_markup(table.title) + "</summary>\n\n" + why + pipe_table(table) + "\n</details>\n";
+}
+
+std::string chart_markdown(const LaboratoryChart& chart) {
+  const std::vector<std::string> lines = chart_lines(chart);
+  if (lines.empty()) return "";
+  std::string out = "\n### " + escape_markdown(chart.title) + "\n\n";
+  if (!chart.why.empty()) out += escape_markdown(chart.why) + "\n\n";
+  out += "````text\n";
+  for (const std::string& line : lines) out += line + "\n";
+  return out + "````\n";
+}
+
+}  // namespace
+
+std::vector<const TableRow*> rows_in_order(const LaboratoryTable& table) {
+  std::vector<const TableRow*> rows;
+  for (const TableRow& row : table.rows) rows.push_back(&row);
+  std::ranges::stable_partition(rows, [](const TableRow* row) { return is_fault(*row); });
+  return rows;
+}
+
+bool has_fault(const LaboratoryTable& table) { return std::ranges::any_of(table.rows, is_fault); }
+
+std::vector<const LaboratoryTable*> tables_in_order(const LaboratoryResult& laboratory) {
+  std::vector<const LaboratoryTable*> tables;
+  for (const LaboratoryTable& table : laboratory.tables) tables.push_back(&table);
+  std::ranges::stable_partition(tables, [](const LaboratoryTable* table) { return has_fault(*table); });
+  return tables;
+}
+
+std::string head_words(const TableColumn& column) {
+  return clean_line(column.head) + (column.unit.empty() ? "" : " (" + clean_line(column.unit) + ")");
+}
+
+std::vector<std::string> cells_of(const TableRow& row) {
+  std::vector<std::string> cells;
+  for (const std::string& cell : row.cells) cells.push_back(clean_line(cell));
+  if (is_fault(row) && !cells.empty()) cells.front().insert(0, "✗ ");
+  return cells;
+}
+
+std::vector<std::string> chart_lines(const LaboratoryChart& chart) {
+  const ChartFrame frame = frame_of(chart);
+  std::vector<std::string> lines;
+  if (frame.empty) return lines;
+  std::vector<std::string> names, drawn;
+  int name_width = 0, drawn_width = 0;
+  for (const ChartPanel& panel : chart.panels) {
+    for (const ChartSeries& series : panel.series) {
+      const bool panel_named = !chart.by_row && !panel.name.empty();
+      const std::string name = (panel_named ? clean_line(panel.name) + ", " : "") + clean_line(series.name);
+      names.push_back((series.verdict == CaseVerdict::fault ? "✗ " : "") + name);
+      drawn.push_back(chart.by_row ? strip_of(chart, frame, series) : bars_of(chart, frame, series));
+      name_width = std::max(name_width, display_width(names.back()));
+      drawn_width = std::max(drawn_width, display_width(drawn.back()));
+    }
+  }
+  std::size_t i = 0;
+  for (const ChartPanel& panel : chart.panels) {
+    for (const ChartSeries& series : panel.series) {
+      lines.push_back(fmt::format("{}  {}  {}", pad_right(names[i], name_width), pad_right(drawn[i], drawn_width), range_words(chart, series)));
+      ++i;
+    }
+  }
+  for (const ChartMark& mark : chart.marks) lines.push_back("│ " + clean_line(mark.name) + ": " + value_words(chart.x, mark.at));
+  return lines;
+}
+
+std::string tables_text(const LaboratoryResult& laboratory, bool colour, int width) {
+  std::string out;
+  for (const LaboratoryTable* table : tables_in_order(laboratory)) out += table_text(*table, colour, width);
+  for (const LaboratoryChart& chart : laboratory.charts) {
+    const std::vector<std::string> lines = chart_lines(chart);
+    if (lines.empty()) continue;
+    const std::string title = clean_line(chart.title) + ", " + axis_words(chart.by_row ? chart.x : chart.y);
+    if (series_of(chart) > kMostTerminalSeries) {
+      out += shorten(title + ": report.html draws it", std::min(width, kTitleWidth)) + "\n";
+      continue;
+    }
+    out += shorten(title, std::min(width, kTitleWidth)) + "\n";
+    for (const std::string& line : lines) out += shorten("    " + line, width) + "\n";
+  }
+  return out;
+}
+
+std::string tables_markdown(const LaboratoryResult& laboratory) {
+  std::string out;
+  const std::vector<const LaboratoryTable*> tables = tables_in_order(laboratory);
+  for (const LaboratoryTable* table : tables) {
+    if (has_fault(*table)) out += table_markdown(*table);
+  }
+  for (const LaboratoryChart& chart : laboratory.charts) out += chart_markdown(chart);
+  for (const LaboratoryTable* table : tables) {
+    if (!has_fault(*table)) out += table_markdown(*table);
+  }
+  return out;
+}
+
+}  // namespace lockstep

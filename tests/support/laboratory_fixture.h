@@ -1,0 +1,47 @@
+#pragma once
+// A laboratory's results, made up.
+
+#include "harness/results/results.h"
+
+namespace lockstep {
+
+/// Faults, an undecided case, tables of which two hold a fault, a chart of lines and one of rows.
+inline Results laboratory_results() {
+  Results results;
+  results.name = "saver";
+  results.question = std::string(kLaboratoryQuestion);
+  results.question_text = "Does it survive <kills>?";
+  results.rerun = "lockstep run saver.yaml";
+  results.summary.exit_code = 1;
+  LaboratoryResult& laboratory = results.laboratory.emplace();
+  laboratory.kind = "program";
+  laboratory.subject = "torch.save & friends";
+  laboratory.trials = 12;
+  laboratory.cases = 1010;
+  laboratory.faults = 2;
+  laboratory.undecided = 1;
+  laboratory.table = {{"killed", "rank 0, write", "torn", CaseVerdict::fault, 2},
+                      {"killed", "rank 0, write", "whole, old", CaseVerdict::good, 1000},
+                      {"EIO", "rank 1, rename", "whole, old", CaseVerdict::good, 7},
+                      {"EIO", "rank 1, rename", "not reached", CaseVerdict::undecided, 1}};
+  laboratory.findings = {{"kill@0:3", "killed", "rank 0, write", "torn", CaseVerdict::fault, "rank 0 is killed. It <refuses>.",
+                          {{"rank 0", "open a|b", ""}, {"rank 0", "write a|b", "killed before it"}}, "sh out/replay/kill-0-3.sh"},
+                         {"EIO@1:4", "EIO", "rank 1, rename", "not reached", CaseVerdict::undecided, "never", {}, ""}};
+  laboratory.facts = {{"operations tried", "11 of 11"}};
+  laboratory.notes = {"A power loss is not shown."};
+  laboratory.tables = {
+      {"What they took", "Of <one> call.", {{"call", "", false}, {"time", "us", true}, {"#wrong", "", true}},
+       {{{"gather|all", "35.20", "0"}}, {{"broadcast", "41.00", "3"}, CaseVerdict::fault}, {{"scatter", "refused", ""}, CaseVerdict::undecided}}, false},
+      {"gather|all", "", {{"size", "B", true}, {"time", "us", true}}, {{{"4", "35.20"}}, {{"1048576", "900.00"}}}, true},
+      {"broadcast", "", {{"size", "B", true}, {"time", "us", true}, {"#wrong", "", true}},
+       {{{"4", "41.00", "0"}}, {{"1048576", "812.00", "3"}, CaseVerdict::fault}}, true}};
+  laboratory.charts = {
+      {"Time against size", "Each line is a number of <ranks>.", {"size", "B", true}, {"time", "us", true}, false, {},
+       {{"gather|all", {{"2 ranks", CaseVerdict::good, {{4, 35.2}, {2048, 60}, {1048576, 900}}}, {"8 ranks", CaseVerdict::good, {{4, 90}, {1048576, 4100}}}}},
+        {"broadcast", {{"2 ranks", CaseVerdict::fault, {{4, 41}, {1048576, 812}}}}}}},
+      {"Time to notice", "", {"time", "ms", true}, {}, true, {{"T", 1000}},
+       {{"Processes", {{"kill", CaseVerdict::good, {{20, 0}, {31, 0}, {0, 0}}}, {"stop", CaseVerdict::fault, {{1004, 0}, {2900, 0}}}, {"none", CaseVerdict::good, {}}}}}}};
+  return results;
+}
+
+}  // namespace lockstep
