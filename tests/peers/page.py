@@ -40,7 +40,7 @@ def cell(answer, first):
     what = kind(answer, first)
     step = f" {answer['step']}" if "step" in answer else ""
     if what == "late" and answer["step"] < first:
-        return f"step{step} (early)"
+        return f"step{step} (early)" if answer["step"] >= 0 else "before step 0 (early)"
     return {
         "named": f"**named**{step}", "step": f"step{step}", "late": f"step{step} (late)", "found": "found", "not": "–",
         "cannot": "n/a", "unasked": "·",

@@ -66,6 +66,7 @@ class Kind(unittest.TestCase):
         self.assertEqual(page.kind({"found": True, "named": False, "step": 4}, 3), "late")
         self.assertEqual(page.kind({"found": True, "named": True, "step": 4}, 3), "named")
         self.assertEqual(page.cell({"found": True, "named": False, "step": 2}, 3), "step 2 (early)")
+        self.assertEqual(page.cell({"found": True, "named": False, "step": -1}, 0), "before step 0 (early)")
 
     def test_counts_wrong_names(self):
         self.assertTrue(page.wrong_name({"found": True, "named": False, "code": "rank-missing"}))
