@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kReachWithin_s = 2;
+constexpr double kReachWithin_s = 2, kAgainWithin_s = 0.2, kAgainAfter_s = 1;
 constexpr int kLookEvery_ms = 50;
 
 }  // namespace
@@ -21,17 +21,8 @@ BeatLine::BeatLine(const std::string& folder, const Arrival& mine, int task_rank
     tracer_ = watcher->process;
     return;
   }
-  std::string problem;
-  const int there = connected_within(watcher->address, watcher->port, kReachWithin_s, problem);
-  if (there < 0) {
-    std::fprintf(stderr,
-                 "lockstep-rank: rank %d (host %s) cannot tell lockstep (host %s) at %s:%d how it gets on: %s. If it hangs, only its peers' "
-                 "timeouts will say so; set LOCKSTEP_ADDRESS where lockstep runs to what this host sees\n",
-                 mine.rank, mine.host.c_str(), watcher->host.c_str(), watcher->address.c_str(), watcher->port, problem.c_str());
-    return;
-  }
-  set_side_channel(there);
-  desk_ = std::make_unique<LineSocket>(there);
+  watcher_ = *watcher;
+  task_rank_ = task_rank;
   what_.run = watcher->run;
   what_.dir = folder;
   what_.world_size = world_size;
@@ -39,7 +30,22 @@ BeatLine::BeatLine(const std::string& folder, const Arrival& mine, int task_rank
   what_.first = std::max(task_rank, 0);
   what_.beats = beats_of_rank(mine.rank);
   beats_.prepare(what_);
-  if (!desk_->send(desk_line(*watcher, task_rank))) desk_.reset();
+  std::string problem;
+  if (connect(kReachWithin_s, problem)) return;
+  std::fprintf(stderr,
+               "lockstep-rank: rank %d (host %s) cannot tell lockstep (host %s) at %s:%d how it gets on: %s. If it hangs, only its peers' "
+               "timeouts will say so; set LOCKSTEP_ADDRESS where lockstep runs to what this host sees\n",
+               mine.rank, mine.host.c_str(), watcher->host.c_str(), watcher->address.c_str(), watcher->port, problem.c_str());
+}
+
+bool BeatLine::connect(double deadline_s, std::string& problem) {
+  tried_at_ = monotonic_s();
+  const int there = connected_within(watcher_.address, watcher_.port, deadline_s, problem);
+  if (there < 0) return false;
+  set_side_channel(there);
+  desk_ = std::make_unique<LineSocket>(there);
+  if (!desk_->send(desk_line(watcher_, task_rank_))) desk_.reset();
+  return desk_ != nullptr;
 }
 
 void BeatLine::started(pid_t rank) {
@@ -52,6 +58,8 @@ int BeatLine::patience_ms() const {
 }
 
 void BeatLine::look() {
+  std::string problem;
+  if (desk_ == nullptr && what_.beats != kBeatFile && monotonic_s() - tried_at_ > kAgainAfter_s) connect(kAgainWithin_s, problem);
   take();
   beats_.look(monotonic_s());
 }
@@ -69,7 +77,7 @@ void BeatLine::take() {
       there = false;  // it does not speak as we do
     }
   }
-  // The rank goes on; what it does then is seen by nobody.
+  // The rank goes on; what it does is seen by nobody until the connection is there again.
   if (!there) desk_.reset();
 }
 

@@ -16,7 +16,7 @@ namespace lockstep {
 class BeatLine {
  public:
   /// Of the rank `mine` (-1 in `task_rank`: of all ranks, in one process) of the run in `folder`. Connects if lockstep watches from another
-  /// host; where it cannot be reached says so on standard error, and beats stay here. Throws MachineError.
+  /// host, and again where the connection breaks; where lockstep cannot be reached says so on standard error. Throws MachineError.
   BeatLine(const std::string& folder, const Arrival& mine, int task_rank, int world_size);
   BeatLine(const BeatLine&) = delete;
   BeatLine& operator=(const BeatLine&) = delete;
@@ -33,9 +33,13 @@ class BeatLine {
   void ended();
 
  private:
+  bool connect(double deadline_s, std::string& problem);
   void take();
 
   RankStart what_;
+  Watcher watcher_;
+  int task_rank_ = -1;
+  double tried_at_ = 0;
   pid_t tracer_ = -1;
   std::unique_ptr<LineSocket> desk_;  ///< none: nobody there to tell
   BeatForward beats_{[this](const LauncherEvent& event) {

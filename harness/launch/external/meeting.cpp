@@ -36,6 +36,7 @@ constexpr int kLookEvery_ms = 10;
 constexpr uint64_t kMostBytes = 1 << 20;
 /// For ranks to take rank 0's answer, from when all have come: they try to reach it first.
 constexpr double kAnswerWithin_s = 25;
+constexpr double kRankZeroFirst_s = 0.5;
 
 void wait_a_moment() { ::poll(nullptr, 0, kLookEvery_ms); }
 
@@ -117,9 +118,13 @@ class Host {
   Met gather() {
     for (;;) {
       const bool changed = look();
+      if (!problem_.empty()) end(problem_);
       if (missing().empty() && changed) publish();
-      if (missing().empty() && all_accepted()) return met_;
-      if (monotonic_s() > deadline_) throw MeetingError(lateness());
+      if (missing().empty() && all_accepted()) {
+        answer(true, "");
+        return met_;
+      }
+      if (monotonic_s() > deadline_) end(lateness());
       wait_a_moment();
     }
   }
@@ -133,7 +138,7 @@ class Host {
       Arrival found = read_arrival(run_dir_, rank);
       if (found.nonce.empty()) continue;
       if (found.accepted == mine_.nonce && !found.problem.empty())
-        throw MeetingError(fmt::format("rank {} ({}) has left: {}", rank, who(found), found.problem));
+        problem_ = fmt::format("rank {} ({}) has left: {}", rank, who(found), found.problem);
       changed = changed || found.nonce != known.nonce;
       known = std::move(found);
     }
@@ -154,16 +159,23 @@ class Host {
     deadline_ = std::max(deadline_, monotonic_s() + kAnswerWithin_s);
     met_.ranks = ranks_;
     met_.start = mine_.nonce;
-    json nonces = json::array();
-    for (const Arrival& each : ranks_) {
-      nonces.push_back(each.nonce);
-      met_.one_host = met_.one_host && same_host(each, mine_);
-    }
+    for (const Arrival& each : ranks_) met_.one_host = met_.one_host && same_host(each, mine_);
     met_.tcp = store_.empty() ? !met_.one_host : store_ == "tcp";
     met_.host = met_.one_host ? "127.0.0.1" : mine_.address;
     met_.port = mine_.port;
-    write_object(answer_file(run_dir_), {{"start", met_.start}, {"nonces", nonces}, {"tcp", met_.tcp}, {"host", met_.host},
-                                         {"port", met_.port}, {"one_host", met_.one_host}, {"first", to_json(mine_)}});
+    answer(false, "");
+  }
+  /// `go`: all have taken it; `problem`: somebody has not, and all shall leave.
+  void answer(bool go, const std::string& problem) const {
+    json nonces = json::array();
+    for (const Arrival& each : ranks_) nonces.push_back(each.nonce);
+    write_object(answer_file(run_dir_), {{"start", met_.start}, {"nonces", nonces}, {"tcp", met_.tcp}, {"host", met_.host}, {"port", met_.port},
+                                         {"one_host", met_.one_host}, {"first", to_json(mine_)}, {"go", go}, {"problem", problem}});
+  }
+  /// Who has come learns why, whether all had come or not.
+  [[noreturn]] void end(const std::string& problem) const {
+    answer(false, problem);
+    throw MeetingError(problem);
   }
   std::string lateness() const {
     std::vector<int> late = missing();
@@ -182,24 +194,48 @@ class Host {
   const std::string& store_;
   double deadline_;
   std::vector<Arrival> ranks_;
+  std::string problem_;  ///< of a rank that has taken the answer and left
   Met met_;
 };
+
+/// Rank 0's answer that repeats this rank's nonce; nothing: there is none.
+std::optional<json> answer_to(const std::string& run_dir, const Arrival& mine) {
+  const auto answer = read_object(answer_file(run_dir));
+  const json nonces = answer ? answer->value("nonces", json::array()) : json::array();
+  const bool own = nonces.size() == static_cast<std::size_t>(mine.world) && nonces[static_cast<std::size_t>(mine.rank)] == mine.nonce;
+  return own ? answer : std::nullopt;
+}
+
+void throw_problem_of(const json& answer) {
+  if (const std::string problem = answer.value("problem", ""); !problem.empty()) throw MeetingError(problem);
+}
+
+/// All others have taken rank 0's answer as well.
+void wait_for_the_others(const std::string& run_dir, const Arrival& mine) {
+  for (const double deadline = monotonic_s() + 2 * kAnswerWithin_s; monotonic_s() < deadline; wait_a_moment()) {
+    const auto answer = answer_to(run_dir, mine);
+    if (!answer) continue;
+    throw_problem_of(*answer);
+    if (answer->value("go", false)) return;
+  }
+  throw MeetingError(fmt::format("rank 0 ({}) has not said within {} s that all ranks have come together; it is gone, or cannot write into {}",
+                                 who(read_arrival(run_dir, 0)), 2 * kAnswerWithin_s, run_dir));
+}
 
 Met join(const std::string& run_dir, Arrival mine, double deadline, const Examine& examine) {
   const auto index = static_cast<std::size_t>(mine.rank);
   for (;;) {
-    if (const auto answer = read_object(answer_file(run_dir))) {
-      const json nonces = answer->value("nonces", json::array());
-      if (nonces.size() == static_cast<std::size_t>(mine.world) && nonces[index] == mine.nonce) {
-        Met met = of_answer(*answer);
-        met.ranks.resize(static_cast<std::size_t>(mine.world));
-        met.ranks[0] = from_json(answer->value("first", json::object()));
-        if (examine) mine.problem = examine(met);
-        mine.accepted = met.start;
-        met.ranks[index] = mine;
-        write_object(start_file(run_dir, mine.rank), to_json(mine));
-        return met;
-      }
+    if (const auto answer = answer_to(run_dir, mine)) {
+      throw_problem_of(*answer);
+      Met met = of_answer(*answer);
+      met.ranks.resize(static_cast<std::size_t>(mine.world));
+      met.ranks[0] = from_json(answer->value("first", json::object()));
+      if (examine) mine.problem = examine(met);
+      mine.accepted = met.start;
+      met.ranks[index] = mine;
+      write_object(start_file(run_dir, mine.rank), to_json(mine));
+      if (mine.problem.empty()) wait_for_the_others(run_dir, mine);
+      return met;
     }
     const Arrival now = read_arrival(run_dir, mine.rank);
     if (!now.nonce.empty() && now.nonce != mine.nonce)
@@ -248,7 +284,8 @@ void note_process(const std::string& run_dir, Arrival mine, int process) {
 Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine) {
   const double deadline = monotonic_s() + deadline_s;
   write_object(start_file(run_dir, mine.rank), to_json(mine));
-  if (mine.rank != 0) return join(run_dir, std::move(mine), deadline, examine);
+  // Rank 0 knows who is missing: it speaks first.
+  if (mine.rank != 0) return join(run_dir, std::move(mine), deadline + kRankZeroFirst_s, examine);
   return Host(run_dir, mine, store, deadline).gather();
 }
 

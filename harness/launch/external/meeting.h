@@ -2,7 +2,8 @@
 // How ranks that somebody else has started find each other: by files in the run's folder, which all of them see.
 //
 // Each rank leaves rank-R.start.json. Rank 0 answers with rendezvous.json, which repeats every rank's nonce: a rank
-// takes only an answer with its own, so that what an earlier start left behind is nobody's. Where to meet is said by
+// takes only an answer with its own, so that what an earlier start left behind is nobody's. When all have taken it rank 0 says so there, and
+// all go on; or that one has left, and all leave. Where to meet is said by
 // rank 0 alone, of itself, and after its port is bound: no starter's MASTER_ADDR is relied on.
 
 #include <functional>
@@ -51,7 +52,7 @@ Arrival introduce(const Contract& contract);
 using Examine = std::function<std::string(const Met& answer)>;
 
 /// Meets the other ranks. `store`: "file", "tcp" or empty: TCP where there are several hosts. A rank for which `examine` finds something
-/// wrong says so in its file, and rank 0 throws it, so that it waits for nobody who has left. Throws MeetingError.
+/// wrong says so in its file and returns; all others throw what it said, so that nobody waits for it. Throws MeetingError.
 Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine = nullptr);
 
 /// Ranks that did not come, came twice, or are not of one world.

@@ -156,24 +156,29 @@ class Container {
   Container() {
     const std::string number = std::to_string(::getpid()), net = "10.231." + std::to_string(::getpid() % 250);
     name_ = "lockstep-" + number;
-    here_ = "lk" + number.substr(0, 7) + "a";
-    const std::string there = "lk" + number.substr(0, 7) + "b", inside = "ip netns exec " + name_ + " ";
+    const std::string here = "lk" + number.substr(0, 7) + "a", there = "lk" + number.substr(0, 7) + "b", inside = "ip netns exec " + name_ + " ";
     for (const std::string& command :
-         {"ip netns add " + name_, "ip link add " + here_ + " type veth peer name " + there, "ip link set " + there + " netns " + name_,
-          "ip addr add " + net + ".1/24 dev " + here_, "ip link set " + here_ + " up", inside + "ip addr add " + net + ".2/24 dev " + there,
+         {"ip netns add " + name_, "ip link add " + here + " type veth peer name " + there, "ip link set " + there + " netns " + name_,
+          "ip addr add " + net + ".1/24 dev " + here, "ip link set " + here + " up", inside + "ip addr add " + net + ".2/24 dev " + there,
           inside + "ip link set " + there + " up", inside + "ip link set lo up", inside + "ip route add default via " + net + ".1"})
       there_ = there_ && says_yes(command);
+    ends_ = {{"ip neigh", net + ".2 dev " + here}, {inside + "ip neigh", net + ".1 dev " + there}};
   }
   ~Container() { says_yes("ip netns del " + name_); }
   Container(const Container&) = delete;
   Container& operator=(const Container&) = delete;
   bool there() const { return there_; }
   std::string within() const { return "ip netns exec " + name_; }
-  void cable(bool whole) const { EXPECT_TRUE(says_yes("ip link set " + here_ + (whole ? " up" : " down"))); }
+  /// A cut one loses all, both ways, and nobody says so: each end takes the other for one that is not there.
+  void cable(bool whole) const {
+    for (const auto& [neighbours, other] : ends_)
+      EXPECT_TRUE(says_yes(whole ? neighbours + " del " + other : neighbours + " replace " + other + " lladdr 02:00:00:00:00:99 nud permanent"));
+  }
 
  private:
   static bool says_yes(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
-  std::string name_, here_;
+  std::string name_;
+  std::vector<std::pair<std::string, std::string>> ends_;
   bool there_ = true;
 };
 
@@ -199,7 +204,7 @@ TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindIt
   container.cable(false);
   ::poll(nullptr, 0, 4000);  // more than twice what a step may take
   container.cable(true);
-  ASSERT_TRUE(reaches(beats.step(2) + 20)) << "it went on as if nothing had been";
+  ASSERT_TRUE(reaches(beats.step(2) + 20)) << read_text(run + "/rank-2.log") << read_text(run + "/starter.log");
   ASSERT_EQ(::kill(read_arrival(run, 2).process, SIGSTOP), 0);
   const ProgramEnd end = matrix->end();
   EXPECT_EQ(end.code, 4) << end.err;
@@ -263,6 +268,36 @@ TEST_F(Launchers, ARankStartedByHandWithAConflictingEnvironmentIsRefused) {
   const ProgramEnd alone = Program({program, "run", folder_ / "again", "--rank", "0", "--world", "3", "--within", "0.3"}, folder_.path(), {}).end();
   EXPECT_EQ(alone.code, 4);
   EXPECT_THAT(alone.err, HasSubstr("ranks of 3 did not come in time: ranks 1, 2."));
+  // Nobody answers at MASTER_ADDR, and rank 0 never comes.
+  std::filesystem::create_directory(folder_ / "orphaned");
+  std::filesystem::copy_file(folder_ / "again/run.json", folder_ / "orphaned/run.json");
+  const ProgramEnd orphan =
+      Program({program, "run", folder_ / "orphaned", "--within", "0.3"}, folder_.path(),
+              {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", "29500"}}).end();
+  EXPECT_EQ(orphan.code, 4);
+  EXPECT_THAT(orphan.err, testing::AllOf(HasSubstr("rank 0 did not come in time; rank 1 waited in"), HasSubstr("wherever MASTER_ADDR points: is rank 0 started")));
+}
+
+TEST_F(Launchers, RanksThatCannotReachRankZeroEndWithItAtOnce) {
+  ASSERT_EQ(run("rung", "local", "done").code, 0);
+  std::filesystem::create_directory(folder_ / "again");
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "done/runs")) {
+    if (entry.path().filename().string().find("emulated") == std::string::npos) std::filesystem::copy_file(entry.path() / "run.json", folder_ / "again/run.json");
+  }
+  const double began = monotonic_s();
+  std::vector<std::unique_ptr<Program>> ranks;
+  for (const std::string rank : {"0", "1", "2"}) {
+    // Rank 0 says an address that nobody reaches.
+    const std::vector<std::pair<std::string, std::string>> variables = {{"LOCKSTEP_HOST", "h" + rank}, {"LOCKSTEP_ADDRESS", "255.255.255.255"}};
+    ranks.push_back(std::make_unique<Program>(
+        std::vector<std::string>{LOCKSTEP_BINARY_DIR "/bin/lockstep-rank", "run", folder_ / "again", "--rank", rank, "--world", "3"}, folder_.path(), variables));
+  }
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const ProgramEnd end = ranks[rank]->end();
+    EXPECT_EQ(end.code, 4) << rank << end.err;
+    EXPECT_THAT(end.err, testing::AllOf(HasSubstr("cannot reach it: Network is unreachable"), HasSubstr("Set LOCKSTEP_ADDRESS"))) << rank;
+  }
+  EXPECT_LT(monotonic_s() - began, 60) << "a rank waited for its whole timeout";
 }
 
 TEST_F(Launchers, RanksStartedByHandComputeTheSameBits) {
