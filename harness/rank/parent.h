@@ -28,8 +28,9 @@ int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankT
 /// Where a rank's end of its side channel stands, over an exec too.
 inline constexpr int kNotices = 3;
 
-/// The option by which a forked process that begins anew is told what it is: --rank R FOLDER SECONDS ADDRESS BEATS: be rank R (-1:
-/// all of them) of the run in FOLDER; the command began at SECONDS; others reach it at ADDRESS; BEATS is its file of beats.
+/// The option by which a forked process that begins anew is told what it is: --rank R FOLDER SECONDS ADDRESS BEATS [LOCAL]: be rank R (-1:
+/// all of them) of the run in FOLDER; the command began at SECONDS; others reach it at ADDRESS; BEATS is its file of beats, LOCAL its
+/// place among the ranks of its host.
 inline constexpr const char* kRankOption = "--rank";
 
 }  // namespace lockstep

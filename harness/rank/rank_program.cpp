@@ -26,11 +26,11 @@ int rank_program_main(int argc, char** argv, const char* description,
     std::printf("%s\n", description);
     return 0;
   }
-  if (argc == 8 && std::string_view(argv[1]) == kRankOption) {
+  if ((argc == 7 || argc == 8) && std::string_view(argv[1]) == kRankOption) {
     RankTask task{argv[3], std::atoi(argv[2]), std::strtod(argv[4], nullptr), kNotices};
     task.address = argv[5];
     task.beats = argv[6];
-    task.local_rank = std::atoi(argv[7]);
+    if (argc == 8) task.local_rank = std::atoi(argv[7]);
     ::_exit(run_guarded(run_rank, task));
   }
   if (argc >= 2 && (std::string_view(argv[1]) == "run" || std::string_view(argv[1]) == "--run")) return started_rank_main({argv + 2, argv + argc}, run_rank);

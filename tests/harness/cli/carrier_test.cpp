@@ -21,10 +21,9 @@ steps: 6
 seeds: 0
 question: mechanism
 certify_steps: 5
-forced_steps: [0]
 eval_every: 0
 backend: nccl
-reference: {layout: 1x12}
+reference: {same_as: cell, gradient_as_bucket_view: true}
 axes: {layout: [3x4]}
 )";
 
@@ -126,7 +125,7 @@ TEST_F(Carried, AreRefusedBeforeAnythingStartsWhereTheyCannotBe) {
   refused("other", {{"LOCKSTEP_GPU_PLUGIN", OTHER_PLUGIN}}, "is lockstep-gpu 0, LibTorch 1.0.0, and this program wants lockstep-gpu 2");
   refused("few", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "2"}}), "3 ranks of this one see 2 GPUs");
   refused("none", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "0"}}), "backend gloo_cuda: CUDA sees no GPU here", {"backend=gloo_cuda"});
-  refused("emulated", host(), "carried.yaml:9:1: backend nccl carries nothing", {"ranks=emulated"});
+  refused("emulated", host(), "carried.yaml:8:1: backend nccl carries nothing", {"ranks=emulated"});
   const ProgramEnd shared = run("shared", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "2"}}), {"backend=gloo_cuda"});
   EXPECT_EQ(shared.code, 0) << shared.out << shared.err;
   // What has run already needs no GPU.
