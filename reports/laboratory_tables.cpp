@@ -85,6 +85,19 @@ std::vector<std::vector<std::string>> broken_heads(const std::vector<std::string
   return lines;
 }
 
+/// Takes from the widest texts what is too much for a line, as long as they stay texts.
+void squeeze(const LaboratoryTable& table, std::vector<int>& widths, int width) {
+  constexpr int kLeastText = 14;
+  while (line_width(widths) > width) {
+    int* widest = nullptr;
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      if (!table.columns[i].numbers && widths[i] > kLeastText && (widest == nullptr || widths[i] > *widest)) widest = &widths[i];
+    }
+    if (widest == nullptr) return;
+    --*widest;
+  }
+}
+
 struct Laid {
   std::size_t heads = 1;  ///< lines that hold heads
   std::vector<std::string> lines;
@@ -110,6 +123,10 @@ Laid laid_out(const LaboratoryTable& table, const std::vector<const TableRow*>& 
     std::istringstream words(heads[i]);
     for (std::string word; words >> word;) widths[i] = std::max(widths[i], display_width(word));
   }
+  squeeze(table, widths, width);
+  for (std::vector<std::string>& line : texts) {
+    for (std::size_t i = 0; i < line.size(); ++i) line[i] = shorten(line[i], widths[i]);
+  }
   std::vector<std::vector<std::string>> broken = broken_heads(heads, widths);
   texts.erase(texts.begin());
   Laid laid;
@@ -127,7 +144,8 @@ Laid laid_out(const LaboratoryTable& table, const std::vector<const TableRow*>& 
   return laid;
 }
 
-std::string table_text(const LaboratoryTable& table, bool colour, int width) {
+std::string table_text(const LaboratoryTable& given, bool colour, int width) {
+  const LaboratoryTable table = with_words(given);
   std::vector<const TableRow*> rows = rows_in_order(table);
   const bool whole = !table.folded && rows.size() <= kMostTerminalRows;
   if (!whole) std::erase_if(rows, [](const TableRow* row) { return !is_fault(*row); });
@@ -144,7 +162,8 @@ std::string table_text(const LaboratoryTable& table, bool colour, int width) {
   return out;
 }
 
-std::string pipe_table(const LaboratoryTable& table) {
+std::string pipe_table(const LaboratoryTable& given) {
+  const LaboratoryTable table = with_words(given);
   std::string out = "|", rule = "|";
   for (const TableColumn& column : table.columns) {
     out += " " + escape_markdown(head_words(column)) + " |";
@@ -186,6 +205,16 @@ std::vector<const TableRow*> rows_in_order(const LaboratoryTable& table) {
   for (const TableRow& row : table.rows) rows.push_back(&row);
   std::ranges::stable_partition(rows, [](const TableRow* row) { return is_fault(*row); });
   return rows;
+}
+
+LaboratoryTable with_words(const LaboratoryTable& table) {
+  LaboratoryTable some = table;
+  for (std::size_t i = some.columns.size(); i-- > 0;) {
+    if (some.rows.empty() || std::ranges::any_of(some.rows, [i](const TableRow& row) { return !row.cells[i].empty(); })) continue;
+    some.columns.erase(some.columns.begin() + static_cast<std::ptrdiff_t>(i));
+    for (TableRow& row : some.rows) row.cells.erase(row.cells.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return some;
 }
 
 bool has_fault(const LaboratoryTable& table) { return std::ranges::any_of(table.rows, is_fault); }

@@ -19,7 +19,8 @@ const char* css_of(CaseVerdict verdict) {
   return verdict == CaseVerdict::undecided ? "t-und" : "t-ok";
 }
 
-void write_given_rows(Markup& out, const LaboratoryTable& table) {
+void write_given_rows(Markup& out, const LaboratoryTable& given) {
+  const LaboratoryTable table = with_words(given);
   std::vector<Column> heads;
   for (const TableColumn& column : table.columns) heads.push_back(column.numbers ? numbers(head_words(column)) : Column(head_words(column)));
   open_table(out, "given", heads);

@@ -150,6 +150,14 @@ TEST(LaboratoryTables, AreBrokenInTheirHeadsWhereATerminalIsNarrow) {
   EXPECT_EQ(tables_text(laboratory, false, 24), "Wide\n    family     longest\n                  time\n                  (ms)\n    processes       12\n");
 }
 
+TEST(LaboratoryTables, GiveALineToEachRowWhateverTheTextsAndLeaveOutEmptyColumns) {
+  LaboratoryResult laboratory;
+  const std::string words = "a sentence that is much longer than anybody has columns for";
+  laboratory.tables = {{"Words", "", {{"fault", "", false}, {"twins", "", true}, {"what it does", "", false}, {"n", "", true}}, {{{"kill", "", words, "3"}}}, false}};
+  EXPECT_EQ(tables_text(laboratory, false, 40), "Words\n    fault  what it does                n\n    kill   a sentence that is much l…  3\n");
+  EXPECT_THAT(tables_markdown(laboratory), Not(HasSubstr("twins")));
+}
+
 TEST(LaboratoryTables, LetALongListOfGoodOutcomesBeFolded) {
   Results each = results();
   each.laboratory->table.clear();
