@@ -26,6 +26,15 @@ std::string heading_of(const OutcomeTable::Outcome& outcome) {
          clean_line(outcome.name);
 }
 
+/// Is one of its cases a fault, or undecided?
+bool came_out_wrong(const OutcomeTable& table, const OutcomeTable::Row& row) {
+  for (std::size_t i = 0; i < row.cases.size(); ++i) {
+    const CaseVerdict verdict = table.outcomes[i].verdict;
+    if (row.cases[i] > 0 && (verdict == CaseVerdict::fault || verdict == CaseVerdict::undecided)) return true;
+  }
+  return false;
+}
+
 std::string count_text(int64_t cases) { return cases == 0 ? "·" : std::to_string(cases); }
 
 std::string timeline_line(const TimelineStep& step) {
@@ -72,6 +81,10 @@ OutcomeTable outcome_table(const LaboratoryResult& laboratory, bool by_place) {
   return table;
 }
 
+bool folds_outcomes(const LaboratoryResult& laboratory) {
+  return !laboratory.tables.empty() && laboratory.faults == 0 && outcome_table(laboratory, true).rows.size() > kMostTerminalRows;
+}
+
 Status laboratory_status(const Results& results) {
   const LaboratoryResult& laboratory = *results.laboratory;
   const std::string figures = figures_of(laboratory) + ".";
@@ -97,10 +110,16 @@ std::string laboratory_text(const Results& results, bool colour, int width) {
   std::vector<std::vector<std::string>> rows(1);
   rows.front().push_back(by_place ? "failure, place" : "failure");
   for (const OutcomeTable::Outcome& outcome : table.outcomes) rows.front().push_back(heading_of(outcome));
+  // Where tables tell how each failure went, a long list of good ones tells nothing.
+  const bool only_wrong = !laboratory.tables.empty() && table.rows.size() > kMostTerminalRows;
   for (const OutcomeTable::Row& row : table.rows) {
+    if (only_wrong && !came_out_wrong(table, row)) continue;
     rows.push_back({clean_line(row.failure) + (row.place.empty() ? "" : ", " + clean_line(row.place))});
     for (const int64_t cases : row.cases) rows.back().push_back(count_text(cases));
   }
+  const auto shown_failures = static_cast<int64_t>(rows.size()) - 1;
+  if (const auto left_out = static_cast<int64_t>(table.rows.size()) - shown_failures; left_out > 0)
+    rows.push_back({fmt::format("({} without a fault)", counted(left_out, "failure"))});
   out += aligned_columns(rows, "  ");
   if (!by_place) out += "  (by place: report.html)\n";
   for (const auto& [what, figure] : laboratory.facts)
@@ -132,6 +151,8 @@ std::string laboratory_markdown(const Results& results) {
   const OutcomeTable table = outcome_table(laboratory, true);
   if (const std::string measured = tables_markdown(laboratory); !measured.empty())
     out += measured.substr(1) + "\n### What came of each failure\n\n";
+  const bool folded = folds_outcomes(laboratory);
+  if (folded) out += "<details><summary>" + counted(static_cast<int64_t>(table.rows.size()), "row") + "</summary>\n\n";
   out += "| failure | place |";
   for (const OutcomeTable::Outcome& outcome : table.outcomes) out += " " + escape_markdown(heading_of(outcome)) + " |";
   out += "\n|---|---|";
@@ -142,6 +163,7 @@ std::string laboratory_markdown(const Results& results) {
     for (const int64_t cases : row.cases) out += " " + count_text(cases) + " |";
     out += "\n";
   }
+  if (folded) out += "\n</details>\n";
   for (const auto& [what, figure] : laboratory.facts)
     out += fmt::format("\n{}: {}\n", escape_markdown(what), escape_markdown(figure));
   for (const std::string& note : laboratory.notes) out += "\n" + escape_markdown(note) + "\n";

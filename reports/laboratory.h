@@ -26,6 +26,9 @@ struct OutcomeTable {
 };
 OutcomeTable outcome_table(const LaboratoryResult& laboratory, bool by_place);
 
+/// Are they too many to stand open, with no fault among them, where the laboratory's own tables tell how it went?
+bool folds_outcomes(const LaboratoryResult& laboratory);
+
 /// "kill: 3 of 41 cases came out wrong", of the whole laboratory.
 Status laboratory_status(const Results& results);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <sstream>
 
 #include "reports/plots/laboratory_frame.h"
 #include "reports/text.h"
@@ -14,7 +15,7 @@ namespace {
 
 /// A terminal shows no table of more rows whole, and no chart of more series.
 constexpr std::size_t kMostTerminalRows = 30, kMostTerminalSeries = 12;
-constexpr int kStripColumns = 48;
+constexpr int kStripColumns = 40;
 constexpr int kLongestCell = 80, kTitleWidth = 118;
 
 bool is_fault(const TableRow& row) { return row.verdict == CaseVerdict::fault; }
@@ -64,8 +65,46 @@ std::string range_words(const LaboratoryChart& chart, const ChartSeries& series)
   return low == high ? end : value_words({axis.name, "", axis.log}, low) + " to " + end;
 }
 
-/// Columns side by side, numbers to the right, each line behind two spaces; the first line holds the heads.
-std::vector<std::string> laid_out(const LaboratoryTable& table, const std::vector<const TableRow*>& rows, int width) {
+int line_width(const std::vector<int>& widths) {
+  int all = 2;
+  for (const int width : widths) all += width + 2;
+  return all;
+}
+
+/// Heads in as many lines as the columns' widths need.
+std::vector<std::vector<std::string>> broken_heads(const std::vector<std::string>& heads, const std::vector<int>& widths) {
+  std::vector<std::vector<std::string>> lines(1, std::vector<std::string>(heads.size()));
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    std::istringstream text(wrapped(heads[i], std::max(1, widths[i])));
+    std::string line;
+    for (std::size_t k = 0; std::getline(text, line); ++k) {
+      if (k == lines.size()) lines.emplace_back(heads.size());
+      lines[k][i] = line;
+    }
+  }
+  return lines;
+}
+
+/// Takes from the widest texts what is too much for a line, as long as they stay texts.
+void squeeze(const LaboratoryTable& table, std::vector<int>& widths, int width) {
+  constexpr int kLeastText = 14;
+  while (line_width(widths) > width) {
+    int* widest = nullptr;
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      if (!table.columns[i].numbers && widths[i] > kLeastText && (widest == nullptr || widths[i] > *widest)) widest = &widths[i];
+    }
+    if (widest == nullptr) return;
+    --*widest;
+  }
+}
+
+struct Laid {
+  std::size_t heads = 1;  ///< lines that hold heads
+  std::vector<std::string> lines;
+};
+
+/// Columns side by side, numbers to the right, each line behind two spaces; heads are broken where the lines would be too wide.
+Laid laid_out(const LaboratoryTable& table, const std::vector<const TableRow*>& rows, int width) {
   std::vector<std::vector<std::string>> texts(1);
   for (const TableColumn& column : table.columns) texts.front().push_back(head_words(column));
   for (const TableRow* row : rows) texts.push_back(cells_of(*row));
@@ -76,7 +115,23 @@ std::vector<std::string> laid_out(const LaboratoryTable& table, const std::vecto
       widths[i] = std::max(widths[i], display_width(line[i]));
     }
   }
-  std::vector<std::string> lines;
+  const std::vector<std::string> heads = texts.front();
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    if (line_width(widths) <= width) break;
+    widths[i] = 0;
+    for (std::size_t k = 1; k < texts.size(); ++k) widths[i] = std::max(widths[i], display_width(texts[k][i]));
+    std::istringstream words(heads[i]);
+    for (std::string word; words >> word;) widths[i] = std::max(widths[i], display_width(word));
+  }
+  squeeze(table, widths, width);
+  for (std::vector<std::string>& line : texts) {
+    for (std::size_t i = 0; i < line.size(); ++i) line[i] = shorten(line[i], widths[i]);
+  }
+  std::vector<std::vector<std::string>> broken = broken_heads(heads, widths);
+  texts.erase(texts.begin());
+  Laid laid;
+  laid.heads = broken.size();
+  texts.insert(texts.begin(), broken.begin(), broken.end());
   for (const std::vector<std::string>& cells : texts) {
     std::string line;
     for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -84,28 +139,31 @@ std::vector<std::string> laid_out(const LaboratoryTable& table, const std::vecto
       line += "  " + (table.columns[i].numbers ? space + cells[i] : cells[i] + space);
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    lines.push_back(shorten("  " + line, width));
+    laid.lines.push_back(shorten("  " + line, width));
   }
-  return lines;
+  return laid;
 }
 
-std::string table_text(const LaboratoryTable& table, bool colour, int width) {
+std::string table_text(const LaboratoryTable& given, bool colour, int width) {
+  const LaboratoryTable table = with_words(given);
   std::vector<const TableRow*> rows = rows_in_order(table);
   const bool whole = !table.folded && rows.size() <= kMostTerminalRows;
   if (!whole) std::erase_if(rows, [](const TableRow* row) { return !is_fault(*row); });
   if (rows.empty() && table.folded) return "";
   std::string out = shorten(clean_line(table.title), width) + "\n";
   if (!rows.empty()) {
-    const std::vector<std::string> lines = laid_out(table, rows, width);
-    out += lines.front() + "\n";
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      out += (colour && is_fault(*rows[i]) ? "\x1b[31m" + lines[i + 1] + "\x1b[0m" : lines[i + 1]) + "\n";
+    const Laid laid = laid_out(table, rows, width);
+    for (std::size_t i = 0; i < laid.lines.size(); ++i) {
+      const bool red = colour && i >= laid.heads && is_fault(*rows[i - laid.heads]);
+      out += (red ? "\x1b[31m" + laid.lines[i] + "\x1b[0m" : laid.lines[i]) + "\n";
+    }
   }
   if (!whole) out += fmt::format("  ({} rows: report.html)\n", table.rows.size());
   return out;
 }
 
-std::string pipe_table(const LaboratoryTable& table) {
+std::string pipe_table(const LaboratoryTable& given) {
+  const LaboratoryTable table = with_words(given);
   std::string out = "|", rule = "|";
   for (const TableColumn& column : table.columns) {
     out += " " + escape_markdown(head_words(column)) + " |";
@@ -147,6 +205,16 @@ std::vector<const TableRow*> rows_in_order(const LaboratoryTable& table) {
   for (const TableRow& row : table.rows) rows.push_back(&row);
   std::ranges::stable_partition(rows, [](const TableRow* row) { return is_fault(*row); });
   return rows;
+}
+
+LaboratoryTable with_words(const LaboratoryTable& table) {
+  LaboratoryTable some = table;
+  for (std::size_t i = some.columns.size(); i-- > 0;) {
+    if (some.rows.empty() || std::ranges::any_of(some.rows, [i](const TableRow& row) { return !row.cells[i].empty(); })) continue;
+    some.columns.erase(some.columns.begin() + static_cast<std::ptrdiff_t>(i));
+    for (TableRow& row : some.rows) row.cells.erase(row.cells.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return some;
 }
 
 bool has_fault(const LaboratoryTable& table) { return std::ranges::any_of(table.rows, is_fault); }

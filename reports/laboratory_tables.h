@@ -12,6 +12,9 @@ namespace lockstep {
 std::vector<const TableRow*> rows_in_order(const LaboratoryTable& table);
 bool has_fault(const LaboratoryTable& table);
 
+/// Without columns in which no row says anything.
+LaboratoryTable with_words(const LaboratoryTable& table);
+
 /// The tables as every format shows them: those with a fault first.
 std::vector<const LaboratoryTable*> tables_in_order(const LaboratoryResult& laboratory);
 

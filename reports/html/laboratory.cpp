@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/counted.h"
 #include "reports/html/parts.h"
 #include "reports/laboratory_tables.h"
 #include "reports/plots/laboratory_chart.h"
@@ -18,7 +19,8 @@ const char* css_of(CaseVerdict verdict) {
   return verdict == CaseVerdict::undecided ? "t-und" : "t-ok";
 }
 
-void write_given_rows(Markup& out, const LaboratoryTable& table) {
+void write_given_rows(Markup& out, const LaboratoryTable& given) {
+  const LaboratoryTable table = with_words(given);
   std::vector<Column> heads;
   for (const TableColumn& column : table.columns) heads.push_back(column.numbers ? numbers(head_words(column)) : Column(head_words(column)));
   open_table(out, "given", heads);
@@ -78,6 +80,8 @@ void write_table(Markup& out, const LaboratoryResult& laboratory) {
   const OutcomeTable table = outcome_table(laboratory, true);
   open_section(out, "outcomes", "What came of each failure",
                "Cases by failure, place and outcome. An outcome in the colour of a fault is one.");
+  const bool folded = folds_outcomes(laboratory);
+  if (folded) out.open("details").element("summary", {}, counted(static_cast<int64_t>(table.rows.size()), "row"));
   std::vector<Column> heads{"failure", "place"};
   for (const OutcomeTable::Outcome& outcome : table.outcomes) heads.push_back(numbers(clean_line(outcome.name)));
   open_table(out, "laboratory", heads);
@@ -94,6 +98,7 @@ void write_table(Markup& out, const LaboratoryResult& laboratory) {
     out.close();
   }
   close_table(out);
+  if (folded) out.close();
   for (const std::string& note : laboratory.notes) out.element("p", {{"class", "why"}}, clean_line(note));
   out.close();
 }

@@ -40,8 +40,8 @@ thead th{color:var(--mut);font-weight:600;font-size:13px;vertical-align:bottom}t
 .tag{font-size:11.5px;font-weight:600;color:var(--ctl);border:1px solid var(--line);border-radius:4px;padding:0 5px;white-space:nowrap}
 .rows{margin:6px 0 10px}.rows th,.rows td{border:0;vertical-align:middle;padding-top:5px;padding-bottom:5px}.rows thead th{border-bottom:1px solid var(--line)}.rows thead th:last-child{padding-left:6px}
 .rows .name{width:22%;font-weight:600;line-height:1.3}.rows td.plot{position:relative;padding:0;height:40px;width:40%}.rows td.plot+td{padding-left:16px}
-.dots td.plot{height:22px;width:50%}.dots th.name,.dots td{padding-top:1px;padding-bottom:1px}.dots .name{font-weight:400}.dots td.n{width:9%}.dots td.axis{height:30px}.one{max-width:680px}
-.line.bad{stroke-width:3.2}.wrong td{background:var(--badbg);font-weight:600}.given td.n,.given th.n{padding-left:10px}.given td:last-child:not(.n){min-width:16em}
+.dots td.plot{height:22px;width:50%}.dots th.name,.dots td{padding-top:1px;padding-bottom:1px}.dots .name{font-weight:400}.dots td.n{width:9%}.dots td.axis{height:30px}.dots .seed{opacity:.7}.one{max-width:680px}
+.line.bad{stroke-width:3.2}.wrong td{background:var(--badbg);font-weight:600}.given td.n,.given th.n{padding-left:10px}.given td,.given th{overflow-wrap:normal}.given th.n{white-space:normal}.given td:last-child:not(.n){min-width:12em;overflow-wrap:anywhere}
 .claims thead th,.claims tbody th,.claims td:nth-child(3){white-space:nowrap}
 .bands td.plot{width:36%}.bands td.worst{width:17%}.rows .ci-text{color:var(--mut)}.rows .v{width:16%;padding-left:6px;line-height:1.35}.rows .worst{font-size:13px;line-height:1.35}
 .rows tbody tr:hover{background:var(--card)}.rows td.axis{height:46px;vertical-align:bottom}
@@ -94,7 +94,7 @@ footer{margin-top:48px;border-top:1px solid var(--line);padding-top:10px;color:v
 .rows,.rows tbody,.rows tfoot{display:block}.rows thead,.rows .gap{display:none}.rows tr{display:grid;grid-template-columns:1fr auto auto;gap:0 14px;padding:8px 0;border-bottom:1px solid var(--line)}
 .rows tfoot tr{padding-top:0;border:0}.rows th,.rows td{padding:2px 0}.rows .name{width:auto;grid-column:1/3}.rows .v{width:auto;grid-column:3;grid-row:1;text-align:right;padding-left:0}
 .rows tr td.plot{width:auto;grid-column:1/-1;grid-row:2}.rows td.axis{grid-row:1}.rows td.plot+td{padding-left:0;grid-column:1}.bands td.plot{width:36%}.bands td.worst{width:17%}.rows td.n{text-align:left}.rows td.ci-text{grid-column:2/4;text-align:right}.rows td.n .sub{display:inline;margin-left:6px}.power td.n::before{content:attr(data-label) " ";color:var(--mut);font-size:12.5px}.power td.plot{min-width:0}.rows tr td.worst{width:auto;grid-column:2/4;text-align:right}
-.dots tr .name{grid-column:1}.dots tbody td.n{width:auto;grid-row:1;text-align:right}.dots td.plot+td{grid-column:2}
+.dots tbody .name{grid-column:1;grid-row:1}.dots tbody td.n{width:auto;grid-row:1;text-align:right}.dots tbody td.plot+td{grid-column:2}.dots tbody td:last-child{grid-column:3}.dots tbody .group td{grid-column:1/-1}.dots td.n::before{content:attr(data-label) " ";color:var(--mut);font-size:12.5px}
 .stack,.stack tbody,.stack td,.stack tbody th{display:block}.stack thead{display:none}.stack tr{display:block;border-bottom:1px solid var(--line);padding:8px 0}.stack tr th:first-child,.stack tr td{border:0;padding:1px 0;width:auto}
 .stack td[data-label]::before{content:attr(data-label) ": ";color:var(--mut)}}
 @media print{:root{color-scheme:light}@page{margin:13mm}main{max-width:none;padding:0;zoom:.66}h2{margin-top:30px}

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kTickPx = 11.5;
 constexpr std::size_t kColours = 6;
+constexpr const char *kMiddle = "median", *kMost = "at most";  ///< what stands behind a row of dots
 
 /// Names of series in the order in which they come: each has its colour and dashes in every panel.
 std::vector<std::string> names_of(const LaboratoryChart& chart) {
@@ -146,8 +147,8 @@ void write_row(Markup& out, const LaboratoryChart& chart, const ChartSeries& ser
       row_mark(out, 0, "left", css, "50%");
   }
   out.close().close();
-  for (const double value : {middle, values.empty() ? 0 : values.back()})
-    out.element("td", {{"class", "n"}}, values.empty() ? "—" : value_words(chart.x, value));
+  for (const auto& [label, value] : {std::pair(kMiddle, middle), std::pair(kMost, values.empty() ? 0 : values.back())})
+    out.element("td", {{"class", "n"}, {"data-label", label}}, values.empty() ? "—" : value_words(chart.x, value));
   out.close();
 }
 
@@ -157,7 +158,7 @@ std::string rows_of_dots(const LaboratoryChart& chart, const ChartFrame& frame) 
   write_keys(out, chart, {});
   out.open("table", {{"class", "rows dots"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, "").element("th", {{"scope", "col"}}, axis_words(chart.x));
-  for (const char* head : {"median", "at most"}) out.element("th", {{"scope", "col"}, {"class", "n"}}, head);
+  for (const char* head : {kMiddle, kMost}) out.element("th", {{"scope", "col"}, {"class", "n"}}, head);
   out.close().close().open("tbody");
   for (const ChartPanel& panel : chart.panels) {
     if (!panel.name.empty()) out.open("tr", {{"class", "group"}}).element("td", {{"colspan", "4"}}, clean_line(panel.name)).close();

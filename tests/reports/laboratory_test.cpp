@@ -143,6 +143,39 @@ TEST(LaboratoryTables, ATerminalSaysWhereLongOnesStand) {
   EXPECT_EQ(tables_text(laboratory, false, 118), "Long\n        n\n    ✗ 107\n  (31 rows: report.html)\n");
 }
 
+TEST(LaboratoryTables, AreBrokenInTheirHeadsWhereATerminalIsNarrow) {
+  LaboratoryResult laboratory;
+  laboratory.tables = {{"Wide", "", {{"family", "", false}, {"longest time", "ms", true}}, {{{"processes", "12"}}}, false}};
+  EXPECT_EQ(tables_text(laboratory, false, 40), "Wide\n    family     longest time (ms)\n    processes                 12\n");
+  EXPECT_EQ(tables_text(laboratory, false, 24), "Wide\n    family     longest\n                  time\n                  (ms)\n    processes       12\n");
+}
+
+TEST(LaboratoryTables, GiveALineToEachRowWhateverTheTextsAndLeaveOutEmptyColumns) {
+  LaboratoryResult laboratory;
+  const std::string words = "a sentence that is much longer than anybody has columns for";
+  laboratory.tables = {{"Words", "", {{"fault", "", false}, {"twins", "", true}, {"what it does", "", false}, {"n", "", true}}, {{{"kill", "", words, "3"}}}, false}};
+  EXPECT_EQ(tables_text(laboratory, false, 40), "Words\n    fault  what it does                n\n    kill   a sentence that is much l…  3\n");
+  EXPECT_THAT(tables_markdown(laboratory), Not(HasSubstr("twins")));
+}
+
+TEST(LaboratoryTables, LetALongListOfGoodOutcomesBeFolded) {
+  Results each = results();
+  each.laboratory->table.clear();
+  each.laboratory->faults = 0;
+  for (int i = 0; i < 40; ++i) each.laboratory->table.push_back({"kind " + std::to_string(i), "rank 0", "named", CaseVerdict::good, 3});
+  EXPECT_THAT(render(each, "html"), HasSubstr("<summary>40 rows</summary>"));
+  EXPECT_THAT(render(each, "md"), HasSubstr("<details><summary>40 rows</summary>"));
+  EXPECT_THAT(render(each, "text"), testing::AllOf(HasSubstr("(40 failures without a fault)"), Not(HasSubstr("kind 7"))));
+  // What is wrong stays in sight.
+  each.laboratory->table[7] = {"kind 7", "rank 0", "missed", CaseVerdict::fault, 3};
+  each.laboratory->faults = 3;
+  EXPECT_THAT(render(each, "html"), Not(HasSubstr("<summary>40 rows</summary>")));
+  EXPECT_THAT(render(each, "text"), testing::AllOf(HasSubstr("kind 7"), HasSubstr("(39 failures without a fault)")));
+  // Without tables there is nothing else to see.
+  each.laboratory->tables.clear();
+  EXPECT_THAT(render(each, "text"), HasSubstr("kind 12"));
+}
+
 TEST(LaboratoryCharts, AreDrawnInOneFrame) {
   const LaboratoryChart chart = results().laboratory->charts[0];
   const std::string drawing = chart_drawing(chart);
