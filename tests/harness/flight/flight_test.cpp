@@ -125,8 +125,8 @@ TEST(FlightRecords, ComeBackFromPytorchsSchema) {
     EXPECT_EQ(back.entries, record.entries);
     EXPECT_EQ(back.world_size, 3);
   }
-  EXPECT_EQ(dump_of(records[0]).at("entries").at(0).at("profiling_name"), "gloo:all_gather");
-  EXPECT_EQ(dump_of(records[0], "nccl").at("entries").at(0).at("profiling_name"), "nccl:all_gather");
+  EXPECT_EQ(dump_of(records[0]).at("entries").at(0).at("profiling_name"), "gloo:all_reduce");
+  EXPECT_EQ(dump_of(records[0], "nccl").at("entries").at(0).at("profiling_name"), "nccl:all_reduce");
 }
 
 /// What a command prints, and its exit status.
