@@ -10,6 +10,7 @@
 #include "harness/base/read_file.h"
 #include "harness/config/layout_name.h"
 #include "harness/evidence/align.h"
+#include "harness/evidence/arms.h"
 #include "harness/evidence/trace_audit.h"
 #include "harness/results/document.h"
 #include "harness/trace/rank_result.h"
@@ -122,6 +123,9 @@ void judge_written(const Condition& condition, const std::string& path, Conditio
   int64_t finished = 0, ranks = 0;
   for (const fs::directory_entry& run : fs::directory_iterator(runs)) {
     if (!fs::exists(run.path() / "done")) continue;
+    // Forced runs compute gradients at another run's steps: they train nothing, and have no steps a second.
+    const std::optional<RunRecord> record = read_run_record(run.path().string());
+    if (record && record->config.forced.on()) continue;
     ++finished;
     int world = 1;
     for (int rank = 0; rank < world; ++rank, ++ranks) {
