@@ -226,9 +226,7 @@ std::vector<const LaboratoryTable*> tables_in_order(const LaboratoryResult& labo
   return tables;
 }
 
-std::string head_words(const TableColumn& column) {
-  return clean_line(column.head) + (column.unit.empty() ? "" : " (" + clean_line(column.unit) + ")");
-}
+std::string head_words(const TableColumn& column) { return name_with_unit(column.head, column.unit); }
 
 std::vector<std::string> cells_of(const TableRow& row) {
   std::vector<std::string> cells;

@@ -173,6 +173,10 @@ std::string aligned_columns(const std::vector<std::vector<std::string>>& rows, s
   return out;
 }
 
+std::string name_with_unit(std::string_view name, std::string_view unit) {
+  return clean_line(name) + (unit.empty() ? "" : " (" + clean_line(unit) + ")");
+}
+
 std::string slug(std::string_view text) {
   constexpr std::size_t kLongest = 60;
   std::string out;

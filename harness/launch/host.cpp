@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 namespace lockstep {
@@ -68,6 +69,18 @@ std::string own_machine() {
 }  // namespace
 
 HostIdentity this_host() { return {own_name(), own_address(), own_machine()}; }
+
+void put_host(nlohmann::json& object, const HostIdentity& host) {
+  object["host"] = host.host;
+  object["address"] = host.address;
+  object["machine"] = host.machine;
+}
+
+void take_host(HostIdentity& host, const nlohmann::json& object) {
+  host.host = object.value("host", "");
+  host.address = object.value("address", "");
+  host.machine = object.value("machine", "");
+}
 
 bool same_host(const HostIdentity& a, const HostIdentity& b) {
   if (a.machine.empty() && b.machine.empty()) return a.host == b.host;

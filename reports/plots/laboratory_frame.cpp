@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
+#include "harness/base/special_values.h"
 #include "reports/text.h"
 
 namespace lockstep {
@@ -14,7 +14,6 @@ namespace {
 
 constexpr double kRoom = 0.04;       ///< beyond the outermost points, of the axis
 constexpr double kLeastDecades = 1;   ///< of a logarithmic axis
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// The range of points, grown value by value.
 struct Reach {
@@ -38,7 +37,7 @@ AxisRange with_room(const ChartAxis& axis, Reach reach) {
   return drawable(!axis.log && reach.low == 0 ? 0 : reach.low - room, reach.high + room);
 }
 
-std::string bytes_words(double bytes) {
+std::string axis_bytes_words(double bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
   while (bytes >= 1024 && unit + 1 < kUnits.size()) bytes /= 1024, ++unit;
@@ -54,7 +53,7 @@ std::vector<Tick> powers_of_two(AxisRange range, int most) {
   }
   std::vector<Tick> ticks;
   for (int power = first; power <= last; ++power) {
-    if (power % stride == 0) ticks.push_back({power * per_power, bytes_words(std::exp2(power))});
+    if (power % stride == 0) ticks.push_back({power * per_power, axis_bytes_words(std::exp2(power))});
   }
   return ticks;
 }
@@ -100,12 +99,10 @@ std::vector<Tick> ticks_of(const ChartAxis& axis, AxisRange range, int most) {
   return ticks.size() >= 2 ? ticks : ones_twos_and_fives(range);
 }
 
-std::string axis_words(const ChartAxis& axis) {
-  return clean_line(axis.name) + (axis.unit.empty() ? "" : " (" + clean_line(axis.unit) + ")");
-}
+std::string axis_words(const ChartAxis& axis) { return name_with_unit(axis.name, axis.unit); }
 
 std::string value_words(const ChartAxis& axis, double value) {
-  if (axis.unit == "B") return bytes_words(value);
+  if (axis.unit == "B") return axis_bytes_words(value);
   // Three digits say it; of large numbers all before the point.
   const std::string number = std::abs(value) >= 1000 && std::abs(value) < 1e7 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
   return number + (axis.unit.empty() ? "" : " " + clean_line(axis.unit));

@@ -8,11 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "harness/base/atomic_file.h"
 #include "harness/base/files.h"
 #include "harness/base/json_text.h"
-#include "harness/base/read_file.h"
 #include "harness/launch/external/meeting.h"
+#include "harness/launch/external/object_file.h"
 
 namespace lockstep {
 namespace {
@@ -21,30 +20,27 @@ using nlohmann::json;
 
 /// Ranks that save ask seconds apart whether others get on.
 constexpr double kShareEvery_s = 0.1;
-constexpr uint64_t kMostBytes = 1 << 16;
+constexpr uint64_t kMostWatcherBytes = 1 << 16;
 
 std::string watcher_file(const std::string& run_dir) { return run_dir + "/watcher.json"; }
 
 }  // namespace
 
 void write_watcher(const std::string& run_dir, const Watcher& watcher) {
-  const json object = {{"host", watcher.host}, {"address", watcher.address}, {"machine", watcher.machine},
-                       {"run", watcher.run},   {"port", watcher.port},       {"process", watcher.process}, {"key", watcher.key}};
-  write_file_atomically(watcher_file(run_dir), object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  json object = {{"run", watcher.run}, {"port", watcher.port}, {"process", watcher.process}, {"key", watcher.key}};
+  put_host(object, watcher);
+  write_object(watcher_file(run_dir), object);
 }
 
 std::optional<Watcher> read_watcher(const std::string& run_dir) {
-  const FileText file = read_file(watcher_file(run_dir), kMostBytes);
-  const json object = file ? parse_json(file.text) : json();
-  if (!object.is_object()) return std::nullopt;
+  const auto object = read_object(watcher_file(run_dir), kMostWatcherBytes);
+  if (!object) return std::nullopt;
   Watcher watcher;
-  watcher.host = object.value("host", "");
-  watcher.address = object.value("address", "");
-  watcher.machine = object.value("machine", "");
-  watcher.run = object.value("run", "");
-  watcher.port = object.value("port", 0);
-  watcher.process = object.value("process", 0);
-  watcher.key = object.value("key", "");
+  take_host(watcher, *object);
+  watcher.run = object->value("run", "");
+  watcher.port = object->value("port", 0);
+  watcher.process = object->value("process", 0);
+  watcher.key = object->value("key", "");
   return watcher;
 }
 

@@ -5,23 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/atomic_file.h"
-#include "harness/base/json_text.h"
-#include "harness/base/read_file.h"
+#include "harness/launch/external/object_file.h"
 
 namespace lockstep {
 namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMostBytes = 1 << 16;
-
-std::optional<json> read_object(const std::string& path) {
-  const FileText file = read_file(path, kMostBytes);
-  if (!file) return std::nullopt;
-  json object = parse_json(file.text);
-  if (!object.is_object()) return std::nullopt;
-  return object;
-}
+constexpr uint64_t kMostExitBytes = 1 << 16;
 
 }  // namespace
 
@@ -31,11 +22,11 @@ std::string stop_file(const std::string& run_dir) { return run_dir + "/stop.json
 void write_exit(const std::string& run_dir, const RankExit& exit) {
   const json object = {{"start", exit.start}, {"rank", exit.rank}, {"code", exit.code},
                        {"signal", exit.signal}, {"told", exit.told}, {"ended_at", exit.ended_at}};
-  write_file_atomically(exit_file(run_dir, exit.rank), object.dump(2) + "\n");
+  write_object(exit_file(run_dir, exit.rank), object);
 }
 
 std::optional<RankExit> read_exit(const std::string& run_dir, int rank) {
-  const auto object = read_object(exit_file(run_dir, rank));
+  const auto object = read_object(exit_file(run_dir, rank), kMostExitBytes);
   if (!object) return std::nullopt;
   return RankExit{object->value("start", ""), object->value("rank", rank),   object->value("code", 0),
                   object->value("signal", 0), object->value("told", false), object->value("ended_at", 0.0)};
@@ -46,7 +37,7 @@ void write_stop(const std::string& run_dir, const StopWish& wish) {
 }
 
 StopWish read_stop(const std::string& run_dir) {
-  const auto object = read_object(stop_file(run_dir));
+  const auto object = read_object(stop_file(run_dir), kMostExitBytes);
   if (!object) return {};
   return {object->value("number", 0), object->value("signal", 0)};
 }

@@ -16,6 +16,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/base/shell_word.h"
 #include "harness/launch/contract.h"
 #include "harness/launch/external/exit_file.h"
 #include "harness/launch/external/meeting.h"
@@ -25,22 +26,16 @@
 namespace lockstep {
 namespace {
 
-constexpr int kLookEvery_ms = 20;
+constexpr int kExitsEvery_ms = 20;
 constexpr double kMeetWithin_s = 150;  ///< longer than ranks themselves wait for each other
 constexpr double kForkWithin_s = 30;   ///< from the arrival of the last rank, which all have yet to answer
 constexpr double kEndAfter_s = 1, kKillAfter_s = 3;
 constexpr std::size_t kStarterLines = 3;
 
-std::string replaced(std::string word, const std::string& what, const std::string& by) {
-  for (std::size_t at = word.find(what); at != std::string::npos; at = word.find(what, at + by.size()))
-    word.replace(at, what.size(), by);
-  return word;
-}
-
 std::string starter_log(const std::string& dir) { return dir + "/starter.log"; }
 
 /// In the forked child: only calls that are safe between fork and exec.
-[[noreturn]] void become(const char* program, char* const* arguments, char* const* environment, int log, pid_t lockstep_pid) {
+[[noreturn]] void become_starter(const char* program, char* const* arguments, char* const* environment, int log, pid_t lockstep_pid) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != lockstep_pid) ::_exit(127);
   ::setsid();
@@ -105,7 +100,7 @@ void ExternalLauncher::start(const RankStart& what) {
   if (log < 0) throw MachineError(starter_log(what.dir) + ": " + std::strerror(errno));
   const pid_t lockstep_pid = ::getpid(), pid = ::fork();
   const int error = errno;
-  if (pid == 0) become(arguments.front(), arguments.data(), environment.data(), log, lockstep_pid);
+  if (pid == 0) become_starter(arguments.front(), arguments.data(), environment.data(), log, lockstep_pid);
   ::close(log);
   if (pid < 0) throw MachineError("cannot start " + command_.front() + ": " + std::strerror(error));
   Going going;
@@ -265,7 +260,7 @@ std::vector<LauncherEvent> ExternalLauncher::poll(double wait_s) {
     for (LauncherEvent& event : desk_.look(monotonic_s())) events_.push_back(std::move(event));
     const double left_ms = 1000 * (until - monotonic_s());
     if (!events_.empty() || left_ms <= 0) break;
-    ::poll(nullptr, 0, std::clamp(static_cast<int>(left_ms) + 1, 1, kLookEvery_ms));
+    ::poll(nullptr, 0, std::clamp(static_cast<int>(left_ms) + 1, 1, kExitsEvery_ms));
   }
   std::vector<LauncherEvent> events(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
   events_.clear();
@@ -290,7 +285,7 @@ void ExternalLauncher::shut_down(double deadline_s) {
       look_at_starter(going, now);
     }
     told = told || now >= term_at;
-    if (any_left()) ::poll(nullptr, 0, kLookEvery_ms);
+    if (any_left()) ::poll(nullptr, 0, kExitsEvery_ms);
   }
   for (auto& [run, going] : going_) {
     if (going.starter < 0) continue;

@@ -19,12 +19,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "harness/base/atomic_file.h"
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/hex.h"
-#include "harness/base/json_text.h"
-#include "harness/base/read_file.h"
+#include "harness/launch/external/object_file.h"
 
 namespace lockstep {
 namespace {
@@ -32,20 +30,21 @@ namespace {
 using nlohmann::json;
 
 /// A shared file system tells nobody that a file has come.
-constexpr int kLookEvery_ms = 10;
-constexpr uint64_t kMostBytes = 1 << 20;
+constexpr int kArrivalsEvery_ms = 10;
+constexpr uint64_t kMostArrivalBytes = 1 << 20;
 /// For ranks to take rank 0's answer, from when all have come: they try to reach it first.
 constexpr double kAnswerWithin_s = 25;
 constexpr double kRankZeroFirst_s = 0.5;
 
-void wait_a_moment() { ::poll(nullptr, 0, kLookEvery_ms); }
+void wait_a_moment() { ::poll(nullptr, 0, kArrivalsEvery_ms); }
 
 std::string answer_file(const std::string& run_dir) { return run_dir + "/rendezvous.json"; }
 
 json to_json(const Arrival& a) {
-  return {{"rank", a.rank}, {"world", a.world}, {"local_rank", a.local_rank}, {"nonce", a.nonce},
-          {"host", a.host}, {"address", a.address}, {"machine", a.machine}, {"port", a.port}, {"pid", a.pid}, {"process", a.process},
-          {"contract", a.contract}, {"build", a.build}, {"isa", a.isa}, {"device", a.device}, {"accepted", a.accepted}, {"problem", a.problem}};
+  json j = {{"rank", a.rank}, {"world", a.world}, {"local_rank", a.local_rank}, {"nonce", a.nonce}, {"port", a.port}, {"pid", a.pid}, {"process", a.process},
+            {"contract", a.contract}, {"build", a.build}, {"isa", a.isa}, {"device", a.device}, {"accepted", a.accepted}, {"problem", a.problem}};
+  put_host(j, a);
+  return j;
 }
 
 Arrival from_json(const json& j) {
@@ -54,9 +53,7 @@ Arrival from_json(const json& j) {
   a.world = j.value("world", 1);
   a.local_rank = j.value("local_rank", -1);
   a.nonce = j.value("nonce", "");
-  a.host = j.value("host", "");
-  a.address = j.value("address", "");
-  a.machine = j.value("machine", "");
+  take_host(a, j);
   a.port = j.value("port", 0);
   a.pid = j.value("pid", 0);
   a.process = j.value("process", 0);
@@ -67,18 +64,6 @@ Arrival from_json(const json& j) {
   a.accepted = j.value("accepted", "");
   a.problem = j.value("problem", "");
   return a;
-}
-
-std::optional<json> read_object(const std::string& path) {
-  const FileText file = read_file(path, kMostBytes);
-  if (!file) return std::nullopt;
-  json object = parse_json(file.text);
-  if (!object.is_object()) return std::nullopt;
-  return object;
-}
-
-void write_object(const std::string& path, const json& object) {
-  write_file_atomically(path, object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 int devices_of_machine() {
@@ -200,7 +185,7 @@ class Host {
 
 /// Rank 0's answer that repeats this rank's nonce; nothing: there is none.
 std::optional<json> answer_to(const std::string& run_dir, const Arrival& mine) {
-  const auto answer = read_object(answer_file(run_dir));
+  const auto answer = read_object(answer_file(run_dir), kMostArrivalBytes);
   const json nonces = answer ? answer->value("nonces", json::array()) : json::array();
   const bool own = nonces.size() == static_cast<std::size_t>(mine.world) && nonces[static_cast<std::size_t>(mine.rank)] == mine.nonce;
   return own ? answer : std::nullopt;
@@ -257,7 +242,7 @@ Met join(const std::string& run_dir, Arrival mine, double deadline, const Examin
 std::string start_file(const std::string& run_dir, int rank) { return fmt::format("{}/rank-{}.start.json", run_dir, rank); }
 
 Arrival read_arrival(const std::string& run_dir, int rank) {
-  const auto object = read_object(start_file(run_dir, rank));
+  const auto object = read_object(start_file(run_dir, rank), kMostArrivalBytes);
   return object ? from_json(*object) : Arrival{};
 }
 

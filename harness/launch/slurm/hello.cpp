@@ -15,9 +15,8 @@ namespace lockstep {
 using nlohmann::json;
 
 std::string to_line(const AgentHello& hello) {
-  const json object = {{"key", hello.key},         {"node", hello.node},   {"host", hello.host}, {"address", hello.address},
-                       {"machine", hello.machine}, {"build", hello.build}, {"isa", hello.isa},   {"pid", hello.pid},
-                       {"slots", hello.slots}};
+  json object = {{"key", hello.key}, {"node", hello.node}, {"build", hello.build}, {"isa", hello.isa}, {"pid", hello.pid}, {"slots", hello.slots}};
+  put_host(object, hello);
   return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -27,9 +26,7 @@ AgentHello hello_from_line(const std::string& line) {
   AgentHello hello;
   hello.key = object.value("key", "");
   hello.node = object.value("node", "");
-  hello.host = object.value("host", "");
-  hello.address = object.value("address", "");
-  hello.machine = object.value("machine", "");
+  take_host(hello, object);
   hello.build = object.value("build", "");
   hello.isa = object.value("isa", "");
   hello.pid = object.value("pid", 0);
