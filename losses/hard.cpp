@@ -18,7 +18,7 @@ namespace {
 
 int64_t kept_of(int64_t candidates) { return std::max<int64_t>(1, candidates / 4); }
 
-constexpr const char* kInBatchAlone = "hard: only infonce supports explicit negatives";
+constexpr const char* kHardInBatchAlone = "hard: only infonce supports explicit negatives";
 
 /// [B, N] bool: each row's own candidate and its hardest negatives.
 at::Tensor hardest(const Block& block) {
@@ -50,7 +50,7 @@ at::Tensor hardest(const Block& block) {
 class HardLoss : public Loss {
  public:
   LossOutput forward(const LossInput& input) override {
-    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
+    require_in_batch(input.options, input.explicit_BnA, kHardInBatchAlone);
     Block block = make_block(input);
     block.valid_BN = hardest(block);
     LossOutput output = make_output(
@@ -62,7 +62,7 @@ class HardLoss : public Loss {
   }
 
   LossOutput reference(const ReferenceInput& input) override {
-    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
+    require_in_batch(input.options, input.explicit_BnA, kHardInBatchAlone);
     ReferenceBlock block = reference_block(input);
     std::vector<at::Tensor> losses;
     for (int64_t i = 0; i < block.rows(); ++i) {

@@ -12,11 +12,6 @@
 #include "losses/reference.h"
 
 namespace lockstep {
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-}  // namespace
 
 at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
                               const at::Tensor& valid_N) {
@@ -31,7 +26,7 @@ at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau
   }
   at::Tensor logits_BN = -energy_BN / tau;
   if (valid_N.defined()) {
-    logits_BN = at::where(valid_N.dim() == 1 ? valid_N.unsqueeze(0) : valid_N, logits_BN, -kInfinity);
+    logits_BN = at::where(valid_N.dim() == 1 ? valid_N.unsqueeze(0) : valid_N, logits_BN, -std::numeric_limits<double>::infinity());
   }
   const at::Tensor positive_B = logits_BN.gather(1, target_B.unsqueeze(1)).squeeze(1);
   return at::logsumexp(logits_BN, 1) - positive_B;
@@ -151,7 +146,7 @@ class InfoNceLoss : public Loss {
     const at::Tensor positive_B1 = logit_BN.gather(1, block.target_B.unsqueeze(1));
     const at::Tensor count_B1 = negative_BN.sum(1, true).clamp_min(1).to(logit_BN.scalar_type());
     const at::Tensor in_batch_BN =
-        at::where(negative_BN, logit_BN, -kInfinity) + (std::log(kInBatchWeight) - at::log(count_B1));
+        at::where(negative_BN, logit_BN, -std::numeric_limits<double>::infinity()) + (std::log(kInBatchWeight) - at::log(count_B1));
     const auto count = static_cast<double>(explicit_Bn.size(1));
     const at::Tensor logits = at::cat(
         {positive_B1, in_batch_BN, -explicit_Bn / tau + (std::log(kExplicitWeight) - std::log(count))}, 1);

@@ -23,12 +23,12 @@ double chance_of(double negatives) {
   return std::log1p(std::exp(-bias)) + negatives * std::log1p(std::exp(bias));
 }
 
-constexpr const char* kInBatchAlone = "sigmoid: only infonce supports explicit negatives";
+constexpr const char* kSigmoidInBatchAlone = "sigmoid: only infonce supports explicit negatives";
 
 class SigmoidLoss : public Loss {
  public:
   LossOutput forward(const LossInput& input) override {
-    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
+    require_in_batch(input.options, input.explicit_BnA, kSigmoidInBatchAlone);
     const Block block = make_block(input);
     const at::Tensor logit_BN = -block.energy_BN / input.model.temperature();
     const at::Tensor column = at::arange(block.energy_BN.size(1), at::kLong);
@@ -44,7 +44,7 @@ class SigmoidLoss : public Loss {
   }
 
   LossOutput reference(const ReferenceInput& input) override {
-    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
+    require_in_batch(input.options, input.explicit_BnA, kSigmoidInBatchAlone);
     const ReferenceBlock block = reference_block(input);
     // -log sigmoid(x) = log(1 + e^-x), written so that neither sign overflows.
     const auto loss_of = [](const at::Tensor& x) { return at::relu(-x) + at::log1p(at::exp(-x.abs())); };

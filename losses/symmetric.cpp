@@ -17,14 +17,12 @@
 namespace lockstep {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-constexpr const char* kInBatchAlone = "symmetric: an explicit negative is no row, so it has no column loss";
+constexpr const char* kSymmetricInBatchAlone = "symmetric: an explicit negative is no row, so it has no column loss";
 
 class SymmetricLoss : public Loss {
  public:
   LossOutput forward(const LossInput& input) override {
-    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
+    require_in_batch(input.options, input.explicit_BnA, kSymmetricInBatchAlone);
     if (input.shared == nullptr && input.end_row - input.first_row != static_cast<int64_t>(input.ids.size())) {
       throw std::invalid_argument("symmetric: a column needs all rows of a micro-step at once");
     }
@@ -38,7 +36,7 @@ class SymmetricLoss : public Loss {
   }
 
   LossOutput reference(const ReferenceInput& input) override {
-    require_in_batch(input.options, input.explicit_BnA, kInBatchAlone);
+    require_in_batch(input.options, input.explicit_BnA, kSymmetricInBatchAlone);
     const ReferenceBlock block = reference_block(input);
     std::vector<at::Tensor> losses;
     for (int64_t j = 0; j < block.rows(); ++j) {
@@ -68,9 +66,9 @@ class SymmetricLoss : public Loss {
     const at::Tensor every = at::arange(input.shared->energy_NN.size(0), at::kLong);
     const at::Tensor valid_NN = valid_candidates(input, block.candidates, every);
     at::Tensor seen_NN = -input.shared->energy_NN / tau;
-    if (valid_NN.defined()) seen_NN = at::where(valid_NN, seen_NN, -kInfinity);
+    if (valid_NN.defined()) seen_NN = at::where(valid_NN, seen_NN, -std::numeric_limits<double>::infinity());
     if (block.candidates.counted_N.defined()) {
-      seen_NN = at::where(block.candidates.counted_N.unsqueeze(1), seen_NN, -kInfinity);
+      seen_NN = at::where(block.candidates.counted_N.unsqueeze(1), seen_NN, -std::numeric_limits<double>::infinity());
     }
     return at::logsumexp(seen_NN, 0);
   }
@@ -84,9 +82,9 @@ class SymmetricLoss : public Loss {
     {
       const c10::NoGradGuard no_grad;
       at::Tensor seen_BN =
-          block.valid_BN.defined() ? at::where(block.valid_BN, logit_BN, -kInfinity) : logit_BN;
+          block.valid_BN.defined() ? at::where(block.valid_BN, logit_BN, -std::numeric_limits<double>::infinity()) : logit_BN;
       if (block.counted_B.defined()) {
-        seen_BN = at::where(block.counted_B.unsqueeze(1), seen_BN, -kInfinity);
+        seen_BN = at::where(block.counted_B.unsqueeze(1), seen_BN, -std::numeric_limits<double>::infinity());
       }
       at::Tensor column_N =
           input.shared != nullptr ? columns_of_all(input, block, tau) : at::logsumexp(seen_BN, 0);

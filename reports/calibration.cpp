@@ -11,7 +11,7 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
+std::string percent_of_runs(double share) { return fmt::format("{:.2f} %", 100 * share); }
 
 std::string interval_words(const Interval& interval) {
   return fmt::format("{:.2f} to {:.2f} %", 100 * interval.low, 100 * interval.high);
@@ -60,7 +60,7 @@ std::vector<std::string> promise_cells(const DetectionRate& rate) {
   return {
       clean_line(rate.what),
       fmt::format("{} of {}", rate.hits, rate.of),
-      percent(share),
+      percent_of_runs(share),
       interval_words(rate.interval),
       rate.asked < 0 ? "" : fmt::format("{} {:g} %", rate.at_most ? "at most" : "at least", 100 * rate.asked),
       rate.asked < 0 ? ""
@@ -76,9 +76,9 @@ std::vector<std::string> power_cells(const PowerPoint& point) {
   return {fmt::format("{} pairs", point.n),
           fmt::format("{:g}", point.sd),
           fmt::format("{:g}", point.true_difference),
-          percent(point.measured),
+          percent_of_runs(point.measured),
           interval_words(point.interval),
-          percent(point.theory),
+          percent_of_runs(point.theory),
           is_as_theory(point) ? "✓" : "✗"};
 }
 

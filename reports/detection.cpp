@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostMisses = 20, kMostMissesOnPage = 100;
-constexpr int kLongestText = 200, kLongestName = 60;
+constexpr int kLongestCause = 200, kLongestMutant = 60;
 
 std::string count_or_dot(int count) { return count == 0 ? "·" : std::to_string(count); }
 
@@ -28,7 +28,7 @@ bool has_exact_trials(const Detection& detection) {
 std::vector<std::vector<std::string>> table_of(const Detection& detection) {
   std::vector<std::vector<std::string>> rows{detection_heads(detection)};
   for (const DetectionRow& row : detection.rows) {
-    rows.push_back({short_line(row.mutant, kLongestName)});
+    rows.push_back({short_line(row.mutant, kLongestMutant)});
     for (std::string& cell : detection_cells(detection, row)) rows.back().push_back(std::move(cell));
   }
   return rows;
@@ -69,9 +69,9 @@ void write_table(Markup& out, const Detection& detection) {
   heads.emplace_back("stands for");
   open_table(out, "plain trials", heads);
   for (const DetectionRow& row : detection.rows) {
-    out.open("tr").element("th", {{"scope", "row"}}, short_line(row.mutant, kLongestName));
+    out.open("tr").element("th", {{"scope", "row"}}, short_line(row.mutant, kLongestMutant));
     for (const std::string& cell : detection_cells(detection, row)) out.element("td", {{"class", "n"}}, cell);
-    out.element("td", {}, short_line(row.report, kLongestText)).close();
+    out.element("td", {}, short_line(row.report, kLongestCause)).close();
   }
   close_table(out);
 }
@@ -83,9 +83,9 @@ void write_misses(Markup& out, const Detection& detection) {
   open_table(out, "plain", {"trial", "what", "planted", "what was said", "again"});
   for (std::size_t i = 0; i < shown; ++i) {
     const DetectionMiss& miss = detection.misses[i];
-    out.open("tr").element("th", {{"scope", "row"}}, short_line(miss.cell, kLongestName));
+    out.open("tr").element("th", {{"scope", "row"}}, short_line(miss.cell, kLongestMutant));
     for (const std::string* text : {&miss.wrong, &miss.planted, &miss.said})
-      out.element("td", {}, short_line(*text, kLongestText));
+      out.element("td", {}, short_line(*text, kLongestCause));
     out.open("td").element("code", {}, miss.rerun).close().close();
   }
   close_table(out);
@@ -152,8 +152,8 @@ std::string detection_text(const Detection& detection) {
   for (std::size_t i = 0; i < shown; ++i) {
     const DetectionMiss& miss = detection.misses[i];
     out += fmt::format("{}✗ {}: {}. Planted: {}. Said: {}.\n    {}\n", i == 0 ? "\n" : "",
-                       clean_line(miss.cell), miss.wrong, short_line(miss.planted, kLongestText),
-                       short_line(miss.said, kLongestText), clean_line(miss.rerun));
+                       clean_line(miss.cell), miss.wrong, short_line(miss.planted, kLongestCause),
+                       short_line(miss.said, kLongestCause), clean_line(miss.rerun));
   }
   if (const std::string more = more_misses(detection, shown); !more.empty()) out += more + ".\n";
   return out;

@@ -15,13 +15,13 @@
 namespace lockstep {
 namespace {
 
-constexpr int kLongestText = 400;
+constexpr int kLongestCaveat = 400;
 
 std::string layouts_words(const Growth& growth) {
   return layout_name(growth.from) + " to " + layout_name(growth.to);
 }
 
-std::string exponent_words(double exponent) {
+std::string measured_exponent_words(double exponent) {
   return std::isnan(exponent) ? "—" : fmt::format("{:.2f}", exponent);
 }
 
@@ -46,7 +46,7 @@ std::vector<RuleRow> rows_of(const Growth& growth, int decimals) {
   for (const Growth::Rule& rule : growth.rules) {
     const MetricDifference& d = rule.difference;
     const bool judged = !std::isnan(d.mean);
-    rows.push_back({clean_line(rule.rule), exponent_words(rule.exponent),
+    rows.push_back({clean_line(rule.rule), measured_exponent_words(rule.exponent),
                     judged ? signed_number(d.mean, decimals) : "—",
                     rule_interval_words(growth, rule, decimals),
                     rule.n > 0 ? std::to_string(rule.n) : "—",
@@ -72,7 +72,7 @@ bool has_noise_scales(const Results& results) {
                              [](const CellResult& cell) { return cell.noise_scale.has_value(); });
 }
 
-std::string md(std::string_view text) { return escape_markdown(short_line(text, kLongestText)); }
+std::string md_caveat(std::string_view text) { return escape_markdown(short_line(text, kLongestCaveat)); }
 
 /// A page of equal sentences helps nobody: what was said of the cell before is not said again.
 std::string caveat_once(const CellResult& cell, std::string& last) {
@@ -150,12 +150,12 @@ std::string growth_markdown(const Results& results) {
   const int decimals = decimals_for(results.primary.margin);
   std::string out;
   for (const Growth& growth : results.growth) {
-    out += fmt::format("\n### Rules of the learning rate, {}\n\n", md(layouts_words(growth)));
+    out += fmt::format("\n### Rules of the learning rate, {}\n\n", md_caveat(layouts_words(growth)));
     out += fmt::format("| rule | exponent | difference | {} | n | |\n|---|--:|--:|---|--:|---|\n",
                        rule_interval_name(growth));
     for (const RuleRow& row : rows_of(growth, decimals)) {
-      out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", md(row.rule), row.exponent, row.difference,
-                         md(row.interval), row.n, row.standing);
+      out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", md_caveat(row.rule), row.exponent, row.difference,
+                         md_caveat(row.interval), row.n, row.standing);
     }
     out += "\n" + escape_markdown(short_line(growth.sentence, 1000)) + "\n";
   }
@@ -164,8 +164,8 @@ std::string growth_markdown(const Results& results) {
   std::string last;
   for (const CellResult& cell : results.cells) {
     if (!cell.noise_scale) continue;
-    out += fmt::format("| {} | {} | {} |\n", md(name_words(cell.scenario)),
-                       noise_scale_words(*cell.noise_scale), md(caveat_once(cell, last)));
+    out += fmt::format("| {} | {} | {} |\n", md_caveat(name_words(cell.scenario)),
+                       noise_scale_words(*cell.noise_scale), md_caveat(caveat_once(cell, last)));
   }
   return out;
 }

@@ -18,12 +18,12 @@
 namespace lockstep {
 namespace {
 
-struct Column {
+struct CellsOfColumn {
   std::vector<const CellResult*> same, other, open, failed;
 };
 
-Column sort_column(const AnswerGrid& grid, std::size_t column) {
-  Column sorted;
+CellsOfColumn sort_column(const AnswerGrid& grid, std::size_t column) {
+  CellsOfColumn sorted;
   for (const auto& row : grid.cells) {
     const CellResult* cell = row[column];
     if (!cell || cell->anchor) continue;
@@ -58,7 +58,7 @@ std::string rows_of(const AnswerGrid& grid, const std::vector<const CellResult*>
 
 /// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided"; where nothing shows that a difference
 /// would have been seen, "2x12 came out equivalent to 1x24".
-std::string column_words(const AnswerGrid& grid, const Column& c, const std::string& against, bool shown) {
+std::string column_words(const AnswerGrid& grid, const CellsOfColumn& c, const std::string& against, bool shown) {
   const std::string every = grid.row_axis == "layout" ? "layout" : "value of " + clean_line(grid.row_axis);
   const std::size_t all = c.same.size() + c.other.size() + c.open.size() + c.failed.size();
   if (all == 0) return "nothing is compared";
@@ -86,7 +86,7 @@ std::string column_words(const AnswerGrid& grid, const Column& c, const std::str
 
 /// "; but neither a power control nor another cell came out divergent against 1x24 layer, so nothing shows that
 /// ..." where that is so of cells of the column.
-std::string uncontrolled_words(const std::vector<ControlledQuestion>& questions, const Column& column) {
+std::string uncontrolled_words(const std::vector<ControlledQuestion>& questions, const CellsOfColumn& column) {
   std::vector<std::string> references;
   std::size_t cells = 0;
   for (const CellResult* cell : column.same) {
@@ -103,7 +103,7 @@ std::vector<std::string> grid_sentences(const Results& results, const AnswerGrid
   const std::vector<ControlledQuestion> questions = controlled_questions(results);
   std::vector<std::string> sentences;
   for (std::size_t i = 0; i < grid.columns.size(); ++i) {
-    const Column column = sort_column(grid, i);
+    const CellsOfColumn column = sort_column(grid, i);
     const std::string uncontrolled = uncontrolled_words(questions, column);
     sentences.push_back(fmt::format("With {}: {}{}.", setting_words(grid.column_axis, grid.columns[i]),
                                     column_words(grid, column, against, uncontrolled.empty()), uncontrolled));

@@ -11,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int kNoLimit = 1 << 20, kNarrowest = 40;
+constexpr int kWholeText = 1 << 20, kNarrowestTerminal = 40;
 /// A terminal shows one row a failure where the rows by place would fill more than this.
-constexpr std::size_t kMostTerminalRows = 30;
+constexpr std::size_t kMostPlaceRows = 30;
 constexpr std::size_t kTerminalFindings = 5, kMarkdownFindings = 50;
 
 /// Good outcomes, then faults, then what is undecided.
@@ -49,7 +49,7 @@ std::string fenced_lines(const std::vector<std::string>& lines) {
   return text + "````\n";
 }
 
-void property(Markup& out, std::string_view name, std::string_view value) {
+void laboratory_property(Markup& out, std::string_view name, std::string_view value) {
   out.empty("property", {{"name", std::string(name)}, {"value", std::string(value)}});
 }
 
@@ -82,7 +82,7 @@ OutcomeTable outcome_table(const LaboratoryResult& laboratory, bool by_place) {
 }
 
 bool folds_outcomes(const LaboratoryResult& laboratory) {
-  return !laboratory.tables.empty() && laboratory.faults == 0 && outcome_table(laboratory, true).rows.size() > kMostTerminalRows;
+  return !laboratory.tables.empty() && laboratory.faults == 0 && outcome_table(laboratory, true).rows.size() > kMostPlaceRows;
 }
 
 Status laboratory_status(const Results& results) {
@@ -97,7 +97,7 @@ Status laboratory_status(const Results& results) {
 
 std::string laboratory_text(const Results& results, bool colour, int width) {
   const LaboratoryResult& laboratory = *results.laboratory;
-  const int columns = width > 0 ? std::max(width, kNarrowest) : kNoLimit;
+  const int columns = width > 0 ? std::max(width, kNarrowestTerminal) : kWholeText;
   const auto paint = [colour](std::string_view text, const char* code) {
     return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
   };
@@ -105,13 +105,13 @@ std::string laboratory_text(const Results& results, bool colour, int width) {
       paint(shorten(clean_line(results.name) + " · " + clean_line(laboratory.subject), columns), "1") + "\n";
   out += tables_text(laboratory, colour, columns);
   OutcomeTable table = outcome_table(laboratory, true);
-  const bool by_place = table.rows.size() <= kMostTerminalRows;
+  const bool by_place = table.rows.size() <= kMostPlaceRows;
   if (!by_place) table = outcome_table(laboratory, false);
   std::vector<std::vector<std::string>> rows(1);
   rows.front().push_back(by_place ? "failure, place" : "failure");
   for (const OutcomeTable::Outcome& outcome : table.outcomes) rows.front().push_back(heading_of(outcome));
   // Where tables tell how each failure went, a long list of good ones tells nothing.
-  const bool only_wrong = !laboratory.tables.empty() && table.rows.size() > kMostTerminalRows;
+  const bool only_wrong = !laboratory.tables.empty() && table.rows.size() > kMostPlaceRows;
   for (const OutcomeTable::Row& row : table.rows) {
     if (only_wrong && !came_out_wrong(table, row)) continue;
     rows.push_back({clean_line(row.failure) + (row.place.empty() ? "" : ", " + clean_line(row.place))});
@@ -200,12 +200,12 @@ std::string laboratory_junit(const Results& results) {
   out.open("testsuite", {{"name", clean_line(results.name)}, {"tests", tests}, {"failures", failed},
                          {"errors", "0"}, {"skipped", "0"}});
   out.open("properties");
-  property(out, "config", results.config_file);
-  property(out, "laboratory", laboratory.kind);
-  property(out, "subject", laboratory.subject);
-  property(out, "exit_code", std::to_string(results.summary.exit_code));
-  property(out, "rerun", results.rerun);
-  for (const auto& [what, figure] : laboratory.facts) property(out, what, figure);
+  laboratory_property(out, "config", results.config_file);
+  laboratory_property(out, "laboratory", laboratory.kind);
+  laboratory_property(out, "subject", laboratory.subject);
+  laboratory_property(out, "exit_code", std::to_string(results.summary.exit_code));
+  laboratory_property(out, "rerun", results.rerun);
+  for (const auto& [what, figure] : laboratory.facts) laboratory_property(out, what, figure);
   out.close();
   for (const OutcomeTable::Row& row : table.rows) {
     out.open("testcase", {{"classname", "lockstep." + clean_line(results.name)},
@@ -222,7 +222,7 @@ std::string laboratory_junit(const Results& results) {
     }
     out.close();
   }
-  const std::string measured = tables_text(laboratory, false, kNoLimit);
+  const std::string measured = tables_text(laboratory, false, kWholeText);
   if (!results.summary.sentence.empty() || !measured.empty())
     out.element("system-out", {}, results.summary.sentence + (measured.empty() ? "" : "\n" + measured));
   return out.take() + "\n";

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kLongestName = 120, kLongestNote = 400, kLongestLine = 300;
+constexpr int kLongestRowName = 120, kLongestNote = 400, kLongestLine = 300;
 /// Kept free for what closes the text.
 constexpr std::size_t kReserve = 4096;
 
@@ -74,7 +74,7 @@ std::string row(const Results& results, const CellResult& cell, int decimals) {
     n = std::to_string(cell.outcome->n);
   }
   return fmt::format("| {} | {} {} | {} | {} | {} | {} | {} | {} |\n",
-                     cell_text(cell.scenario, kLongestName) + (cell.power_control ? " (power control)" : ""),
+                     cell_text(cell.scenario, kLongestRowName) + (cell.power_control ? " (power control)" : ""),
                      style.symbol, is_as_expected(cell) ? style.words : fmt::format("**{}**", style.words),
                      is_as_expected(cell) ? "✓" : "✗", difference, interval, n,
                      cell_text(mechanism_words(cell), kLongestNote),
@@ -91,7 +91,7 @@ std::string noise_table(const Results& results, int decimals) {
       out = fmt::format("\n| A/A pair, not judged | difference | {} | n |\n|---|--:|--:|--:|\n",
                         interval_name(results));
     }
-    out += fmt::format("| {} | {} | {} | {} |\n", cell_text(cell.scenario, kLongestName),
+    out += fmt::format("| {} | {} | {} | {} |\n", cell_text(cell.scenario, kLongestRowName),
                        signed_number(d.mean, decimals), interval_of(results, cell, decimals), cell.outcome->n);
   }
   return out;
@@ -99,7 +99,7 @@ std::string noise_table(const Results& results, int decimals) {
 
 std::string unexpected(const CellResult& cell) {
   std::string text =
-      fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestName));
+      fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestRowName));
   text += cell_text(note_words(cell), kLongestNote) + "\n\n";
   std::string lines;
   if (cell.failure) {
@@ -121,7 +121,7 @@ std::string markdown_summary(const Results& results) {
   const Status status = status_of(results);
   const int decimals = decimals_for(results.primary.margin);
   Budget out;
-  out.add(fmt::format("## {} {}: {}\n\n", status.symbol, status.word, cell_text(results.name, kLongestName)));
+  out.add(fmt::format("## {} {}: {}\n\n", status.symbol, status.word, cell_text(results.name, kLongestRowName)));
   if (!status.detail.empty()) out.add(cell_text(status.detail, kLongestSentence) + "\n\n");
   const std::string grid = grid_markdown(results);
   if (!results.summary.sentence.empty() && grid.empty())

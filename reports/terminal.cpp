@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kNoLimit = 1 << 20, kNarrowest = 40, kWidestGrid = 100;
+constexpr int kUnlimited = 1 << 20, kNarrowest = 40, kWidestGrid = 100;
 
 struct Paint {
   bool colour;
@@ -114,7 +114,7 @@ std::string noise_lines(const Results& results, int columns) {
 
 std::string terminal_table(const Results& results, bool colour, int width) {
   if (results.laboratory) return laboratory_text(results, colour, width);
-  const int columns = width > 0 ? std::max(width, kNarrowest) : kNoLimit;
+  const int columns = width > 0 ? std::max(width, kNarrowest) : kUnlimited;
   const Paint paint{colour};
   const Status status = status_of(results);
   std::string out =

@@ -19,18 +19,18 @@ using Line = std::vector<std::string>;
 const Line kHead = {"layout",        "step ms",     "rows/s",         "speed-up",  "efficiency",
                     "communication", "received kB", "activations kB", "weights kB"};
 
-std::string figure(double value, int decimals, const char* unit = "") {
+std::string figure_or_na(double value, int decimals, const char* unit = "") {
   return std::isfinite(value) ? fmt::format("{:.{}f}{}", value, decimals, unit) : "n/a";
 }
 
-/// "2.10 (1.98 to 2.25)": a figure and what the runs allow; the figure alone of one run.
+/// "2.10 (1.98 to 2.25)": a figure_or_na and what the runs allow; the figure_or_na alone of one run.
 std::string ranged(const TimingRow& row, double value, const Interval& range, double times, int decimals,
                    const char* unit = "") {
-  const std::string text = figure(times * value, decimals, unit);
+  const std::string text = figure_or_na(times * value, decimals, unit);
   // The unit of its group has none, nor has what every run gives alike.
   if (row.runs < 2 || !std::isfinite(range.low) || !std::isfinite(range.high) || range.low == range.high) return text;
   return text +
-         fmt::format(" ({} to {})", figure(times * range.low, decimals), figure(times * range.high, decimals));
+         fmt::format(" ({} to {})", figure_or_na(times * range.low, decimals), figure_or_na(times * range.high, decimals));
 }
 
 /// How many runs each layout's figures are of; nothing where layouts have other numbers of runs.
@@ -53,19 +53,19 @@ std::string caption(const Timing& timing) {
 
 Line line_of(const Timing& timing, const TimingRow& row) {
   const std::string runs = common_runs(timing) || row.runs == 0 ? "" : fmt::format(", {}", counted(row.runs, "run"));
-  std::string step = figure(row.step_seconds * 1e3, 2);
+  std::string step = figure_or_na(row.step_seconds * 1e3, 2);
   if (row.runs > 1) {
-    step += fmt::format(" ({} to {})", figure(row.interval.low * 1e3, 2), figure(row.interval.high * 1e3, 2));
+    step += fmt::format(" ({} to {})", figure_or_na(row.interval.low * 1e3, 2), figure_or_na(row.interval.high * 1e3, 2));
   }
   return {layout_name(row.layout) + runs + (row.crowded ? " *" : ""),
           step,
-          figure(row.rows_per_second, 0),
+          figure_or_na(row.rows_per_second, 0),
           ranged(row, row.speed_up, row.speed_up_range, 1, 2),
-          figure(row.efficiency * 100, 0, " %"),
+          figure_or_na(row.efficiency * 100, 0, " %"),
           ranged(row, row.communication_share, row.share_range, 100, 0, " %"),
-          figure(row.bytes / 1e3, 1),
-          row.activation_bytes > 0 ? figure(row.activation_bytes / 1e3, 1) : "n/a",
-          figure(row.weight_bytes / 1e3, 1)};
+          figure_or_na(row.bytes / 1e3, 1),
+          row.activation_bytes > 0 ? figure_or_na(row.activation_bytes / 1e3, 1) : "n/a",
+          figure_or_na(row.weight_bytes / 1e3, 1)};
 }
 
 std::vector<Line> lines_of(const Timing& timing, const std::string& group) {

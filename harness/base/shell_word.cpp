@@ -27,4 +27,10 @@ std::string shell_quoted(std::string_view word, Quotes quotes) {
   return quoted + "'";
 }
 
+std::string replaced(std::string word, std::string_view what, std::string_view by) {
+  for (std::size_t at = word.find(what); at != std::string::npos; at = word.find(what, at + by.size()))
+    word.replace(at, what.size(), by);
+  return word;
+}
+
 }  // namespace lockstep

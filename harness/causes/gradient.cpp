@@ -46,7 +46,7 @@ std::optional<Cause> gradient_times_world(const CauseInputs& inputs) {
 std::optional<Cause> gradient_over_world(const CauseInputs& inputs) {
   return everywhere(inputs, "gradient-over-world", 1 / w(inputs));
 }
-std::optional<Cause> accumulation_not_scaled(const CauseInputs& inputs) {
+std::optional<Cause> gradient_not_scaled_by_accumulation(const CauseInputs& inputs) {
   if (inputs.cell_facts.accumulation < 2) return std::nullopt;
   return everywhere(inputs, "accumulation-not-scaled", static_cast<double>(inputs.cell_facts.accumulation));
 }
@@ -207,14 +207,14 @@ std::optional<Cause> forms_differ(const CauseInputs& inputs) {
               fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual, it.expected));
 }
 
-constexpr Rule kRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
-                           accumulation_not_scaled, non_finite, bit_flip,
+constexpr Rule kGradientRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
+                           gradient_not_scaled_by_accumulation, non_finite, bit_flip,
                            stale_local, rank_without_gradient, accumulated_before, forms_differ};
 constexpr Rule kFiniteRules[] = {non_finite_on_a_rank};
 
 }  // namespace
 
 std::span<const Rule> finite_rules() { return kFiniteRules; }
-std::span<const Rule> gradient_rules() { return kRules; }
+std::span<const Rule> gradient_rules() { return kGradientRules; }
 
 }  // namespace lockstep::causes

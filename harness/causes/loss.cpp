@@ -135,7 +135,7 @@ std::optional<Cause> loss_over_world(const CauseInputs& inputs) {
   return scaled_loss(inputs, "loss-over-world", 1.0 / world_size_of(inputs));
 }
 
-std::optional<Cause> accumulation_not_scaled(const CauseInputs& inputs) {
+std::optional<Cause> loss_not_scaled_by_accumulation(const CauseInputs& inputs) {
   const auto micro_steps = static_cast<double>(inputs.cell_facts.accumulation);
   if (micro_steps < 2 || !stands_everywhere(inputs, micro_steps)) return std::nullopt;
   return made("accumulation-not-scaled", kExact,
@@ -143,7 +143,7 @@ std::optional<Cause> accumulation_not_scaled(const CauseInputs& inputs) {
 }
 
 /// Runs that declare two precisions, and losses no further apart than the coarser one rounds.
-std::optional<Cause> precision_differs(const CauseInputs& inputs) {
+std::optional<Cause> loss_in_other_precision(const CauseInputs& inputs) {
   const double expected = inputs.reference_facts.working_epsilon, actual = inputs.cell_facts.working_epsilon;
   if (inputs.cell_config || expected == actual || inputs.difference.phase != Phase::loss || !inputs.forced) {
     return std::nullopt;
@@ -160,11 +160,11 @@ std::optional<Cause> precision_differs(const CauseInputs& inputs) {
                           expected, actual, units));
 }
 
-constexpr Rule kRules[] = {mean_of_means,    mean_of_weighted_means,  rows_left_out,    loss_times_world,
-                           loss_over_world,  accumulation_not_scaled, precision_differs};
+constexpr Rule kLossRules[] = {mean_of_means,    mean_of_weighted_means,  rows_left_out,    loss_times_world,
+                           loss_over_world,  loss_not_scaled_by_accumulation, loss_in_other_precision};
 
 }  // namespace
 
-std::span<const Rule> loss_rules() { return kRules; }
+std::span<const Rule> loss_rules() { return kLossRules; }
 
 }  // namespace lockstep::causes

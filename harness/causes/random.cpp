@@ -213,12 +213,12 @@ std::optional<Cause> random_stream_differs(const CauseInputs& inputs) {
                   hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference)), where));
 }
 
-constexpr Rule kRules[] = {
+constexpr Rule kRandomRules[] = {
     same_stream_on_all_ranks, stream_keyed_by_rank, extra_draws,          draws_missing,
     stream_not_advanced,      dropout_not_replayed, random_stream_differs};
 
 }  // namespace
 
-std::span<const Rule> random_rules() { return kRules; }
+std::span<const Rule> random_rules() { return kRandomRules; }
 
 }  // namespace lockstep::causes

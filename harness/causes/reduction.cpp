@@ -368,7 +368,7 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
                           *names.begin()));
 }
 
-constexpr Rule kRules[] = {gradient_sum_not_mean, mean_taken_twice,         divided_by_wrong_world,
+constexpr Rule kReductionRules[] = {gradient_sum_not_mean, mean_taken_twice,         divided_by_wrong_world,
                            gradient_not_reduced,  parameter_not_reduced,    clip_before_reduction,
                            wrong_reduction_op,    reduced_in_low_precision, rank_missing,
                            rank_counted_twice,    stale_gradient,           gradients_not_zeroed,
@@ -376,6 +376,6 @@ constexpr Rule kRules[] = {gradient_sum_not_mean, mean_taken_twice,         divi
 
 }  // namespace
 
-std::span<const Rule> reduction_rules() { return kRules; }
+std::span<const Rule> reduction_rules() { return kReductionRules; }
 
 }  // namespace lockstep::causes

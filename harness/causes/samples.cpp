@@ -268,11 +268,11 @@ std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
                   samples->extra.size(), samples->batch.size(), fmt::join(samples->differing, ", ")));
 }
 
-constexpr Rule kRules[] = {shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
+constexpr Rule kSamplesRules[] = {shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
                            sample_duplicated, sample_replaced,     shards_overlap,   sampler_seed_differs};
 
 }  // namespace
 
-std::span<const Rule> sample_rules() { return kRules; }
+std::span<const Rule> sample_rules() { return kSamplesRules; }
 
 }  // namespace lockstep::causes

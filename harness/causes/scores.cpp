@@ -21,7 +21,7 @@ double unit_of(Precision precision) {
 
 /// Two runs that are meant to round differently do. Where scores were kept whole, no difference may be more
 /// than rounding in the coarser precision: a mistake beside it is another rule's.
-std::optional<Cause> precision_differs(const CauseInputs& inputs) {
+std::optional<Cause> scores_in_other_precision(const CauseInputs& inputs) {
   if (!inputs.reference_config || !inputs.cell_config || misses_scores(inputs)) return std::nullopt;
   const Precision expected = inputs.reference_config->precision, actual = inputs.cell_config->precision;
   if (expected == actual) return std::nullopt;
@@ -62,10 +62,10 @@ std::optional<Cause> replica_shows_in_scores(const CauseInputs& inputs) {
                   rank, score_name(inputs), count, wrong.of_rank.at(rank), drift->name));
 }
 
-constexpr Rule kRules[] = {precision_differs, replica_shows_in_scores};
+constexpr Rule kScoresRules[] = {scores_in_other_precision, replica_shows_in_scores};
 
 }  // namespace
 
-std::span<const Rule> score_rules() { return kRules; }
+std::span<const Rule> score_rules() { return kScoresRules; }
 
 }  // namespace lockstep::causes

@@ -17,7 +17,7 @@ using Tensors = std::vector<at::Tensor>;
 /// Element i of what a rank brings: whole numbers whose sums over some thousand ranks are exact in float32.
 float brought(int rank, int64_t i) { return static_cast<float>((i * 7 + rank * 13 + 1) % 251); }
 
-double now_s() {
+double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -187,9 +187,9 @@ CollectiveTiming CollectiveBench::time(std::string_view collective, int64_t coun
     Call call = impl_->prepared(kind, count);
     Call none;
     impl_->barrier(none);
-    const double began = now_s();
+    const double began = steady_s();
     for (int64_t k = 0; k < calls; ++k) (impl_.get()->*kind.run)(call);
-    timing.seconds = (now_s() - began) / static_cast<double>(std::max<int64_t>(calls, 1));
+    timing.seconds = (steady_s() - began) / static_cast<double>(std::max<int64_t>(calls, 1));
     checked_call();
   } catch (const c10::Error& error) {
     timing.error = error.what_without_backtrace();

@@ -16,7 +16,7 @@ namespace {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-double now_s() {
+double wall_clock_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -60,7 +60,7 @@ class Roll {
     Facts facts = identity.facts;
     facts.insert(facts.begin(), {"world size", std::to_string(options_.world_size)});
     const int64_t times = store_->add("roll/count/" + std::to_string(options_.rank), 1);
-    facts.emplace_back("clock", std::to_string((identity.clock ? identity.clock() : now_s()) - written_s()));
+    facts.emplace_back("clock", std::to_string((identity.clock ? identity.clock() : wall_clock_s()) - written_s()));
     if (times > 1) {
       const std::string problem = "rank " + std::to_string(options_.rank) + " came twice";
       store_->set("roll/problem", std::vector<uint8_t>(problem.begin(), problem.end()));
@@ -84,7 +84,7 @@ class Roll {
   /// When the store's file was written last, by the clock of who holds the file.
   double written_s() const {
     struct stat status {};
-    if (::stat(path_.c_str(), &status) != 0) return now_s();
+    if (::stat(path_.c_str(), &status) != 0) return wall_clock_s();
     return static_cast<double>(status.st_mtim.tv_sec) + 1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
   }
 

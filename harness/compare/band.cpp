@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-const std::vector<ForcedValues> kNoRepeats;
+const std::vector<ForcedValues> kNoBandRepeats;
 
 bool moves_alone(const CollectiveRecord& call) { return call.op == "all_gather" || call.op == "broadcast"; }
 
@@ -130,13 +130,13 @@ class BandedPrefix {
     const Snapshot state = snapshot_of(b.ranks[0]);
     std::optional<Snapshot> known;
     if (!state.tensors.empty()) known = state;
-    JudgedStep judged = judge({a, inputs_.forced, b, inputs_.real, before_b, kNoRepeats, known, std::nullopt, true, true});
+    JudgedStep judged = judge({a, inputs_.forced, b, inputs_.real, before_b, kNoBandRepeats, known, std::nullopt, true, true});
     std::optional<Difference> first;
     if (judged.first) {
       first = judged.first->difference;
       name_rank(*first, *judged.first);
       // What the emulated ranks show of themselves is planted, and no matter of what carries the real ones.
-      const JudgedStep itself = judge({a, inputs_.forced, a, inputs_.forced, before_a, kNoRepeats, known, std::nullopt, false, true});
+      const JudgedStep itself = judge({a, inputs_.forced, a, inputs_.forced, before_a, kNoBandRepeats, known, std::nullopt, false, true});
       if (itself.first && same_place(itself.first->difference, *first)) first.reset();
     }
     keep_earlier(first, moved_otherwise(a, b));

@@ -11,6 +11,7 @@
 
 #include "harness/base/hex.h"
 #include "harness/base/same_bits.h"
+#include "harness/base/special_values.h"
 #include "harness/trace/record_values.h"
 
 namespace lockstep {
@@ -18,7 +19,6 @@ namespace {
 
 using RecordList = std::vector<const Record*>;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 /// One rank's first difference, before the ranks are weighed against each other.

@@ -72,17 +72,6 @@ void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options
   read_on(inputs, pairs);
 }
 
-/// Everything that free runs tell of the step at which they are.
-CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
-  CauseInputs inputs;
-  inputs.difference = difference;
-  inputs.reference = pairs.step_a();
-  inputs.cell = pairs.step_b();
-  inputs.reference_before = pairs.before_a();
-  inputs.cell_before = pairs.before_b();
-  return inputs;
-}
-
 Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) {
   Mechanism result;
   std::optional<CauseInputs> inputs;

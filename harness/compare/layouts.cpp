@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "harness/base/hex.h"
+#include "harness/base/special_values.h"
 #include "harness/base/word_list.h"
 #include "harness/compare/bits.h"
 #include "harness/compare/forced/equal_step.h"
@@ -20,7 +21,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Where one step's rounding may reach this share it says nothing any more.
 constexpr double kUselessBound = 0.1;
 const std::vector<ForcedValues> kNoRepeats;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <unordered_set>
 #include <vector>
 
+#include "harness/base/special_values.h"
 #include "harness/config/stream_keys.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/trace/reader.h"
@@ -15,7 +15,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLevel = 0.95;
 constexpr int kResamples = 1000;
 constexpr std::size_t kMostBlocksShown = 10, kFewestStepsShown = 10;

@@ -5,18 +5,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <stdexcept>
 #include <thread>
 
 #include "harness/base/counted.h"
 #include "harness/base/median.h"
+#include "harness/base/special_values.h"
 #include "harness/config/layout_name.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// One run: of the ranks the slowest, the one that waits most, the one that receives most.
 struct TimedRun {

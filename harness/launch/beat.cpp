@@ -19,8 +19,8 @@ namespace {
 
 // Reports and looks may meet: the text is stored word by word, and `changes` is odd while a report is being
 // written, so that a reader can tell a whole text from half of two.
-constexpr int kWords = sizeof(BeatSlot::operation) / sizeof(uint64_t);
-using Words = std::array<uint64_t, kWords>;
+constexpr int kOperationWords = sizeof(BeatSlot::operation) / sizeof(uint64_t);
+using OperationWords = std::array<uint64_t, kOperationWords>;
 constexpr int kReadAttempts = 64;
 
 std::atomic_ref<uint64_t> word(BeatSlot& slot, int i) {
@@ -89,10 +89,10 @@ void BeatFile::report(int rank, int64_t step, const char* operation) {
 
 /// `changes`: an even count, which the slot has in the end.
 void BeatFile::write(BeatSlot& slot, int64_t step, const char* operation, uint64_t changes) {
-  Words text{};
+  OperationWords text{};
   std::memcpy(text.data(), operation, ::strnlen(operation, sizeof(BeatSlot::operation) - 1));
   slot.changes.store(changes - 1, std::memory_order_seq_cst);
-  for (int i = 0; i < kWords; ++i)
+  for (int i = 0; i < kOperationWords; ++i)
     word(slot, i).store(text[static_cast<std::size_t>(i)], std::memory_order_release);
   slot.step.store(step, std::memory_order_release);
   slot.changes.store(changes, std::memory_order_release);
@@ -164,11 +164,11 @@ uint64_t BeatFile::changes(int rank) const {
 std::string BeatFile::operation(int rank) const {
   LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
   BeatSlot& slot = slots_[rank];
-  Words text{};
+  OperationWords text{};
   // A rank that was killed inside a report leaves an odd count for ever: then the last look has to do.
   for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
     const uint64_t before = slot.changes.load(std::memory_order_acquire);
-    for (int i = 0; i < kWords; ++i)
+    for (int i = 0; i < kOperationWords; ++i)
       text[static_cast<std::size_t>(i)] = word(slot, i).load(std::memory_order_acquire);
     if (before % 2 == 0 && slot.changes.load(std::memory_order_acquire) == before) break;
   }

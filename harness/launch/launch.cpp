@@ -32,7 +32,6 @@ constexpr double kHold_s = 0.5;          ///< for it to take hold of the rank, b
 constexpr double kStackLook_s = 0.01;
 constexpr double kLastWord_s = 0.25;     ///< for a hung rank whose thread still lives, when the others have left
 constexpr double kTold_s = 1;            ///< for the others to leave, from the word on a hung rank
-constexpr double kLoadDeadline_s = 120;  ///< of LibTorch from a cold disk
 constexpr double kDeathDeadline_s = 10;  ///< after SIGKILL
 constexpr double kQuitDeadline_s = 5;
 constexpr double kNever = std::numeric_limits<double>::infinity();

@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+/// Of LibTorch from a cold disk.
+inline constexpr double kLoadDeadline_s = 120;
+
 /// A run whose folder holds run.json.
 struct RankStart {
   std::string run;  ///< id

@@ -13,7 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kLoadDeadline_s = 120;
 constexpr double kTurn_s = 0.02;  ///< while both have runs neither is waited for longer
 
 }  // namespace

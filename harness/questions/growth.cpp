@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 
+#include "harness/base/special_values.h"
 #include "harness/config/canonical.h"
 #include "harness/config/stream_keys.h"
 #include "harness/config/trainer_spec.h"
@@ -17,14 +17,12 @@
 namespace lockstep {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLevel = 0.95;
 constexpr int kResamples = 2000;
 constexpr uint64_t kGrowthDraws = 0x67726f7774682d31;
 
 /// One cell of a group: its rule, and how it fared against the reference that all share.
-struct Arm {
+struct RuleArm {
   const Cell* cell = nullptr;
   const CellResult* result = nullptr;
   std::string rule;
@@ -107,8 +105,8 @@ std::string group_of(const Cell& cell) {
   return canonical_json(without_rule(cell.config)) + canonical_json(reference);
 }
 
-Arm arm_of(const Cell& cell, const CellResult& result) {
-  Arm arm{&cell, &result, rule_words(cell.config, cell.reference), kNaN, false, {}};
+RuleArm arm_of(const Cell& cell, const CellResult& result) {
+  RuleArm arm{&cell, &result, rule_words(cell.config, cell.reference), kNaN, false, {}};
   const int from = cell.reference.layout.global_batch(), to = cell.config.layout.global_batch();
   const double factor = rate_factor(cell.config.lr_rule, cell.config.layout.world_size) /
                         rate_factor(cell.reference.lr_rule, cell.reference.layout.world_size);
@@ -123,15 +121,15 @@ Arm arm_of(const Cell& cell, const CellResult& result) {
 }
 
 /// +1 if more of the metric is better, -1 if less is, 0 if its name does not tell.
-int sense_of(const Arm& arm) {
+int sense_of(const RuleArm& arm) {
   const MetricDifference& d = arm.result->outcome->primary;
   return !d.has_direction ? 0 : d.higher_is_better ? 1 : -1;
 }
 
-std::vector<int64_t> common_seeds(const std::vector<const Arm*>& arms) {
+std::vector<int64_t> common_seeds(const std::vector<const RuleArm*>& arms) {
   std::vector<int64_t> seeds;
   for (const auto& [seed, value] : arms.front()->difference) {
-    if (std::ranges::all_of(arms, [&](const Arm* arm) { return arm->difference.contains(seed); }))
+    if (std::ranges::all_of(arms, [&](const RuleArm* arm) { return arm->difference.contains(seed); }))
       seeds.push_back(seed);
   }
   return seeds;
@@ -139,9 +137,9 @@ std::vector<int64_t> common_seeds(const std::vector<const Arm*>& arms) {
 
 /// The arm with the best mean over the seeds that all have (else over its own). All differ from the same runs
 /// of the reference, so the best difference is the best mean.
-const Arm* best_arm(const std::vector<const Arm*>& judged) {
+const RuleArm* best_arm(const std::vector<const RuleArm*>& judged) {
   const std::vector<int64_t> seeds = common_seeds(judged);
-  return *std::ranges::max_element(judged, {}, [&](const Arm* arm) {
+  return *std::ranges::max_element(judged, {}, [&](const RuleArm* arm) {
     double sum = 0;
     for (int64_t seed : seeds) sum += arm->difference.at(seed);
     const double mean =
@@ -151,10 +149,10 @@ const Arm* best_arm(const std::vector<const Arm*>& judged) {
 }
 
 /// Rules that no other rule is shown to be better than, but for the best itself.
-std::vector<std::string> rules_not_worse(const std::vector<const Arm*>& judged, const Arm& best,
+std::vector<std::string> rules_not_worse(const std::vector<const RuleArm*>& judged, const RuleArm& best,
                                          const Matrix& matrix) {
   std::vector<const DifferenceBySeed*> differences;
-  for (const Arm* arm : judged) differences.push_back(&arm->difference);
+  for (const RuleArm* arm : judged) differences.push_back(&arm->difference);
   const std::vector<bool> worse = shown_worse(differences, {sense_of(best), matrix.primary, matrix.seeds_auto});
   std::vector<std::string> names;
   for (std::size_t i = 0; i < judged.size(); ++i) {
@@ -171,12 +169,12 @@ double highest_between(const double (&x)[3], const double (&y)[3]) {
 }
 
 /// The plain rules in the order of their exponents, if there are the three that a parabola takes.
-std::vector<const Arm*> plain_arms(const std::vector<const Arm*>& judged) {
-  std::vector<const Arm*> plain;
-  for (const Arm* arm : judged) {
+std::vector<const RuleArm*> plain_arms(const std::vector<const RuleArm*>& judged) {
+  std::vector<const RuleArm*> plain;
+  for (const RuleArm* arm : judged) {
     if (arm->plain && std::isfinite(arm->exponent)) plain.push_back(arm);
   }
-  std::ranges::stable_sort(plain, {}, &Arm::exponent);
+  std::ranges::stable_sort(plain, {}, &RuleArm::exponent);
   if (plain.size() != 3 || plain[0]->exponent == plain[1]->exponent ||
       plain[1]->exponent == plain[2]->exponent)
     plain.clear();
@@ -184,10 +182,10 @@ std::vector<const Arm*> plain_arms(const std::vector<const Arm*>& judged) {
 }
 
 /// Why there is no measured exponent, in words; empty if there is one.
-std::string measure_exponent(const std::vector<const Arm*>& judged, Growth& growth) {
+std::string measure_exponent(const std::vector<const RuleArm*>& judged, Growth& growth) {
   growth.measured_exponent = kNaN;
   growth.measured_interval = {-kInfinity, kInfinity, kLevel};
-  const std::vector<const Arm*> plain = plain_arms(judged);
+  const std::vector<const RuleArm*> plain = plain_arms(judged);
   if (plain.empty()) return "not measured, since that takes the rules none, sqrt and linear";
   const int sense = sense_of(*plain.front());
   const std::vector<int64_t> seeds = common_seeds(plain);
@@ -236,9 +234,9 @@ std::string other_objective(const RunConfig& config, const RunConfig& reference)
 }
 
 /// The noise scale of the cell at the reference's own rate; else of the first that has one.
-const NoiseScale* noise_of(const std::vector<Arm>& arms) {
+const NoiseScale* noise_of(const std::vector<RuleArm>& arms) {
   const NoiseScale* found = nullptr;
-  for (const Arm& arm : arms) {
+  for (const RuleArm& arm : arms) {
     if (!arm.result->noise_scale) continue;
     if (arm.rule == "none") return &*arm.result->noise_scale;
     if (!found) found = &*arm.result->noise_scale;
@@ -246,7 +244,7 @@ const NoiseScale* noise_of(const std::vector<Arm>& arms) {
   return found;
 }
 
-void predict_exponent(const std::vector<Arm>& arms, Growth& growth) {
+void predict_exponent(const std::vector<RuleArm>& arms, Growth& growth) {
   growth.predicted_exponent = growth.noise_batch = kNaN;
   growth.predicted_interval = {-kInfinity, kInfinity, kLevel};
   const RunConfig &config = arms.front().cell->config, &reference = arms.front().cell->reference;
@@ -278,7 +276,7 @@ void predict_exponent(const std::vector<Arm>& arms, Growth& growth) {
                                noise->interval.level};
 }
 
-Growth judge_group(const std::vector<Arm>& arms, const Matrix& matrix) {
+Growth judge_group(const std::vector<RuleArm>& arms, const Matrix& matrix) {
   const Primary& primary = matrix.primary;
   const Cell& first = *arms.front().cell;
   Growth growth;
@@ -287,8 +285,8 @@ Growth judge_group(const std::vector<Arm>& arms, const Matrix& matrix) {
   growth.to = first.config.layout;
   growth.from_batch = growth.from.global_batch();
   growth.to_batch = growth.to.global_batch();
-  std::vector<const Arm*> judged;
-  for (const Arm& arm : arms) {
+  std::vector<const RuleArm*> judged;
+  for (const RuleArm& arm : arms) {
     Growth::Rule rule{arm.cell->name, arm.rule, arm.exponent, arm.result->verdict, {}};
     if (!arm.difference.empty()) {
       rule.difference = arm.result->outcome->primary;
@@ -305,7 +303,7 @@ Growth judge_group(const std::vector<Arm>& arms, const Matrix& matrix) {
   predict_exponent(arms, growth);
   const std::string unmeasured = measure_exponent(judged, growth);
   if (!judged.empty() && sense_of(*judged.front()) != 0) {
-    const Arm* best = best_arm(judged);
+    const RuleArm* best = best_arm(judged);
     growth.best = best->rule;
     growth.not_worse = rules_not_worse(judged, *best, matrix);
   }
@@ -331,7 +329,7 @@ double parabola_maximum(const double (&x)[3], const double (&y)[3]) {
 }
 
 std::vector<Growth> judge_growth(const Matrix& matrix, const std::vector<CellResult>& cells) {
-  std::vector<std::vector<Arm>> groups;
+  std::vector<std::vector<RuleArm>> groups;
   std::map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < matrix.cells.size(); ++i) {
     const Cell& cell = matrix.cells[i];
@@ -344,12 +342,12 @@ std::vector<Growth> judge_growth(const Matrix& matrix, const std::vector<CellRes
     groups[at->second].push_back(arm_of(cell, cells[i]));
   }
   std::vector<Growth> all;
-  for (const std::vector<Arm>& arms : groups) {
+  for (const std::vector<RuleArm>& arms : groups) {
     const Cell& first = *arms.front().cell;
     const bool grows = first.reference.layout.global_batch() < first.config.layout.global_batch();
     const bool scaled =
-        std::ranges::any_of(arms, [](const Arm& arm) { return arm.cell->config.lr_rule != LrRule::none; });
-    const bool judged = std::ranges::any_of(arms, [](const Arm& arm) { return !arm.difference.empty(); });
+        std::ranges::any_of(arms, [](const RuleArm& arm) { return arm.cell->config.lr_rule != LrRule::none; });
+    const bool judged = std::ranges::any_of(arms, [](const RuleArm& arm) { return !arm.difference.empty(); });
     if ((grows || scaled) && judged) all.push_back(judge_group(arms, matrix));
   }
   return all;

@@ -158,7 +158,7 @@ std::vector<std::string> sentences_of(const Results& results, bool can_tell,
 }
 
 /// What a cell that is not as expected asks of the exit code.
-int code_of(const CellResult& cell) {
+int exit_code_of_cell(const CellResult& cell) {
   if (cell.as_expected) return 0;
   if (cell.verdict == VerdictKind::inconclusive) return 5;
   if (cell.verdict != VerdictKind::failed || !cell.failure) return 1;
@@ -183,7 +183,7 @@ int exit_code(const Results& results, bool margin_refused) {
   if (passed) return *passed ? 0 : 1;
   if (results.cells.empty()) return 6;
   std::vector<int> occurred;
-  for (const CellResult& cell : results.cells) occurred.push_back(code_of(cell));
+  for (const CellResult& cell : results.cells) occurred.push_back(exit_code_of_cell(cell));
   if (question.exit_codes != nullptr) {
     for (const int code : question.exit_codes(results)) occurred.push_back(code);
   }

@@ -9,14 +9,13 @@
 #include <cstdio>
 #include <cstring>
 
+#include "harness/base/exit_codes.h"
 #include "harness/launch/local/protocol.h"
 #include "harness/launch/slurm/hello.h"
 #include "harness/rank/parent.h"
 
 namespace lockstep {
 namespace {
-
-constexpr int kUsage = 2, kHung = 4;
 
 int connected_to(const std::string& host, const std::string& port) {
   addrinfo wanted{};

@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 
 /// A small part of the shortest threshold that configs are given, and no load on a host that computes.
-constexpr int kLookEvery_ms = 20;
+constexpr int kForwardEvery_ms = 20;
 /// How a rank's process is, told though the rank reports nothing: whether it hangs is judged from that.
 constexpr double kStatesEvery_s = 0.1;
 
@@ -44,7 +44,7 @@ void BeatForward::look(double now) {
   for (auto& [run, watched] : runs_) look(run, watched, now);
 }
 
-int BeatForward::patience_ms() const { return runs_.empty() ? -1 : kLookEvery_ms; }
+int BeatForward::patience_ms() const { return runs_.empty() ? -1 : kForwardEvery_ms; }
 
 void BeatForward::look(const std::string& run, Watched& watched, double now) {
   const bool states_due = now - watched.states_told_at >= kStatesEvery_s;

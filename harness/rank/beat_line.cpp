@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kReachWithin_s = 2, kAgainWithin_s = 0.2, kAgainAfter_s = 1;
-constexpr int kLookEvery_ms = 50;
+constexpr int kConnectEvery_ms = 50;
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void BeatLine::started(pid_t rank) {
 
 int BeatLine::patience_ms() const {
   const int wanted = beats_.patience_ms();
-  return wanted < 0 ? kLookEvery_ms : std::min(wanted, kLookEvery_ms);
+  return wanted < 0 ? kConnectEvery_ms : std::min(wanted, kConnectEvery_ms);
 }
 
 void BeatLine::look() {

@@ -7,18 +7,13 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "harness/base/exit_codes.h"
 #include "harness/launch/local/standard_streams.h"
 #include "harness/rank/agent.h"
 #include "harness/rank/parent.h"
 #include "harness/rank/started.h"
 
 namespace lockstep {
-namespace {
-
-constexpr int kUsage = 2;
-
-}  // namespace
-
 int rank_program_main(int argc, char** argv, const char* description,
                       const std::function<int(const RankTask&)>& run_rank) {
   open_standard_streams();

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
+#include "harness/base/exit_codes.h"
 #include "harness/base/sealed_json.h"
 #include "harness/config/canonical.h"
 #include "harness/launch/beat.h"
@@ -35,8 +36,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kUsage = 2, kHung = 4, kMachine = 7;
-constexpr double kMeetWithin_s = 120, kReachWithin_s = 20;
+constexpr double kMeetWithin_s = 120, kReachRankZero_s = 20;
 /// Handed on to the rank as they are.
 constexpr std::array kHandedOn = {SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -241,7 +241,7 @@ std::optional<Refusal> what_is_wrong(const Met& answer, const Arrival& mine, boo
     if (!mixed) return Refusal{kUsage, differs};
     std::fprintf(stderr, "lockstep-rank: %s\n", differs.c_str());
   }
-  const std::string problem = answer.tcp ? unreachable_text(answer, mine, kReachWithin_s) : "";
+  const std::string problem = answer.tcp ? unreachable_text(answer, mine, kReachRankZero_s) : "";
   return problem.empty() ? std::nullopt : std::optional(Refusal{kHung, problem});
 }
 

@@ -13,8 +13,8 @@
 namespace lockstep::restarts {
 namespace {
 
-constexpr int kRanks = 4, kKeep = 3;
-constexpr int64_t kSteps = 90, kEvery = 3, kCyclesOfChain = 25;
+constexpr int kCycleRanks = 4, kKeep = 3;
+constexpr int64_t kCycleSteps = 90, kCycleEvery = 3, kCyclesOfChain = 25;
 /// Moments of a kill: so long after an attempt's processes began, and so many steps after the first one trained.
 constexpr double kBegins_s = 0.25;
 constexpr int64_t kMostSteps = 6;
@@ -32,7 +32,7 @@ class Cycles : public Experiment {
   explicit Cycles(const Subject& subject) : subject_(subject) {}
 
   std::vector<Trial> trials(Bench& bench) override {
-    config_ = shaped(subject_.config, {kRanks, kSteps, kEvery, kKeep, false, false});
+    config_ = shaped(subject_.config, {kCycleRanks, kCycleSteps, kCycleEvery, kKeep, false, false});
     whole_ = reference(bench, "cycles", config_);
     std::vector<Trial> trials;
     for (int64_t first = 0; first < subject_.cycles; first += kCyclesOfChain) {
@@ -52,7 +52,7 @@ class Cycles : public Experiment {
     }
     const Ended ended = bench.attempt(chain.dir, config_);
     if (ended.hung) return {wrong(chain, "hang: the run does not end after the last kill")};
-    const std::string difference = first_difference(whole_, chain.dir, kRanks);
+    const std::string difference = first_difference(whole_, chain.dir, kCycleRanks);
     if (!difference.empty()) return {wrong(chain, "end differs: " + difference)};
     CaseResult cycles = good("gone on, at most one interval lost");
     cycles.cases = end - first;
@@ -61,7 +61,7 @@ class Cycles : public Experiment {
 
   std::vector<std::pair<std::string, std::string>> facts() const override {
     return {{"kill-and-restart cycles of a run of 4 ranks",
-             fmt::format("{}, each of them a random rank or all, a save every {} steps, {} kept", subject_.cycles, kEvery,
+             fmt::format("{}, each of them a random rank or all, a save every {} steps, {} kept", subject_.cycles, kCycleEvery,
                          kKeep)}};
   }
 
@@ -84,7 +84,7 @@ class Cycles : public Experiment {
     const bool early = draw(0) % 4 == 0;
     const double after_s = static_cast<double>(draw(1) % 1000) / 1000 * kBegins_s;
     const int64_t steps = static_cast<int64_t>(draw(2) % kMostSteps), pause_us = static_cast<int64_t>(draw(3) % 4000);
-    const int victim = static_cast<int>(draw(4) % (kRanks + 1));  // the last number: all of them
+    const int victim = static_cast<int>(draw(4) % (kCycleRanks + 1));  // the last number: all of them
     int64_t most = chain.newest;
     double due_s = -1;
     bool killed = false;
@@ -99,13 +99,13 @@ class Cycles : public Experiment {
         if (going.since_started_s < due_s) return;
       }
       killed = true;
-      if (victim == kRanks) going.signal_all(SIGKILL);
+      if (victim == kCycleRanks) going.signal_all(SIGKILL);
       else ::kill(going.processes[static_cast<std::size_t>(victim)], SIGKILL);
       most = std::max(most, going.most_steps());
     });
     if (ended.hung) return "hang: " + ended.in_words();
     const Kept kept = kept_in(chain.dir);
-    chain.timeline.push_back({victim == kRanks ? "all ranks" : fmt::format("rank {}", victim),
+    chain.timeline.push_back({victim == kCycleRanks ? "all ranks" : fmt::format("rank {}", victim),
                               fmt::format("after step {}, the newest checkpoint of step {}", most, kept.newest()),
                               "killed"});
     if (ended.finished()) {
@@ -119,7 +119,7 @@ class Cycles : public Experiment {
     if (chain.newest > 0 && kept.whole.empty()) return "none left: no checkpoint is whole where there was one";
     if (kept.newest() < chain.newest)
       return fmt::format("lost work: step {} stood there, and {} does", chain.newest, kept.newest());
-    if (most - kept.newest() > kEvery)
+    if (most - kept.newest() > kCycleEvery)
       return fmt::format("lost work: {} steps were done, the newest checkpoint is of step {}", most, kept.newest());
     if (kept.whole.size() > kKeep + 1)
       return fmt::format("too many kept: {}, at most {} expected", kept.whole.size(), kKeep + 1);

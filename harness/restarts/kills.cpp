@@ -20,13 +20,13 @@ struct Variant {
   Shape shape;
   bool fresh;  ///< the first save of all; else one over two older ones, of which one goes
 };
-constexpr int64_t kEvery = 2, kSteps = 7, kOld = 4, kNew = 6;
+constexpr int64_t kKillEvery = 2, kKillSteps = 7, kOld = 4, kNew = 6;
 constexpr std::array kVariants{
-    Variant{"2_ranks", {2, kSteps, kEvery, 2, false, false}, false},
-    Variant{"2_ranks_fresh", {2, kSteps, kEvery, 2, false, false}, true},
-    Variant{"2_ranks_async", {2, kSteps, kEvery, 2, true, false}, false},
-    Variant{"4_ranks_sharded", {4, kSteps, kEvery, 2, false, true}, false},
-    Variant{"1_rank", {1, kSteps, kEvery, 2, false, false}, false},
+    Variant{"2_ranks", {2, kKillSteps, kKillEvery, 2, false, false}, false},
+    Variant{"2_ranks_fresh", {2, kKillSteps, kKillEvery, 2, false, false}, true},
+    Variant{"2_ranks_async", {2, kKillSteps, kKillEvery, 2, true, false}, false},
+    Variant{"4_ranks_sharded", {4, kKillSteps, kKillEvery, 2, false, true}, false},
+    Variant{"1_rank", {1, kKillSteps, kKillEvery, 2, false, false}, false},
 };
 
 struct Operation {
@@ -97,7 +97,7 @@ class Kills : public Experiment {
     const Variant& variant = *point.variant;
     const Made& made = made_.at(variant.name);
     const std::string dir = variant.fresh ? bench.empty("run") : bench.copy(made.before, "run");
-    const int64_t older = variant.fresh ? 0 : kOld, newer = variant.fresh ? kEvery : kNew;
+    const int64_t older = variant.fresh ? 0 : kOld, newer = variant.fresh ? kKillEvery : kNew;
     Planted planted;
     planted.rank = point.rank;
     planted.operation = point.operation.number;

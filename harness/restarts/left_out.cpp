@@ -16,7 +16,7 @@
 namespace lockstep::restarts {
 namespace {
 
-constexpr int64_t kSteps = 80, kEvery = 2, kFurther = 6;
+constexpr int64_t kLeftOutSteps = 80, kLeftOutEvery = 2, kLeftOutFurther = 6;
 /// What a load holds against the config and puts nowhere: between two steps it is always the same.
 constexpr std::array<std::string_view, 3> kDerived{checkpoint::kind::accumulation, checkpoint::kind::sampler_permutation,
                                                    checkpoint::kind::cached_controls};
@@ -27,7 +27,7 @@ class LeftOut : public Experiment {
 
   std::vector<Trial> trials(Bench& bench) override {
     // Long enough to be in the second epoch, where the sampler's epoch counts.
-    config_ = shaped(subject_.config, {2, kSteps, kEvery, 3, false, false});
+    config_ = shaped(subject_.config, {2, kLeftOutSteps, kLeftOutEvery, 3, false, false});
     whole_ = reference(bench, "left_out-whole", config_);
     before_ = bench.empty("left_out");
     saved_after(before_, {}, bench, 0);
@@ -52,7 +52,7 @@ class LeftOut : public Experiment {
     if (how == "not saved") {
       planted.not_saved = kind;
       dir = bench.empty("run");
-      saved_after(dir, planted, bench, kEvery);
+      saved_after(dir, planted, bench, kLeftOutEvery);
       planted = {};
     } else {
       dir = bench.copy(before_, "run");
@@ -81,7 +81,7 @@ class LeftOut : public Experiment {
 
   CaseResult unnoticed(const std::string& kind, Planted planted, const std::string& dir, Bench& bench) const {
     planted.unchecked = true;
-    const int64_t until = kept_in(dir).newest() + kFurther;
+    const int64_t until = kept_in(dir).newest() + kLeftOutFurther;
     const Ended ended = bench.attempt(dir, config_, planted, [until](const Going& going) {
       if (going.fewest_steps() > until) going.signal_all(SIGKILL);
     });
@@ -111,7 +111,7 @@ class LeftOut : public Experiment {
   void saved_after(const std::string& dir, const Planted& planted, Bench& bench, int64_t steps) const {
     bench.attempt(dir, config_, planted, [&](const Going& going) {
       const int64_t reached = going.fewest_steps();
-      if (reached <= kEvery || (steps > 0 && reached <= steps)) return;
+      if (reached <= kLeftOutEvery || (steps > 0 && reached <= steps)) return;
       if (steps == 0 && reached < config_.steps - 1 && newest_in(dir).epoch == 0) return;
       going.signal_all(SIGKILL);
     });

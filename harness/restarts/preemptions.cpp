@@ -14,8 +14,8 @@
 namespace lockstep::restarts {
 namespace {
 
-constexpr int64_t kSteps = 24, kEvery = 3;
-constexpr int kRanks = 2;
+constexpr int64_t kPreemptionSteps = 24, kPreemptionEvery = 3;
+constexpr int kPreemptionRanks = 2;
 
 struct Signal {
   bool async = false;
@@ -31,8 +31,8 @@ class Preemptions : public Experiment {
   std::vector<Trial> trials(Bench& bench) override {
     for (const bool async : {false, true}) {
       Made& made = made_[async];
-      made.config = shaped(subject_.config, {kRanks, kSteps, kEvery, 3, async, false});
-      if (subject_.config.eval_every == 0) made.config.eval_every = kEvery;
+      made.config = shaped(subject_.config, {kPreemptionRanks, kPreemptionSteps, kPreemptionEvery, 3, async, false});
+      if (subject_.config.eval_every == 0) made.config.eval_every = kPreemptionEvery;
       made.whole = reference(bench, async ? "preempt-async" : "preempt", made.config);
       // How long it takes from when all ranks have begun.
       double began_s = 0;
@@ -46,7 +46,7 @@ class Preemptions : public Experiment {
       const auto draw = [&](uint64_t what) {
         return keyed(static_cast<uint64_t>(subject_.seed), static_cast<uint64_t>(number), what);
       };
-      Signal signal{number % 2 == 1, draw(1) % 2 == 0 ? SIGTERM : SIGUSR1, static_cast<int>(draw(2) % (kRanks + 1)) - 1,
+      Signal signal{number % 2 == 1, draw(1) % 2 == 0 ? SIGTERM : SIGUSR1, static_cast<int>(draw(2) % (kPreemptionRanks + 1)) - 1,
                     static_cast<double>(draw(3) % 10000) / 10000};
       const std::string name = fmt::format("preempt:{}", number);
       trials.push_back({name, signal.number == SIGTERM ? "SIGTERM" : "SIGUSR1",
@@ -75,7 +75,7 @@ class Preemptions : public Experiment {
     if (std::string problem = not_in_order(ended, dir, signal, made); !problem.empty())
       return {fault("not in order", who + ": " + problem)};
     bench.attempt(dir, made.config);
-    const std::string difference = first_difference(made.whole, dir, kRanks);
+    const std::string difference = first_difference(made.whole, dir, kPreemptionRanks);
     if (!difference.empty()) return {fault("end differs", who + ": " + difference)};
     return {good("saved within the grace, end equal")};
   }
@@ -117,7 +117,7 @@ class Preemptions : public Experiment {
                            result_of(dir, exit.rank).error);
     }
     const int64_t newest = kept_in(dir).newest();
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < kPreemptionRanks; ++rank) {
       const RankResult result = result_of(dir, rank);
       if (result.steps_done != newest) {
         return fmt::format("rank {} stopped after step {}, the newest checkpoint is of step {}", rank, result.steps_done,

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array kWorlds{1, 2, 3, 4, 5, 8};
 constexpr int kBatch = 120;  ///< rows that each of them shares equally
-constexpr int64_t kSteps = 4, kEvery = 2;
+constexpr int64_t kReshardSteps = 4, kReshardEvery = 2;
 
 class Reshards : public Experiment {
  public:
@@ -28,10 +28,10 @@ class Reshards : public Experiment {
     for (const int from : kWorlds) {
       const std::string dir = bench.empty(fmt::format("reshard-{}", from));
       bench.attempt(dir, config_of(from), {}, [](const Going& going) {
-        if (going.fewest_steps() > kEvery) going.signal_all(SIGKILL);
+        if (going.fewest_steps() > kReshardEvery) going.signal_all(SIGKILL);
       });
-      if (kept_in(dir).newest() != kEvery)
-        throw ConfigError(fmt::format("{} ranks left no checkpoint of step {}: {}", from, kEvery, result_of(dir, 0).error));
+      if (kept_in(dir).newest() != kReshardEvery)
+        throw ConfigError(fmt::format("{} ranks left no checkpoint of step {}: {}", from, kReshardEvery, result_of(dir, 0).error));
       before_[from] = dir;
       for (const int to : kWorlds) {
         const std::string name = fmt::format("reshard:{}_to_{}", from, to);
@@ -51,8 +51,8 @@ class Reshards : public Experiment {
     const Ended ended = bench.attempt(dir, config_of(to));
     const std::string what = fmt::format("saved by {} ranks, gone on with {}", from, to);
     const int64_t resumed = result_of(dir, 0).checkpoints.resumed_at;
-    if (resumed != kEvery) {
-      return {fault("resume fails", fmt::format("{}: at step {} expected, found step {} ({}): {}", what, kEvery, resumed,
+    if (resumed != kReshardEvery) {
+      return {fault("resume fails", fmt::format("{}: at step {} expected, found step {} ({}): {}", what, kReshardEvery, resumed,
                                                 ended.in_words(), result_of(dir, 0).error))};
     }
     const std::string difference = training_difference(whole_, dir);
@@ -69,7 +69,7 @@ class Reshards : public Experiment {
     RunConfig base = subject_.config;
     base.arithmetic = Arithmetic::exact;
     base.layout = {1, kBatch};
-    return shaped(base, {ranks, kSteps, kEvery, 3, false, true});
+    return shaped(base, {ranks, kReshardSteps, kReshardEvery, 3, false, true});
   }
 
   const Subject& subject_;

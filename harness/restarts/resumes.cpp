@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kNames = "resume:names";
-constexpr int64_t kFurther = 10;  ///< steps that are held against the run that was never stopped
+constexpr int64_t kResumeFurther = 10;  ///< steps that are held against the run that was never stopped
 constexpr int64_t kBetween = 3;   ///< steps between two stops in a row
 
 class Resumes : public Experiment {
@@ -27,7 +27,7 @@ class Resumes : public Experiment {
   explicit Resumes(const Subject& subject) : subject_(subject) {}
 
   std::vector<Trial> trials(Bench& bench) override {
-    const int64_t steps = subject_.resume_steps + kBetween + kFurther + 2;
+    const int64_t steps = subject_.resume_steps + kBetween + kResumeFurther + 2;
     config_ = shaped(subject_.config, {2, steps, 1, static_cast<int>(steps) + 1, false, false});
     whole_ = reference(bench, "resumes", config_);
     std::vector<Trial> trials;
@@ -56,12 +56,12 @@ class Resumes : public Experiment {
                                                step + kBetween, from))};
       }
     }
-    if (std::string problem = go_on(dir, from, from + kFurther, bench); !problem.empty())
+    if (std::string problem = go_on(dir, from, from + kResumeFurther, bench); !problem.empty())
       return {fault("resume fails", problem)};
-    const std::string difference = trace_difference_before(whole_, dir, config_.layout.world_size, from + kFurther);
+    const std::string difference = trace_difference_before(whole_, dir, config_.layout.world_size, from + kResumeFurther);
     if (!difference.empty())
       return {fault("other bits", fmt::format("a run that goes on at step {}: {}", from, difference))};
-    return {good(fmt::format("{} further steps bit-equal", kFurther))};
+    return {good(fmt::format("{} further steps bit-equal", kResumeFurther))};
   }
 
   std::vector<std::pair<std::string, std::string>> facts() const override {

@@ -18,14 +18,14 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::json;
+using Object = nlohmann::json;
 
-std::string text_of(const Json& value) {
+std::string text_of(const Object& value) {
   return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+                           : value.dump(-1, ' ', false, Object::error_handler_t::replace);
 }
 
-void flatten(const std::string& key, const Json& value, Rows& rows) {
+void flatten(const std::string& key, const Object& value, Rows& rows) {
   if (!value.is_object()) {
     rows.emplace_back(key, text_of(value));
     return;

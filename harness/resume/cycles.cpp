@@ -22,7 +22,7 @@ namespace {
 
 enum class Kill { rank_at_operation, rank_at_moment, all_at_moment };
 
-struct Planned {
+struct PlannedChain {
   Trial trial;
   Kill kill = Kill::rank_at_operation;
   int ranks = 1;
@@ -34,7 +34,7 @@ struct Planned {
 /// One run, from its begin over its kills to its end, again until all kills are done.
 class Chain {
  public:
-  Chain(const ResumeConfig& config, const Planned& planned, light::RunOptions options, Board& board, TrialDone& done)
+  Chain(const ResumeConfig& config, const PlannedChain& planned, light::RunOptions options, Board& board, TrialDone& done)
       : config_(config),
         planned_(planned),
         options_(std::move(options)),
@@ -183,7 +183,7 @@ class Chain {
   }
 
   const ResumeConfig& config_;
-  const Planned& planned_;
+  const PlannedChain& planned_;
   light::RunOptions options_;
   Board& board_;
   TrialDone& done_;
@@ -240,7 +240,7 @@ class Cycles : public ProcessLaboratory {
     const int64_t chains = (config_.cycles + config_.kills_of_a_run - 1) / config_.kills_of_a_run;
     const int most = static_cast<int>(std::min<int64_t>(config_.ranks, kMostRanks));
     for (int64_t chain = 0; chain < chains; ++chain) {
-      Planned planned;
+      PlannedChain planned;
       planned.kill = static_cast<Kill>(chain % 3);
       planned.ranks = most - static_cast<int>(chain / 3 % most);
       planned.asynchronous = chain / 3 / most % 2 == 1;
@@ -259,7 +259,7 @@ class Cycles : public ProcessLaboratory {
   }
 
   TrialDone run_trial(const std::string& name, const std::string& folder, Board& board) override {
-    const Planned& planned = plan_named(planned_, name);
+    const PlannedChain& planned = plan_named(planned_, name);
     TrialDone done;
     light::RunOptions options = options_of(folder);
     std::vector<light::RunEnd>& expected = undisturbed_[planned.ranks];
@@ -276,7 +276,7 @@ class Cycles : public ProcessLaboratory {
   }
 
  private:
-  std::vector<Planned> planned_;
+  std::vector<PlannedChain> planned_;
   std::map<int, std::vector<light::RunEnd>> undisturbed_;  ///< in a workshop's process, by ranks
 };
 

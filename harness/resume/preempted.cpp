@@ -44,7 +44,7 @@ constexpr Moment kMoments[] = {
 
 enum class Mistake { none, stops_alone, default_on_second };
 
-struct Planned {
+struct PlannedSignal {
   Trial trial;
   int number = SIGTERM;
   To to = To::one_rank;
@@ -57,7 +57,7 @@ struct Planned {
 };
 
 /// Sends the signal, from whichever process.
-void send(const Planned& planned, const Board& board) {
+void send(const PlannedSignal& planned, const Board& board) {
   const auto to_rank = [&](int rank) {
     const auto process = static_cast<pid_t>(board.rank(rank).process.load());
     if (process > 0) ::kill(process, planned.number);
@@ -73,7 +73,7 @@ void send(const Planned& planned, const Board& board) {
 
 class Preempted {
  public:
-  Preempted(const ResumeConfig& config, const Planned& planned, light::RunOptions options, Board& board,
+  Preempted(const ResumeConfig& config, const PlannedSignal& planned, light::RunOptions options, Board& board,
             TrialDone& done)
       : config_(config),
         planned_(planned),
@@ -249,7 +249,7 @@ class Preempted {
   }
 
   const ResumeConfig& config_;
-  const Planned& planned_;
+  const PlannedSignal& planned_;
   light::RunOptions options_;
   Board& board_;
   TrialDone& done_;
@@ -294,27 +294,27 @@ class Preemptions : public ProcessLaboratory {
     planned_.clear();
     for (int64_t at = 0; at < config_.signals; ++at) {
       const uint64_t seed = keyed(static_cast<uint64_t>(config_.seed), 77, at);
-      Planned planned = made(seed, at % 2 == 0 ? SIGTERM : SIGUSR1, static_cast<To>(at % 3), at / 6 % 2 == 0 ? 1 : 3);
+      PlannedSignal planned = made(seed, at % 2 == 0 ? SIGTERM : SIGUSR1, static_cast<To>(at % 3), at / 6 % 2 == 0 ? 1 : 3);
       planned.asynchronous = at / 12 % 2 == 1;
       add(std::move(planned), fmt::format("random@{}", at), "at a random moment");
     }
     for (const Moment& moment : kMoments) plan_moment(moment);
     if (config_.mutants) plan_mistakes();
     std::vector<Trial> trials;
-    for (const Planned& each : planned_) trials.push_back(each.trial);
+    for (const PlannedSignal& each : planned_) trials.push_back(each.trial);
     return trials;
   }
 
   TrialDone run_trial(const std::string& name, const std::string& folder, Board& board) override {
-    const Planned& planned = plan_named(planned_, name);
+    const PlannedSignal& planned = plan_named(planned_, name);
     TrialDone done;
     Preempted(config_, planned, options_of(folder + "/checkpoints"), board, done).go();
     return done;
   }
 
  private:
-  Planned made(uint64_t seed, int number, To to, int times) const {
-    Planned planned;
+  PlannedSignal made(uint64_t seed, int number, To to, int times) const {
+    PlannedSignal planned;
     planned.seed = seed;
     planned.number = number;
     planned.to = to;
@@ -325,7 +325,7 @@ class Preemptions : public ProcessLaboratory {
     return planned;
   }
 
-  void add(Planned planned, std::string name, std::string place) {
+  void add(PlannedSignal planned, std::string name, std::string place) {
     planned.trial = {std::move(name),
                      fmt::format("{} to {}{}", planned.number == SIGTERM ? "SIGTERM" : "SIGUSR1",
                                  kTo[static_cast<int>(planned.to)], planned.times > 1 ? ", three times" : ""),
@@ -338,7 +338,7 @@ class Preemptions : public ProcessLaboratory {
     for (const int number : {SIGTERM, SIGUSR1}) {
       for (const To to : {To::one_rank, To::all_ranks, To::launcher}) {
         for (const int times : {1, 3}) {
-          Planned planned = made(keyed(static_cast<uint64_t>(config_.seed), 78, ++count), number, to, times);
+          PlannedSignal planned = made(keyed(static_cast<uint64_t>(config_.seed), 78, ++count), number, to, times);
           planned.moment = &moment;
           planned.asynchronous = moment.asynchronous;
           add(std::move(planned), fmt::format("{}@{}", moment.name, count), moment.words);
@@ -350,13 +350,13 @@ class Preemptions : public ProcessLaboratory {
   void plan_mistakes() {
     for (int at = 0; at < 6; ++at) {
       const uint64_t seed = keyed(static_cast<uint64_t>(config_.seed), 79, at);
-      Planned alone = made(seed, at % 2 == 0 ? SIGTERM : SIGUSR1, To::one_rank, 1);
+      PlannedSignal alone = made(seed, at % 2 == 0 ? SIGTERM : SIGUSR1, To::one_rank, 1);
       alone.mistake = Mistake::stops_alone;
       alone.ranks = std::max(alone.ranks, 2);
       alone.moment = &kMoments[2];
       add(std::move(alone), fmt::format("stops_alone@{}", at), "in a step");
       planned_.back().trial.failure = "mutant: a rank stops without agreement";
-      Planned torn = made(seed, at % 2 == 0 ? SIGTERM : SIGUSR1, at < 3 ? To::one_rank : To::all_ranks, 3);
+      PlannedSignal torn = made(seed, at % 2 == 0 ? SIGTERM : SIGUSR1, at < 3 ? To::one_rank : To::all_ranks, 3);
       torn.mistake = Mistake::default_on_second;
       torn.moment = &kMoments[2];
       add(std::move(torn), fmt::format("torn@{}", at), "in the last save");
@@ -364,7 +364,7 @@ class Preemptions : public ProcessLaboratory {
     }
   }
 
-  std::vector<Planned> planned_;
+  std::vector<PlannedSignal> planned_;
 };
 
 }  // namespace

@@ -23,13 +23,13 @@ namespace {
 namespace kind = checkpoint::kind;
 
 /// A mistake of a saver or loader, and how the trial must name it.
-struct Mistake {
+struct ReshardMistake {
   const char *name, *words;
   std::string_view kind;
   bool needs_other_world;  ///< on the same number of ranks it changes nothing
   void (*plant)(light::Planted& planted);
 };
-constexpr Mistake kMistakes[] = {
+constexpr ReshardMistake kReshardMistakes[] = {
     {"cursor_in_batches", "the cursor is saved in batches", kind::sampler_cursor, true,
      [](light::Planted& planted) { planted.cursor_in_batches = true; }},
     {"cursor_of_rank", "each rank saves its own cursor", kind::sampler_cursor, true,
@@ -38,13 +38,13 @@ constexpr Mistake kMistakes[] = {
      [](light::Planted& planted) { planted.shard_off_by_one = true; }},
 };
 
-struct Planned {
+struct PlannedReshard {
   Trial trial;
   int from = 1, to = 1;
   int64_t stop = 0;
   bool batch_fixed = true;  ///< else each rank has its rows and its generator
   bool asynchronous = false, sharded = false;
-  const Mistake* mistake = nullptr;
+  const ReshardMistake* mistake = nullptr;
 };
 
 /// All ranks' state as one rank's, without what each rank has for itself but for the sum of what they have accumulated.
@@ -123,20 +123,20 @@ Steps common_of(const Steps& steps) {
   return common;
 }
 
-struct Tally {
+struct ReshardTally {
   std::atomic<int64_t> loads{0}, samples{0}, steps{0};
   std::mutex mutex;
   std::set<std::pair<int, int>> pairs;
   std::map<std::string, std::tuple<int, int, std::string>> found;  ///< by mistake: from, to, what was told
 };
 
-class Worker : public LaboratoryWorker {
+class ReshardWorker : public LaboratoryWorker {
  public:
-  Worker(const ResumeConfig& config, const std::vector<Planned>& planned, Tally& tally)
+  ReshardWorker(const ResumeConfig& config, const std::vector<PlannedReshard>& planned, ReshardTally& tally)
       : config_(config), planned_(planned), tally_(tally) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
-    const Planned& planned = plan_named(planned_, trial.name);
+    const PlannedReshard& planned = plan_named(planned_, trial.name);
     light::Config light = light_of(planned);
     if (planned.mistake != nullptr) planned.mistake->plant(light.planted);
     const int64_t turn = planned.stop + 9, end = planned.stop / light.accumulate * light.accumulate + 27;
@@ -155,7 +155,7 @@ class Worker : public LaboratoryWorker {
   }
 
  private:
-  light::Config light_of(const Planned& planned) const {
+  light::Config light_of(const PlannedReshard& planned) const {
     light::Config light;
     light.seed = static_cast<uint64_t>(config_.seed);
     light.jitter = !planned.batch_fixed;
@@ -165,7 +165,7 @@ class Worker : public LaboratoryWorker {
   }
 
   /// Everything that is not as it should be, the loads first.
-  std::vector<std::string> problems_of(const Planned& planned, const light::Config& light, const LegsDone& seen,
+  std::vector<std::string> problems_of(const PlannedReshard& planned, const light::Config& light, const LegsDone& seen,
                                        int64_t end) {
     std::vector<std::string> problems = differences(seen.ends[0], seen.ends[1], light);
     // A planted mistake may go so far that the ranks cannot save any more.
@@ -208,7 +208,7 @@ class Worker : public LaboratoryWorker {
     return text;
   }
 
-  static CaseResult judged(const Planned& planned, const std::vector<std::string>& problems) {
+  static CaseResult judged(const PlannedReshard& planned, const std::vector<std::string>& problems) {
     if (problems.empty())
       return {planned.batch_fixed ? "same bits, each sample once" : "state equal, each sample once", CaseVerdict::good,
               1, ""};
@@ -217,7 +217,7 @@ class Worker : public LaboratoryWorker {
                         told(problems))};
   }
 
-  CaseResult judged_mistake(const Planned& planned, const std::vector<std::string>& problems) {
+  CaseResult judged_mistake(const PlannedReshard& planned, const std::vector<std::string>& problems) {
     const bool acts = !planned.mistake->needs_other_world || planned.from != planned.to;
     if (!acts)
       return problems.empty() ? CaseResult{"makes no difference on the same ranks", CaseVerdict::good, 1, ""}
@@ -249,8 +249,8 @@ class Worker : public LaboratoryWorker {
   }
 
   const ResumeConfig& config_;
-  const std::vector<Planned>& planned_;
-  Tally& tally_;
+  const std::vector<PlannedReshard>& planned_;
+  ReshardTally& tally_;
 };
 
 class Reshard : public Laboratory {
@@ -272,12 +272,12 @@ class Reshard : public Laboratory {
       for (const int64_t to : config_.worlds) plan_pair(static_cast<int>(from), static_cast<int>(to));
     }
     std::vector<Trial> trials;
-    for (const Planned& each : planned_) trials.push_back(each.trial);
+    for (const PlannedReshard& each : planned_) trials.push_back(each.trial);
     return trials;
   }
 
   std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override {
-    return std::make_unique<Worker>(config_, planned_, tally_);
+    return std::make_unique<ReshardWorker>(config_, planned_, tally_);
   }
 
   std::vector<std::pair<std::string, std::string>> facts() const override {
@@ -299,8 +299,8 @@ class Reshard : public Laboratory {
   }
 
  private:
-  void add(int from, int to, int64_t stop, bool batch_fixed, bool asynchronous, const Mistake* mistake) {
-    Planned planned;
+  void add(int from, int to, int64_t stop, bool batch_fixed, bool asynchronous, const ReshardMistake* mistake) {
+    PlannedReshard planned;
     planned.from = from;
     planned.to = to;
     planned.stop = stop;
@@ -325,12 +325,12 @@ class Reshard : public Laboratory {
     add(from, to, 11, false, true, nullptr);
     add(from, to, 12, false, false, nullptr);
     if (!config_.mutants) return;
-    for (const Mistake& mistake : kMistakes) add(from, to, 11, false, false, &mistake);
+    for (const ReshardMistake& mistake : kReshardMistakes) add(from, to, 11, false, false, &mistake);
   }
 
   ResumeConfig config_;
-  std::vector<Planned> planned_;
-  Tally tally_;
+  std::vector<PlannedReshard> planned_;
+  ReshardTally tally_;
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr int64_t kUntilItActs = 24;
 
 enum class Again { no, at_once, a_step_later };
 
-struct Planned {
+struct PlannedStop {
   Trial trial;
   int64_t stop = 0;
   Again again = Again::no;
@@ -53,7 +53,7 @@ std::string place_of(int64_t stop, const light::Config& config) {
 }
 
 /// What the trials found together.
-class Tally {
+class StopTally {
  public:
   void named(const LostKind& lost) {
     const std::lock_guard lock(mutex_);
@@ -87,13 +87,13 @@ class Tally {
   int64_t steps_ = 0;
 };
 
-class Worker : public LaboratoryWorker {
+class StopWorker : public LaboratoryWorker {
  public:
-  Worker(const ResumeConfig& config, const light::Config& light, const std::vector<Planned>& planned, Tally& tally)
+  StopWorker(const ResumeConfig& config, const light::Config& light, const std::vector<PlannedStop>& planned, StopTally& tally)
       : config_(config), light_(light), planned_(planned), tally_(tally) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
-    const Planned& planned = plan_named(planned_, trial.name);
+    const PlannedStop& planned = plan_named(planned_, trial.name);
     return {planned.left_out.empty() ? stopped(planned) : left_out(planned)};
   }
 
@@ -137,7 +137,7 @@ class Worker : public LaboratoryWorker {
     return diagnosis.lost();
   }
 
-  std::vector<Leg> legs_of(const Planned& planned, int64_t until) const {
+  std::vector<Leg> legs_of(const PlannedStop& planned, int64_t until) const {
     const int ranks = static_cast<int>(config_.ranks);
     std::vector<Leg> legs{{ranks, planned.stop, planned.asynchronous}};
     if (planned.again != Again::no)
@@ -146,7 +146,7 @@ class Worker : public LaboratoryWorker {
     return legs;
   }
 
-  CaseResult stopped(const Planned& planned) {
+  CaseResult stopped(const PlannedStop& planned) {
     light::Config light = light_;
     light.shard_parameters = planned.sharded;
     const int64_t resumed_at = planned.stop + (planned.again == Again::a_step_later ? 1 : 0);
@@ -170,7 +170,7 @@ class Worker : public LaboratoryWorker {
     return {"other bits", CaseVerdict::fault, 1, sentence, timeline_of(planned, step, until)};
   }
 
-  CaseResult left_out(const Planned& planned) {
+  CaseResult left_out(const PlannedStop& planned) {
     const int64_t until = planned.stop + kUntilItActs;
     const Control& control = control_of(light_, planned.stop, until);
     if (!control.problem.empty()) return {"controls differ", CaseVerdict::undecided, 1, control.problem};
@@ -194,7 +194,7 @@ class Worker : public LaboratoryWorker {
 
   /// The kinds left out that make a difference: those that were named, and of the others those without which the run
   /// has other bits.
-  std::set<std::string, std::less<>> those_that_act(const Planned& planned, const Control& control,
+  std::set<std::string, std::less<>> those_that_act(const PlannedStop& planned, const Control& control,
                                                     const std::vector<LostKind>& lost, const LegsDone& seen) const {
     std::set<std::string, std::less<>> acting = changed_since_start(planned, control);
     if (planned.left_out.size() == 1) return acting;
@@ -211,7 +211,7 @@ class Worker : public LaboratoryWorker {
   }
 
   /// The kinds left out whose state at the stop is another than at the start: the others lose nothing.
-  std::set<std::string, std::less<>> changed_since_start(const Planned& planned, const Control& control) const {
+  std::set<std::string, std::less<>> changed_since_start(const PlannedStop& planned, const Control& control) const {
     std::set<std::string, std::less<>> changed;
     const int ranks = static_cast<int>(config_.ranks);
     for (int rank = 0; rank < ranks; ++rank) {
@@ -226,7 +226,7 @@ class Worker : public LaboratoryWorker {
     return changed;
   }
 
-  CaseResult judged(const Planned& planned, const std::vector<LostKind>& lost, int64_t acts,
+  CaseResult judged(const PlannedStop& planned, const std::vector<LostKind>& lost, int64_t acts,
                     const std::set<std::string, std::less<>>& acting) {
     std::set<std::string, std::less<>> named;
     std::string told;
@@ -254,7 +254,7 @@ class Worker : public LaboratoryWorker {
             CaseVerdict::good, 1, ""};
   }
 
-  std::vector<TimelineStep> timeline_of(const Planned& planned, int64_t step, int64_t until) const {
+  std::vector<TimelineStep> timeline_of(const PlannedStop& planned, int64_t step, int64_t until) const {
     std::vector<TimelineStep> timeline;
     int64_t at = 0;
     for (const Leg& leg : legs_of(planned, until)) {
@@ -269,8 +269,8 @@ class Worker : public LaboratoryWorker {
 
   const ResumeConfig& config_;
   const light::Config& light_;
-  const std::vector<Planned>& planned_;
-  Tally& tally_;
+  const std::vector<PlannedStop>& planned_;
+  StopTally& tally_;
   int64_t kept_stop_ = -1, kept_until_ = -1;
   Control kept_;
 };
@@ -303,12 +303,12 @@ class Stops : public Laboratory {
     }
     for (const int64_t stop : config_.mutants ? config_.pair_stops : std::vector<int64_t>()) plan_pairs(stop);
     std::vector<Trial> trials;
-    for (const Planned& each : planned_) trials.push_back(each.trial);
+    for (const PlannedStop& each : planned_) trials.push_back(each.trial);
     return trials;
   }
 
   std::unique_ptr<LaboratoryWorker> worker(const LaboratoryRun&, int) override {
-    return std::make_unique<Worker>(config_, light_, planned_, tally_);
+    return std::make_unique<StopWorker>(config_, light_, planned_, tally_);
   }
 
   std::vector<std::pair<std::string, std::string>> facts() const override {
@@ -334,7 +334,7 @@ class Stops : public Laboratory {
          {Way{"once", "stopped once", Again::no}, Way{"again", "stopped, and again at once", Again::at_once},
           Way{"later", "stopped, and again a step later", Again::a_step_later}}) {
       for (const bool asynchronous : {false, true}) {
-        Planned planned;
+        PlannedStop planned;
         planned.stop = stop;
         planned.again = way.again;
         planned.asynchronous = planned.sharded = asynchronous;
@@ -347,7 +347,7 @@ class Stops : public Laboratory {
   }
 
   void plan_left_out(int64_t stop, std::set<std::string, std::less<>> kinds, const char* failure) {
-    Planned planned;
+    PlannedStop planned;
     planned.stop = stop;
     const std::string place =
         kinds.size() == 1 ? checkpoint::words_of(*kinds.begin()) : fmt::format("any two, stop at step {}", stop);
@@ -367,8 +367,8 @@ class Stops : public Laboratory {
 
   ResumeConfig config_;
   light::Config light_;
-  std::vector<Planned> planned_;
-  Tally tally_;
+  std::vector<PlannedStop> planned_;
+  StopTally tally_;
 };
 
 }  // namespace

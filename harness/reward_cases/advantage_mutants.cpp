@@ -303,7 +303,7 @@ constexpr Mutant one_rank(Mutant mutant) {
   return mutant;
 }
 
-constexpr std::array kMutants{
+constexpr std::array kAdvantageMutants{
     row("local_statistics", "local-statistics", "each rank normalises its own rows", of_own_rows),
     one_rank(row("local_on_one", "local-statistics", "one rank normalises its own rows", of_own_rows)),
     row("mean_of_means", "mean-of-means", "means and deviations of ranks are averaged", means_averaged),
@@ -343,6 +343,6 @@ constexpr std::array kMutants{
 
 }  // namespace
 
-std::span<const Mutant> advantage_mutants() { return kMutants; }
+std::span<const Mutant> advantage_mutants() { return kAdvantageMutants; }
 
 }  // namespace lockstep::rewards

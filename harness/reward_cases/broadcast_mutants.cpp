@@ -80,7 +80,7 @@ void too_few(RewardsSeam& seam) { held(seam).pop_back(); }
 /// The rank that makes the mistake must not be the root, which has its rewards anyway.
 void root_is_first(Case& one) { one.root = 0; }
 
-constexpr std::array kMutants{
+constexpr std::array kBroadcastMutants{
     Mutant{"no_broadcast", "broadcast", "no-broadcast", "one rank leaves the broadcast out", 2, false, root_is_first, never_called},
     Mutant{"wrong_root", "broadcast", "wrong-root", "all take a rank for the root that has no rewards", 2, true, root_is_first,
            from_a_rank_without},
@@ -107,6 +107,6 @@ constexpr std::array kMutants{
 
 }  // namespace
 
-std::span<const Mutant> broadcast_mutants() { return kMutants; }
+std::span<const Mutant> broadcast_mutants() { return kBroadcastMutants; }
 
 }  // namespace lockstep::rewards

@@ -68,7 +68,7 @@ constexpr Mutant row(std::string_view name, std::string_view cause, std::string_
   return mutant;
 }
 
-constexpr std::array kMutants{
+constexpr std::array kNormalizerMutants{
     row("normalizer_local", "normalizer-local", "each rank merges its own rows alone", true, own_rows_alone),
     row("totals_resent", "history-counted-again", "totals are sent, not what came since the last merge", true, totals),
     row("squares_alone", "normalizer-between-missing", "squares are added without what lies between the means", true, squares_alone),
@@ -83,6 +83,6 @@ constexpr std::array kMutants{
 
 }  // namespace
 
-std::span<const Mutant> normalizer_mutants() { return kMutants; }
+std::span<const Mutant> normalizer_mutants() { return kNormalizerMutants; }
 
 }  // namespace lockstep::rewards

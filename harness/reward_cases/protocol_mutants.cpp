@@ -23,7 +23,7 @@ constexpr Mutant row(std::string_view name, std::string_view cause, std::string_
   return mutant;
 }
 
-constexpr std::array kMutants{
+constexpr std::array kProtocolMutants{
     row("step_behind", "header-differs", "one rank is a step behind", a_step_behind),
     row("masks_alone", "convention-differs", "one rank masks what the others refuse", masks_alone),
     row("bessel_alone", "convention-differs", "one rank divides by count - 1", bessel_alone),
@@ -33,7 +33,7 @@ constexpr std::array kMutants{
 
 }  // namespace
 
-std::span<const Mutant> protocol_mutants() { return kMutants; }
+std::span<const Mutant> protocol_mutants() { return kProtocolMutants; }
 
 const std::vector<Mutant>& mutants() {
   static const std::vector<Mutant> kAll = [] {

@@ -72,7 +72,7 @@ constexpr Mutant among_three(Mutant mutant) {
   return mutant;
 }
 
-constexpr std::array kMutants{
+constexpr std::array kRatioMutants{
     alone(row("noise_drawn_again", "noise-drawn-again", "the update draws its noise again", drawn_again)),
     alone(row("other_sigma", "sigma-of-another-step", "the update takes the deviation of the step after", sigma_of_the_next)),
     row("stale_policy", "stale-policy", "one rank takes its actions with an older policy", older_policy),
@@ -85,6 +85,6 @@ constexpr std::array kMutants{
 
 }  // namespace
 
-std::span<const Mutant> ratio_mutants() { return kMutants; }
+std::span<const Mutant> ratio_mutants() { return kRatioMutants; }
 
 }  // namespace lockstep::rewards

@@ -80,7 +80,7 @@ constexpr Mutant row(std::string_view name, std::string_view cause, std::string_
   return mutant;
 }
 
-constexpr std::array kMutants{
+constexpr std::array kWeightMutants{
     row("world_dropped", "world-dropped", "the number of ranks is left out of the weight", without_world),
     row("world_dropped_constant", "world-dropped", "a constant denominator, the number of ranks left out", without_world, of_constant),
     row("world_twice", "world-twice", "the number of ranks stands in the weight twice", with_world_again, of_groups),
@@ -96,6 +96,6 @@ constexpr std::array kMutants{
 
 }  // namespace
 
-std::span<const Mutant> weight_mutants() { return kMutants; }
+std::span<const Mutant> weight_mutants() { return kWeightMutants; }
 
 }  // namespace lockstep::rewards

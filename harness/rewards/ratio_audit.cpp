@@ -71,11 +71,11 @@ Fit other_shape(const Element& element) {
                      shown.rows_rollout);
 }
 
-struct Question {
+struct RatioQuestion {
   const char* code;
   Fit (*fits)(const Element& element);
 };
-constexpr Question kQuestions[] = {{"noise-drawn-again", other_action},
+constexpr RatioQuestion kRatioQuestions[] = {{"noise-drawn-again", other_action},
                                    {"sigma-of-another-step", other_sigma},
                                    {"stale-policy", other_policy},
                                    {"sigma-terms-missing", without_sigma},
@@ -85,7 +85,7 @@ Finding named(const Element& element, int rank) {
   const ShownRatio& shown = element.shown;
   Finding finding{"", {}, shown.step, {rank}, ""};
   std::string why = "no reason is known";
-  for (const Question& question : kQuestions) {
+  for (const RatioQuestion& question : kRatioQuestions) {
     const Fit fit = question.fits(element);
     if (!fit) continue;
     if (!finding.code.empty()) {

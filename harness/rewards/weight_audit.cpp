@@ -59,11 +59,11 @@ Predicted before_filter(const Spot& spot) {
   return weight_of(Denominator::rows, spot.options.scope, before, spot.rank, spot.micro);
 }
 
-struct Question {
+struct WeightQuestion {
   const char* code;
   Predicted (*predict)(const Spot& spot);
 };
-constexpr Question kQuestions[] = {
+constexpr WeightQuestion kWeightQuestions[] = {
     {"world-dropped", world_dropped},   {"world-twice", world_twice},       {"denominator-local", local},
     {"denominator-micro", micro},       {"accumulation-twice", accumulation_twice},
     {"rows-for-steps", rows_for_steps}, {"steps-for-rows", steps_for_rows}, {"groups-for-rows", groups_for_rows},
@@ -74,7 +74,7 @@ bool close(double a, double b) { return std::abs(a - b) <= 8 * 0x1p-52 * std::ab
 
 Finding named(const Spot& spot, const ShownWeight& shown, int64_t step) {
   Finding finding{"", {}, step, {spot.rank}, ""};
-  for (const Question& question : kQuestions) {
+  for (const WeightQuestion& question : kWeightQuestions) {
     const Predicted predicted = question.predict(spot);
     if (!predicted || close(*predicted, spot.expected) || !close(shown.weight, *predicted)) continue;
     if (finding.code.empty())

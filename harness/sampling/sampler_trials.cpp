@@ -55,7 +55,7 @@ sharding::Finding audit(const DealOptions& options, int64_t epochs, const Deals&
   return sharding::audit_deals(options, deals);
 }
 
-struct Mistake {
+struct SamplerMistake {
   std::string_view name, words;
   std::vector<std::string> expected;
   Deals (*plant)(const DealOptions& options, const Deals& good);
@@ -85,8 +85,8 @@ Deals own_permutations(const DealOptions& options, const Deals& good) {
   return deals;
 }
 
-const std::vector<Mistake>& mistakes() {
-  static const std::vector<Mistake> kMistakes{
+const std::vector<SamplerMistake>& mistakes() {
+  static const std::vector<SamplerMistake> kSamplerMistakes{
       {"set_epoch_forgotten",
        "set_epoch is never called",
        {"order_repeats"},
@@ -121,7 +121,7 @@ const std::vector<Mistake>& mistakes() {
        }},
       {"own_permutations", "each rank shuffles with a seed of its own", {"shards_overlap"}, own_permutations},
   };
-  return kMistakes;
+  return kSamplerMistakes;
 }
 
 class SamplerTrials final : public Kind {
@@ -149,7 +149,7 @@ class SamplerTrials final : public Kind {
     all.push_back(evaluations());
     all.push_back(job());
     if (config_.planted) {
-      for (const Mistake& mistake : mistakes())
+      for (const SamplerMistake& mistake : mistakes())
         all.push_back(planted_trial(mistake.name, mistake.words, "sampler", 0.2, mistake.expected,
                                     [this, &mistake](Hunt& hunt) { plant(mistake, hunt); }));
       all.push_back(planted_trial("padding_counted", "an evaluation counts what fills the ranks up",
@@ -250,7 +250,7 @@ class SamplerTrials final : public Kind {
     }
   }
 
-  void plant(const Mistake& mistake, Hunt& hunt) const {
+  void plant(const SamplerMistake& mistake, Hunt& hunt) const {
     for_some([&](const DealOptions& options) {
       const Deals good = dealt(options, config_.epochs);
       if (good.empty()) return;

@@ -86,13 +86,13 @@ std::vector<int64_t> permutations(const StatesCase& each, bool keyed_by_epoch) {
   return places;
 }
 
-struct Mistake {
+struct StateMistake {
   std::string_view name, words, expected;
   /// False: it cannot show in this case.
   bool (*plant)(const StatesCase& each, StateDraws& draws);
 };
 
-constexpr Mistake kMistakes[] = {
+constexpr StateMistake kStateMistakes[] = {
     {"equal_environment_seeds", "all ranks seed their environments alike", "equal_environment_seeds",
      [](const StatesCase& each, StateDraws& draws) {
        if (each.ranks < 2 || each.a_round < each.ranks) return false;
@@ -207,7 +207,7 @@ class StateTrials final : public Kind {
   }
 
   void add_planted(std::vector<Planned>& all) {
-    for (const Mistake& mistake : kMistakes) {
+    for (const StateMistake& mistake : kStateMistakes) {
       all.push_back(planted_trial(mistake.name, mistake.words, "initial states", 0.2,
                                   {std::string(mistake.expected)}, [this, &mistake](Hunt& hunt) {
                                     for (const int64_t states : kStates) {

@@ -18,7 +18,7 @@ using checkpoint::LoadOutcome;
 using checkpoint::MemoryStorage;
 
 /// Of each of two moments: the newest checkpoint's files and the pointers have some 65,000 bytes.
-constexpr int64_t kFloats = 7700;
+constexpr int64_t kSpecimenFloats = 7700;
 /// A trial holds the flips of so many bytes, or so many lengths.
 constexpr std::size_t kBytes_a_trial = 64;
 constexpr int kCleanCheckpoints = 500, kLoadsOfEach = 20;
@@ -41,7 +41,7 @@ class CaseCounts {
 
 class CorruptionSearch final : public Search {
  public:
-  explicit CorruptionSearch(const SaverConfig& config) : config_(config), specimen_(kFloats) {}
+  explicit CorruptionSearch(const SaverConfig& config) : config_(config), specimen_(kSpecimenFloats) {}
 
   std::string subject() const override { return "the saver library, its files damaged"; }
 

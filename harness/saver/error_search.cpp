@@ -21,7 +21,7 @@ using checkpoint::MemoryStorage;
 using checkpoint::OperationKind;
 using checkpoint::Saved;
 
-constexpr std::string_view kScenes[] = {"fresh", "over_older", "same_step", "retention", "best", "async"};
+constexpr std::string_view kErrorScenes[] = {"fresh", "over_older", "same_step", "retention", "best", "async"};
 /// A slow file's operations take this share of the deadline each, some dozens of them in all.
 constexpr double kSlow = 0.6;
 /// A rank that is a process stops at each of so many operations.
@@ -80,7 +80,7 @@ class ErrorSearch final : public Search {
   std::vector<Planned> planned(const LaboratoryRun& run) override {
     std::vector<Planned> all;
     if (config_.planted) add_mutants(all);
-    for (const std::string_view name : kScenes) {
+    for (const std::string_view name : kErrorScenes) {
       for (const int64_t ranks : config_.world_sizes) {
         settings_.push_back(setting_of(scene_named(name), static_cast<int>(ranks), {}));
         std::vector<Planned> of_setting;

@@ -21,13 +21,13 @@ using checkpoint::MemoryStorage;
 using checkpoint::OperationKind;
 
 /// So that a shard has several writes, and a write several sectors.
-constexpr int64_t kFloats = 1500;
-constexpr std::size_t kBlock_bytes = 2048;
+constexpr int64_t kDiskFloats = 1500;
+constexpr std::size_t kDiskBlock_bytes = 2048;
 /// Ways at one moment; beyond it, all of one loss and all of one thing left, and a draw.
 constexpr std::size_t kMostWays = 1000;
 /// The same where only a part of the moments is tried.
 constexpr std::size_t kMostWaysOfASlice = 100;
-constexpr std::string_view kScenes[] = {"fresh", "over_older", "same_step", "retention", "best", "leftovers"};
+constexpr std::string_view kPowerScenes[] = {"fresh", "over_older", "same_step", "retention", "best", "leftovers"};
 
 /// One save, as it was recorded.
 struct Recorded {
@@ -64,7 +64,7 @@ class PowerSearch final : public Search {
   std::vector<Planned> planned(const LaboratoryRun& run) override {
     std::vector<Planned> all;
     if (config_.planted) add_mutants(all);
-    for (const std::string_view scene : kScenes) {
+    for (const std::string_view scene : kPowerScenes) {
       for (const int64_t ranks : config_.world_sizes) {
         for (const bool together : {false, true}) {
           if (together && ranks == 1) continue;
@@ -106,9 +106,9 @@ class PowerSearch final : public Search {
     SaveCase how;
     how.scene = &scene;
     how.content = new_content(scene);
-    how.content.floats = kFloats;
+    how.content.floats = kDiskFloats;
     how.ranks = ranks;
-    how.block_bytes = kBlock_bytes;
+    how.block_bytes = kDiskBlock_bytes;
     how.planted = planted;
     return how;
   }
@@ -180,7 +180,7 @@ class PowerSearch final : public Search {
 
   std::vector<KnownSave> known_of_save(const Recorded& recorded, bool told, bool& none_may) const {
     std::vector<KnownSave> known = known_of(*recorded.scene, recorded.ranks);
-    known.front().content.floats = kFloats;
+    known.front().content.floats = kDiskFloats;
     if (told) {
       for (std::size_t i = 1; i < known.size(); ++i) known[i].may = false;
     }

@@ -22,7 +22,7 @@ using checkpoint::State;
 using checkpoint::Storage;
 
 constexpr int kLeftoversWriter = 7;
-constexpr std::size_t kBlock_bytes = 96;
+constexpr std::size_t kSceneBlock_bytes = 96;
 
 /// What training would do to the tensors meanwhile.
 void write_over(State& state) {
@@ -90,7 +90,7 @@ SaveOptions options_of(const Scene& scene, int writer, const checkpoint::Planted
   options.config_hash = kConfigHash;
   options.keep_last = scene.keep_last;
   options.deadline_s = kDeadline_s;
-  options.block_bytes = kBlock_bytes;
+  options.block_bytes = kSceneBlock_bytes;
   options.process = writer + 1;
   options.nonce = [writer] { return hex16(static_cast<uint64_t>(writer + 1)); };
   options.planted = planted;

@@ -18,7 +18,7 @@ bool names(const std::vector<std::string>& lines, const std::string& checkpoint)
   return std::ranges::any_of(lines, [&](const std::string& line) { return line.find(checkpoint) != std::string::npos; });
 }
 
-std::string file_name(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
+std::string name_in_folder(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
 
 }  // namespace
 
@@ -49,12 +49,12 @@ std::vector<KnownSave> Specimen::known() const {
 }
 
 Look Specimen::look_at(std::string_view file) {
-  if (file_name(file) == checkpoint::kLatest) return Look::pointer;
-  return file_name(file) == checkpoint::kBest ? Look::best_by_name : Look::newest;
+  if (name_in_folder(file) == checkpoint::kLatest) return Look::pointer;
+  return name_in_folder(file) == checkpoint::kBest ? Look::best_by_name : Look::newest;
 }
 
 std::string Specimen::kind_of(std::string_view file) {
-  const std::string name = file_name(file);
+  const std::string name = name_in_folder(file);
   return name.ends_with(".safetensors") ? "shard" : name;
 }
 

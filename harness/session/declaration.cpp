@@ -38,7 +38,7 @@ json declared_by(const Matrix& matrix) {
 /// In the order in which changes are told.
 constexpr const char* kTold[] = {"margin", "metric", "alpha", "test", "question", "target"};
 
-struct Record {
+struct DeclaredRecord {
   std::vector<json> declared;                         ///< each once, in the order in which they came
   std::map<std::string, std::optional<std::size_t>> runs;  ///< by id: which of them; nothing: not known
   std::string problem;                                ///< with the file; empty: none, or no file
@@ -56,8 +56,8 @@ bool is_record(const json& content) {
          std::ranges::all_of(*runs, is_index);
 }
 
-Record read_record(const std::string& out_dir) {
-  Record record;
+DeclaredRecord read_record(const std::string& out_dir) {
+  DeclaredRecord record;
   const std::string path = declared_path(out_dir);
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) return record;
@@ -74,7 +74,7 @@ Record read_record(const std::string& out_dir) {
   return record;
 }
 
-void write_record(const Record& record, const std::string& out_dir, Files& files) {
+void write_record(const DeclaredRecord& record, const std::string& out_dir, Files& files) {
   json runs = json::object();
   for (const auto& [run, index] : record.runs) runs[run] = index ? json(*index) : json(nullptr);
   json content = {{"schema_version", 1}, {"declared", record.declared}, {"runs", runs}};
@@ -120,7 +120,7 @@ void note_changes(const json& was, const json& now, std::vector<DeclaredChange>&
 
 void note_declared(const Plan& plan, const std::string& out_dir,
                    const std::function<void(const std::string&)>& say, Files& files) {
-  Record record = read_record(out_dir);
+  DeclaredRecord record = read_record(out_dir);
   bool changed = !record.problem.empty();
   if (changed && say) {
     say(fmt::format("{}: {}; when margin, metric and alpha were declared is not known of the runs that lie here",
@@ -138,7 +138,7 @@ void note_declared(const Plan& plan, const std::string& out_dir,
 }
 
 void note_undeclared(const Plan& plan, const std::string& out_dir, Files& files) {
-  Record record = read_record(out_dir);
+  DeclaredRecord record = read_record(out_dir);
   bool changed = false;
   for (const PlannedRun& run : plan.runs) {
     if (record.runs.contains(run.id) || !lies_there(out_dir, run)) continue;
@@ -149,7 +149,7 @@ void note_undeclared(const Plan& plan, const std::string& out_dir, Files& files)
 }
 
 Declaration declaration_of(const Plan& plan, const std::string& out_dir) {
-  const Record record = read_record(out_dir);
+  const DeclaredRecord record = read_record(out_dir);
   const json now = declared_by(plan.matrix);
   Declaration found;
   for (const PlannedRun& run : plan.runs) {

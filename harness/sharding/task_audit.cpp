@@ -11,10 +11,6 @@
 namespace lockstep::sharding {
 namespace {
 
-double speed_of(const AssignOptions& options, std::size_t rank) {
-  return options.speed.empty() ? 1 : options.speed[rank];
-}
-
 /// Every way to deal the shares, the dearest first, cut off where it cannot be faster than the best one so
 /// far.
 class Search {
@@ -46,11 +42,11 @@ class Search {
     }
     std::set<std::tuple<double, double, int>> seen;  // Ranks that are alike need one of them.
     for (std::size_t rank = 0; rank < load_.size(); ++rank) {
-      if (!seen.emplace(load_[rank], speed_of(options_, rank), std::min(count_[rank], options_.least)).second)
+      if (!seen.emplace(load_[rank], options_.speed_of(rank), std::min(count_[rank], options_.least)).second)
         continue;
       load_[rank] += costs_[share];
       ++count_[rank];
-      go(share + 1, std::max(end_s, load_[rank] / speed_of(options_, rank)));
+      go(share + 1, std::max(end_s, load_[rank] / options_.speed_of(rank)));
       --count_[rank];
       load_[rank] -= costs_[share];
     }
@@ -122,10 +118,10 @@ BestFinish best_finish(std::span<const Task> tasks, const AssignOptions& options
     for (const Share& share : shares) costs.push_back(cost_of(tasks, share));
   }
   std::ranges::sort(costs, std::greater{});
-  double fastest = 0, slowest = speed_of(options, 0), cheapest = 0;
+  double fastest = 0, slowest = options.speed_of(0), cheapest = 0;
   for (std::size_t rank = 0; rank < assigned.size(); ++rank) {
-    slowest = std::min(slowest, speed_of(options, rank));
-    fastest = std::max(fastest, speed_of(options, rank));
+    slowest = std::min(slowest, options.speed_of(rank));
+    fastest = std::max(fastest, options.speed_of(rank));
   }
   // The slowest rank must have its least, too.
   for (std::size_t i = 0; i < std::min(costs.size(), static_cast<std::size_t>(options.least)); ++i)

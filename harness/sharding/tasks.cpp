@@ -11,10 +11,6 @@
 namespace lockstep::sharding {
 namespace {
 
-double speed_of(const AssignOptions& options, std::size_t rank) {
-  return options.speed.empty() ? 1 : options.speed[rank];
-}
-
 void check(std::span<const Task> tasks, const AssignOptions& options) {
   if (options.ranks < 1) throw ConfigError("tasks need at least one rank");
   if (tasks.empty())
@@ -89,7 +85,7 @@ Assignment dealt(std::span<const Task> tasks, const AssignOptions& options, std:
     double to_s = 0;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       if (must_fill && assigned[rank].size() >= least) continue;
-      const double end_s = (cost[rank] + cost_of(tasks, shares[i])) / speed_of(options, rank);
+      const double end_s = (cost[rank] + cost_of(tasks, shares[i])) / options.speed_of(rank);
       if (to == ranks || end_s < to_s) to = rank, to_s = end_s;
     }
     if (assigned[to].size() < least) --lacking;
@@ -153,7 +149,7 @@ Assignment reassign_tasks(std::span<const Task> tasks, const AssignOptions& opti
     std::size_t to = assigned.size();
     double to_s = 0;
     for (std::size_t rank = 0; rank < assigned.size(); ++rank) {
-      const double end_s = (cost[rank] + cost_of(tasks, share)) / speed_of(options, rank);
+      const double end_s = (cost[rank] + cost_of(tasks, share)) / options.speed_of(rank);
       if (!is_dead(rank) && (to == assigned.size() || end_s < to_s)) to = rank, to_s = end_s;
     }
     left[to].push_back(share);
@@ -166,7 +162,7 @@ double fluid_s(std::span<const Task> tasks, const AssignOptions& options) {
   double cost = 0, speed = 0;
   for (const Task& task : tasks) cost += task.cost_s;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(options.ranks); ++rank)
-    speed += speed_of(options, rank);
+    speed += options.speed_of(rank);
   return cost / speed;
 }
 
@@ -175,7 +171,7 @@ double finish_s(std::span<const Task> tasks, const AssignOptions& options, const
   for (std::size_t rank = 0; rank < assigned.size(); ++rank) {
     double cost = 0;
     for (const Share& share : assigned[rank]) cost += cost_of(tasks, share);
-    last_s = std::max(last_s, cost / speed_of(options, rank));
+    last_s = std::max(last_s, cost / options.speed_of(rank));
   }
   return last_s;
 }

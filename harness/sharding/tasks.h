@@ -28,6 +28,8 @@ struct AssignOptions {
   int ranks = 1;
   int least = 1;                   ///< shares that every rank must get
   std::vector<double> speed = {};  ///< of each rank, measured; empty: all are 1
+
+  double speed_of(std::size_t rank) const { return speed.empty() ? 1 : speed[rank]; }
 };
 
 /// Shares by rank.

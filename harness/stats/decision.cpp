@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "harness/base/median.h"
+#include "harness/base/special_values.h"
 #include "harness/stats/estimates.h"
 #include "harness/stats/sign_test.h"
 
@@ -14,7 +14,6 @@ namespace lockstep {
 namespace {
 
 Interval unbounded(double level) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return {-kInfinity, kInfinity, level};
 }
 

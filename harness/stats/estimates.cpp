@@ -4,18 +4,17 @@
 #include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/normal.hpp>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "harness/base/keyed_draws.h"
 #include "harness/base/median.h"
+#include "harness/base/special_values.h"
 #include "harness/stats/stats.h"
 
 namespace lockstep {
 namespace {
 
 constexpr uint64_t kDrawKey = 0x6c6f636b73746570;  // "lockstep"
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::size_t cut_off(std::size_t n, Middle middle) { return middle == Middle::mean ? 0 : n / 4; }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "harness/base/counted.h"
+#include "harness/base/special_values.h"
 #include "harness/results/interval_words.h"
 #include "harness/results/metric_names.h"
 #include "harness/stats/decision.h"
@@ -87,7 +88,6 @@ std::optional<PairedMetric> pair_metric(const OutcomeInputs& inputs, const std::
   PairedMetric paired;
   for (std::size_t i = 0; i < cell->size(); ++i) paired.differences.push_back((*cell)[i] - (*reference)[i]);
   paired.summary = summarize_differences(paired.differences);
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const double level = 1.0 - inputs.primary.alpha;
   MetricDifference& d = paired.difference;
   d.metric = metric;

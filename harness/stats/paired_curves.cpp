@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "harness/base/keyed_draws.h"
+#include "harness/base/special_values.h"
 #include "harness/results/metric_names.h"
 #include "harness/stats/estimates.h"
 #include "harness/stats/stats.h"
@@ -17,7 +17,6 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kBandKey = 0x7375702d74;  // "sup-t"
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// The metric's curves of one arm; empty if a run has none.
 std::vector<const Series*> series_of(const std::vector<const RunEvidence*>& runs, const std::string& metric) {

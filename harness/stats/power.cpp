@@ -8,9 +8,9 @@
 #include <boost/math/quadrature/gauss_kronrod.hpp>
 #include <boost/math/special_functions/gamma.hpp>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
+#include "harness/base/special_values.h"
 #include "harness/stats/sign_test.h"
 #include "harness/stats/stats.h"
 
@@ -135,7 +135,6 @@ int seeds_needed(const PowerQuestion& question) {
 }
 
 double detectable_difference(PowerQuestion q) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr int kMostDoublings = 40, kHalvings = 40;
   if (q.n < 2 || !std::isfinite(q.sd)) return kInfinity;
   const auto enough = [&q](double difference) {

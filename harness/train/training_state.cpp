@@ -20,8 +20,8 @@ using checkpoint::Section;
 using checkpoint::State;
 namespace kind = checkpoint::kind;
 
-constexpr const char* kFirst = "first_moment/";
-constexpr const char* kSecond = "second_moment/";
+constexpr const char* kFirstMoment = "first_moment/";
+constexpr const char* kSecondMoment = "second_moment/";
 constexpr const char* kSeries = "series";
 /// Draws are keyed by purpose, step and sample: seed, mode and step are all the state that they have.
 constexpr const char* kDraws = "stream/draws";
@@ -108,8 +108,8 @@ void put_tensors(const TrainingParts& parts, bool sharded, State& state) {
     const std::string& name = parameters.names[i];
     const at::Tensor value = parameters.tensors[i].detach();
     weights.tensors.push_back(entry_of(name, value, sharded, parts.context));
-    if (has_first(*parts.context.config)) put_moment(kFirst + name, optimizer.first_moments()[i], value);
-    if (has_second(*parts.context.config)) put_moment(kSecond + name, optimizer.second_moments()[i], value);
+    if (has_first(*parts.context.config)) put_moment(kFirstMoment + name, optimizer.first_moments()[i], value);
+    if (has_second(*parts.context.config)) put_moment(kSecondMoment + name, optimizer.second_moments()[i], value);
   }
   for (const NamedBuffer& buffer : parts.context.task->buffers())
     state[kind::normalisers].tensors.push_back(entry_of(buffer.name, buffer.value, false, parts.context));
@@ -166,8 +166,8 @@ void take_tensors(const TrainingParts& parts, const State& state) {
     if (const Section* weights = state.find(kind::parameters)) copy_into(*weights, name, value);
     const Section* const moments = state.find(kind::moments);
     if (moments == nullptr) continue;
-    if (has_first(*parts.context.config)) take_moment(*moments, kFirst + name, value, optimizer.first_moments()[i]);
-    if (has_second(*parts.context.config)) take_moment(*moments, kSecond + name, value, optimizer.second_moments()[i]);
+    if (has_first(*parts.context.config)) take_moment(*moments, kFirstMoment + name, value, optimizer.first_moments()[i]);
+    if (has_second(*parts.context.config)) take_moment(*moments, kSecondMoment + name, value, optimizer.second_moments()[i]);
   }
   const Section* const normalisers = state.find(kind::normalisers);
   for (const NamedBuffer& buffer : parts.context.task->buffers()) {

@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kFirst = "first_moment/";
-constexpr const char* kSecond = "second_moment/";
+constexpr const char* kTracedFirstMoment = "first_moment/";
+constexpr const char* kTracedSecondMoment = "second_moment/";
 constexpr const char* kUpdates = "updates";
 
 /// False if the snapshot has nothing of that name.
@@ -103,8 +103,8 @@ void Update::snapshot() {
       }
     }
   };
-  trace_moments(kFirst, optimizer_.first_moments());
-  trace_moments(kSecond, optimizer_.second_moments());
+  trace_moments(kTracedFirstMoment, optimizer_.first_moments());
+  trace_moments(kTracedSecondMoment, optimizer_.second_moments());
   const int64_t updates = optimizer_.updates();
   const std::vector<int64_t> shape{1};
   context_.trace->tensor(Phase::snapshot, kUpdates, {&updates, DType::int64, shape, {}}, Sharing::replicated,
@@ -131,8 +131,8 @@ void Update::load(const Snapshot& snapshot) {
       }
       copy_into(snapshot, key, moment);
     };
-    load_moment(kFirst + name, optimizer_.first_moments()[i]);
-    load_moment(kSecond + name, optimizer_.second_moments()[i]);
+    load_moment(kTracedFirstMoment + name, optimizer_.first_moments()[i]);
+    load_moment(kTracedSecondMoment + name, optimizer_.second_moments()[i]);
   }
   if (const auto found = snapshot.find(kUpdates); found != snapshot.end()) {
     std::memcpy(&optimizer_.updates(), found->second.data(), sizeof(int64_t));

@@ -22,7 +22,7 @@ std::string size_words(double bytes) {
   return fmt::format("{:.1f} MiB", bytes / 1024 / 1024);
 }
 
-std::string figure(double value, int decimals, std::string_view unit = "") {
+std::string figure_or_dash(double value, int decimals, std::string_view unit = "") {
   return std::isfinite(value) ? fmt::format("{:.{}f}{}", value, decimals, unit) : "—";
 }
 
@@ -52,7 +52,7 @@ std::string speed_plot(const Timing& timing) {
   Markup out;
   std::string description;
   for (const TimingRow& row : timing.rows)
-    description += fmt::format("{} {}: {}. ", row.group, layout_name(row.layout), figure(row.speed_up, 2));
+    description += fmt::format("{} {}: {}. ", row.group, layout_name(row.layout), figure_or_dash(row.speed_up, 2));
   open_chart(out, chart, "Speed-up by the number of ranks", description);
   draw_y_axis(out, chart, numbered(nice_ticks(0, chart.y.high, 6)));
   draw_bounds(out, chart, timing, most);
@@ -102,11 +102,11 @@ void write_key(Markup& out, const Timing& timing) {
   out.close();
 }
 
-/// Below a figure: what its runs allow at least and at most.
+/// Below a figure_or_dash: what its runs allow at least and at most.
 void write_range(Markup& out, const Interval& range, double times, int decimals) {
   if (!std::isfinite(range.low) || !std::isfinite(range.high) || range.low == range.high) return;
   out.element("span", {{"class", "sub"}},
-              fmt::format("{} to {}", figure(times * range.low, decimals), figure(times * range.high, decimals)));
+              fmt::format("{} to {}", figure_or_dash(times * range.low, decimals), figure_or_dash(times * range.high, decimals)));
 }
 
 void write_share(Markup& out, const TimingRow& row) {
@@ -140,11 +140,11 @@ void write_rows(Markup& out, const Timing& timing, const std::string& group) {
     out.element("td", {{"class", "n"}},
                 fmt::format("{}, {}", compact_number(1000 * row.interval.low),
                             compact_number(1000 * row.interval.high)));
-    out.element("td", {{"class", "n"}}, figure(row.rows_per_second, 0));
+    out.element("td", {{"class", "n"}}, figure_or_dash(row.rows_per_second, 0));
     const int ranks = std::max(1, row.layout.world_size);
-    out.open("td", {{"class", "n"}}).text(figure(row.speed_up, 2));
+    out.open("td", {{"class", "n"}}).text(figure_or_dash(row.speed_up, 2));
     write_range(out, row.speed_up_range, 1, 2);
-    out.close().open("td", {{"class", "n"}}).text(figure(100 * row.efficiency, 0, " %"));
+    out.close().open("td", {{"class", "n"}}).text(figure_or_dash(100 * row.efficiency, 0, " %"));
     write_range(out, row.speed_up_range, 100.0 / ranks, 0);
     out.close();
     write_share(out, row);

@@ -16,7 +16,7 @@ namespace lockstep {
 namespace {
 
 /// The frame ends at this many margins, so that the margin itself is seen.
-constexpr double kReach = 4;
+constexpr double kReachOfCurves = 4;
 
 struct Drawn {
   const CellResult* cell;
@@ -63,7 +63,7 @@ double reach_of(const std::vector<Drawn>& all) {
     }
   }
   if (margin <= 0) return widest > 0 ? widest : 1;
-  return std::clamp(1.05 * widest, 1.6 * margin, kReach * margin);
+  return std::clamp(1.05 * widest, 1.6 * margin, kReachOfCurves * margin);
 }
 
 /// "from step 50" if that holds of every step from there on, else "at step 50" and how many steps in all.

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kLabelPx = 12;
+constexpr double kDriftLabelPx = 12;
 
 std::string label_of(const CurveBand& band) {
   return band.metric.starts_with("parameters") ? band.metric : metric_words(band.metric);
@@ -59,7 +59,7 @@ void draw_legend(Markup& out, const Chart& chart, const std::vector<CurveBand>& 
   for (std::size_t i = 0; i < drift.size(); ++i) {
     line(out, "line c" + std::to_string(i), x, 8, x + 22, 8);
     text(out, "lab", x + 27, 12, label_of(drift[i]));
-    x += 45 + text_width_px(label_of(drift[i]), kLabelPx);
+    x += 45 + text_width_px(label_of(drift[i]), kDriftLabelPx);
   }
 }
 

@@ -17,11 +17,11 @@ namespace lockstep {
 namespace {
 
 /// The little bars reach this many margins to either side.
-constexpr double kReach = 3;
+constexpr double kReachOfBar = 3;
 
 void draw_bar(Markup& out, const CellResult& cell, double margin) {
   const Outcome& o = *cell.outcome;
-  const AxisRange range = drawable(-kReach * margin, kReach * margin);
+  const AxisRange range = drawable(-kReachOfBar * margin, kReachOfBar * margin);
   const Scale axis{range.low, range.high, 2, 98};
   const std::string css = row_css(cell, cell.verdict);
   out.open("svg", {{"class", "mini"}, {"aria-hidden", "true"}});
@@ -115,7 +115,7 @@ void write_grid(Markup& out, const Page& page) {
           "held "
           "against its own reference: same seeds, same samples.",
           metric_words(results.primary.metric), counted(results.steps, "step"), pairs_words(results),
-          interval_name(results), results.primary.margin, kReach));
+          interval_name(results), results.primary.margin, kReachOfBar));
   out.open("div", {{"class", "scroll"}}).open("table", {{"class", "answer"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, clean_line(grid->row_axis));
   for (const std::string& column : grid->columns)

@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostCurves = 6;
-constexpr double kLinePx = 14, kLabelPx = 12;
+constexpr double kNoiseLinePx = 14, kNoiseLabelPx = 12;
 
 struct Family {
   std::string heading;
@@ -91,7 +91,7 @@ void draw_names(Markup& out, const Chart& chart,
   std::vector<double> wanted;
   for (const auto& end : ends) wanted.push_back(end.first);
   const std::vector<double> centres =
-      push_apart(wanted, std::vector<double>(ends.size(), kLinePx), chart.top, chart.floor());
+      push_apart(wanted, std::vector<double>(ends.size(), kNoiseLinePx), chart.top, chart.floor());
   for (std::size_t i = 0; i < ends.size(); ++i) {
     out.empty("path", {{"class", "leader"},
                        {"d", fmt::format("M{} {}L{} {}", px(chart.edge() + 2), px(wanted[i]),
@@ -104,7 +104,7 @@ void draw_names(Markup& out, const Chart& chart,
 std::string family_plot(const Family& family, std::pair<double, double> range, double last_step) {
   Chart chart{580, 250, 52, 60, 10, 42, {}, {}};
   for (const CellResult* cell : family.cells)
-    chart.right = std::clamp(text_width_px(name_words(cell->scenario), kLabelPx) + 44, chart.right, 200.0);
+    chart.right = std::clamp(text_width_px(name_words(cell->scenario), kNoiseLabelPx) + 44, chart.right, 200.0);
   place(chart, 0, last_step, range.first, range.second);
   Markup out;
   std::string description = "Noise scale over all steps:";
@@ -129,7 +129,7 @@ std::string family_plot(const Family& family, std::pair<double, double> range, d
     const std::string css = "c" + std::to_string(i);
     out.empty("path", {{"class", "line " + css}, {"d", path_through(points)}});
     std::string name = name_words(family.cells[i]->scenario);
-    for (int columns = display_width(name); columns > 1 && text_width_px(name, kLabelPx) > chart.right - 42;)
+    for (int columns = display_width(name); columns > 1 && text_width_px(name, kNoiseLabelPx) > chart.right - 42;)
       name = shorten(name, --columns);
     ends.push_back({points.back().second, {css, name}});
   }

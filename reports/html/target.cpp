@@ -38,7 +38,7 @@ std::string bounds_words(const Interval& interval, std::string (*words)(double))
   return fmt::format("{:.3g} %: {} to {}", 100 * interval.level, words(interval.low), words(interval.high));
 }
 
-std::string times_words(double times) {
+std::string reached_words(double times) {
   if (std::isnan(times)) return "—";
   return std::isfinite(times) ? fmt::format("{:.2f}", times) : "not reached";
 }
@@ -109,7 +109,7 @@ void write_targets(Markup& out, const Page& page) {
       if (!below.empty()) out.element("span", {{"class", "sub"}}, below);
       out.close();
     };
-    figure("times", times_words(times), bounds_words(t.ratio_interval, times_words));
+    figure("times", reached_words(times), bounds_words(t.ratio_interval, reached_words));
     figure("steps", steps_words(t.cell_median), bounds_words(t.cell_interval, steps_words));
     figure("reference", steps_words(t.reference_median), bounds_words(t.reference_interval, steps_words));
     figure("reached, of n", fmt::format("{}, {} of {}", t.cell_reached, t.reference_reached, t.n));

@@ -27,7 +27,7 @@ struct BandAxis {
   }
 };
 
-BandAxis layout(const Results& results) {
+BandAxis band_axis_of(const Results& results) {
   BandAxis axis;
   const auto widen = [&axis](double share) {
     if (!std::isfinite(share) || share <= 0) return;
@@ -132,7 +132,7 @@ void write_axis(Markup& out, const BandAxis& axis) {
 }  // namespace
 
 std::string band_plot(const Results& results) {
-  const BandAxis axis = layout(results);
+  const BandAxis axis = band_axis_of(results);
   const std::vector<std::string> anchors = cell_anchors(results);
   Markup out;
   out.open("table", {{"class", "rows bands"}}).open("thead").open("tr");

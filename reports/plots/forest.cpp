@@ -35,7 +35,7 @@ void widen(Scale& axis, double value) {
   axis.high = std::max(axis.high, value);
 }
 
-Forest layout(const Results& results) {
+Forest forest_layout(const Results& results) {
   Forest forest{
       results, results.primary.margin, decimals_for(results.primary.margin), {0, 0, 0, 100}, nullptr};
   std::size_t rows = 0;
@@ -249,7 +249,7 @@ bool has_groups(const Results& results) {
 }  // namespace
 
 std::string forest_plot(const Results& results) {
-  const Forest forest = layout(results);
+  const Forest forest = forest_layout(results);
   const std::vector<std::string> anchors = cell_anchors(results);
   Markup out;
   write_key(out, forest);

@@ -14,8 +14,8 @@
 namespace lockstep {
 namespace {
 
-constexpr double kTickPx = 11.5;
-constexpr std::size_t kColours = 6;
+constexpr double kChartTickPx = 11.5;
+constexpr std::size_t kSeriesColours = 6;
 constexpr const char *kMiddle = "median", *kMost = "at most";  ///< what stands behind a row of dots
 
 /// Names of series in the order in which they come: each has its colour and dashes in every panel.
@@ -32,7 +32,7 @@ std::vector<std::string> names_of(const LaboratoryChart& chart) {
 std::string css_of(const ChartSeries& series, const std::vector<std::string>& names) {
   if (series.verdict == CaseVerdict::fault) return "bad";
   const auto place = static_cast<std::size_t>(std::ranges::find(names, series.name) - names.begin());
-  return fmt::format("c{}", place % kColours);
+  return fmt::format("c{}", place % kSeriesColours);
 }
 
 void key(Markup& out, std::string_view css, std::string_view words) {
@@ -80,7 +80,7 @@ std::string panel_drawing(const LaboratoryChart& chart, const ChartPanel& panel,
   const bool alone = chart.panels.size() == 1;
   Chart place = alone ? Chart{580, 320, 44, 20, 12, 46, {}, {}} : Chart{260, 168, 30, 14, 8, 26, {}, {}};
   const std::vector<Tick> xs = ticks_of(chart.x, frame.x, alone ? 6 : 4), ys = ticks_of(chart.y, frame.y, alone ? 6 : 4);
-  for (const Tick& tick : ys) place.left = std::max(place.left, text_width_px(tick.text, kTickPx) + 10);
+  for (const Tick& tick : ys) place.left = std::max(place.left, text_width_px(tick.text, kChartTickPx) + 10);
   lockstep::place(place, frame.x.low, frame.x.high, frame.y.low, frame.y.high);
   Markup out;
   open_chart(out, place, clean_line(panel.name.empty() ? chart.title : panel.name), ends_words(chart, panel));

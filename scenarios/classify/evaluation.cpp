@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 64;  // Keeps the activations in the processor's cache.
+constexpr int64_t kClassifyRowsAtOnce = 64;  // Keeps the activations in the processor's cache.
 
 /// Is the wanted class's value larger than every other one?
 bool is_best(const double* values, int64_t classes, int64_t wanted) {
@@ -23,8 +23,8 @@ bool is_best(const double* values, int64_t classes, int64_t wanted) {
 
 at::Tensor log_probabilities(const Classifier& model, const BatchNorm* norm, const CropTensors& crops) {
   std::vector<at::Tensor> parts;
-  for (int64_t row = 0; row < crops.size(); row += kRowsAtOnce) {
-    const at::Tensor values = crops.values_NTC.narrow(0, row, std::min(kRowsAtOnce, crops.size() - row));
+  for (int64_t row = 0; row < crops.size(); row += kClassifyRowsAtOnce) {
+    const at::Tensor values = crops.values_NTC.narrow(0, row, std::min(kClassifyRowsAtOnce, crops.size() - row));
     at::Tensor features = model.features(values);
     if (norm != nullptr) {
       features = norm->evaluate(model, features);

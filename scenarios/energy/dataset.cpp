@@ -40,7 +40,7 @@ void require_sound(const PairConfig& config) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-struct Parts {
+struct SeriesParts {
   SeriesSet train, test;
   SeriesSplit split;
   std::vector<int> tested;
@@ -78,10 +78,10 @@ int64_t require_pairs(const SeriesSet& set, std::span<const int> chosen, const P
 }
 
 /// Reads or generates the series and says which belong to what. Throws ConfigError if a part gives no pair.
-Parts load_parts(const PairConfig& config) {
+SeriesParts load_parts(const PairConfig& config) {
   require_sound(config);
   SourceSeries source = load_series(config);
-  Parts parts;
+  SeriesParts parts;
   parts.train = std::move(source.train);
   parts.test = std::move(source.test);
   parts.hash = std::move(source.hash);
@@ -117,7 +117,7 @@ std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& se
 
 DataFacts inspect_pairs(const PairConfig& config) {
   if (config.source != DataSource::synthetic) {
-    const Parts parts = load_parts(config);
+    const SeriesParts parts = load_parts(config);
     return {parts.pairs, parts.hash};
   }
   // Generated series are all of one length: none needs to be made.
@@ -135,7 +135,7 @@ DataFacts inspect_pairs(const PairConfig& config) {
 }
 
 Dataset load_dataset(const PairConfig& config) {
-  Parts parts = load_parts(config);
+  SeriesParts parts = load_parts(config);
   const ChannelScale scale = channel_scale(parts.train, parts.split.kept);
   const int channels = parts.train.channels;
   const auto train_set = std::make_shared<const SeriesSet>(std::move(parts.train));

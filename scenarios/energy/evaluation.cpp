@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kFittedCandidates = 24;
 constexpr uint64_t kGroupingSeed = 20240229;  // Which pairs meet in a group is the same for every run.
-constexpr int64_t kRowsAtOnce = 8;            // Keeps the block of energies in the processor's cache.
+constexpr int64_t kEnergyRowsAtOnce = 8;            // Keeps the block of energies in the processor's cache.
 
 /// Energies of each group's rows against its own candidates: [groups * N, N].
 /// With `turn` each row's context is that of the row so many places on in its group.
@@ -33,9 +33,9 @@ at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, in
   at::Tensor energies = at::empty({groups * candidates, candidates}, at::kFloat);
   for (int64_t group = 0; group < groups; ++group) {
     const at::Tensor own = action.narrow(0, group * candidates, candidates);
-    for (int64_t row = 0; row < candidates; row += kRowsAtOnce) {
+    for (int64_t row = 0; row < candidates; row += kEnergyRowsAtOnce) {
       const int64_t begin = group * candidates + row;
-      const int64_t rows = std::min(kRowsAtOnce, candidates - row);
+      const int64_t rows = std::min(kEnergyRowsAtOnce, candidates - row);
       energies.narrow(0, begin, rows).copy_(model.head(context.rows(begin, rows), own, {}));
     }
   }

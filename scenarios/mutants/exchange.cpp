@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr MutantRow kRows[] = {
+constexpr MutantRow kExchangeRows[] = {
   // Collectives of the running statistics.
   {{.name = "wrong_root",
     .help = "the buffer comes from a rank that has not updated it",
@@ -263,7 +263,7 @@ constexpr MutantRow kRows[] = {
 }  // namespace
 
 void add_exchange_mutants(std::vector<MutantRow>& rows) {
-  rows.insert(rows.end(), std::begin(kRows), std::end(kRows));
+  rows.insert(rows.end(), std::begin(kExchangeRows), std::end(kExchangeRows));
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr MutantRow kRows[] = {
+constexpr MutantRow kFlowRlRows[] = {
   {{.name = "rollout_policy_stale", .trainer = "flow_rl",
     .help = "rollouts of a rank are made by the policy that training began with: it is never synchronised",
     .draws = {.rank = true}, .phase = "energies", .where = "terms", .causes = "stale-rollout-policy", .first_step = 1},
@@ -84,7 +84,7 @@ constexpr MutantRow kRows[] = {
 }  // namespace
 
 void add_flow_rl_mutants(std::vector<MutantRow>& rows) {
-  rows.insert(rows.end(), std::begin(kRows), std::end(kRows));
+  rows.insert(rows.end(), std::begin(kFlowRlRows), std::end(kFlowRlRows));
 }
 
 }  // namespace lockstep

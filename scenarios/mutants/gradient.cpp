@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kWholeBlock = "its loss is that of a block of all ranks' rows at once, which is no sum over single rows";
 
-constexpr MutantRow kRows[] = {
+constexpr MutantRow kGradientRows[] = {
   {{.name = "flip_bit",
     .help = "flips bit `bit` of the first element of a local gradient, at `step` alone",
     .min_world = 1, .draws = {.rank = true, .tensor = true, .bit = true}, .tensor = MutantTensor::one,
@@ -235,7 +235,7 @@ constexpr MutantRow kRows[] = {
 }  // namespace
 
 void add_gradient_mutants(std::vector<MutantRow>& rows) {
-  rows.insert(rows.end(), std::begin(kRows), std::end(kRows));
+  rows.insert(rows.end(), std::begin(kGradientRows), std::end(kGradientRows));
 }
 
 }  // namespace lockstep

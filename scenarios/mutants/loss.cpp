@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr MutantRow kRows[] = {
+constexpr MutantRow kLossRows[] = {
   // Energies.
   {{.name = "sample_content", .trainer = "energy",
     .help = "a row has the right id and another sample's content, at `step` alone",
@@ -213,7 +213,7 @@ constexpr MutantRow kRows[] = {
 }  // namespace
 
 void add_loss_mutants(std::vector<MutantRow>& rows) {
-  rows.insert(rows.end(), std::begin(kRows), std::end(kRows));
+  rows.insert(rows.end(), std::begin(kLossRows), std::end(kLossRows));
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kGatheredBefore = "candidates are gathered once a micro-step, before any row's loss that it changes";
 
-constexpr MutantRow kRows[] = {
+constexpr MutantRow kProcessRows[] = {
   {{.name = "stall",
     .help = "the rank stops making progress at `step`: tests the detection of hangs",
     .min_world = 1, .draws = {.rank = true}, .phase = "failed", .causes = "rank-hung"},
@@ -77,7 +77,7 @@ constexpr MutantRow kRows[] = {
 }  // namespace
 
 void add_process_mutants(std::vector<MutantRow>& rows) {
-  rows.insert(rows.end(), std::begin(kRows), std::end(kRows));
+  rows.insert(rows.end(), std::begin(kProcessRows), std::end(kProcessRows));
 }
 
 }  // namespace lockstep

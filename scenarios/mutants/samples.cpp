@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr MutantRow kRows[] = {
+constexpr MutantRow kSamplesRows[] = {
   {{.name = "set_epoch_forgotten",
     .help = "the sampler is not told the epoch: each has the order of the one before",
     .report = "pytorch/pytorch#31771", .phase = "samples", .causes = "set-epoch-forgotten",
@@ -110,7 +110,7 @@ constexpr MutantRow kRows[] = {
 }  // namespace
 
 void add_sample_mutants(std::vector<MutantRow>& rows) {
-  rows.insert(rows.end(), std::begin(kRows), std::end(kRows));
+  rows.insert(rows.end(), std::begin(kSamplesRows), std::end(kSamplesRows));
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr MutantRow kRows[] = {
+constexpr MutantRow kStreamsRows[] = {
   // Random streams.
   {{.name = "same_noise", .trainer = "energy",
     .help = "one seed on all ranks and streams by place: ranks draw the same noise",
@@ -100,7 +100,7 @@ constexpr MutantRow kRows[] = {
 }  // namespace
 
 void add_stream_mutants(std::vector<MutantRow>& rows) {
-  rows.insert(rows.end(), std::begin(kRows), std::end(kRows));
+  rows.insert(rows.end(), std::begin(kStreamsRows), std::end(kStreamsRows));
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr MutantRow kRows[] = {
+constexpr MutantRow kUpdateRows[] = {
   // Update.
   {{.name = "clip_local_norm",
     .help = "reduced gradients are clipped by the norm of the rank's own ones",
@@ -163,7 +163,7 @@ constexpr MutantRow kRows[] = {
 }  // namespace
 
 void add_update_mutants(std::vector<MutantRow>& rows) {
-  rows.insert(rows.end(), std::begin(kRows), std::end(kRows));
+  rows.insert(rows.end(), std::begin(kUpdateRows), std::end(kUpdateRows));
 }
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@ Tensors copies(const Tensors& tensors) {
   return copied;
 }
 
-bool same_bits(const Tensors& a, const Tensors& b) {
+bool all_same_bits(const Tensors& a, const Tensors& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) { return lockstep::same_bits(x, y); });
 }
@@ -58,9 +58,9 @@ struct StateBefore {
       now.optimizer = config.optimizer;  // Adam and AdamW differ in the weight decay alone.
     }
     return updates == state.optimizer.updates() && same_config(config, now) &&
-           same_bits(parameters, state.parameters.tensors) &&
-           same_bits(first_moments, state.optimizer.first_moments()) &&
-           same_bits(second_moments, state.optimizer.second_moments());
+           all_same_bits(parameters, state.parameters.tensors) &&
+           all_same_bits(first_moments, state.optimizer.first_moments()) &&
+           all_same_bits(second_moments, state.optimizer.second_moments());
   }
 
   Tensors parameters, first_moments, second_moments;
@@ -97,7 +97,7 @@ class Witness : public Mutant, public EnergyFault, public WatchedFlowRl, public 
   bool initial_parameters(ParameterList& parameters) override {
     const Tensors before = copies(parameters.tensors);
     const bool broadcast = fault_->initial_parameters(parameters);
-    note(!same_bits(before, parameters.tensors));
+    note(!all_same_bits(before, parameters.tensors));
     return broadcast;
   }
   void before_step(int64_t step) override { fault_->before_step(step); }
@@ -122,7 +122,7 @@ class Witness : public Mutant, public EnergyFault, public WatchedFlowRl, public 
   void reduced_gradients(int64_t step, ParameterList& parameters, Comm& comm) override {
     const Tensors before = copies(gradients_of(parameters));
     fault_->reduced_gradients(step, parameters, comm);
-    note(!same_bits(before, gradients_of(parameters)));
+    note(!all_same_bits(before, gradients_of(parameters)));
   }
   bool zeroes_gradients(int64_t step) override {
     const bool zeroes = fault_->zeroes_gradients(step);

@@ -1,3 +1,4 @@
+#include "harness/base/special_values.h"
 #include "reports/numbers.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,6 @@ namespace lockstep {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 TEST(SignedNumber, GivesZeroOneSign) {
   EXPECT_EQ(signed_number(-0.0001, 3), "+0.000");

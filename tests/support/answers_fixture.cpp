@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "harness/base/special_values.h"
 #include "tests/support/results_fixture.h"
 #include "tests/support/results_parts.h"
 
@@ -10,7 +10,6 @@ namespace lockstep {
 using namespace fixture;
 
 Results certificate_results() {
-  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   Results r = frame();
   r.name = "losses";
   r.config_file = "configs/losses.yaml";
@@ -74,7 +73,6 @@ Results certificate_results() {
 }
 
 Results claims_results() {
-  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   Results r = outcome_results();
   r.name = "claims_losses";
   r.config_file = "configs/claims_losses.yaml";

@@ -5,7 +5,7 @@
 namespace lockstep::causes {
 namespace {
 
-constexpr CausePage kPages[] = {
+constexpr CausePage kDataPages[] = {
     {"set-epoch-forgotten", "samples",
      "The sampler is not told the epoch, so every epoch has the order of the first.",
      "all ranks have, in order, the samples of an earlier step, where the reference begins a new permutation",
@@ -129,6 +129,6 @@ constexpr CausePage kPages[] = {
 
 }  // namespace
 
-std::span<const CausePage> data_pages() { return kPages; }
+std::span<const CausePage> data_pages() { return kDataPages; }
 
 }  // namespace lockstep::causes

@@ -5,7 +5,7 @@
 namespace lockstep::causes {
 namespace {
 
-constexpr CausePage kPages[] = {
+constexpr CausePage kGradientPages[] = {
     {"precision-differs", "energies", "The two runs are configured to compute in different precisions.",
      "the configs' precisions differ, and no energy differs by more than rounding in the coarser one",
      "precision: bfloat16  # against a float32 reference", "question: outcome  # does it learn the same?",
@@ -58,6 +58,6 @@ constexpr CausePage kPages[] = {
 
 }  // namespace
 
-std::span<const CausePage> gradient_pages() { return kPages; }
+std::span<const CausePage> gradient_pages() { return kGradientPages; }
 
 }  // namespace lockstep::causes

@@ -5,7 +5,7 @@
 namespace lockstep::causes {
 namespace {
 
-constexpr CausePage kPages[] = {
+constexpr CausePage kReductionPages[] = {
     {"gradient-sum-not-mean", "reduction", "Gradients are summed over ranks and not divided.",
      "reduced = sum of g_r = W * mean", "dist.all_reduce(p.grad)",
      "dist.all_reduce(p.grad); p.grad /= world_size", "Divide by the world size once.",
@@ -109,6 +109,6 @@ constexpr CausePage kPages[] = {
 
 }  // namespace
 
-std::span<const CausePage> reduction_pages() { return kPages; }
+std::span<const CausePage> reduction_pages() { return kReductionPages; }
 
 }  // namespace lockstep::causes

@@ -5,7 +5,7 @@
 namespace lockstep::causes {
 namespace {
 
-constexpr CausePage kPages[] = {
+constexpr CausePage kRunPages[] = {
     {"initial-weights-differ", "replicas", "Ranks begin with different parameters.",
      "hashes of parameters before the first step differ between ranks",
      "torch.manual_seed(seed + rank); model = Model()", "model = Model(); broadcast(model, root=0)",
@@ -98,6 +98,6 @@ constexpr CausePage kPages[] = {
 
 }  // namespace
 
-std::span<const CausePage> run_pages() { return kPages; }
+std::span<const CausePage> run_pages() { return kRunPages; }
 
 }  // namespace lockstep::causes

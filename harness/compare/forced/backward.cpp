@@ -18,11 +18,6 @@
 namespace lockstep {
 namespace {
 
-Difference made(const ForcedContext& context, Phase phase, int rank, const std::string& where,
-                const std::string& kind, const std::string& expected, const std::string& actual) {
-  return forced_difference(context, phase, {0, "", rank, where, kind, expected, actual, ""});
-}
-
 /// At one layout, where only some ranks' local gradients differ: which rank's first, and in which tensor.
 std::optional<Difference> rank_that_differs(const ForcedContext& context) {
   if (!context.same_layout()) return std::nullopt;
@@ -37,7 +32,7 @@ std::optional<Difference> rank_that_differs(const ForcedContext& context) {
         if (actual.stats.hash == expected.stats.hash) break;
         differs = true;
         if (!first) {
-          first = made(
+          first = forced_difference(
               context, Phase::local_gradients, static_cast<int>(rank), expected.name, "bits",
               fmt::format("hash {}, norm {}", hex16(expected.stats.hash), exact_number(expected.stats.norm)),
               fmt::format("hash {}, norm {}", hex16(actual.stats.hash), exact_number(actual.stats.norm)));
@@ -58,7 +53,7 @@ std::optional<Difference> worst_outside(ForcedContext& context, const GradientJu
   for (const TensorUse& tensor : judgement.tensors) any_outside |= context.outside(tensor.name, tensor.use);
   if (!any_outside) return std::nullopt;
   const TensorUse& worst = *judgement.worst();
-  return made(
+  return forced_difference(
       context, phase, -1, worst.name, "band", "norm " + exact_number(worst.norm_reference),
       fmt::format("norm {}{}; {}", exact_number(worst.norm_cell), what, context.band_text(worst.use)));
 }
@@ -167,7 +162,7 @@ void note_reduction_by_sum(ForcedEvidence& evidence) {
 std::optional<Difference> judge_local_forms(const ForcedContext& context) {
   const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks);
   if (found.rank < 0) return std::nullopt;
-  return made(context, Phase::local_gradients, found.rank, found.tensor, found.other_shape ? "shape" : "dtype",
+  return forced_difference(context, Phase::local_gradients, found.rank, found.tensor, found.other_shape ? "shape" : "dtype",
               found.expected, found.actual);
 }
 
@@ -182,7 +177,7 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   if (of_own_twin && !expected.local.empty()) expected.gradients = mean_of_local(evidence.reference);
   evidence.local = judge_gradients(expected, mean, context.repeats, context.band, context.twins);
   if (!evidence.local.misshapen.empty()) {
-    return made(context, Phase::local_gradients, -1, evidence.local.misshapen.front(), "shape",
+    return forced_difference(context, Phase::local_gradients, -1, evidence.local.misshapen.front(), "shape",
                 "the reference's shape", "another shape");
   }
   auto found = worst_outside(context, evidence.local, Phase::local_gradients, " (mean over ranks)");
@@ -204,7 +199,7 @@ std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
   if (!worst) return std::nullopt;
   const std::string bucket = bucket_of(context.b.ranks[0], worst->name);
   const std::vector<NamedTensor> means = mean_of_local(evidence.cell);
-  return made(
+  return forced_difference(
       context, Phase::reduced_gradients, -1, worst->name, "reduction",
       fmt::format("the {} of {} local gradients, norm {}", evidence.cell.reduced_by_sum ? "sum" : "mean",
                   evidence.cell.local.size(), exact_number(norm(find_tensor(means, worst->name)->values))),
@@ -223,7 +218,7 @@ std::optional<Difference> judge_own_norm(const ForcedContext& context) {
   const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
   if (!reference.gradient_norm || !cell.gradient_norm || cell.other_stages || reference.other_stages) return std::nullopt;
   if (gap(reference) > kMost || gap(cell) <= kMost) return std::nullopt;
-  return made(context, Phase::gradient_norm, -1, "gradient_norm", "value",
+  return forced_difference(context, Phase::gradient_norm, -1, "gradient_norm", "value",
               "the norm of the reduced gradients, " + exact_number(whole_norm(cell.gradients)), exact_number(*cell.gradient_norm));
 }
 
@@ -233,11 +228,11 @@ std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
   if (!judgement.missing.empty()) {
     const std::string& name = judgement.missing.front();
     const bool in_reference = find_tensor(evidence.reference.gradients, name) != nullptr;
-    return made(context, Phase::reduced_gradients, -1, name, "missing",
+    return forced_difference(context, Phase::reduced_gradients, -1, name, "missing",
                 in_reference ? "a gradient" : "nothing", in_reference ? "nothing" : "a gradient");
   }
   if (!judgement.misshapen.empty()) {
-    return made(context, Phase::reduced_gradients, -1, judgement.misshapen.front(), "shape",
+    return forced_difference(context, Phase::reduced_gradients, -1, judgement.misshapen.front(), "shape",
                 "the reference's shape", "another shape");
   }
   auto against_reference = worst_outside(context, judgement, Phase::reduced_gradients, "");
@@ -277,7 +272,7 @@ std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
   const ReductionUse worst = applied_use(cell, of_cell);
   if (worst.used <= 1) return std::nullopt;
   const auto size = [&](const std::vector<NamedTensor>& tensors) { return norm(find_tensor(tensors, worst.name)->values); };
-  return made(context, Phase::applied_gradients, -1, worst.name, "clip",
+  return forced_difference(context, Phase::applied_gradients, -1, worst.name, "clip",
               fmt::format("{} times the reduced gradient, norm {}", short_number(of_cell),
                           exact_number(of_cell * size(cell.gradients))),
               "norm " + exact_number(size(cell.applied)));
@@ -286,7 +281,7 @@ std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
 namespace {
 
 /// What rounding may make of a buffer. Where it is a mean of scores it follows their size; else its own, or that of
-/// values around 1, which the means that normalisation keeps are made of.
+/// values around 1, which the means that normalisation keeps are forced_difference of.
 double buffer_band(const ForcedContext& context, const NamedTensor& expected) {
   const ForcedEvidence& evidence = context.evidence;
   const bool of_scores = context.scores.buffers_are_means && evidence.reference.scores;
@@ -318,7 +313,7 @@ std::optional<Difference> judge_buffers(ForcedContext& context) {
     const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
     if (!actual || actual->values.size() != expected.values.size() || expected.values.empty()) continue;
     if (distance(expected.values, actual->values) <= buffer_band(context, expected)) continue;
-    return made(context, Phase::parameters, -1, expected.name, "band", exact_number(expected.values[0]),
+    return forced_difference(context, Phase::parameters, -1, expected.name, "band", exact_number(expected.values[0]),
                 exact_number(actual->values[0]));
   }
   return std::nullopt;
@@ -365,7 +360,7 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
   }
   if (!worst) worst = stood_still(context);
   if (!worst) return std::nullopt;
-  return made(context, Phase::parameters, -1, worst->name, "update",
+  return forced_difference(context, Phase::parameters, -1, worst->name, "update",
               "a change of norm " + exact_number(worst->expected),
               fmt::format("a change of norm {}; differs by {} times the rounding from the update that its "
                           "own gradient gives",

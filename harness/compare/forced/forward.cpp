@@ -56,12 +56,12 @@ Difference forced_difference(const ForcedContext& context, Phase phase, const Di
   return found;
 }
 
-namespace {
-
-Difference made(const ForcedContext& context, Phase phase, int rank, const std::string& where,
-                const std::string& kind, const std::string& expected, const std::string& actual) {
+Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, const std::string& kind,
+                             const std::string& expected, const std::string& actual) {
   return forced_difference(context, phase, {0, "", rank, where, kind, expected, actual, ""});
 }
+
+namespace {
 
 /// How large a value is, in which precision it was computed, and what it takes over from values before it.
 struct ScalarScale {
@@ -76,7 +76,7 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
   if (!expected && !actual) return std::nullopt;
   if (context.free && (!expected || !actual)) return std::nullopt;
   if (!expected || !actual) {
-    return made(context, phase, -1, where, "missing", expected ? exact_number(*expected) : "nothing",
+    return forced_difference(context, phase, -1, where, "missing", expected ? exact_number(*expected) : "nothing",
                 actual ? exact_number(*actual) : "nothing");
   }
   double repeated = 0;
@@ -88,7 +88,7 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
   const BandUse use{distance(*expected, *actual), rounding + scale.inherited};
   if (phase == Phase::loss) context.evidence.loss_band = use.band;
   if (!context.outside(where, use)) return std::nullopt;
-  return made(context, phase, -1, where, "band", exact_number(*expected),
+  return forced_difference(context, phase, -1, where, "band", exact_number(*expected),
               exact_number(*actual) + "; " + context.band_text(use));
 }
 
@@ -101,12 +101,12 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   if (context.free && (!a.scores || !b.scores)) return std::nullopt;
   if (!a.scores || !b.scores) {
     const std::string there = record + " with row and column ids";
-    return made(context, Phase::energies, -1, record, "missing", a.scores ? there : "nothing",
+    return forced_difference(context, Phase::energies, -1, record, "missing", a.scores ? there : "nothing",
                 b.scores ? there : "nothing");
   }
   const ScoreDifference found = score_difference(*a.scores, *b.scores);
   if (found.missing_rows > 0) {
-    return made(context, Phase::energies, -1, record, "missing",
+    return forced_difference(context, Phase::energies, -1, record, "missing",
                 counted(static_cast<int64_t>(a.scores->rows.size()), "row"),
                 counted(found.missing_rows, "row") + " missing");
   }
@@ -117,7 +117,7 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
       return columns_difference(context.scores, context.b.step, found.expected_columns, found.actual_columns,
                                 rank, world_size);
     }
-    return made(context, Phase::energies, rank, record, "missing",
+    return forced_difference(context, Phase::energies, rank, record, "missing",
                 fmt::format("the reference's {}s", column),
                 counted(found.missing_columns, "other " + column) + " a row");
   }
@@ -131,7 +131,7 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
                                                  : context.scalar_band(repeated, largest, a.working_epsilon)};
   context.evidence.score_band = use.band;
   if (!context.outside(record, use)) return std::nullopt;
-  return made(context, Phase::energies, found.rank,
+  return forced_difference(context, Phase::energies, found.rank,
               fmt::format("{}, row {}, column {}", record, found.row_id, found.column_id), "band",
               exact_number(found.expected), exact_number(found.actual) + "; " + context.band_text(use));
 }

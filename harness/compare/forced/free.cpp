@@ -35,6 +35,16 @@ void remember_rate(std::map<int64_t, double>& rates, const StepOfRun& step) {
 
 }  // namespace
 
+CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
+  CauseInputs inputs;
+  inputs.difference = difference;
+  inputs.reference = pairs.step_a();
+  inputs.cell = pairs.step_b();
+  inputs.reference_before = pairs.before_a();
+  inputs.cell_before = pairs.before_b();
+  return inputs;
+}
+
 void read_on(CauseInputs& inputs, StepPairs& pairs) {
   const bool of_rates = inputs.difference.phase == Phase::control && inputs.difference.divergence.where == "learning_rate";
   if (of_rates && inputs.reference && inputs.cell) {
@@ -88,16 +98,6 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
 }
 
 namespace {
-
-CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
-  CauseInputs inputs;
-  inputs.difference = difference;
-  inputs.reference = pairs.step_a();
-  inputs.cell = pairs.step_b();
-  inputs.reference_before = pairs.before_a();
-  inputs.cell_before = pairs.before_b();
-  return inputs;
-}
 
 void keep_state(std::map<int64_t, Snapshot>& states, const StepOfRun& reference) {
   Snapshot snapshot = snapshot_of(reference.ranks[0]);

@@ -44,4 +44,7 @@ void read_on(CauseInputs& inputs, StepPairs& pairs);
 /// Writes the sample ids of a step into the history.
 void remember_samples(SampleHistory& history, const StepOfRun& step);
 
+/// Everything that free runs tell of the step at which they are.
+CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference);
+
 }  // namespace lockstep

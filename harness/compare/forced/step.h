@@ -42,6 +42,8 @@ struct ForcedContext {
 
 /// A difference of the context's step with its sentence.
 Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told);
+Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, const std::string& kind,
+                             const std::string& expected, const std::string& actual);
 
 /// A trainer whose ranks' losses are their shares of the whole adds gradients up. It is told from one that forgot to
 /// divide by the reduced gradients, which are the reference's, and which are the sum of the local ones.

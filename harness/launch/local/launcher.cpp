@@ -25,7 +25,7 @@ constexpr int kSocketInParent = 3;
 constexpr int kExecFailed = 127;
 
 /// In the forked child: only calls that are safe between fork and exec.
-[[noreturn]] void become(const char* program, char* const* arguments, char* const* environment, int socket,
+[[noreturn]] void become_parent(const char* program, char* const* arguments, char* const* environment, int socket,
                          pid_t lockstep_pid) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != lockstep_pid) ::_exit(kExecFailed);  // lockstep died before the line above
@@ -65,7 +65,7 @@ LocalLauncher::LocalLauncher(const std::string& program) : program_(program) {
   const pid_t lockstep_pid = ::getpid();
   pid_ = ::fork();
   const int error = errno;
-  if (pid_ == 0) become(program.c_str(), arguments.data(), environment.data(), ends[1], lockstep_pid);
+  if (pid_ == 0) become_parent(program.c_str(), arguments.data(), environment.data(), ends[1], lockstep_pid);
   ::close(ends[1]);
   if (pid_ < 0) throw MachineError("cannot start " + program + ": " + std::strerror(error));
 }

@@ -18,6 +18,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/base/shell_word.h"
 #include "harness/launch/contract.h"
 #include "harness/launch/external/launcher.h"
 #include "harness/launch/external/meeting.h"
@@ -27,17 +28,11 @@
 namespace lockstep {
 namespace {
 
-constexpr int kLookEvery_ms = 50;
+constexpr int kAgentsEvery_ms = 50;
 constexpr std::size_t kLogLines = 3;
 
-std::string replaced(std::string word, const std::string& what, const std::string& by) {
-  for (std::size_t at = word.find(what); at != std::string::npos; at = word.find(what, at + by.size()))
-    word.replace(at, what.size(), by);
-  return word;
-}
-
 /// In the forked child: only calls that are safe between fork and exec.
-[[noreturn]] void become(const char* program, char* const* arguments, char* const* environment, int log, pid_t lockstep_pid) {
+[[noreturn]] void become_agent(const char* program, char* const* arguments, char* const* environment, int log, pid_t lockstep_pid) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != lockstep_pid) ::_exit(127);
   ::setsid();
@@ -84,7 +79,7 @@ AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::s
   if (file < 0) throw MachineError(log_ + ": " + std::strerror(errno));
   const pid_t lockstep_pid = ::getpid();
   starter_ = ::fork();
-  if (starter_ == 0) become(program.c_str(), arguments.data(), environment.data(), file, lockstep_pid);
+  if (starter_ == 0) become_agent(program.c_str(), arguments.data(), environment.data(), file, lockstep_pid);
   const int error = errno;
   ::close(file);
   if (starter_ < 0) throw MachineError("cannot start " + program + ": " + std::strerror(error));
@@ -325,7 +320,7 @@ std::vector<LauncherEvent> AgentLauncher::poll(double wait_s) {
       of_agent.push_back(i);
     }
     const double left_ms = 1000 * (until - monotonic_s());
-    const int patience = events_.empty() ? std::clamp(static_cast<int>(left_ms) + 1, 0, kLookEvery_ms) : 0;
+    const int patience = events_.empty() ? std::clamp(static_cast<int>(left_ms) + 1, 0, kAgentsEvery_ms) : 0;
     if (::poll(wait.data(), wait.size(), patience) <= 0) continue;
     for (std::size_t i = 0; i < of_agent.size(); ++i)
       if (wait[first_agent + i].revents != 0) hear(of_agent[i]);

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "harness/base/special_values.h"
 #include "harness/causes/mechanism.h"
 #include "harness/compare/forced/gradients.h"
 #include "harness/compare/trainer_of.h"
@@ -18,7 +18,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr const char* kEnergies = "energies_computed";
 
 /// The group that uses most of what is allowed.

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <optional>
 
+#include "harness/base/special_values.h"
 #include "harness/evidence/align.h"
 #include "harness/questions/claims/claim_audits.h"
 #include "harness/results/interval_words.h"
@@ -22,7 +22,6 @@ namespace {
 
 using Kind = Condition::Kind;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 double mean_of(const std::vector<double>& values, std::size_t first) {
   double sum = 0;
@@ -177,7 +176,6 @@ class ClaimJudge {
   }
 
   static Interval interval_of(const PairedSummary& summary, double level) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
     return student_interval(summary, level).value_or(Interval{-kInfinity, kInfinity, level});
   }
 

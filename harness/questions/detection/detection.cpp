@@ -44,7 +44,7 @@ int detector_of(const Mechanism& mechanism) {
 }
 
 /// The cause that was named; of a failure without one, what its kind says.
-std::string code_of(const CellResult& result) {
+std::string cause_code_of(const CellResult& result) {
   if (result.failure && result.cause) return result.cause->code;
   if (result.mechanism && result.mechanism->cause) return result.mechanism->cause->code;
   if (!result.failure) return "";
@@ -135,7 +135,7 @@ std::string said_words(const CellResult& result) {
                         result.failure->step);
     if (!result.failure->message.empty()) text += ": " + result.failure->message;
   }
-  const std::string code = code_of(result);
+  const std::string code = cause_code_of(result);
   return text + (code.empty() ? "; no cause" : "; " + code);
 }
 
@@ -278,7 +278,7 @@ TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_g
     score_failure(*fault, result, score);
   else
     score_divergence(*fault, result, score);
-  const std::string code = code_of(result);
+  const std::string code = cause_code_of(result);
   const std::vector<std::string> right = right_causes(*fault, cell.config.layout.world_size);
   score.right_cause = std::find(right.begin(), right.end(), code) != right.end();
   score.wrong_cause = !code.empty() && code != "unexplained" && !score.right_cause;

@@ -257,12 +257,12 @@ std::optional<Cause> candidates_in_low_precision(const CauseInputs& inputs) {
                   wrong.count, wrong.total, short_number(typical / spread), short_number(largest / typical)));
 }
 
-constexpr Rule kRules[] = {local_negatives,      negatives_missing,        candidates_misordered,
+constexpr Rule kEnergyScoreRules[] = {local_negatives,      negatives_missing,        candidates_misordered,
                            candidates_shifted,   padding_is_candidate,     sample_content,
                            mask_ignored,         candidates_in_low_precision};
 
 }  // namespace
 
-std::span<const Rule> energy_value_rules() { return kRules; }
+std::span<const Rule> energy_value_rules() { return kEnergyScoreRules; }
 
 }  // namespace lockstep::causes

@@ -53,7 +53,7 @@ std::optional<Cause> gather_without_gradient(const CauseInputs& inputs) {
 std::optional<Cause> gather_own_slice(const CauseInputs& inputs) {
   return among_ranks(inputs, "gather-own-slice", {1 / w(inputs), 1 / w(inputs), 1, 1, 1});
 }
-std::optional<Cause> gather_own_slice_times_world(const CauseInputs& inputs) {
+std::optional<Cause> own_slice_times_world_in_gradient(const CauseInputs& inputs) {
   return among_ranks(inputs, "gather-own-slice-times-world", {1, 1, w(inputs), w(inputs), 1});
 }
 std::optional<Cause> candidates_detached(const CauseInputs& inputs) {
@@ -130,9 +130,9 @@ std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
 }
 
 // Those in closed forms first: they need nothing but roles.
-constexpr Rule kRules[] = {gather_without_gradient,
+constexpr Rule kEnergyGradientRules[] = {gather_without_gradient,
                            gather_own_slice,
-                           gather_own_slice_times_world,
+                           own_slice_times_world_in_gradient,
                            candidates_detached,
                            gather_averaged,
                            temperature_reduced_twice,
@@ -146,7 +146,7 @@ constexpr std::size_t kInClosedForm = 9;
 
 }  // namespace
 
-std::span<const Rule> energy_gradient_rules() { return kRules; }
-std::span<const Rule> energy_role_rules() { return std::span(kRules).first(kInClosedForm); }
+std::span<const Rule> energy_gradient_rules() { return kEnergyGradientRules; }
+std::span<const Rule> energy_role_rules() { return std::span(kEnergyGradientRules).first(kInClosedForm); }
 
 }  // namespace lockstep::causes

@@ -178,7 +178,7 @@ std::optional<Cause> temperature_applied_twice(const CauseInputs& inputs) {
 }
 
 /// The own slice put back behind the gather, and the loss multiplied by the world size for it.
-std::optional<Cause> gather_own_slice_times_world(const CauseInputs& inputs) {
+std::optional<Cause> own_slice_times_world_in_loss(const CauseInputs& inputs) {
   const double world = world_size_of(inputs);
   if (world < 2 || !loss_is(inputs, world)) return std::nullopt;
   const auto gradients = gradients_of(inputs);
@@ -193,11 +193,11 @@ std::optional<Cause> gather_own_slice_times_world(const CauseInputs& inputs) {
                           factor_text(world, world_size_of(inputs)), gradients->text()));
 }
 
-constexpr Rule kRules[] = {label_offset, padding_not_masked, duplicates_not_masked, temperature_applied_twice,
-                           gather_own_slice_times_world};
+constexpr Rule kEnergyLossRules[] = {label_offset, padding_not_masked, duplicates_not_masked, temperature_applied_twice,
+                           own_slice_times_world_in_loss};
 
 }  // namespace
 
-std::span<const Rule> energy_loss_rules() { return kRules; }
+std::span<const Rule> energy_loss_rules() { return kEnergyLossRules; }
 
 }  // namespace lockstep::causes

@@ -87,7 +87,7 @@ Action expert_insert(const Body& body) {
   return towards(body.hand, {before ? body.own[0] - 0.1 : body.goal.x + 0.1, body.goal.y}, 1);
 }
 
-constexpr std::array kTasks = {
+constexpr std::array kCarryingTasks = {
     ManipulationTask{"place", "the hand carries an object to the goal and lets it go", begin_place, carry, solved_place,
                      remaining_place, expert_carry},
     ManipulationTask{"sort", "the hand carries an object to the bin of its colour", begin_sort, carry, solved_sort,
@@ -98,6 +98,6 @@ constexpr std::array kTasks = {
 
 }  // namespace
 
-std::span<const ManipulationTask> carrying_tasks() { return kTasks; }
+std::span<const ManipulationTask> carrying_tasks() { return kCarryingTasks; }
 
 }  // namespace lockstep::manipulation

@@ -66,7 +66,7 @@ Action expert_avoid(const Body& body) {
   return towards(body.hand, body.object + across * (kObstacle + 0.16), -1);
 }
 
-constexpr std::array kTasks = {
+constexpr std::array kMovingTasks = {
     ManipulationTask{"reach", "the hand comes to the goal and stays there", begin_reach, move_reach, solved_reach,
                      remaining_reach, expert_reach},
     ManipulationTask{"follow", "the hand stays with a goal that moves", begin_follow, move_follow, solved_follow,
@@ -77,6 +77,6 @@ constexpr std::array kTasks = {
 
 }  // namespace
 
-std::span<const ManipulationTask> moving_tasks() { return kTasks; }
+std::span<const ManipulationTask> moving_tasks() { return kMovingTasks; }
 
 }  // namespace lockstep::manipulation

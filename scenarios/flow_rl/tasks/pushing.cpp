@@ -84,7 +84,7 @@ double remaining_sweep(const Body& body) {
 }
 Action expert_sweep(const Body& body) { return push_towards(body, {1.0, body.object.y}); }
 
-constexpr std::array kTasks = {
+constexpr std::array kPushingTasks = {
     ManipulationTask{"push", "the hand pushes a disk to the goal", begin_push, push_away, solved_push, remaining_push,
                      expert_push},
     ManipulationTask{"slide", "the hand pushes a block along a rail to a mark", begin_slide, move_slide, solved_slide,
@@ -95,6 +95,6 @@ constexpr std::array kTasks = {
 
 }  // namespace
 
-std::span<const ManipulationTask> pushing_tasks() { return kTasks; }
+std::span<const ManipulationTask> pushing_tasks() { return kPushingTasks; }
 
 }  // namespace lockstep::manipulation

@@ -87,7 +87,7 @@ Action expert_turn(const Body& body) {
   return towards(body.hand, body.goal + arm * (body.own[0] / std::max(length(arm), 1e-9)), 1);
 }
 
-constexpr std::array kTasks = {
+constexpr std::array kWorkingTasks = {
     ManipulationTask{"press", "the hand presses a button", begin_press, move_press, solved_press, remaining_press,
                      expert_press},
     ManipulationTask{"drawer", "the hand pulls a drawer open", begin_drawer, move_drawer, solved_drawer, remaining_drawer,
@@ -98,6 +98,6 @@ constexpr std::array kTasks = {
 
 }  // namespace
 
-std::span<const ManipulationTask> working_tasks() { return kTasks; }
+std::span<const ManipulationTask> working_tasks() { return kWorkingTasks; }
 
 }  // namespace lockstep::manipulation

@@ -1,3 +1,4 @@
+#include "harness/base/special_values.h"
 #include "harness/evidence/run_evidence.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +20,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 class Evidence : public testing::Test {
  protected:

@@ -1,10 +1,10 @@
+#include "harness/base/special_values.h"
 #include "harness/questions/growth.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "harness/results/document.h"
@@ -24,7 +24,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Cells of 8x3 under several rules against 1x3, with outcomes as a test plants them.
 class Rules {

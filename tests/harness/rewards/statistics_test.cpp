@@ -1,18 +1,16 @@
+#include "harness/base/special_values.h"
 #include "harness/rewards/statistics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "harness/base/hashing.h"
 
 namespace lockstep::rewards {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<double> draws(uint64_t key, std::size_t count, double mean, double spread) {
   std::vector<double> values;

@@ -1,12 +1,12 @@
 // The sign test beside t: what it decides, its power and its looks, on differences of any shape.
 
+#include "harness/base/special_values.h"
 #include "harness/stats/decision.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "harness/stats/outcome.h"
 #include "harness/stats/power.h"
@@ -24,7 +24,6 @@ using support::Proportion;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Primary kSign{.metric = {}, .margin = 0.03, .alpha = 0.05, .target = 0, .test = OutcomeTest::sign};
 
 TEST(SignTest, TailsAreBinomial) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/sealed_json.h"
+#include "harness/base/special_values.h"
 #include "harness/results/document.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/synthetic_matrix.h"
@@ -21,7 +22,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// One cell that differs from 0 by a little and four that do not, at a margin that hides nothing.
 SyntheticMatrix family(int others) {

@@ -1,3 +1,4 @@
+#include "harness/base/special_values.h"
 #include "harness/stats/outcome.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +19,6 @@ using support::scatter;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// Two arms whose differences are planted, metric by metric.
 class Outcomes : public testing::Test {

@@ -1,10 +1,10 @@
+#include "harness/base/special_values.h"
 #include "harness/stats/paired_curves.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <random>
 
 #include "tests/support/proportion.h"
@@ -18,7 +18,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// Runs of two arms, whose curves a test plants.
 class Curves : public testing::Test {

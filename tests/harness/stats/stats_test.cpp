@@ -1,3 +1,4 @@
+#include "harness/base/special_values.h"
 #include "harness/stats/stats.h"
 
 #include <gmock/gmock.h>
@@ -5,7 +6,6 @@
 
 #include <boost/math/distributions/beta.hpp>
 #include <cmath>
-#include <limits>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -16,8 +16,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(SummarizeDifferences, GivesMeanAndUnbiasedSpread) {
   const PairedSummary s = summarize_differences(std::vector{1.0, 2.0, 3.0, 4.0, 5.0});
