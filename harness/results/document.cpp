@@ -1,5 +1,7 @@
 #include "harness/results/document.h"
 
+#include <nlohmann/json.hpp>
+
 #include <fmt/format.h>
 
 #include "harness/base/json_text.h"

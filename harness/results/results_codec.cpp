@@ -140,13 +140,12 @@ Codec<std::string> text() {
 }
 
 Codec<std::string> one_of(std::vector<std::string> words) {
-  Codec<std::string> codec = text();
-  codec.schema = [words](Definitions&) { return Json{{"type", "string"}, {"enum", words}}; };
-  codec.read = [words](const Json& json, std::string& value) {
-    value = read_text(json);
-    if (std::ranges::find(words, value) == words.end()) throw Unreadable("unknown word \"" + value + "\"");
-  };
-  return codec;
+  return {[](const std::string& value) { return Json(value); },
+          [words](const Json& json, std::string& value) {
+            value = read_text(json);
+            if (std::ranges::find(words, value) == words.end()) throw Unreadable("unknown word \"" + value + "\"");
+          },
+          [words](Definitions&) { return Json{{"type", "string"}, {"enum", words}}; }};
 }
 
 std::size_t index_of_word(const Json& json, std::span<const std::string_view> names, const char* what) {
@@ -166,23 +165,54 @@ Json schema_of_words(Definitions& definitions, std::span<const std::string_view>
   return name.empty() ? make() : definitions.ref(name, make);
 }
 
-void put(Json& object, const Key& key, Json value) {
-  if (!key.may_lack || !value.is_null()) object[key.name] = std::move(value);
+AnyField field_at(std::ptrdiff_t offset, const char* name, const AnyCodec& codec, const char* help) {
+  return field_of_part(offset, {{name, help, codec.may_lack, {}, false}, codec});
 }
 
-const Json* value_at(const Json& object, const Key& key) {
-  const auto found = object.find(key.name);
-  if (found != object.end()) return &*found;
-  if (!key.may_lack) throw Unreadable("the key \"" + key.name + "\" is missing");
-  return nullptr;
+AnyField field_of_part(std::ptrdiff_t offset, const AnyField& inner) {
+  AnyField field = inner;
+  field.key.members = {offset};
+  field.codec.writer = [offset, write = inner.codec.writer](const void* owner) {
+    return write(static_cast<const char*>(owner) + offset);
+  };
+  field.codec.reader = [offset, read = inner.codec.reader](const Json& json, void* owner) {
+    read(json, static_cast<char*>(owner) + offset);
+  };
+  return field;
 }
 
-Json schema_of_object(const std::string& help, const std::vector<std::pair<Key, Json>>& keys) {
+Json write_object(const AnyObject& description, const void* owner) {
+  Json object = Json::object();
+  for (const AnyField& field : description.fields) {
+    Json value = field.codec.writer(owner);
+    if (!field.key.may_lack || !value.is_null()) object[field.key.name] = std::move(value);
+  }
+  return object;
+}
+
+void read_object(const AnyObject& description, const Json& json, void* owner) {
+  if (!json.is_object()) refuse("an object", json);
+  for (const bool last : {false, true}) {
+    for (const AnyField& field : description.fields) {
+      if (field.key.last != last) continue;
+      const auto found = json.find(field.key.name);
+      if (found != json.end()) {
+        within(field.key.name, [&] { field.codec.reader(*found, owner); });
+      } else if (!field.key.may_lack) {
+        throw Unreadable("the key \"" + field.key.name + "\" is missing");
+      }
+    }
+  }
+}
+
+Json schema_of(const AnyObject& description, Definitions& definitions) {
   Json schema{{"type", "object"}};
-  if (!help.empty()) schema["description"] = help;
+  if (!description.help.empty()) schema["description"] = description.help;
   schema["required"] = Json::array();
   schema["properties"] = Json::object();
-  for (const auto& [key, value] : keys) {
+  for (const AnyField& field : description.fields) {
+    const Key& key = field.key;
+    const Json value = field.codec.schema(definitions);
     if (!key.may_lack) schema["required"].push_back(key.name);
     // Beside $ref draft-07 reads nothing else.
     const bool wrapped = !key.help.empty() && value.contains("$ref");
@@ -191,6 +221,11 @@ Json schema_of_object(const std::string& help, const std::vector<std::pair<Key, 
   }
   schema["additionalProperties"] = false;
   return schema;
+}
+
+Json named_schema_of(const AnyObject& description, Definitions& definitions) {
+  const auto make = [&] { return schema_of(description, definitions); };
+  return description.name.empty() ? make() : definitions.ref(description.name, make);
 }
 
 }  // namespace lockstep::results_format

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -48,14 +49,27 @@ class Definitions {
   std::map<std::string, Json> all_;
 };
 
-/// How a value of type T stands in JSON.
-template <class T>
-struct Codec {
-  std::function<Json(const T&)> write;
-  std::function<void(const Json&, T&)> read;  ///< throws Unreadable
+/// How a value stands in JSON, whatever its type: objects are made of these, so that a member costs the compiler no
+/// function of its own.
+struct AnyCodec {
+  std::function<Json(const void*)> writer;
+  std::function<void(const Json&, void*)> reader;  ///< throws Unreadable
   std::function<Json(Definitions&)> schema;
   /// The key is left out where null would be written, and need not be there to be read.
   bool may_lack = false;
+};
+
+/// How a value of type T stands in JSON.
+template <class T>
+struct Codec : AnyCodec {
+  /// `write`: Json(const T&). `read`: void(const Json&, T&).
+  template <class Write, class Read>
+  Codec(Write write, Read read, std::function<Json(Definitions&)> schema, bool may_lack = false)
+      : AnyCodec{[write](const void* value) -> Json { return write(*static_cast<const T*>(value)); },
+                 [read](const Json& json, void* value) { read(json, *static_cast<T*>(value)); }, std::move(schema), may_lack} {}
+
+  Json write(const T& value) const { return writer(&value); }
+  void read(const Json& json, T& value) const { reader(json, &value); }
 };
 
 // Numbers. A double has no codec of its own: a description says which of the three it means.
@@ -148,12 +162,13 @@ Codec<std::optional<T>> nullable(Codec<T> inner) {
 /// `problem` is thrown.
 template <class T>
 Codec<std::optional<T>> rest_of(Codec<T> inner, std::string problem) {
-  Codec<std::optional<T>> codec = nullable(inner);
-  codec.read = [inner, problem](const Json& json, std::optional<T>& value) {
-    if (json.is_null() == value.has_value()) throw Unreadable(problem);
-    if (value) inner.read(json, *value);
-  };
-  return codec;
+  const Codec<std::optional<T>> codec = nullable(inner);
+  return {[codec](const std::optional<T>& value) { return codec.write(value); },
+          [inner, problem](const Json& json, std::optional<T>& value) {
+            if (json.is_null() == value.has_value()) throw Unreadable(problem);
+            if (value) inner.read(json, *value);
+          },
+          codec.schema};
 }
 
 /// The key is left out where there is no value.
@@ -167,12 +182,8 @@ Codec<std::optional<T>> if_any(Codec<T> inner) {
 /// The key is left out where the list is empty.
 template <class T>
 Codec<std::vector<T>> if_any(Codec<std::vector<T>> list) {
-  const auto write = list.write;
-  list.write = [write](const std::vector<T>& values) {
-    return values.empty() ? Json(nullptr) : write(values);
-  };
-  list.may_lack = true;
-  return list;
+  return {[list](const std::vector<T>& values) { return values.empty() ? Json(nullptr) : list.write(values); },
+          [list](const Json& json, std::vector<T>& values) { list.read(json, values); }, list.schema, true};
 }
 
 /// A key that documents of this schema version did not have from the beginning: always written, and where it
@@ -260,81 +271,71 @@ struct Key {
   bool last = false;  ///< read when all members are there, since it looks at other ones
 };
 
-/// One line of a description: a key and the member that it stands for.
+/// One line of a description: a key and where in its struct the value stands.
+struct AnyField {
+  Key key;
+  AnyCodec codec;  ///< of the owner: `codec.writer` takes the struct, and knows where in it the value stands
+};
+
+/// The value stands `offset` bytes into the owner.
+AnyField field_at(std::ptrdiff_t offset, const char* name, const AnyCodec& codec, const char* help);
+/// The field of a part that stands `offset` bytes into the owner.
+AnyField field_of_part(std::ptrdiff_t offset, const AnyField& inner);
+
+/// Where a member stands in its struct, in bytes.
+template <class T, class M>
+std::ptrdiff_t offset_of(M T::*member) {
+  static const T owner{};
+  return reinterpret_cast<const char*>(&(owner.*member)) - reinterpret_cast<const char*>(&owner);
+}
+
+/// A key and the member of T that it stands for.
 template <class T>
-class Field {
- public:
+struct Field : AnyField {
   template <class M>
-  Field(const char* name, M T::*member, const char* help = "") : Field(name, member, usual<M>(), help) {}
+  Field(const char* name, M T::*member, const char* help = "")
+      : AnyField(field_at(offset_of(member), name, usual<M>(), help)) {}
 
   template <class M>
-  Field(const char* name, M T::*member, std::type_identity_t<Codec<M>> codec, const char* help = "")
-      : Field(name, help, codec, [member](const T& owner) -> const M& { return owner.*member; },
-              [member](T& owner) -> M& { return owner.*member; }) {
-    key.members = {offset_of(member)};
-  }
+  Field(const char* name, M T::*member, const std::type_identity_t<Codec<M>>& codec, const char* help = "")
+      : AnyField(field_at(offset_of(member), name, codec, help)) {}
 
   /// A member of a member: its key stands in the outer object.
   template <class P, class M>
-  Field(const char* name, P T::*part, M P::*member, std::type_identity_t<Codec<M>> codec,
-        const char* help = "")
-      : Field(name, help, codec, [=](const T& owner) -> const M& { return owner.*part.*member; },
-              [=](T& owner) -> M& { return owner.*part.*member; }) {
-    key.members = {offset_of(part)};
-  }
+  Field(const char* name, P T::*part, M P::*member, const std::type_identity_t<Codec<M>>& codec, const char* help = "")
+      : AnyField(field_of_part(offset_of(part), field_at(offset_of(member), name, codec, help))) {}
 
   /// A value that is made from several members, and read back into them when the others have been read.
   template <class V, class... M>
-  Field(const char* name, Codec<V> codec, std::type_identity_t<std::function<V(const T&)>> get,
+  Field(const char* name, const Codec<V>& codec, std::type_identity_t<std::function<V(const T&)>> get,
         std::type_identity_t<std::function<void(T&, V)>> set, const char* help = "", M T::*... members)
-      : key{name, help, codec.may_lack, {offset_of(members)...}, true},
-        write([codec, get](const T& owner) { return codec.write(get(owner)); }),
-        read([codec, set](const Json& json, T& owner) {
-          V value{};
-          codec.read(json, value);
-          set(owner, std::move(value));
-        }),
-        schema(codec.schema) {}
-
-  /// The key of a part's field, in the outer object.
-  template <class P>
-  Field(const Field<P>& inner, P T::*part)
-      : key(inner.key),
-        write([=, write = inner.write](const T& owner) { return write(owner.*part); }),
-        read([=, read = inner.read](const Json& json, T& owner) { read(json, owner.*part); }),
-        schema(inner.schema) {
-    key.members = {offset_of(part)};
-  }
-
-  Key key;
-  std::function<Json(const T&)> write;
-  std::function<void(const Json&, T&)> read;
-  std::function<Json(Definitions&)> schema;
-
- private:
-  template <class M, class Const, class Mutable>
-  Field(const char* name, const char* help, const Codec<M>& codec, Const at, Mutable place)
-      : key{name, help, codec.may_lack, {}, false},
-        write([codec, at](const T& owner) { return codec.write(at(owner)); }),
-        read([codec, place](const Json& json, T& owner) { codec.read(json, place(owner)); }),
-        schema(codec.schema) {}
-
-  template <class M>
-  static std::ptrdiff_t offset_of(M T::*member) {
-    static const T owner{};
-    return reinterpret_cast<const char*>(&(owner.*member)) - reinterpret_cast<const char*>(&owner);
-  }
+      : AnyField{{name, help, codec.may_lack, {offset_of(members)...}, true},
+                 Codec<T>([codec, get](const T& owner) { return codec.write(get(owner)); },
+                          [codec, set](const Json& json, T& owner) {
+                            V value{};
+                            codec.read(json, value);
+                            set(owner, std::move(value));
+                          },
+                          codec.schema, codec.may_lack)} {}
 };
 
 /// A JSON object as a view over a struct: all of its members, or some of them where a document splits the
 /// struct.
-template <class T>
-struct Object {
+struct AnyObject {
   std::string name;  ///< of its definition in the schema; empty: written where it stands
   std::string help;
-  std::vector<Field<T>> fields;
-  /// Called on what was read: refuses members that contradict each other, sets those that no key holds.
-  std::function<void(T&)> finish = nullptr;
+  std::vector<AnyField> fields;
+};
+
+template <class T>
+struct Object : AnyObject {
+  /// `finish` is called on what was read: refuses members that contradict each other, sets those that no key holds.
+  Object(std::string name, std::string help, std::initializer_list<Field<T>> fields, std::function<void(T&)> finish = nullptr)
+      : AnyObject{std::move(name), std::move(help), {fields.begin(), fields.end()}}, finish(std::move(finish)) {}
+  Object(std::string name, std::string help, std::vector<AnyField> fields, std::function<void(T&)> finish = nullptr)
+      : AnyObject{std::move(name), std::move(help), std::move(fields)}, finish(std::move(finish)) {}
+
+  std::function<void(T&)> finish;
 };
 
 template <class T>
@@ -345,44 +346,27 @@ const Object<T>& described() {
 
 /// Fields of a part, to stand among those of the outer object.
 template <class T, class P>
-std::vector<Field<T>> with_part(std::vector<Field<T>> fields, P T::*part) {
-  for (const Field<P>& field : described<P>().fields) fields.emplace_back(field, part);
-  return fields;
+std::vector<AnyField> with_part(std::initializer_list<Field<T>> fields, P T::*part) {
+  std::vector<AnyField> all(fields.begin(), fields.end());
+  for (const AnyField& field : described<P>().fields) all.push_back(field_of_part(offset_of(part), field));
+  return all;
 }
 
 /// The parts of an object's codec that need not know its struct.
-void put(Json& object, const Key& key, Json value);
-const Json* value_at(const Json& object, const Key& key);  ///< null: missing, and may be
-Json schema_of_object(const std::string& help, const std::vector<std::pair<Key, Json>>& keys);
-
-template <class T>
-Json schema_of(const Object<T>& description, Definitions& definitions) {
-  std::vector<std::pair<Key, Json>> keys;
-  for (const Field<T>& field : description.fields) keys.emplace_back(field.key, field.schema(definitions));
-  return schema_of_object(description.help, keys);
-}
+Json write_object(const AnyObject& description, const void* owner);
+void read_object(const AnyObject& description, const Json& json, void* owner);
+/// As it is, and by its name among the definitions where it has one.
+Json schema_of(const AnyObject& description, Definitions& definitions);
+Json named_schema_of(const AnyObject& description, Definitions& definitions);
 
 template <class T>
 Codec<T> object(const Object<T>& (*description)()) {
-  return {[description](const T& owner) {
-            Json json = Json::object();
-            for (const Field<T>& field : description().fields) put(json, field.key, field.write(owner));
-            return json;
-          },
+  return {[description](const T& owner) { return write_object(description(), &owner); },
           [description](const Json& json, T& owner) {
-            if (!json.is_object()) refuse("an object", json);
-            for (const bool last : {false, true}) {
-              for (const Field<T>& field : description().fields) {
-                const Json* value = field.key.last == last ? value_at(json, field.key) : nullptr;
-                if (value) within(field.key.name, [&] { field.read(*value, owner); });
-              }
-            }
+            read_object(description(), json, &owner);
             if (description().finish) description().finish(owner);
           },
-          [description](Definitions& definitions) {
-            const auto make = [&] { return schema_of(description(), definitions); };
-            return description().name.empty() ? make() : definitions.ref(description().name, make);
-          }};
+          [description](Definitions& definitions) { return named_schema_of(description(), definitions); }};
 }
 
 }  // namespace lockstep::results_format

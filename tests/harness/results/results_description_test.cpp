@@ -49,7 +49,7 @@ void expect_all_members(const char* name, std::initializer_list<const Object<T>*
   std::set<std::string> keys;
   for (const Object<T>* view : views) {
     keys.clear();
-    for (const Field<T>& field : view->fields) {
+    for (const AnyField& field : view->fields) {
       EXPECT_TRUE(keys.insert(field.key.name).second) << name << " has two keys " << field.key.name;
       members.insert(field.key.members.begin(), field.key.members.end());
     }
