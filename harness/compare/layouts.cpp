@@ -25,17 +25,6 @@ namespace {
 constexpr double kUselessBound = 0.1;
 const std::vector<ForcedValues> kNoRepeats;
 
-/// Nothing where a rank recorded none.
-std::optional<double> mean_loss(const StepOfRun& step) {
-  double sum = 0;
-  for (const StepRecords& rank : step.ranks) {
-    const Record* loss = find_record(rank, Phase::loss, "loss");
-    if (!loss) return std::nullopt;
-    sum += loss->value;
-  }
-  return sum / static_cast<double>(step.ranks.size());
-}
-
 double total_norm(const StepOfRun& step, Phase phase) {
   double squares = 0;
   for (const Record* record : records_of(step.ranks[0], phase))
@@ -320,28 +309,6 @@ class FreeLayouts {
       };
       return difference_at(a.step, Phase::parameters, -1, record->name, "bits", text(*record), text(*other),
                            static_cast<int>(b.ranks.size()));
-    }
-    return std::nullopt;
-  }
-
-  /// NaN and infinity in one run alone are no rounding, whatever the parameters are.
-  std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun& b) const {
-    const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
-    if (expected && actual && std::isfinite(*expected) != std::isfinite(*actual)) {
-      return difference_at(a.step, Phase::loss, -1, "loss (mean over ranks)", "value", exact_number(*expected),
-                           exact_number(*actual), static_cast<int>(b.ranks.size()));
-    }
-    for (const Phase phase : {Phase::reduced_gradients, Phase::parameters}) {
-      for (const Record* record : records_of(a.ranks[0], phase)) {
-        const Record* other = find_record(b.ranks[0], phase, record->name);
-        if (!other || !record->has_stats || !other->has_stats) continue;
-        if ((record->stats.nonfinite == 0) == (other->stats.nonfinite == 0)) continue;
-        const auto text = [](uint64_t count) {
-          return count == 0 ? "finite values alone" : counted(static_cast<int64_t>(count), "value") + " not finite";
-        };
-        return difference_at(a.step, phase, -1, record->name, "value", text(record->stats.nonfinite),
-                             text(other->stats.nonfinite), static_cast<int>(b.ranks.size()));
-      }
     }
     return std::nullopt;
   }

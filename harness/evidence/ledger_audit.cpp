@@ -357,22 +357,48 @@ class Audit {
     return found;
   }
 
-  /// Calls of equal tag that another step or run made otherwise. Buckets are rebuilt after the first step, so
-  /// of them only the reduction is compared.
+  /// Calls of one tag that another step or run made otherwise, the k-th of a tag against the k-th. Where the tag has another
+  /// number of calls there (buckets are rebuilt after the first step), calls are compared only if all of a side's are alike:
+  /// else nothing tells which belong together, and the tag is left to other_sequence.
   std::optional<LedgerFinding> other_calls(const StepOfRun& other, const std::string& whose) const {
+    const CallsByTag own = by_tag(ledgers_[0]), theirs = by_tag(calls_between_all(other.ranks[0]));
+    std::map<std::string, std::size_t> taken;
     for (const Record* record : ledgers_[0]) {
-      for (const Record& each : other.ranks[0].records) {
-        if (each.phase != Phase::collective || each.collective.tag != record->collective.tag) continue;
-        const std::string code = call_fault(each.collective, record->collective);
-        if (code.empty()) break;
-        LedgerFinding found =
-            made(code, -1, *record, 0, call_text(each.collective), call_text(record->collective));
-        found.evidence =
-            fmt::format("all ranks call \"{}\", {} has \"{}\"", found.actual, whose, found.expected);
-        return found;
-      }
+      const std::string& tag = record->collective.tag;
+      const auto found_tag = theirs.find(tag);
+      const std::size_t k = taken[tag]++;
+      if (found_tag == theirs.end()) continue;
+      const bool paired = found_tag->second.size() == own.at(tag).size();
+      if (!paired && !(is_uniform(found_tag->second) && is_uniform(own.at(tag)))) continue;
+      const CollectiveRecord& expected = found_tag->second[paired ? k : 0]->collective;
+      const std::string code = call_fault(expected, record->collective);
+      if (code.empty()) continue;
+      LedgerFinding found = made(code, -1, *record, 0, call_text(expected), call_text(record->collective));
+      found.evidence = fmt::format("all ranks call \"{}\", {} has \"{}\"", found.actual, whose, found.expected);
+      return found;
     }
     return std::nullopt;
+  }
+
+  using CallsByTag = std::map<std::string, Ledger>;
+
+  static CallsByTag by_tag(const Ledger& ledger) {
+    CallsByTag calls;
+    for (const Record* each : ledger) calls[each->collective.tag].push_back(each);
+    return calls;
+  }
+
+  static bool is_uniform(const Ledger& calls) {
+    return std::ranges::all_of(calls, [&](const Record* each) { return same_call(each->collective, calls[0]->collective); });
+  }
+
+  /// Of any group, but for messages between two ranks.
+  static Ledger calls_between_all(const StepRecords& rank) {
+    Ledger calls;
+    for (const Record& each : rank.records) {
+      if (each.phase == Phase::collective && !is_between_two(each.collective)) calls.push_back(&each);
+    }
+    return calls;
   }
 
   const StepOfRun& step_;

@@ -1,11 +1,15 @@
 #include "harness/compare/forced/free.h"
 
-#include <limits>
-
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
+#include "harness/base/counted.h"
+#include "harness/base/special_values.h"
 #include "harness/compare/exact_phases.h"
 #include "harness/compare/step_pairs.h"
+#include "harness/compare/step_records.h"
 #include "harness/evidence/replicas.h"
 
 namespace lockstep {
@@ -74,6 +78,63 @@ Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_s
   return found;
 }
 
+std::optional<double> mean_loss(const StepOfRun& step) {
+  double sum = 0;
+  for (const StepRecords& rank : step.ranks) {
+    const Record* loss = find_record(rank, Phase::loss, "loss");
+    if (!loss) return std::nullopt;
+    sum += loss->value;
+  }
+  return sum / static_cast<double>(step.ranks.size());
+}
+
+namespace {
+
+/// Values of one tensor that are not finite, over all ranks.
+struct NotFinite {
+  uint64_t count = 0;
+  std::vector<int> ranks;  ///< that hold them
+};
+
+NotFinite not_finite(const StepOfRun& step, Phase phase, const std::string& name) {
+  NotFinite found;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    const Record* record = find_record(step.ranks[rank], phase, name);
+    if (!record || !record->has_stats || record->stats.nonfinite == 0) continue;
+    found.count += record->stats.nonfinite;
+    found.ranks.push_back(static_cast<int>(rank));
+  }
+  return found;
+}
+
+std::string not_finite_text(const NotFinite& found) {
+  return found.count == 0 ? "finite values alone" : counted(static_cast<int64_t>(found.count), "value") + " not finite";
+}
+
+}  // namespace
+
+std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun& b) {
+  const int world_size = static_cast<int>(b.ranks.size());
+  std::optional<Difference> first;
+  const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
+  if (expected && actual && std::isfinite(*expected) != std::isfinite(*actual)) {
+    first = difference_at(a.step, Phase::loss, -1, "loss (mean over ranks)", "value", exact_number(*expected),
+                          exact_number(*actual), world_size);
+  }
+  for (const Phase phase : {Phase::energies, Phase::local_gradients, Phase::reduced_gradients, Phase::parameters}) {
+    for (const Record* record : records_of(a.ranks[0], phase)) {
+      if (!record->has_stats) continue;
+      const NotFinite own = not_finite(a, phase, record->name), other = not_finite(b, phase, record->name);
+      if ((own.count == 0) == (other.count == 0)) continue;
+      const int rank = other.ranks.size() == 1 && world_size > 1 ? other.ranks[0] : -1;
+      keep_earlier(first, difference_at(a.step, phase, rank, record->name, "value", not_finite_text(own),
+                                        not_finite_text(other), world_size));
+      break;
+    }
+  }
+  return first;
+}
+
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
                          bool exact_phases) {
   OwnFindings found;
@@ -119,7 +180,9 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
     keep_state(free.states, a);
     if (!free.found) {
       free.compared = pairs.compared();
-      const OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true);
+      OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true);
+      if (const auto number = number_of_one_run(a, b); number && (!own.difference || earlier(*number, *own.difference)))
+        own = {number, std::nullopt};
       if (own.difference) {
         free.found = inputs_at(pairs, *own.difference);
         free.found->ledger = own.ledger;

@@ -32,6 +32,13 @@ struct OwnFindings {
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
                          bool exact_phases);
 
+/// The mean of the ranks' losses; nothing where a rank recorded none.
+std::optional<double> mean_loss(const StepOfRun& step);
+
+/// NaN and infinity in one run alone are no rounding, whatever the parameters are: the first such place of the step. The
+/// rank is told where one rank alone holds them.
+std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun& b);
+
 /// Replica drift as a difference.
 Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size);
 

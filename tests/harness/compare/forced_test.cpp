@@ -372,6 +372,24 @@ TEST_P(JudgeForced, TheEarliestOfFreeAndForcedWins) {
   EXPECT_EQ(judge_forced(inputs_).first_divergence->step, 5);
 }
 
+TEST_P(JudgeForced, NotANumberAfterTheLastForcedStepIsFoundInTheFreeRuns) {
+  const Mechanism result = judged(nullptr, [](FakeStep& it) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    if (it.step == 25 && it.rank == 2) tensor_of(it.local_gradients, "head.weight")[1] = nan;
+    if (it.step >= 25) tensor_of(it.reduced_gradients, "head.weight")[1] = nan;
+    if (it.step >= 25) tensor_of(it.parameters, "head.weight")[1] = nan;
+    if (it.step > 25) it.loss = std::nan("");
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::divergent);
+  ASSERT_TRUE(result.first_divergence);
+  EXPECT_EQ(result.first_divergence->step, 25);
+  EXPECT_EQ(result.first_divergence->phase, "local gradients");
+  EXPECT_EQ(result.first_divergence->rank, 2);
+  EXPECT_EQ(result.first_divergence->where, "head.weight");
+  ASSERT_TRUE(result.cause);
+  EXPECT_EQ(result.cause->code, "non-finite");
+}
+
 TEST_P(JudgeForced, AStreamThatDiffersBetweenForcedStepsIsNamed) {
   const Mechanism result = judged(nullptr, [](FakeStep& it) {
     if (it.step == 13 && it.rank == 1) it.streams[0].second += 1;

@@ -93,6 +93,30 @@ Record call(int64_t step, const std::string& group, const std::string& op, uint6
   return record;
 }
 
+/// A length and then the text of that length: two calls of one tag.
+StepOfRun guarded(int64_t step, DType length, DType text) {
+  StepOfRun made{step, {{step, {}}, {step, {}}}};
+  for (StepRecords& rank : made.ranks) {
+    for (const DType dtype : {length, text}) {
+      rank.records.push_back(call(step, "control", "all_gather", static_cast<uint64_t>(step) * 10 + (dtype == length ? 1 : 2)));
+      rank.records.back().collective.dtype = dtype;
+    }
+  }
+  return made;
+}
+
+TEST(AuditLedger, HoldsTheKthCallOfATagAgainstTheKth) {
+  const StepOfRun before = guarded(3, DType::int64, DType::boolean), now = guarded(4, DType::int64, DType::boolean);
+  EXPECT_FALSE(audit_ledger(now, &before, nullptr));
+  EXPECT_FALSE(audit_ledger(now, &before, &before));
+  const auto found = audit_ledger(guarded(4, DType::int64, DType::int64), &before, nullptr);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "wrong-dtype");
+  StepOfRun once = before;
+  for (StepRecords& rank : once.ranks) rank.records.erase(rank.records.begin());
+  EXPECT_FALSE(audit_ledger(now, &once, nullptr)) << "of one call and two nothing tells which belong together";
+}
+
 /// Four ranks: two tensor-parallel pairs, and what each adds.
 StepOfRun pairs(int64_t step, const std::vector<uint64_t>& outs) {
   StepOfRun made;
