@@ -143,11 +143,11 @@ std::string clean_json(std::string_view json) {
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 60;
-  if (text.size() <= kLongest) return "'" + clean_line(text) + "'";
+  if (text.size() <= kLongest) return std::string("'") += clean_line(text) + "'";
   std::size_t end = kLongest;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
     --end;  // no character is cut in two
-  return "'" + clean_line(text.substr(0, end)) + "...'";
+  return std::string("'") += clean_line(text.substr(0, end)) + "...'";
 }
 
 std::string unclean_character(std::string_view text) {

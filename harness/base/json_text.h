@@ -2,7 +2,7 @@
 // JSON from files and pipes, read within limits: a text of nothing but brackets must not overflow the stack.
 
 #include <cstddef>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 

@@ -1,21 +1,117 @@
 // Causes of a wrong reduction: the reduced gradient is recomputed from the local ones under each hypothesis.
 // No reference is needed.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
-#include <fmt/format.h>
-
-#include "harness/compare/forced/flipped_bit.h"
-#include "harness/causes/reduction_evidence.h"
+#include "harness/causes/cause.h"
 #include "harness/causes/rules.h"
+#include "harness/compare/forced/flipped_bit.h"
+#include "harness/compare/forced/reduction.h"
 #include "harness/compare/forced/update.h"
 
 namespace lockstep::causes {
 namespace {
+
+/// A tensor with everything that its reduction can be recomputed from.
+struct Reduced {
+  const NamedTensor* reduced = nullptr;
+  NamedTensor mean;
+  std::vector<const NamedTensor*> local;  ///< by rank
+  std::vector<double> allowance;          ///< what rounding explains of each element
+  bool wrong = false;
+};
+
+/// The reduction of one step, tensor by tensor.
+struct Reduction {
+  const ForcedEvidence* evidence = nullptr;
+  std::vector<Reduced> tensors;
+  std::size_t world = 1;
+  std::string bucket;  ///< of the divergence's tensor, ", in bucket 2", or empty
+};
+
+/// What element i of a tensor's reduction would be.
+using Hypothesis = std::function<double(const Reduced& tensor, std::size_t element)>;
+
+/// Nothing unless the divergence lies in the reduced gradients, and every rank's local gradients are known.
+std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::reduced_gradients || !inputs.forced) return std::nullopt;
+  if (inputs.forced->cell.local.size() < 2) return std::nullopt;
+  Reduction reduction;
+  reduction.evidence = &*inputs.forced;
+  const ForcedValues& cell = inputs.forced->cell;
+  reduction.world = cell.local.size();
+  const std::vector<NamedTensor> means = mean_of_local(cell);
+  for (const ReductionUse& use : judge_reduction(cell)) {
+    Reduced tensor;
+    tensor.reduced = find_tensor(cell.gradients, use.name);
+    tensor.mean = *find_tensor(means, use.name);
+    for (const auto& rank : cell.local) {
+      tensor.local.push_back(find_tensor(rank, use.name));
+      if (!tensor.local.back()) return std::nullopt;
+    }
+    tensor.allowance = reduction_allowance(cell, *tensor.reduced);
+    tensor.wrong = use.used > 1;
+    reduction.tensors.push_back(std::move(tensor));
+  }
+  if (inputs.cell) {
+    const std::string bucket = bucket_of(inputs.cell->ranks[0], inputs.difference.divergence.where);
+    if (!bucket.empty()) reduction.bucket = ", in " + bucket;
+  }
+  return reduction.tensors.empty() ? std::nullopt : std::optional(reduction);
+}
+
+/// Does the hypothesis give every element of the tensor, within `room` allowances of its own size?
+bool gives(const Reduced& tensor, const Hypothesis& hypothesis, double room = 2) {
+  for (std::size_t i = 0; i < tensor.reduced->values.size(); ++i) {
+    const double expected = hypothesis(tensor, i), actual = tensor.reduced->values[i];
+    const double grown =
+        tensor.mean.values[i] == 0 ? 1 : std::max(1.0, std::abs(expected / tensor.mean.values[i]));
+    const double size = tensor.reduced->epsilon * std::abs(expected) * 8;
+    if (!(distance(expected, actual) <= room * tensor.allowance[i] * std::min(grown, 1e3) + size))
+      return false;
+  }
+  return true;
+}
+
+std::size_t wrong_count(const Reduction& reduction) {
+  return static_cast<std::size_t>(std::count_if(reduction.tensors.begin(), reduction.tensors.end(),
+                                                [](const Reduced& t) { return t.wrong; }));
+}
+
+/// Does every wrong tensor follow the hypothesis; and if it must hold everywhere, every other too?
+bool explains(const Reduction& reduction, const Hypothesis& hypothesis, bool everywhere) {
+  if (wrong_count(reduction) == 0) return false;
+  return std::all_of(reduction.tensors.begin(), reduction.tensors.end(), [&](const Reduced& tensor) {
+    return (!tensor.wrong && !everywhere) || gives(tensor, hypothesis);
+  });
+}
+
+/// "3 of 17 tensors, in bucket 2".
+std::string of_tensors(const Reduction& reduction) {
+  return fmt::format("{} of {} tensors{}", wrong_count(reduction), reduction.tensors.size(),
+                     reduction.bucket);
+}
+
+/// A hypothesis about one rank that explains every wrong tensor: which rank, or -1 if none or several.
+int single_rank(const Reduction& reduction, const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
+  int named = -1;
+  for (std::size_t rank = 0; rank < reduction.world; ++rank) {
+    if (!explains(reduction, hypothesis(rank), false)) continue;
+    if (named >= 0) return -1;
+    named = reduction.evidence->cell.local_ranks.at(rank);
+  }
+  return named;
+}
 
 std::optional<Cause> by_factor(const CauseInputs& inputs, const char* code, double confidence,
                                double factor) {

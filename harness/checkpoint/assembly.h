@@ -2,7 +2,7 @@
 // The manifest's part about the state, put together from what each rank holds.
 
 #include <map>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

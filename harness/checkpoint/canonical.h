@@ -1,7 +1,7 @@
 #pragma once
 // JSON whose bytes follow from its content, so that any other bytes are damage.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 

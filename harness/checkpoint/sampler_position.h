@@ -9,7 +9,6 @@
 // what one rank would have read next another one reads.
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

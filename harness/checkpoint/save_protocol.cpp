@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "harness/base/hex.h"
 #include "harness/checkpoint/assembly.h"

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "harness/base/atomic_file.h"

@@ -1,20 +1,53 @@
 #include "harness/comm/emulated.h"
 
-#include <deque>
-#include <functional>
-#include <mutex>
-
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "harness/comm/first_calls.h"
+#include <deque>
+#include <functional>
+#include <mutex>
+
 #include "harness/comm/process_groups.h"
 #include "harness/comm/ring_order.h"
 
 namespace lockstep {
 namespace {
+
+void call_all(at::ScalarType dtype) {
+  const at::Tensor x = at::full({2, 8, 8}, 0.5, at::kFloat).to(dtype);
+  at::bmm(x, x);
+  at::linear(x, x[0], x[0][0]);
+  at::mv(x[0], x[0][0]);
+  at::dot(x[0][0], x[0][0]);
+  for (const auto& function :
+       {&at::log, &at::log1p, &at::exp, &at::tanh, &at::sqrt, &at::silu, &at::log_sigmoid}) {
+    function(x);
+  }
+  at::softmax(x, 1);
+  at::logsumexp(x, 1);
+  at::linalg_vector_norm(x);
+}
+
+/// Calls once, from this thread, the functions of MKL that models and losses call, so that its kernels are
+/// chosen before threads share them (8 ms). To be called before a process starts threads that compute; a
+/// second call does nothing.
+///
+/// MKL's vector mathematics (log, exp, tanh, sqrt, ...; mkl_vml_serv_cpu_detect in the MKL of LibTorch 2.13)
+/// stores the processor's type as it was detected, and a few instructions later that type's row in its table
+/// of kernels. A thread that calls between the two takes another kernel for that one call: on a processor
+/// with AVX2 one whose last place differs, on one with AVX-512 one that is good to 4 digits. Two threads
+/// whose first calls meet did so 58 times in 2 million.
+void make_first_calls() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const c10::NoGradGuard no_grad;
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+      call_all(dtype);
+    }
+  });
+}
 
 using Future = c10::ivalue::Future;
 

@@ -12,7 +12,7 @@ namespace lockstep {
 /// Where the V threads of one run meet.
 class EmulatedWorld {
  public:
-  /// To be made before the ranks' threads: it makes the libraries' first calls (first_calls.h).
+  /// To be made before the ranks' threads: it makes MKL's first calls (make_first_calls in emulated.cpp).
   EmulatedWorld(int world_size, double timeout_s);
   ~EmulatedWorld();
   EmulatedWorld(const EmulatedWorld&) = delete;

@@ -1,6 +1,7 @@
 #include "harness/config/field_schema.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 // JSON Schema of fields and of what holds them.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "harness/config/field.h"

@@ -58,7 +58,7 @@ std::string shown(std::string_view text) {
   return result + "…";
 }
 
-std::string quoted(std::string_view text) { return "\"" + shown(text) + "\""; }
+std::string quoted(std::string_view text) { return std::string("\"") += shown(text) + "\""; }
 
 /// The first of them, for a message.
 std::string listed(const std::vector<std::string>& words) {

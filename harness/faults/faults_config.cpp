@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "harness/base/clean_text.h"
 #include "harness/base/nearest.h"

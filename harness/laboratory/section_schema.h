@@ -1,6 +1,7 @@
 #pragma once
 // JSON Schema of a laboratory's section, from its fields.
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 

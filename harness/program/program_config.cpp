@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "harness/base/nearest.h"
 #include "harness/base/shell_word.h"

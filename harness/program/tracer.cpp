@@ -1,30 +1,36 @@
 #include "harness/program/tracer.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
-#include "harness/program/proc.h"
+#include "harness/base/read_file.h"
 #include "harness/program/seccomp_filter.h"
 #include "harness/program/start.h"
 #include "harness/program/system_calls.h"
-#include "harness/program/wake_up.h"
 
 #if !defined(__linux__) || !defined(__x86_64__)
 #error "the tracer reads registers of x86-64 under Linux; leave harness/program out elsewhere"
@@ -32,6 +38,67 @@
 
 namespace lockstep::program {
 namespace {
+
+/// As long as it lives, blocking calls of the thread that made it end with EINTR every few hundredths of a second: a wait
+/// for ptrace's stops has no time limit of its own, and the thread can look at the clock.
+class WakeUp {
+ public:
+  WakeUp();
+  ~WakeUp();
+  WakeUp(const WakeUp&) = delete;
+  WakeUp& operator=(const WakeUp&) = delete;
+
+ private:
+  timer_t timer_{};
+};
+
+constexpr long kWakeUpEvery_ns = 20'000'000;
+
+void nothing(int) {}
+
+WakeUp::WakeUp() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action {};
+    action.sa_handler = nothing;  // no SA_RESTART: a wait shall end
+    ::sigaction(SIGRTMIN, &action, nullptr);
+  });
+  sigevent event{};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = SIGRTMIN;
+  event._sigev_un._tid = static_cast<pid_t>(::syscall(SYS_gettid));
+  if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0)
+    throw MachineError(std::string("cannot make a timer: ") + std::strerror(errno));
+  // A signal that comes before the wait begins is lost, the next one is not.
+  const itimerspec every{{0, kWakeUpEvery_ns}, {0, kWakeUpEvery_ns}};
+  ::timer_settime(timer_, 0, &every, nullptr);
+}
+
+WakeUp::~WakeUp() { ::timer_delete(timer_); }
+
+/// The process that a thread belongs to; the thread itself if that is not known.
+pid_t group_of(pid_t thread) {
+  const std::string status = read_file(fmt::format("/proc/{}/status", thread)).text;
+  const std::size_t at = status.find("Tgid:");
+  return at == std::string::npos ? thread : static_cast<pid_t>(std::strtol(status.c_str() + at + 5, nullptr, 10));
+}
+
+/// As the kernel has it: at most 15 bytes.
+std::string name_of_process(pid_t pid) {
+  std::string name = read_file(fmt::format("/proc/{}/comm", pid)).text;
+  while (!name.empty() && name.back() == '\n') name.pop_back();
+  return name;
+}
+
+/// Does the thread run, want a processor or wait for a disk, or is it stopped at a call that has not been looked at? A
+/// thread that waits for another one, or for a time, does not.
+bool is_computing(pid_t group, pid_t thread) {
+  const std::string stat = read_file(fmt::format("/proc/{}/task/{}/stat", group, thread)).text;
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return false;
+  const char state = stat[name_end + 2];
+  return state == 'R' || state == 'D' || state == 't';
+}
 
 constexpr const char* kNoTracing =
     "ptrace is refused here; a container needs --cap-add=SYS_PTRACE, a hardened kernel kernel.yama.ptrace_scope below 3";

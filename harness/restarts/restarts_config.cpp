@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"

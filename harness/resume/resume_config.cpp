@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "harness/config/field_schema.h"
 #include "harness/config/ranges.h"

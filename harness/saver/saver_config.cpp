@@ -1,6 +1,7 @@
 #include "harness/saver/saver_config.h"
 
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "harness/config/field_schema.h"
 #include "harness/config/ranges.h"

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 
 #include "harness/base/json_text.h"
 

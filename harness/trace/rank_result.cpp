@@ -1,6 +1,7 @@
 #include "harness/trace/rank_result.h"
 
 #include <bit>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <utility>

@@ -260,7 +260,7 @@ void TracedStep::trace_records(const Options& options, const std::vector<Pass>& 
     const StepInput& input = passes[first].input;
     for (end = first + 1; end < passes.size() && !passes[end].first_of_micro_step;) ++end;
     const std::span<const StepOutput> parts(outputs.data() + first, end - first);
-    const std::string suffix = input.micro_step == 0 ? "" : "." + std::to_string(input.micro_step);
+    const std::string suffix = input.micro_step == 0 ? "" : std::string(".") += std::to_string(input.micro_step);
     for (std::size_t which = 0; which < parts.front().records.size(); ++which) {
       trace_record(options, parts, which, suffix, {input.ids, row_positions(first_row, input.ids.size())});
     }

@@ -2,15 +2,165 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/config/trainer_spec.h"
 #include "scenarios/energy/adaptive.h"
-#include "scenarios/energy/checks.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
-#include "scenarios/energy/judging.h"
 #include "scenarios/energy/pairs.h"
 
 namespace lockstep {
 namespace {
+
+// What the judge asks beside causes: scores, and how far the theory of batch sizes holds.
+
+/// Candidates of a row that come with the batch.
+int64_t rows_as_candidates(const RunConfig& config) {
+  const Negatives negatives = resolved_negatives(config);
+  if (negatives == Negatives::layer) return 0;
+  const int rows = negatives == Negatives::local ? config.layout.rows_per_rank : config.layout.global_batch();
+  return rows / std::max<int64_t>(1, config.accumulation);
+}
+
+/// losses/hard.cpp.
+int64_t taken_candidates(const RunConfig& config, int64_t candidates) {
+  return energy(config).loss == "hard" ? std::max<int64_t>(1, candidates / 4) : 0;
+}
+
+/// Energies of a row over candidates, of which one is its own and the others are negatives.
+ScoreSpec energy_scores() {
+  return {.record = "energies", .column = "negative", .own_columns = 1, .buffers_are_means = true, .taken = &taken_candidates};
+}
+
+/// How the objective differs from the reference's: candidates that are rows of the batch change in number
+/// with the batch, or with the rank's share of it. Empty if it does not.
+std::string energy_other_objective(const RunConfig& config, const RunConfig& reference) {
+  const int64_t own = rows_as_candidates(config), expected = rows_as_candidates(reference);
+  if (own == expected && resolved_negatives(config) == resolved_negatives(reference)) return "";
+  return fmt::format("a row has {} rows among its candidates where the reference has {}", own, expected);
+}
+
+/// Why the theory of the gradient noise scale does not hold for the run's candidates, or how far it does;
+/// empty where each row's loss is its own.
+std::string energy_noise_scale_caveat(const RunConfig& config) {
+  const Negatives negatives = resolved_negatives(config);
+  if (negatives == Negatives::global || negatives == Negatives::mixed) {
+    return fmt::format(
+        "The theory does not apply: rows are scored against the rows of all ranks, so a rank's gradient of "
+        "its {} "
+        "rows is no estimate of what the objective of {} rows would give, and ranks are not independent.",
+        config.layout.rows_per_rank, config.layout.global_batch());
+  }
+  if (negatives == Negatives::local) {
+    const int64_t rows = config.layout.rows_per_rank / std::max<int64_t>(1, config.accumulation);
+    return fmt::format(
+        "Holds only for more or fewer {} of {} rows: these rows are each other's negatives, so a different "
+        "number of them is a different objective.",
+        config.accumulation > 1 ? "micro-steps" : "ranks", rows);
+  }
+  return energy(config).layer.as_written
+             ? "Holds roughly: one shuffle serves all rows of a rank, and predictions are not detached."
+             : "";
+}
+
+bool energy_rows_may_not_count(const RunConfig& config) { return energy(config).invalid_rows > 0; }
+
+// Settings that cannot be trained, or that would change nothing.
+
+using Found = std::vector<KeyProblem>;
+
+void check_windows(const RunConfig& config, Found& found) {
+  const PairConfig data = pair_config(config);
+  if (data.min_context > data.context_steps) {
+    found.emplace_back("data.min_context", fmt::format("data.min_context {} is longer than data.context_steps {}",
+                                                       data.min_context, data.context_steps));
+  }
+  if (data.source == DataSource::ts_files) return;  // What the files hold is known when they are read.
+  const bool synthetic = data.source == DataSource::synthetic;
+  const int64_t window = static_cast<int64_t>(data.context_steps) + data.action_steps;
+  if (const int64_t length = synthetic ? data.series_steps : kBasicMotionsSteps; window > length) {
+    found.emplace_back("data.context_steps",
+                       fmt::format("a context of {} and an action chunk of {} steps do not fit into series of {}",
+                                   data.context_steps, data.action_steps, length));
+  } else if (!counted_pairs(data)) {
+    found.emplace_back("data.holdout_series",
+                       fmt::format("{} of {} series held back leave none to train on", data.holdout_series,
+                                   synthetic ? data.series : kBasicMotionsSeries));
+  }
+}
+
+void check_loss(const RunConfig& config, const CheckedFor& what, Found& found) {
+  if (what.allow_no_negatives) return;  // Then it is the point.
+  const Layout layout = meant_layout(config);
+  const bool local = resolved_negatives(config) == Negatives::local;
+  if (layout.global_batch() < 2) {
+    found.emplace_back("layout", "a batch of one row has no negatives: its loss is 0");
+  } else if (local && layout.rows_per_rank < 2) {
+    found.emplace_back("negatives",
+                       "local negatives need at least 2 rows a rank: with one the loss is 0; say allow_no_negatives: true "
+                       "if that is meant");
+  }
+}
+
+void check_micro_steps(const RunConfig& config, Found& found) {
+  const int64_t rows = meant_layout(config).rows_per_rank;
+  if (config.accumulation == 1 || config.rows != RowDeal::equal || rows % config.accumulation != 0) return;
+  if (rows / config.accumulation < 2 && resolved_negatives(config) == Negatives::local) {
+    found.emplace_back("accumulation", "local negatives need at least 2 rows in a micro-step: with one the loss is 0");
+  }
+}
+
+void check_explicit(const RunConfig& config, Found& found) {
+  const EnergyConfig& own = energy(config);
+  const LayerNegativesConfig& layer = own.layer;
+  const int64_t layers = own.model.action_layers;
+  const auto outside =
+      std::find_if(layer.layers.begin(), layer.layers.end(), [&](int64_t each) { return each >= layers; });
+  if (outside != layer.layers.end()) {
+    found.emplace_back("layer.layers", fmt::format("layer.layers names layer {}; an action head of {} layers "
+                                                   "has layers 0 to {}",
+                                                   *outside, layers, layers - 1));
+  }
+  if (!makes_negatives(config)) return;
+  if (own.loss != "infonce") {
+    found.emplace_back("loss", fmt::format("loss {} takes the rows of a batch alone: explicit negatives need infonce",
+                                           own.loss));
+  }
+  if (static_cast<int64_t>(layer.layers.size()) > layer.count) {
+    found.emplace_back("layer.count", fmt::format("{} layers are to predict negatives, but layer.count {} keeps fewer",
+                                                  layer.layers.size(), layer.count));
+  }
+  if (layer.layers.empty() && layers < 2) {
+    found.emplace_back("model.action_layers", "an action head of one layer has no layer n - 2: name layer.layers");
+  }
+}
+
+void check_draws(const RunConfig& config, Found& found) {
+  const EnergyConfig& own = energy(config);
+  const bool made = makes_negatives(config);
+  if (config.perturb == Perturbation::row_order && made && own.layer.as_written) {
+    found.emplace_back("perturb",
+                       "perturb row_order changes nothing but the order if draws are keyed by sample: those of "
+                       "layer.as_written are keyed by a row's place");
+  } else if (config.perturb == Perturbation::random_draws && own.dropout <= 0 && own.context_noise <= 0 && !made) {
+    found.emplace_back("perturb", "perturb random_draws: without dropout, noise or made negatives nothing is drawn");
+  }
+}
+
+std::vector<KeyProblem> energy_problems(const RunConfig& config, const CheckedFor& what) {
+  Found found;
+  check_windows(config, found);
+  check_loss(config, what, found);
+  check_explicit(config, found);
+  check_micro_steps(config, found);
+  check_draws(config, found);
+  return found;
+}
 
 using When = MetricSpec::When;
 

@@ -2,6 +2,7 @@
 // from all ranks' rows, or made for each row.
 
 #include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <optional>
 
 #include "harness/base/hashing.h"
+#include "harness/comm/comm.h"
 #include "harness/comm/tensor_view.h"
 #include "harness/data/sampler.h"
 #include "harness/train/exact_sum.h"
@@ -22,12 +24,63 @@
 #include "scenarios/energy/evaluation.h"
 #include "scenarios/energy/explicit_negatives.h"
 #include "scenarios/energy/model.h"
-#include "scenarios/energy/running_stats.h"
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
 namespace {
+
+/// A buffer beside the parameters: the running mean of the rows' energies over all ranks. It takes a sum over
+/// the ranks and a broadcast a step, as normalisation layers and reward statistics do.
+class RunningStats {
+ public:
+  RunningStats();
+  /// Adds a step's `rows` energies of mean `mean` on this rank: rank 0 updates the buffer from the sum over
+  /// ranks, buffer = 0.9 buffer + 0.1 mean, and broadcasts it.
+  void update(Comm& comm, double mean, int64_t rows);
+  /// The same from the sum of the rank's energies, added over ranks without rounding.
+  void update_exactly(Comm& comm, ExactSum& sum, int64_t rows);
+  /// [1] float64
+  at::Tensor& buffer() { return buffer_; }
+
+ private:
+  /// On every rank: the sum and count of all of them.
+  void take_up(Comm& comm, double sum, double rows);
+
+  at::Tensor buffer_;
+};
+
+/// Of the buffer in traces.
+constexpr const char* kRunningMean = "buffer/energy_mean";
+
+RunningStats::RunningStats() : buffer_(at::zeros({1}, at::kDouble)) {}
+
+void RunningStats::update(Comm& comm, double mean, int64_t rows) {
+  at::Tensor sums = at::empty({2}, at::kDouble);
+  double* sum = sums.mutable_data_ptr<double>();
+  sum[0] = mean * static_cast<double>(rows);
+  sum[1] = static_cast<double>(rows);
+  comm.all_reduce_sum(sums, "stats.energy");
+  take_up(comm, sum[0], sum[1]);
+}
+
+void RunningStats::update_exactly(Comm& comm, ExactSum& sum, int64_t rows) {
+  // One range for all ranks and steps: what is sent has one shape.
+  const DigitRange all = ExactSum::whole(at::kDouble);
+  const at::Tensor sent =
+      at::cat({sum.digits(all).flatten(), at::full({1}, rows, at::kLong)}).contiguous();
+  comm.all_reduce_sum(sent, "stats.energy");
+  sum.set_digits(all, sent.narrow(0, 0, sent.numel() - 1));
+  take_up(comm, sum.rounded(0), static_cast<double>(sent[-1].item<int64_t>()));
+}
+
+void RunningStats::take_up(Comm& comm, double sum, double rows) {
+  double* buffer = buffer_.mutable_data_ptr<double>();
+  if (comm.rank() == 0 && rows > 0) {
+    buffer[0] = 0.9 * buffer[0] + 0.1 * (sum / rows);
+  }
+  comm.broadcast(buffer_, 0, "stats.buffer");
+}
 
 /// The content of the rows of a micro-step: that of their samples, but for a fault.
 PairTensors content_of(const StepInput& input, const TrainingPairs& pairs, EnergyFault* fault) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "harness/base/json_text.h"

@@ -1,0 +1,1 @@
+// Exists so that the precompiled headers of rooms without LibTorch belong to a library (CMakeLists.txt).
