@@ -62,7 +62,7 @@ rm "$work/bin/df"
 status=0
 "$work/checkout/ci/bootstrap" --program >"$work/log" 2>&1 || status=$?
 ((status == 2)) || complain "an unknown option: status $status instead of 2"
-logged "unknown option --program; --programs, or nothing"
+logged "unknown option --program; --programs, --clusters, or nothing"
 
 printf '#!/bin/sh\n[ "$4" = libgtest-dev ] || printf installed\n' >"$work/bin/dpkg-query"
 status=0

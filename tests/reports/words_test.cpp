@@ -89,7 +89,7 @@ TEST(CertificationWords, SayWhatWasHeldToABandAndWhy) {
   EXPECT_NE(certification_words(r).find("50 steps of 4 of 5 cells"), std::string::npos);
 }
 
-TEST(Certified, PartsHowFromHowMuch) {
+TEST(CertifiedWords, PartsHowFromHowMuch) {
   Results r = outcome_results();
   EXPECT_EQ(certified_of(r).how, "certified bit for bit on 8 real Gloo ranks");
   EXPECT_EQ(certified_of(r).what, "50 steps of 5 of 6 cells");

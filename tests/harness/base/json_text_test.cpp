@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "harness/base/json_text.h"
 
 #include <gmock/gmock.h>

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <nlohmann/json.hpp>
 
 #include "harness/checkpoint/canonical.h"
 #include "harness/checkpoint/manifest.h"

@@ -136,7 +136,7 @@ TEST(Metrics, ClaimsHaveNumbersInRange) {
   EXPECT_THAT(of_condition("{first: 8x3 global, step: 010}"), ElementsAre(HasSubstr("did you mean 10?")));
 }
 
-TEST(Target, IsOfAMetricThatIsFollowed) {
+TEST(TargetMetric, IsOfAMetricThatIsFollowed) {
   EXPECT_THAT(problems_of(kOutcome + "primary: {target: 0.4}\n"), IsEmpty());
   EXPECT_THAT(
       problems_of(kOutcome + "primary: {metric: accuracy_3, target: 0.4}\n"),

@@ -27,7 +27,7 @@ const std::string kCertificate =
     "question: certificate\n";
 const std::string kOneCell = kCertificate + "axes: {layout: [3x8]}\n";
 
-TEST(CertificateMatrix, SetsWhatTheQuestionNeedsUnlessGiven) {
+TEST(CertificatePlan, SetsWhatTheQuestionNeedsUnlessGiven) {
   const Matrix matrix = parse(kOneCell);
   EXPECT_EQ(matrix.cells.front().config.precision, Precision::float64);
   EXPECT_EQ(matrix.cells.front().config.steps, 61);
@@ -42,7 +42,7 @@ TEST(CertificateMatrix, SetsWhatTheQuestionNeedsUnlessGiven) {
   EXPECT_EQ(given.band.exact, 1e-5);
 }
 
-TEST(CertificateMatrix, DerivesOneProcessThatHoldsAllRows) {
+TEST(CertificatePlan, DerivesOneProcessThatHoldsAllRows) {
   const Matrix matrix =
       parse(kCertificate +
             "axes: {layout: [3x8], negatives: [local], rows: [unequal], accumulation: [1]}\n"
@@ -65,13 +65,13 @@ TEST(CertificateMatrix, DerivesOneProcessThatHoldsAllRows) {
   EXPECT_THAT(cell.reference_name, HasSubstr("oracle_world=3"));
 }
 
-TEST(CertificateMatrix, ComparesOneProcessWithItsPlainReferenceToo) {
+TEST(CertificatePlan, ComparesOneProcessWithItsPlainReferenceToo) {
   const Matrix matrix = parse(kCertificate + "axes: {layout: [1x24]}\n");
   EXPECT_EQ(matrix.cells.front().reference.oracle_world, 1);
   EXPECT_EQ(make_plan(matrix, "", {}).runs.back().role, RunRole::forced_cell);
 }
 
-TEST(CertificateMatrix, SharesAReferenceWhereRanksDoNotDecideTheCandidates) {
+TEST(CertificatePlan, SharesAReferenceWhereRanksDoNotDecideTheCandidates) {
   const std::string axes =
       "axes: {layout: [1x24, 3x8, 8x3], rows: [equal, unequal]}\n"
       "exclude: [{layout: 1x24, rows: unequal}]\nnegatives: ";
@@ -143,7 +143,7 @@ TEST(Planner, ForcesNoSnapshotsUponAnotherModel) {
   EXPECT_THAT(forced("layer"), ElementsAre("8x3 layer", "8x3 adaptive_as_written"));
 }
 
-TEST(CertificateMatrix, RefusesAReferenceOfTheUsersOwn) {
+TEST(CertificatePlan, RefusesAReferenceOfTheUsersOwn) {
   EXPECT_THAT(
       problems_of(kOneCell + "reference: {layout: 1x24}\n"),
       ElementsAre("m.yaml:5:1: the question of certificate derives the reference of each cell: leave it "
@@ -154,7 +154,7 @@ TEST(CertificateMatrix, RefusesAReferenceOfTheUsersOwn) {
               ElementsAre(HasSubstr("reference is missing")));
 }
 
-TEST(CertificateMatrix, RefusesWhatItCannotJudge) {
+TEST(CertificatePlan, RefusesWhatItCannotJudge) {
   EXPECT_THAT(problems_of(kOneCell + "seeds: 0..2\n"),
               ElementsAre("m.yaml:5:1: a certificate uses one seed: further seeds would show nothing new"));
   EXPECT_THAT(problems_of(kOneCell + "rank_seed: plus_rank\n"),

@@ -15,6 +15,7 @@
 #include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/whole.h"
 
 namespace lockstep {
 namespace {
@@ -152,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ExactArithmetic, TrainsHundredsOfStepsWithoutADifferentBit) {
   const support::TempFolder folder;
   RunConfig config = exact_config();
-  config.steps = 200;
+  config.steps = support::whole_or(60, 200);
   const std::string hash = result_of(mini_run(folder.path(), "reference", config)).parameters_hash;
   for (const Division& division : divisions()) {
     if (division.backend == Backend::gloo) continue;
@@ -263,14 +264,15 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ExactArithmetic, FindsOneFlippedBitOfOneRankHundredsOfStepsIn) {
   const support::TempFolder folder;
   RunConfig config = exact_config();
-  config.steps = 320;
+  config.steps = support::whole_or(120, 320);
+  const int64_t planted = config.steps - 3;
   RunConfig cell = config;
   cell.layout = {8, 3};
-  cell.mutant = {"flip_bit", 317, 6, "energy_head.key.weight", 0, 1.0};
+  cell.mutant = {"flip_bit", planted, 6, "energy_head.key.weight", 0, 1.0};
   const Mechanism mechanism =
       compared(mini_run(folder.path(), "a", config), config, mini_run(folder.path(), "b", cell), cell);
   ASSERT_TRUE(mechanism.first_divergence) << mechanism.sentence;
-  EXPECT_EQ(mechanism.first_divergence->step, 317);
+  EXPECT_EQ(mechanism.first_divergence->step, planted);
   EXPECT_EQ(mechanism.first_divergence->where, "energy_head.key.weight");
   EXPECT_EQ(mechanism.first_divergence->rank, 6);
 }

@@ -17,6 +17,7 @@
 #include "harness/restarts/restarts_config.h"
 #include "tests/support/laboratory_run.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/whole.h"
 
 namespace lockstep::restarts {
 namespace {
@@ -49,7 +50,8 @@ TEST(TrainerLaboratory, IsSilentOnKillsWithinSaves) {
 }
 
 TEST(TrainerLaboratory, FindsASaverWhoseRanksWriteOneFile) {
-  const LaboratoryResult result = run_config(config_of("  tries: [kill]\n  points: 3\n  mistake: one_file_name\n"));
+  const LaboratoryResult result = run_config(
+      config_of("  tries: [kill]\n  points: " + std::to_string(support::whole_or(2, 3)) + "\n  mistake: one_file_name\n"));
   EXPECT_GT(result.faults, 0);
   for (const LaboratoryFinding& finding : result.findings) {
     if (finding.verdict != CaseVerdict::fault) continue;
@@ -71,8 +73,11 @@ TEST(TrainerLaboratory, NamesEveryKindThatIsLeftOut) {
 }
 
 TEST(TrainerLaboratory, IsSilentOnRandomKillsAndSignals) {
-  const LaboratoryResult result = run_silent(config_of("  tries: [cycle, preempt]\n  cycles: 2\n  signals: 2\n"));
-  EXPECT_EQ(result.cases, 2 + 1 + 2);
+  const int each = support::whole_or(1, 2);
+  const std::string count = std::to_string(each);
+  const LaboratoryResult result =
+      run_silent(config_of("  tries: [cycle, preempt]\n  cycles: " + count + "\n  signals: " + count + "\n"));
+  EXPECT_EQ(result.cases, each + 1 + each);
   EXPECT_EQ(result.faults + result.undecided, 0);
 }
 

@@ -23,7 +23,7 @@ std::optional<TraceHeader> header_with(const std::string& declared, std::string*
   return header;
 }
 
-TEST(Declared, IsReadFromTheHeaderAndWrittenBack) {
+TEST(DeclaredHeader, IsReadFromTheHeaderAndWrittenBack) {
   const auto header = header_with(R"({
     "strip_prefixes": ["engine."], "clip_norm": 0.5, "accumulation": 2, "global_batch": 16, "base_rate": 0.1,
     "precision": "bfloat16", "gradient_reduction": "sum",
@@ -50,7 +50,7 @@ TEST(Declared, IsReadFromTheHeaderAndWrittenBack) {
   }
 }
 
-TEST(Declared, IsNothingWhereTheHeaderSaysNothing) {
+TEST(DeclaredHeader, IsNothingWhereTheHeaderSaysNothing) {
   std::string why;
   const auto header = header_from_json(
       R"({"config_hash": "x", "rank": 0, "world_size": 1, "trainer": "t", "level": "hash", "started_by": "p"})", why);
@@ -58,7 +58,7 @@ TEST(Declared, IsNothingWhereTheHeaderSaysNothing) {
   EXPECT_EQ(header->declared, nullptr);
 }
 
-TEST(Declared, RefusesWhatIsNoDeclaration) {
+TEST(DeclaredHeader, RefusesWhatIsNoDeclaration) {
   for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
            {"[]", "an object"},
            {R"({"clip_norm": -1})", "\"clip_norm\", which is not a finite number of 0 or more"},
