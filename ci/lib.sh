@@ -19,6 +19,7 @@ die() {
 step() {
   current_step=$1
   step_started=$EPOCHREALTIME
+  step_cpu_started=$(cpu_seconds)
   shift
   say "==> $current_step"
   "$@"
@@ -30,12 +31,25 @@ step() {
 step_ended() {
   local status=$1 seconds
   seconds=$(awk -v a="$step_started" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+  step_times+=("$(awk -v wall="$seconds" -v a="$step_cpu_started" -v b="$(cpu_seconds)" -v title="$current_step" \
+    'BEGIN { printf "%8.1f %8.1f  %s", wall, b - a, title }')")
   if ((status == 0)); then
     say "    done in $seconds s: $current_step"
   else
     say "    failed ($status) after $seconds s: $current_step"
   fi
   current_step=''
+}
+
+# Processor seconds of the commands that this script has waited for.
+cpu_seconds() { awk -v ticks="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); print ($14 + $15) / ticks }' "/proc/$$/stat"; }
+
+# How long each step took that this script has made.
+step_times=()
+print_times() {
+  say "==> seconds, processor seconds, step"
+  if ((${#step_times[@]})); then say "$(printf '%s\n' "${step_times[@]}")"; fi
+  say "==> all of it took $((SECONDS / 60)) min $((SECONDS % 60)) s, $(cpu_seconds) processor seconds"
 }
 
 # A command that fails inside a step ends the script there and then: the step is still named.
