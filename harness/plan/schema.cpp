@@ -3,6 +3,7 @@
 #include "harness/plan/schema.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "harness/config/trainer_spec.h"
 #include "harness/plan/matrix_fields.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "harness/config/metrics.h"
 #include "harness/plan/matrix_source.h"
