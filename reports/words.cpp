@@ -125,6 +125,17 @@ std::string more_seeds_words(const Results& results) {
   return "Seeds to decide are counted for one test: to add seeds to these and test again, take seeds: auto.";
 }
 
+namespace {
+
+/// The keys in which the configs differ although nobody asked about them.
+std::string undeclared_words(const CellResult& cell) {
+  std::vector<ConfigDifference> undeclared;
+  std::ranges::copy_if(cell.config_differences, std::back_inserter(undeclared), std::not_fn(&ConfigDifference::declared));
+  return undeclared.empty() ? "" : "configs differ in " + clean_line(differences_text(undeclared));
+}
+
+}  // namespace
+
 std::string note_words(const CellResult& cell) {
   std::string text;
   if (cell.certification.divergence) {
@@ -160,6 +171,8 @@ std::string note_words(const CellResult& cell) {
     }
     if (!doubt.empty()) text = doubt + (text.empty() ? "" : "; " + text);
   }
+  const std::string configured = cell.failure ? "" : undeclared_words(cell);
+  if (!configured.empty() && !text.starts_with("Configs differ")) text = configured + (text.empty() ? "" : "; " + text);
   std::string expectation;
   if (is_missed_control(cell)) {
     expectation = "a power control must be divergent: this matrix cannot tell";

@@ -2,22 +2,36 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "harness/causes/cause.h"
 
 namespace lockstep {
 namespace {
 
-Mechanism named(Comparison comparison) {
-  if (comparison.around) comparison.mechanism.cause = name_cause(*comparison.around);
-  return std::move(comparison.mechanism);
+/// What is configured otherwise comes first, whatever the verdict.
+Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences) {
+  Mechanism& mechanism = comparison.mechanism;
+  if (comparison.around) {
+    comparison.around->config_differences = differences;
+    mechanism.cause = name_cause(*comparison.around);
+  }
+  if (!differences.empty()) {
+    mechanism.sentence = fmt::format("Configs differ in {}. {}", differences_text(differences), mechanism.sentence);
+  }
+  return std::move(mechanism);
 }
 
 }  // namespace
 
-Mechanism compare_runs(const CompareOptions& options) { return named(compare_traces(options)); }
+Mechanism compare_runs(const CompareOptions& options) { return named(compare_traces(options), differences_of(options)); }
 
 Mechanism judge_forced(const ForcedInputs& inputs) {
-  if (!inputs.forced_reference.empty()) return named(compare_forced(inputs));
+  if (!inputs.forced_reference.empty()) {
+    const bool known = inputs.reference_config && inputs.cell_config;
+    return named(compare_forced(inputs), known ? config_differences(*inputs.reference_config, *inputs.cell_config, inputs.declared)
+                                               : std::vector<ConfigDifference>{});
+  }
   CompareOptions free;
   free.run_a = inputs.reference_free;
   free.run_b = inputs.cell_free;

@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-/// Mechanism of run B against run A, see compare_traces. Throws TraceError.
+/// Mechanism of run B against run A, see compare_traces; its sentence begins with how they are configured otherwise. Throws
+/// TraceError.
 Mechanism compare_runs(const CompareOptions& options);
 
 /// Mechanism of a cell against its reference from forced runs, see compare_forced; without any, from the free ones alone. Throws

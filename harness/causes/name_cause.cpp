@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/causes/config_keys.h"
 #include "harness/causes/rules.h"
 #include "harness/causes/trainer_rules.h"
 #include "harness/config/trainer_spec.h"
@@ -141,6 +142,7 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   if (inputs.difference.divergence.kind == "replica") ask(causes::replica_rules());
   if (!is_exact(phase)) ask(causes::finite_rules());
   Cause cause = causes::weighed(std::move(answers), inputs);
+  if (auto configured = causes::by_config(inputs, cause)) cause = *std::move(configured);
   if (const CausePage* page = find_cause_page(cause.code)) cause.remedy = page->remedy;
   return cause;
 }

@@ -192,7 +192,12 @@ std::string comparison_text(const Mechanism& mechanism) {
 }
 
 std::string comparison_json(const Mechanism& mechanism, const std::string& run_a, const std::string& run_b,
-                            const std::vector<QuestionDifference>& across) {
+                            const std::vector<QuestionDifference>& across,
+                            const std::vector<ConfigDifference>& configured) {
+  nlohmann::json differences = nlohmann::json::array();
+  for (const ConfigDifference& it : configured) {
+    differences.push_back({{"key", it.key}, {"reference", it.reference}, {"cell", it.cell}});
+  }
   nlohmann::json json = {{"run_a", run_a},
                          {"run_b", run_b},
                          {"verdict", name_of(mechanism.verdict)},
@@ -202,6 +207,7 @@ std::string comparison_json(const Mechanism& mechanism, const std::string& run_a
                          {"band_measured", mechanism.band_measured},
                          {"first_divergence", nullptr},
                          {"cause", nullptr},
+                         {"config_differences", std::move(differences)},
                          {"question_differences", differences_json(across)}};
   // JSON has no numbers for these, and null would hide them.
   if (!std::isfinite(mechanism.band_used)) json["band_used"] = fmt::format("{}", mechanism.band_used);
@@ -226,10 +232,10 @@ Given given_of(const CompareCommandOptions& options) {
 namespace {
 
 int print_comparison(const CompareCommandOptions& options, const Mechanism& mechanism,
-                     const std::vector<QuestionDifference>& differences, const std::vector<std::string>& expected,
-                     const Console& console) {
+                     const std::vector<QuestionDifference>& differences, const std::vector<ConfigDifference>& configured,
+                     const std::vector<std::string>& expected, const Console& console) {
   if (options.json) {
-    console.out << clean_json(comparison_json(mechanism, options.run_a, options.run_b, differences));
+    console.out << clean_json(comparison_json(mechanism, options.run_a, options.run_b, differences, configured));
   } else {
     console.out << clean_text(comparison_text(mechanism));
     for (const QuestionDifference& d : differences)
@@ -256,7 +262,7 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   require_different_repeats(options);
   if (const auto flights = compare_flight_folders(options.run_a, options.run_b)) {
     if (!options.repeats.empty()) throw ConfigError("--repeat: goes with runs, not with flight records");
-    return print_comparison(options, *flights, {}, expected, console);
+    return print_comparison(options, *flights, {}, {}, expected, console);
   }
   // Other trainers' traces come without run.json; then the traces alone speak.
   const auto record_a = read_run_record(options.run_a), record_b = read_run_record(options.run_b);
@@ -274,7 +280,7 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   const Mechanism mechanism = record_a && record_b && options.repeats.empty()
                                   ? compare_known(compare, *record_a, *record_b)
                                   : compare_runs(compare);
-  return print_comparison(options, mechanism, differences, expected, console);
+  return print_comparison(options, mechanism, differences, differences_of(compare), expected, console);
 }
 
 }  // namespace lockstep

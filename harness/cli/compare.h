@@ -14,9 +14,11 @@
 namespace lockstep {
 
 std::string comparison_text(const Mechanism& mechanism);
-/// `across`: settings that differ between the runs and ask another question; `--across` shows them.
+/// `across`: settings that differ between the runs and ask another question; `--across` shows them. `configured`: keys that
+/// they set otherwise.
 std::string comparison_json(const Mechanism& mechanism, const std::string& run_a, const std::string& run_b,
-                            const std::vector<QuestionDifference>& across = {});
+                            const std::vector<QuestionDifference>& across = {},
+                            const std::vector<ConfigDifference>& configured = {});
 
 /// `expected`: names of verdicts that are fine; empty: identical, within_envelope and equivalent.
 int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& expected);

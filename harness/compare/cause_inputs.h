@@ -8,6 +8,7 @@
 
 #include "harness/compare/forced/gradients.h"
 #include "harness/compare/forced/values.h"
+#include "harness/config/config_difference.h"
 #include "harness/config/run_config.h"
 #include "harness/evidence/align.h"
 #include "harness/evidence/difference.h"
@@ -48,8 +49,9 @@ struct CauseInputs {
   std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
+  std::vector<ConfigDifference> config_differences;
   TrainingFacts reference_facts;
-  TrainingFacts cell_facts;  ///< from its config, or declared in its traces' header
+  TrainingFacts cell_facts;  ///< what it is held against: see facts_to_meet
   /// The trainer of both runs; null: it is none of ours, or the runs have two. Then only causes that hold for
   /// any trainer are named.
   const TrainerSpec* trainer = nullptr;

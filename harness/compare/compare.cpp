@@ -67,7 +67,8 @@ void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options
   inputs.reference_config = options.reference_config;
   inputs.cell_config = options.cell_config;
   inputs.reference_facts = training_facts(options.reference_config, pairs.a());
-  inputs.cell_facts = training_facts(options.cell_config, pairs.b());
+  inputs.cell_facts = facts_to_meet(inputs.reference_facts, training_facts(options.cell_config, pairs.b()),
+                                    {options.reference_config, options.cell_config, options.declared});
   inputs.trainer = trainer_of(pairs.a(), pairs.b());
   read_on(inputs, pairs);
 }
@@ -145,7 +146,7 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
   const bool may_be_rounding = bits.kind == "bits" && relative <= rounding_bound(0);
   StepPairs pairs(options.run_a, options.run_b);
-  Comparison by_values = compare_layouts(pairs, options.reference_config, options.cell_config);
+  Comparison by_values = compare_layouts(pairs, {options.reference_config, options.cell_config, options.declared});
   const std::optional<Divergence>& first = by_values.mechanism.first_divergence;
   if (first) return first->step <= bits.step || may_be_rounding || of_buckets ? by_values : by_bits;
   if (!may_be_rounding && !(of_buckets && relative <= rounding_bound(0))) return by_bits;
@@ -156,6 +157,14 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
 }
 
 }  // namespace
+
+std::vector<ConfigDifference> differences_of(const CompareOptions& options) {
+  if (options.reference_config && options.cell_config) {
+    return config_differences(*options.reference_config, *options.cell_config, options.declared);
+  }
+  if (options.reference_config || options.cell_config) return {};
+  return declared_differences(RunReader(options.run_a).header().declared.get(), RunReader(options.run_b).header().declared.get());
+}
 
 Comparison compare_traces(const CompareOptions& options) {
   if (!options.repeats.empty()) {
@@ -169,13 +178,14 @@ Comparison compare_traces(const CompareOptions& options) {
     inputs.band = options.band;
     inputs.reference_config = options.reference_config;
     inputs.cell_config = options.cell_config;
+    inputs.declared = options.declared;
     return compare_forced(inputs);
   }
   StepPairs pairs(options.run_a, options.run_b);
   if (both_exact(options.reference_config, options.cell_config)) {
     return compare_exact_runs(pairs, options.reference_config, options.cell_config);
   }
-  if (!pairs.same_layout()) return compare_layouts(pairs, options.reference_config, options.cell_config);
+  if (!pairs.same_layout()) return compare_layouts(pairs, {options.reference_config, options.cell_config, options.declared});
   Comparison by_bits = compare_same_layout(pairs, options);
   const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
   return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);

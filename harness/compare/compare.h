@@ -19,7 +19,11 @@ struct CompareOptions {
   BandConfig band;
   const RunConfig* reference_config = nullptr;  ///< null: unknown, and causes that need it are not named
   const RunConfig* cell_config = nullptr;
+  std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
 };
+
+/// How two runs are configured otherwise, by their configs or by what their traces' headers declare. Throws TraceError.
+std::vector<ConfigDifference> differences_of(const CompareOptions& options);
 
 /// Run B against run A from their traces alone, whatever their layouts. Throws TraceError.
 Comparison compare_traces(const CompareOptions& options);

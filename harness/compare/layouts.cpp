@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/hex.h"
 #include "harness/base/special_values.h"
 #include "harness/base/word_list.h"
 #include "harness/compare/bits.h"
@@ -206,15 +205,15 @@ class EqualParameters {
 /// Two free runs of different layouts, step by step.
 class FreeLayouts {
  public:
-  FreeLayouts(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config)
+  FreeLayouts(StepPairs& pairs, const ConfigPair& configs)
       : pairs_(pairs),
         trainer_(trainer_of(pairs.a(), pairs.b())),
         scores_(scores_of(trainer_)),
-        reference_config_(reference_config),
-        cell_config_(cell_config),
-        rules_{scores_, band_, training_facts(reference_config, pairs.a()), training_facts(cell_config, pairs.b()),
-               trainer_ != nullptr},
-        epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {}
+        configs_(configs),
+        rules_{scores_, band_, training_facts(configs.reference, pairs.a()), {}, trainer_ != nullptr},
+        epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {
+    rules_.cell_facts = facts_to_meet(rules_.reference_facts, training_facts(configs.cell, pairs.b()), configs);
+  }
 
   Comparison compare() {
     Mechanism result;
@@ -250,9 +249,7 @@ class FreeLayouts {
     if (equal && whole) return by_values(a, b);
     OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true);
     std::optional<Difference> found = std::move(own.difference);
-    if (!is_step) {
-      keep_earlier(found, initial_difference(a, b));
-    } else if (!found || !is_exact(found->phase)) {
+    if (is_step && (!found || !is_exact(found->phase))) {
       // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after these.
       BoundedStep bounded(a, b, scores_, rounding_bound(0, epsilon_));
       keep_earlier(found, equal ? bounded.first() : bounded.columns());
@@ -298,21 +295,6 @@ class FreeLayouts {
     last_judged_ = step;
   }
 
-  /// Weights before the first step are drawn or loaded: no layout changes them.
-  static std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b) {
-    for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
-      const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
-      if (!other || other->stats.hash == record->stats.hash) continue;
-      if (other->shape != record->shape && !other->replicated) continue;  // a shard
-      const auto text = [](const Record& each) {
-        return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
-      };
-      return difference_at(a.step, Phase::parameters, -1, record->name, "bits", text(*record), text(*other),
-                           static_cast<int>(b.ranks.size()));
-    }
-    return std::nullopt;
-  }
-
   void note_apart(const StepOfRun& a, const StepOfRun& b) {
     losses_.add(a.step, mean_loss(a), mean_loss(b));
     gradients_.add(a.step, gradient_size(a), gradient_size(b));
@@ -328,8 +310,8 @@ class FreeLayouts {
   void complete(CauseInputs& inputs) {
     inputs.reference_before = pairs_.before_a();
     inputs.cell_before = pairs_.before_b();
-    inputs.reference_config = reference_config_;
-    inputs.cell_config = cell_config_;
+    inputs.reference_config = configs_.reference;
+    inputs.cell_config = configs_.cell;
     inputs.reference_facts = rules_.reference_facts;
     inputs.cell_facts = rules_.cell_facts;
     inputs.trainer = trainer_;
@@ -393,7 +375,7 @@ class FreeLayouts {
   const TrainerSpec* trainer_;
   const ScoreSpec& scores_;
   BandConfig band_;
-  const RunConfig *reference_config_, *cell_config_;
+  const ConfigPair configs_;
   StepRules rules_;
   double epsilon_;
   EqualParameters parameters_;
@@ -422,8 +404,8 @@ Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t exp
   return found;
 }
 
-Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config) {
-  return FreeLayouts(pairs, reference_config, cell_config).compare();
+Comparison compare_layouts(StepPairs& pairs, const ConfigPair& configs) {
+  return FreeLayouts(pairs, configs).compare();
 }
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t exp
 /// at steps that both begin with the same parameters, bit for bit (the first one, as a rule), by their values
 /// where both traces keep them, else by norm, smallest and largest element. Later on nobody knows by how much
 /// training has amplified rounding: under Adam a gradient that is zero by symmetry moves its parameter by a
-/// full learning rate in a direction that rounding chooses. A null config is not known.
-Comparison compare_layouts(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config);
+/// full learning rate in a direction that rounding chooses. Configs may be unknown.
+Comparison compare_layouts(StepPairs& pairs, const ConfigPair& configs);
 
 }  // namespace lockstep

@@ -1,6 +1,11 @@
 #include "harness/evidence/training_facts.h"
 
 #include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "harness/config/field.h"
 
 namespace lockstep {
 namespace {
@@ -71,6 +76,50 @@ TrainingFacts training_facts(const RunConfig* config, const RunReader& run) {
   if (config) return training_facts(*config);
   const Declared* declared = run.header().declared.get();
   return declared ? of_declared(*declared, run.world_size()) : TrainingFacts{};
+}
+
+std::vector<ConfigDifference> declared_differences(const Declared* reference, const Declared* cell) {
+  std::vector<ConfigDifference> differences;
+  if (!reference || !cell) return differences;
+  const auto add = [&](const char* key, const auto& a, const auto& b) {
+    if (a != b) differences.push_back({key, fmt::format("{}", a), fmt::format("{}", b)});
+  };
+  if (reference->optimizer && cell->optimizer) {
+    const DeclaredOptimizer &a = *reference->optimizer, &b = *cell->optimizer;
+    add("optimizer", a.name, b.name);
+    add("momentum", a.momentum, b.momentum);
+    add("weight_decay", a.weight_decay, b.weight_decay);
+    add("beta1", a.beta1, b.beta1);
+    add("beta2", a.beta2, b.beta2);
+    add("eps", a.eps, b.eps);
+  }
+  // 0 and an empty word: not declared.
+  if (reference->clip_norm > 0 && cell->clip_norm > 0) add("clip_norm", reference->clip_norm, cell->clip_norm);
+  if (reference->base_rate > 0 && cell->base_rate > 0) add("base_rate", reference->base_rate, cell->base_rate);
+  if (reference->global_batch > 0 && cell->global_batch > 0) add("global_batch", reference->global_batch, cell->global_batch);
+  if (!reference->precision.empty() && !cell->precision.empty()) add("precision", reference->precision, cell->precision);
+  return differences;
+}
+
+TrainingFacts facts_to_meet(const TrainingFacts& reference, const TrainingFacts& cell, const ConfigPair& configs) {
+  TrainingFacts facts = cell;
+  if (configs.reference && configs.cell) {
+    constexpr std::array<std::string_view, 7> kOfTheOptimizer{"optimizer", "momentum",     "beta1",    "beta2",
+                                                              "eps",       "weight_decay", "clip_norm"};
+    RunConfig meant = *configs.cell;
+    for (const std::string_view key : kOfTheOptimizer) {
+      if (std::ranges::find(configs.declared, key) != configs.declared.end()) continue;
+      const RunField& field = *find_core_field(key);
+      store(field.of(meant), load(field.of(*configs.reference)));
+    }
+    const TrainingFacts of_meant = training_facts(meant);
+    facts.update = of_meant.update;
+    facts.clip_norm = of_meant.clip_norm;
+    return facts;
+  }
+  if (reference.update && cell.update) facts.update = reference.update;
+  if (reference.clip_norm > 0 && cell.clip_norm > 0) facts.clip_norm = reference.clip_norm;
+  return facts;
 }
 
 }  // namespace lockstep

@@ -2,9 +2,12 @@
 // What is known of how a run trains: from its config where it is one of ours, else from what its traces' header declares.
 
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "harness/config/config_difference.h"
 #include "harness/config/learning_rate.h"
 #include "harness/config/run_config.h"
 #include "harness/evidence/align.h"
@@ -40,5 +43,19 @@ struct TrainingFacts {
 TrainingFacts training_facts(const RunConfig& config);
 /// `config`: the run's own, null if it is not known.
 TrainingFacts training_facts(const RunConfig* config, const RunReader& run);
+
+/// The same of what two traces' headers declare, where both declare it: optimizer and its numbers, clip_norm, base_rate,
+/// global_batch, precision. Null: nothing is declared.
+std::vector<ConfigDifference> declared_differences(const Declared* reference, const Declared* cell);
+
+/// Two configs of which either may be unknown, and the keys in which they may differ: see ConfigDifference.
+struct ConfigPair {
+  const RunConfig* reference = nullptr;
+  const RunConfig* cell = nullptr;
+  std::vector<std::string> declared = {};
+};
+/// What a cell's updates are held against: what the reference's optimizer is configured to do, but for keys that are
+/// declared. Of what the reference does not tell, the cell's own.
+TrainingFacts facts_to_meet(const TrainingFacts& reference, const TrainingFacts& cell, const ConfigPair& configs);
 
 }  // namespace lockstep

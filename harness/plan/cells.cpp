@@ -100,6 +100,7 @@ class Expansion {
     for (const RunField* field : fields) {
       cell.settings.emplace_back(field->spec.key, text_of(field->of(config)));
     }
+    for (const RunField* field : axis_fields_) cell.declared.emplace_back(field->spec.key);
     cell.config = std::move(config);
     cells_.push_back(std::move(cell));
     fields_.push_back(std::move(fields));
@@ -256,6 +257,7 @@ class Expansion {
       noise.reference_name = name;
       noise.name = "A/A " + name + setting_text(*perturb, noise.config);
       noise.settings.emplace_back("perturb", text_of(perturb->of(noise.config)));
+      noise.declared = {"perturb"};
       noise.seeds = seeds;
       noise.noise = true;
       cells_.push_back(std::move(noise));
@@ -274,6 +276,7 @@ class Expansion {
           continue;
         }
         cells_[i].expected = rule.verdicts;
+        for (const Choice& condition : rule.when.conditions) cells_[i].declared.emplace_back(condition.field->spec.key);
         taken[i] = &rule;
         holds = true;
       }

@@ -86,6 +86,7 @@ struct Cell {
   std::string reference_name;  ///< "1x24 global"
   bool paired = false;         ///< `same_as: cell`: the reference is this config but for the keys it names
   std::vector<std::pair<std::string, std::string>> settings;  ///< axis -> value, in the axes' order
+  std::vector<std::string> declared;  ///< keys that are asked about: of axes, and of the expectation that holds for it
   bool power_control = false;
   bool noise = false;   ///< the reference but for one named perturbation: an A/A pair, shown and never judged
   bool anchor = false;  ///< equals its reference: shown as what the others are held against

@@ -79,6 +79,8 @@ bool may_add_in_any_order(const RunConfig& config) {
 
 bool same_model(const RunConfig& a, const RunConfig& b) {
   if (a.trainer != b.trainer) return false;
+  // A master copy in float32 is the same for both other precisions.
+  if ((a.precision == Precision::float64) != (b.precision == Precision::float64)) return false;
   const auto parameters_of = [](const RunConfig& config) {
     return spec_of(config).parameters(config, config.data.channels);
   };

@@ -30,7 +30,9 @@ const std::vector<std::string_view>& groups() {
   static const std::vector<std::string_view> all = [] {
     std::vector<std::string_view> names(kGroups.begin(), kGroups.end());
     for (const QuestionPlan* question : question_plans()) {
-      if (question->fields != nullptr) names.push_back(question->name);
+      const auto in_group = [&](const QuestionKey& key) { return key.key.starts_with(std::string(question->name) + "."); };
+      if (question->fields != nullptr || (question->keys != nullptr && std::ranges::any_of(question->keys(), in_group)))
+        names.push_back(question->name);
     }
     return names;
   }();

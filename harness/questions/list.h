@@ -12,5 +12,6 @@
   EACH(outcome)                  \
   EACH(certificate)              \
   EACH(detection)                \
+  EACH(config_pairs)             \
   EACH(claims)                   \
   EACH(calibration)

@@ -41,7 +41,7 @@ namespace {
 
 /// Those of the cell's first seed. Throws std::runtime_error if the plan has no forced run of the reference at the
 /// snapshots that `forced_cell` loads. The plan must outlive what is returned.
-ForcedInputs forced_inputs(const PlannedArms& arms, const PlannedRun& forced_cell, const SeedPair& first,
+ForcedInputs forced_inputs(const PlannedArms& arms, const Cell& cell, const PlannedRun& forced_cell, const SeedPair& first,
                            const std::function<std::string(const PlannedRun&)>& dir_of) {
   const Matrix& matrix = arms.plan().matrix;
   const std::string& kept = matrix.replay;
@@ -52,6 +52,7 @@ ForcedInputs forced_inputs(const PlannedArms& arms, const PlannedRun& forced_cel
   inputs.band = matrix.band;
   inputs.reference_config = &first.reference->config;
   inputs.cell_config = &first.cell->config;
+  inputs.declared = cell.declared;
   for (const PlannedRun& run : arms.plan().runs) {
     if (!run.config.forced.has_states_of(forced_cell.config.forced)) continue;
     if (run.config.layout != first.reference->config.layout) continue;
@@ -92,8 +93,8 @@ class MatrixJudge {
   void judge_learning(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const;
   void judge_untraced(const SeedPair& first, CellResult& result) const;
-  Mechanism compare_free(const SeedPair& pair) const;
-  Mechanism judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const;
+  Mechanism compare_free(const Cell& cell, const SeedPair& pair) const;
+  Mechanism judge_forced_runs(const Cell& cell, const PlannedRun& forced_cell, const SeedPair& first) const;
   void judge_exactly(const Cell& cell, CellResult& result) const;
   void judge_drift(const Cell& cell, const std::vector<SeedPair>& pairs, CellResult& result) const;
   void judge_costs(const SeedPair& first, CellResult& result) const;
@@ -179,9 +180,9 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
   }
 }
 
-Mechanism MatrixJudge::judge_forced_runs(const PlannedRun& forced_cell, const SeedPair& first) const {
+Mechanism MatrixJudge::judge_forced_runs(const Cell& cell, const PlannedRun& forced_cell, const SeedPair& first) const {
   const ForcedInputs inputs =
-      forced_inputs(arms_, forced_cell, first, [this](const PlannedRun& run) { return dir_of(run); });
+      forced_inputs(arms_, cell, forced_cell, first, [this](const PlannedRun& run) { return dir_of(run); });
   return judge_.judge_forced != nullptr ? judge_.judge_forced(inputs) : sources_.judge_forced(inputs);
 }
 
@@ -204,13 +205,14 @@ void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) cons
 }
 
 /// Of the runs that trained freely.
-Mechanism MatrixJudge::compare_free(const SeedPair& pair) const {
+Mechanism MatrixJudge::compare_free(const Cell& cell, const SeedPair& pair) const {
   return sources_.compare_runs({dir_of(*pair.reference),
                                 dir_of(*pair.cell),
                                 {},
                                 plan_.matrix.band,
                                 &pair.reference->config,
-                                &pair.cell->config});
+                                &pair.cell->config,
+                                cell.declared});
 }
 
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
@@ -235,10 +237,10 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
       // At the reference's own layout the bits may be equal; a band is needed only where they are not.
       const bool trained = asks_.trains && plan_.matrix.replay.empty();
       if (trained && cell.config.layout == cell.reference.layout) {
-        result.mechanism = compare_free(first);
+        result.mechanism = compare_free(cell, first);
         if (result.mechanism->verdict == VerdictKind::identical) return;
       }
-      result.mechanism = judge_forced_runs(*forced_cell, first);
+      result.mechanism = judge_forced_runs(cell, *forced_cell, first);
       return;
     } catch (const std::runtime_error& error) {
       if (!result.failure) {
@@ -251,7 +253,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   if (!asks_.trains) return;
   // Also of a run that failed: its trace up to there may say why.
   try {
-    result.mechanism = compare_free(first);
+    result.mechanism = compare_free(cell, first);
   } catch (const std::runtime_error& error) {
     if (!result.failure) result.failure = judge_failure("unreadable", first.cell->id, error.what());
   }
@@ -278,7 +280,7 @@ void MatrixJudge::judge_exactly(const Cell& cell, CellResult& result) const {
   }
   try {
     const Mechanism mechanism =
-        sources_.compare_runs({dir_of(*reference), dir_of(*own), {}, plan_.matrix.band, &pair->reference, &pair->cell});
+        sources_.compare_runs({dir_of(*reference), dir_of(*own), {}, plan_.matrix.band, &pair->reference, &pair->cell, cell.declared});
     exact.divergence = mechanism.first_divergence;
     exact.steps = exact.divergence ? std::clamp<int64_t>(exact.divergence->step, 0, pair->steps) : pair->steps;
   } catch (const std::runtime_error& error) {
@@ -374,6 +376,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   if (cell.power_control && result.expected.empty()) result.expected = {VerdictKind::divergent};
   result.settings = cell.settings;
   say_config(cell.config, result);
+  if (!cell.anchor) result.config_differences = config_differences(cell.reference, cell.config, cell.declared);
   result.rerun = rerun_line(options_.command, plan_.matrix, cell);
   result.failure = find_failure(cell, pairs);
   if (!pairs.empty()) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/config/config_difference.h"
 #include "harness/plan/matrix.h"
 #include "harness/results/interval.h"
 #include "harness/results/laboratory_results.h"
@@ -335,6 +336,7 @@ struct CellResult {
   std::vector<CurveBand> drift;
   std::vector<std::pair<std::string, std::string>> settings;  ///< axis -> value
   std::vector<std::pair<std::string, std::string>> config;    ///< dotted key -> value, every field
+  std::vector<ConfigDifference> config_differences;           ///< from its reference's config
   std::optional<Layout> layout;                               ///< none: not known
   bool real_ranks = false;    ///< processes, not threads of one
   bool no_negatives = false;  ///< no row had a negative: its loss is 0

@@ -365,6 +365,14 @@ Object<NoiseScale> describe() {
 }
 
 template <>
+Object<ConfigDifference> describe() {
+  using S = ConfigDifference;
+  return {"config_difference", "A key that the reference sets otherwise.",
+          {KEY(key), KEY(reference), KEY(cell),
+           KEY(declared, "An axis or an expectation names the key: the difference is what is asked about.")}};
+}
+
+template <>
 Object<CellResult> describe() {
   using S = CellResult;
   return {"cell", "The judgement of one cell against its reference.",
@@ -389,6 +397,8 @@ Object<CellResult> describe() {
                "the command that repeats the first step that differs, from its kept state; empty if none was "
                "kept"),
            KEY(settings), KEY(config), KEY(curves),
+           KEY(config_differences, added(usual<std::vector<ConfigDifference>>()),
+               "Keys that can change what is trained and that the reference sets otherwise."),
            KEY(drift, added(usual<std::vector<CurveBand>>()),
                "Of a cell that is its reference in another arithmetic: how far rounding alone carries it, by step. parameters: "
                "a share of their length; the others: absolute differences."),

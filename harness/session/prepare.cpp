@@ -32,6 +32,10 @@ std::string key_of(const RunConfig& config) {
     if (!name.starts_with("data.") || name == "data.cache" || name == "data.prefetch") continue;
     key += fmt::format("\n{}={}", name, text_of(field->of(config)));
   }
+  // Of a trainer that makes its data they follow from keys of its own, too.
+  if (const auto counts = spec_of(config).counted_samples(config)) {
+    key += fmt::format("\n{} {} {}", counts->train, counts->holdout, counts->test);
+  }
   return key;
 }
 

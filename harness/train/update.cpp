@@ -123,7 +123,8 @@ void Update::load(const Snapshot& snapshot) {
     }
     const auto load_moment = [&](const std::string& key, at::Tensor& moment) {
       if (snapshot.find(key) == snapshot.end()) {
-        moment = at::Tensor();  // before the first update sgd has none
+        // Before the first update sgd has none, and adam none where the snapshot is sgd's.
+        moment = context_.config->optimizer == OptimizerKind::sgd ? at::Tensor() : at::zeros_like(value);
         return;
       }
       if (!moment.defined()) {
@@ -137,11 +138,8 @@ void Update::load(const Snapshot& snapshot) {
   if (const auto found = snapshot.find(kUpdates); found != snapshot.end()) {
     std::memcpy(&optimizer_.updates(), found->second.data(), sizeof(int64_t));
   }
-  for (const NamedBuffer& buffer : context_.task->buffers()) {
-    if (!copy_into(snapshot, buffer.name, buffer.value)) {
-      throw std::runtime_error("the snapshot does not hold " + buffer.name);
-    }
-  }
+  // What the other run does not keep begins as it does in a run of this config.
+  for (const NamedBuffer& buffer : context_.task->buffers()) copy_into(snapshot, buffer.name, buffer.value);
 }
 
 }  // namespace lockstep

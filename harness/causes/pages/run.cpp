@@ -89,6 +89,10 @@ constexpr CausePage kRunPages[] = {
      "the header exchange before the payload found another step", "if bad(batch): continue",
      "if all_reduce_max(bad(batch)): continue", "Skip steps on all ranks together or on none.", ""},
 
+    {"config-differs", "always", "The two runs are configured otherwise.",
+     "a key differs between the resolved configs (or what the traces' headers declare) and first acts where the runs part",
+     "Adam(parameters, lr, weight_decay=0.1)  # the reference: 0", "Adam(parameters, lr, weight_decay=0)",
+     "Give both runs the same value, or make the key an axis of the matrix if it is what you ask about.", ""},
     {"unexplained", "always", "No known mistake fits, or two fit equally well.",
      "the difference lies outside its band; the evidence lists what was seen", "", "",
      "Look at the first point that parts: everything before it agrees. A wrong name would be worse than "

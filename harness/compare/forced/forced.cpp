@@ -26,8 +26,10 @@ class ForcedJudge {
         reference_(inputs.forced_reference),
         cell_(inputs.forced_cell),
         trainer_(trainer_of(reference_, cell_)),
-        rules_{scores_of(trainer_), inputs_.band, training_facts(inputs_.reference_config, reference_),
-               training_facts(inputs_.cell_config, cell_), trainer_ != nullptr} {
+        rules_{scores_of(trainer_), inputs_.band, training_facts(inputs_.reference_config, reference_), {}, trainer_ != nullptr},
+        own_facts_(training_facts(inputs_.cell_config, cell_)) {
+    rules_.cell_facts =
+        facts_to_meet(rules_.reference_facts, own_facts_, {inputs.reference_config, inputs.cell_config, inputs.declared});
     if (!inputs.reference_twin.empty()) reference_twin_.emplace(inputs.reference_twin);
     if (!inputs.cell_twin.empty()) cell_twin_.emplace(inputs.cell_twin);
     LOCKSTEP_CHECK(reference_twin_.has_value() == cell_twin_.has_value(), "both sides have a twin, or neither");
@@ -132,7 +134,7 @@ class ForcedJudge {
                           steps.state, as_reference, exact_phases_too, false, &of_meaning},
                          rules_);
     // Both sides are the cell's: what its config says holds for both.
-    const StepRules of_cell{rules_.scores, rules_.band, rules_.cell_facts, rules_.cell_facts, rules_.loss_is_differentiated};
+    const StepRules of_cell{rules_.scores, rules_.band, own_facts_, own_facts_, rules_.loss_is_differentiated};
     JudgedStep arithmetic =
         judge_equal_step({steps.b_twin, cell_twin_->dir(), steps.b, cell_.dir(), steps.before, no_repeats, steps.state,
                           as_reference, false, false, &of_rounding, &steps.a},
@@ -205,6 +207,7 @@ class ForcedJudge {
   RunReader reference_, cell_;
   const TrainerSpec* trainer_;
   StepRules rules_;
+  const TrainingFacts own_facts_;  ///< what the cell's own config says
   std::vector<RunReader> repeats_;
   std::optional<RunReader> reference_twin_, cell_twin_;
   std::vector<ForcedStep> steps_;

@@ -26,6 +26,7 @@ struct ForcedInputs {
   /// hyperparameters are not named.
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
+  std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
 };
 
 /// A cell against its reference, at each forced step.

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "harness/base/counted.h"
+#include "harness/base/hex.h"
 #include "harness/base/special_values.h"
 #include "harness/compare/exact_phases.h"
 #include "harness/compare/step_pairs.h"
@@ -135,6 +136,25 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
   return first;
 }
 
+namespace {
+
+/// Weights before the first step are drawn or loaded: no layout changes them.
+std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b) {
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
+    if (!other || other->stats.hash == record->stats.hash) continue;
+    if (other->shape != record->shape && !other->replicated) continue;  // a shard
+    const auto text = [](const Record& each) {
+      return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
+    };
+    return difference_at(a.step, Phase::parameters, -1, record->name, "bits", text(*record), text(*other),
+                         static_cast<int>(b.ranks.size()));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
                          bool exact_phases) {
   OwnFindings found;
@@ -143,6 +163,7 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
     found.difference =
         same_layout ? first_difference(reference, cell, true) : first_exact_difference(reference, cell);
   }
+  if (cell.step < 0 && !same_layout) keep_earlier(found.difference, initial_difference(reference, cell));
   const int world_size = static_cast<int>(cell.ranks.size());
   if (const auto ledger = audit_ledger(cell, before, &reference)) {
     const Difference as_difference = ledger_difference(*ledger, cell.step, world_size);

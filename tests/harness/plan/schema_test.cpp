@@ -164,7 +164,7 @@ TEST(Schema, HasExactlyTheKeysOfTheParser) {
   std::set<std::string> top = user_keys();
   for (const MatrixField& field : matrix_fields()) top.insert(std::string(field.spec.key));
   for (const std::string_view key : section_keys()) top.insert(std::string(key));
-  top.insert({"primary", "band", "detection", "seeds_auto", "timing", "calibration", "certify"});
+  top.insert({"primary", "band", "config_pairs", "detection", "seeds_auto", "timing", "calibration", "certify"});
   EXPECT_EQ(keys_of(schema()["properties"]), top);
   EXPECT_EQ(keys_of(schema()["definitions"]["rule"]["properties"]), user_keys());
   EXPECT_EQ(keys_of(schema()["definitions"]["settings"]["properties"]), user_keys());
