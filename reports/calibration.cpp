@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "reports/text.h"
+#include "reports/text_table.h"
 
 namespace lockstep {
 namespace {
@@ -100,9 +101,9 @@ std::string calibration_caption(const Calibration& calibration) {
   return text;
 }
 
-std::string calibration_text(const Calibration& calibration) {
-  return aligned_columns(rate_rows(calibration)) + "\n" + aligned_columns(power_rows(calibration)) + "\n" +
-         calibration_caption(calibration) + "\n";
+std::string calibration_text(const Calibration& calibration, int width) {
+  return aligned_columns(rate_rows(calibration), "  ", width) + "\n" + aligned_columns(power_rows(calibration), "  ", width) +
+         "\n" + wrapped(calibration_caption(calibration), width);
 }
 
 std::string calibration_markdown(const Calibration& calibration) {

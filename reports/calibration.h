@@ -25,7 +25,7 @@ bool is_as_theory(const PowerPoint& point);
 std::string calibration_caption(const Calibration& calibration);
 
 /// For the terminal, in columns.
-std::string calibration_text(const Calibration& calibration);
+std::string calibration_text(const Calibration& calibration, int width);
 
 /// The same as GitHub-flavoured Markdown.
 std::string calibration_markdown(const Calibration& calibration);

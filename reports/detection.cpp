@@ -6,6 +6,7 @@
 
 #include "reports/html/parts.h"
 #include "reports/text.h"
+#include "reports/text_table.h"
 
 namespace lockstep {
 namespace {
@@ -140,20 +141,22 @@ std::vector<std::string> rate_cells(const DetectionRate& rate) {
                          : fmt::format("at least {:.0f} %", 100 * rate.asked)};
 }
 
-std::string detection_text(const Detection& detection) {
-  std::string out = aligned_columns(table_of(detection)) + "\n";
-  std::vector<std::vector<std::string>> rates;
+std::string detection_text(const Detection& detection, int width) {
+  std::string out = aligned_columns(table_of(detection), "  ", width) + "\n";
+  std::vector<std::vector<std::string>> rates{std::vector<std::string>(6)};
   for (const DetectionRate& rate : detection.rates) {
     rates.push_back(rate_cells(rate));
     rates.back().push_back(rate.asked < 0 ? "" : rate.enough ? "✓" : "✗");
   }
-  out += aligned_columns(rates);
+  out += aligned_columns(rates, "  ", width);
   const std::size_t shown = std::min(detection.misses.size(), kMostMisses);
   for (std::size_t i = 0; i < shown; ++i) {
     const DetectionMiss& miss = detection.misses[i];
-    out += fmt::format("{}✗ {}: {}. Planted: {}. Said: {}.\n    {}\n", i == 0 ? "\n" : "",
-                       clean_line(miss.cell), miss.wrong, short_line(miss.planted, kLongestCause),
-                       short_line(miss.said, kLongestCause), clean_line(miss.rerun));
+    if (i == 0) out += "\n";
+    out += wrapped(fmt::format("✗ {}: {}. Planted: {}. Said: {}.", clean_line(miss.cell), miss.wrong,
+                               short_line(miss.planted, kLongestCause), short_line(miss.said, kLongestCause)),
+                   width);
+    out += shorten("    " + clean_line(miss.rerun), width) + "\n";
   }
   if (const std::string more = more_misses(detection, shown); !more.empty()) out += more + ".\n";
   return out;

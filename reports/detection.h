@@ -20,8 +20,8 @@ std::string detection_caption(const Detection& detection);
 /// "caught", "325 of 325", "100.0 %", "98.9 to 100.0 %", "at least 95 %".
 std::vector<std::string> rate_cells(const DetectionRate& rate);
 
-/// For the terminal, in columns; trials that went wrong are named one by one up to a limit.
-std::string detection_text(const Detection& detection);
+/// For a terminal of `width` columns; trials that went wrong are named one by one up to a limit.
+std::string detection_text(const Detection& detection, int width);
 
 /// The same as GitHub-flavoured Markdown.
 std::string detection_markdown(const Detection& detection);

@@ -171,10 +171,10 @@ void open_section(Markup& out, std::string_view id, std::string_view heading, st
 }
 
 void open_table(Markup& out, std::string_view css, const std::vector<Column>& heads) {
-  out.open("div", {{"class", "scroll"}})
-      .open("table", {{"class", std::string(css)}})
-      .open("thead")
-      .open("tr");
+  std::string label = "Table";
+  for (const Column& column : heads) label += (&column == heads.data() ? ": " : ", ") + column.head;
+  open_scroll(out, label);
+  out.open("table", {{"class", std::string(css)}}).open("thead").open("tr");
   for (const Column& column : heads) {
     if (column.numbers)
       out.element("th", {{"scope", "col"}, {"class", "n"}}, column.head);

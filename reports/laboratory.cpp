@@ -7,12 +7,13 @@
 #include "harness/base/counted.h"
 #include "reports/laboratory_tables.h"
 #include "reports/text.h"
+#include "reports/text_table.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kWholeText = 1 << 20, kNarrowestTerminal = 40;
-/// A terminal shows one row a failure where the rows by place would fill more than this.
+constexpr int kWholeText = 1 << 20;
+/// A terminal shows one row a failure where the rows by place would fill more than this, and only wrong ones where those would too.
 constexpr std::size_t kMostPlaceRows = 30;
 constexpr std::size_t kTerminalFindings = 5, kMarkdownFindings = 50;
 
@@ -97,30 +98,35 @@ Status laboratory_status(const Results& results) {
 
 std::string laboratory_text(const Results& results, bool colour, int width) {
   const LaboratoryResult& laboratory = *results.laboratory;
-  const int columns = width > 0 ? std::max(width, kNarrowestTerminal) : kWholeText;
+  const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kWholeText;
   const auto paint = [colour](std::string_view text, const char* code) {
     return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
   };
   std::string out =
       paint(shorten(clean_line(results.name) + " · " + clean_line(laboratory.subject), columns), "1") + "\n";
-  out += tables_text(laboratory, colour, columns);
+  out += tables_text(laboratory, colour, table_width(width));
   OutcomeTable table = outcome_table(laboratory, true);
   const bool by_place = table.rows.size() <= kMostPlaceRows;
   if (!by_place) table = outcome_table(laboratory, false);
   std::vector<std::vector<std::string>> rows(1);
   rows.front().push_back(by_place ? "failure, place" : "failure");
   for (const OutcomeTable::Outcome& outcome : table.outcomes) rows.front().push_back(heading_of(outcome));
-  // Where tables tell how each failure went, a long list of good ones tells nothing.
-  const bool only_wrong = !laboratory.tables.empty() && table.rows.size() > kMostPlaceRows;
+  const bool only_wrong = table.rows.size() > kMostPlaceRows;
   for (const OutcomeTable::Row& row : table.rows) {
     if (only_wrong && !came_out_wrong(table, row)) continue;
     rows.push_back({clean_line(row.failure) + (row.place.empty() ? "" : ", " + clean_line(row.place))});
     for (const int64_t cases : row.cases) rows.back().push_back(count_text(cases));
   }
   const auto shown_failures = static_cast<int64_t>(rows.size()) - 1;
-  if (const auto left_out = static_cast<int64_t>(table.rows.size()) - shown_failures; left_out > 0)
+  if (const auto left_out = static_cast<int64_t>(table.rows.size()) - shown_failures; left_out > 0) {
     rows.push_back({fmt::format("({} without a fault)", counted(left_out, "failure"))});
-  out += aligned_columns(rows, "  ");
+    for (std::size_t i = 0; i < table.outcomes.size(); ++i) {
+      int64_t cases = 0;
+      for (const OutcomeTable::Row& row : table.rows) cases += came_out_wrong(table, row) ? 0 : row.cases[i];
+      rows.back().push_back(count_text(cases));
+    }
+  }
+  out += aligned_columns(rows, "   ", table_width(width));
   if (!by_place) out += "  (by place: report.html)\n";
   for (const auto& [what, figure] : laboratory.facts)
     out += wrapped(clean_line(what) + ": " + clean_line(figure), std::min(columns, 118));
@@ -135,9 +141,9 @@ std::string laboratory_text(const Results& results, bool colour, int width) {
   if (laboratory.faults > static_cast<int64_t>(kTerminalFindings))
     out += "  (more: report.html and results.json)\n";
   const Status status = laboratory_status(results);
-  out += paint(fmt::format("{} {}: {}", status.symbol, status.word, status.detail),
-               laboratory.faults > 0 ? "31" : "32") +
-         "\n";
+  std::string ended = wrapped(fmt::format("{} {}: {}", status.symbol, status.word, status.detail), columns);
+  ended.pop_back();
+  out += paint(ended, laboratory.faults > 0 ? "31" : "32") + "\n";
   if (!results.rerun.empty()) out += shorten("again: " + clean_line(results.rerun), columns) + "\n";
   return out;
 }

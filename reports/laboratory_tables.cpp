@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <sstream>
 
 #include "reports/plots/laboratory_frame.h"
 #include "reports/text.h"
+#include "reports/text_table.h"
 
 namespace lockstep {
 namespace {
@@ -65,85 +65,6 @@ std::string range_words(const LaboratoryChart& chart, const ChartSeries& series)
   return low == high ? end : value_words({axis.name, "", axis.log}, low) + " to " + end;
 }
 
-int line_width(const std::vector<int>& widths) {
-  int all = 2;
-  for (const int width : widths) all += width + 2;
-  return all;
-}
-
-/// Heads in as many lines as the columns' widths need.
-std::vector<std::vector<std::string>> broken_heads(const std::vector<std::string>& heads, const std::vector<int>& widths) {
-  std::vector<std::vector<std::string>> lines(1, std::vector<std::string>(heads.size()));
-  for (std::size_t i = 0; i < heads.size(); ++i) {
-    std::istringstream text(wrapped(heads[i], std::max(1, widths[i])));
-    std::string line;
-    for (std::size_t k = 0; std::getline(text, line); ++k) {
-      if (k == lines.size()) lines.emplace_back(heads.size());
-      lines[k][i] = line;
-    }
-  }
-  return lines;
-}
-
-/// Takes from the widest texts what is too much for a line, as long as they stay texts.
-void squeeze(const LaboratoryTable& table, std::vector<int>& widths, int width) {
-  constexpr int kLeastText = 14;
-  while (line_width(widths) > width) {
-    int* widest = nullptr;
-    for (std::size_t i = 0; i < widths.size(); ++i) {
-      if (!table.columns[i].numbers && widths[i] > kLeastText && (widest == nullptr || widths[i] > *widest)) widest = &widths[i];
-    }
-    if (widest == nullptr) return;
-    --*widest;
-  }
-}
-
-struct Laid {
-  std::size_t heads = 1;  ///< lines that hold heads
-  std::vector<std::string> lines;
-};
-
-/// Columns side by side, numbers to the right, each line behind two spaces; heads are broken where the lines would be too wide.
-Laid laid_out(const LaboratoryTable& table, const std::vector<const TableRow*>& rows, int width) {
-  std::vector<std::vector<std::string>> texts(1);
-  for (const TableColumn& column : table.columns) texts.front().push_back(head_words(column));
-  for (const TableRow* row : rows) texts.push_back(cells_of(*row));
-  std::vector<int> widths(table.columns.size(), 0);
-  for (std::vector<std::string>& line : texts) {
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      line[i] = short_line(line[i], kLongestCell);
-      widths[i] = std::max(widths[i], display_width(line[i]));
-    }
-  }
-  const std::vector<std::string> heads = texts.front();
-  for (std::size_t i = 0; i < widths.size(); ++i) {
-    if (line_width(widths) <= width) break;
-    widths[i] = 0;
-    for (std::size_t k = 1; k < texts.size(); ++k) widths[i] = std::max(widths[i], display_width(texts[k][i]));
-    std::istringstream words(heads[i]);
-    for (std::string word; words >> word;) widths[i] = std::max(widths[i], display_width(word));
-  }
-  squeeze(table, widths, width);
-  for (std::vector<std::string>& line : texts) {
-    for (std::size_t i = 0; i < line.size(); ++i) line[i] = shorten(line[i], widths[i]);
-  }
-  std::vector<std::vector<std::string>> broken = broken_heads(heads, widths);
-  texts.erase(texts.begin());
-  Laid laid;
-  laid.heads = broken.size();
-  texts.insert(texts.begin(), broken.begin(), broken.end());
-  for (const std::vector<std::string>& cells : texts) {
-    std::string line;
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::string space(static_cast<std::size_t>(widths[i] - display_width(cells[i])), ' ');
-      line += "  " + (table.columns[i].numbers ? space + cells[i] : cells[i] + space);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    laid.lines.push_back(shorten("  " + line, width));
-  }
-  return laid;
-}
-
 std::string table_text(const LaboratoryTable& given, bool colour, int width) {
   const LaboratoryTable table = with_words(given);
   std::vector<const TableRow*> rows = rows_in_order(table);
@@ -151,11 +72,17 @@ std::string table_text(const LaboratoryTable& given, bool colour, int width) {
   if (!whole) std::erase_if(rows, [](const TableRow* row) { return !is_fault(*row); });
   if (rows.empty() && table.folded) return "";
   std::string out = shorten(clean_line(table.title), width) + "\n";
+  std::vector<Column> heads;
+  for (const TableColumn& column : table.columns) heads.push_back(column.numbers ? numbers(head_words(column)) : Column(head_words(column)));
+  std::vector<std::vector<std::string>> cells;
+  for (const TableRow* row : rows) {
+    cells.push_back(cells_of(*row));
+    for (std::string& cell : cells.back()) cell = short_line(cell, kLongestCell);
+  }
   if (!rows.empty()) {
-    const Laid laid = laid_out(table, rows, width);
-    for (std::size_t i = 0; i < laid.lines.size(); ++i) {
-      const bool red = colour && i >= laid.heads && is_fault(*rows[i - laid.heads]);
-      out += (red ? "\x1b[31m" + laid.lines[i] + "\x1b[0m" : laid.lines[i]) + "\n";
+    for (const TableLine& line : table_lines(heads, cells, "    ", width)) {
+      const bool red = colour && line.row && is_fault(*rows[*line.row]);
+      out += (red ? "\x1b[31m" + line.text + "\x1b[0m" : line.text) + "\n";
     }
   }
   if (!whole) out += fmt::format("  ({} rows: report.html)\n", table.rows.size());

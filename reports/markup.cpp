@@ -83,6 +83,10 @@ std::string Markup::take() {
   return std::move(out_);
 }
 
+void open_scroll(Markup& out, std::string_view label) {
+  out.open("div", {{"class", "scroll"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", std::string(label)}});
+}
+
 std::string coordinate(double value) {
   if (!std::isfinite(value)) return "0";
   std::string text = fmt::format("{:.2f}", value);

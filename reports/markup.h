@@ -38,6 +38,9 @@ class Markup {
   std::vector<std::string> open_;
 };
 
+/// <div> around what may be wider than the page: it scrolls by itself, by keyboard too. `label` names it to who cannot see it.
+void open_scroll(Markup& out, std::string_view label);
+
 /// A coordinate with at most two decimals, without trailing zeros.
 std::string coordinate(double value);
 

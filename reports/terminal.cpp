@@ -15,13 +15,14 @@
 #include "reports/laboratory.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
+#include "reports/text_table.h"
 #include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kUnlimited = 1 << 20, kNarrowest = 40, kWidestGrid = 100;
+constexpr int kUnlimited = 1 << 20, kWidestGrid = 100;
 
 struct Paint {
   bool colour;
@@ -114,17 +115,17 @@ std::string noise_lines(const Results& results, int columns) {
 
 std::string terminal_table(const Results& results, bool colour, int width) {
   if (results.laboratory) return laboratory_text(results, colour, width);
-  const int columns = width > 0 ? std::max(width, kNarrowest) : kUnlimited;
+  const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kUnlimited, tables = table_width(width);
   const Paint paint{colour};
   const Status status = status_of(results);
   std::string out =
       paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
   if (const std::string changed = changed_words(results); !changed.empty()) out += wrapped(changed, columns);
   if (results.detection) {
-    out += detection_text(*results.detection) + "\n" +
+    out += detection_text(*results.detection, tables) + "\n" +
            wrapped(detection_caption(*results.detection), std::min(columns, 118));
   }
-  if (results.calibration) out += calibration_text(*results.calibration);
+  if (results.calibration) out += calibration_text(*results.calibration, tables);
   out += grid_text(results, std::min(columns, kWidestGrid));
   out += terminal_answers(results, columns);
   const std::vector<Row> rows =
@@ -156,7 +157,7 @@ std::string terminal_table(const Results& results, bool colour, int width) {
   }
   if (results.timing) {
     out +=
-        timing_table(*results.timing) + wrapped(clean_line(results.timing->sentence), std::min(columns, 118));
+        timing_table(*results.timing, tables) + wrapped(clean_line(results.timing->sentence), std::min(columns, 118));
   }
   if (const std::string certified = certification_words(results); !certified.empty())
     out += wrapped(certified, columns);

@@ -154,25 +154,6 @@ std::string pad_right(std::string_view text, int width) {
          std::string(static_cast<std::size_t>(std::max(0, width - display_width(text))), ' ');
 }
 
-std::string aligned_columns(const std::vector<std::vector<std::string>>& rows, std::string_view margin) {
-  std::vector<int> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()), 0);
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
-  }
-  std::string out;
-  for (const auto& row : rows) {
-    std::string line(margin);
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string space(static_cast<std::size_t>(widths[i] - display_width(row[i])), ' ');
-      line += " " + (i == 0 ? row[i] + space : space + row[i]) + " ";
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
-  }
-  return out;
-}
-
 std::string name_with_unit(std::string_view name, std::string_view unit) {
   return clean_line(name) + (unit.empty() ? "" : " (" + clean_line(unit) + ")");
 }

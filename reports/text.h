@@ -33,9 +33,6 @@ std::string ascii_minus(std::string text);
 /// `text` followed by spaces up to `width` columns.
 std::string pad_right(std::string_view text, int width);
 
-/// Rows of cells as lines, each behind `margin`: the first column to the left, the others to the right.
-std::string aligned_columns(const std::vector<std::vector<std::string>>& rows, std::string_view margin = " ");
-
 /// "time (us)", clean_line each; without a unit the name alone.
 std::string name_with_unit(std::string_view name, std::string_view unit);
 

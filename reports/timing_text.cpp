@@ -10,6 +10,7 @@
 #include "harness/base/counted.h"
 #include "harness/config/layout_name.h"
 #include "reports/text.h"
+#include "reports/text_table.h"
 
 namespace lockstep {
 namespace {
@@ -92,13 +93,13 @@ std::vector<std::string> timing_groups(const Timing& timing) {
   return groups;
 }
 
-std::string timing_table(const Timing& timing) {
+std::string timing_table(const Timing& timing, int width) {
   std::string out;
   for (const std::string& group : timing_groups(timing)) {
-    out += "  " + group + "\n" + aligned_columns(lines_of(timing, group), "   ");
+    out += "  " + group + "\n" + aligned_columns(lines_of(timing, group), "    ", width);
   }
-  if (!timing.rows.empty()) out += "    " + caption(timing) + "\n";
-  if (any_crowded(timing)) out += std::string("    ") + kStar + "\n";
+  if (!timing.rows.empty()) out += wrapped(caption(timing), width);
+  if (any_crowded(timing)) out += std::string(kStar) + "\n";
   return out;
 }
 

@@ -41,7 +41,7 @@ Console process_console() {
   const char* term = std::getenv("TERM");
   console.err_terminal =
       ::isatty(STDERR_FILENO) != 0 && !(term != nullptr && std::string_view(term) == "dumb");
-  console.out_width = ::isatty(STDOUT_FILENO) != 0 ? width_of(STDOUT_FILENO, 0) : 0;
+  console.out_width = ::isatty(STDOUT_FILENO) != 0 ? width_of(STDOUT_FILENO, 80) : 0;
   console.err_width = width_of(STDERR_FILENO, 80);
   console.err_height = height_of(STDERR_FILENO);
   return console;

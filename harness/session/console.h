@@ -11,7 +11,7 @@ struct Console {
   bool out_colour = false;
   bool err_colour = false;
   bool err_terminal = false;  ///< a progress bar may be repainted
-  int out_width = 0;          ///< columns; 0: no limit
+  int out_width = 0;          ///< columns of a terminal, 80 where it does not say; 0: not a terminal
   int err_width = 80;
   int err_height = 0;  ///< lines; 0: unknown
 };

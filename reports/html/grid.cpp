@@ -116,7 +116,8 @@ void write_grid(Markup& out, const Page& page) {
           "against its own reference: same seeds, same samples.",
           metric_words(results.primary.metric), counted(results.steps, "step"), pairs_words(results),
           interval_name(results), results.primary.margin, kReachOfBar));
-  out.open("div", {{"class", "scroll"}}).open("table", {{"class", "answer"}}).open("thead").open("tr");
+  open_scroll(out, "Each cell against its reference");
+  out.open("table", {{"class", "answer"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, clean_line(grid->row_axis));
   for (const std::string& column : grid->columns)
     out.element("th", {{"scope", "col"}}, setting_words(grid->column_axis, column));

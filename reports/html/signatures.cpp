@@ -67,7 +67,8 @@ void write_heads(Markup& out, const std::vector<const ForcedStep*>& steps) {
 void write_heat_table(Markup& out, const std::vector<ForcedStep>& forced) {
   std::vector<const ForcedStep*> steps{&forced.front()};
   if (forced.size() > 1) steps.push_back(&forced.back());
-  out.open("div", {{"class", "scroll"}}).open("table", {{"class", "heat"}});
+  open_scroll(out, "Gradients by parameter group");
+  out.open("table", {{"class", "heat"}});
   write_heads(out, steps);
   out.open("tbody");
   for (const GradientSignature& group : forced.front().groups) {
@@ -81,7 +82,8 @@ void write_heat_table(Markup& out, const std::vector<ForcedStep>& forced) {
 /// Share of the band by group and forced step, as one map; `brief`: without the signatures.
 void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced, bool brief) {
   out.open("details").element("summary", {}, fmt::format("All {} forced steps", forced.size()));
-  out.open("div", {{"class", "scroll"}}).open("table", {{"class", "heat long"}}).open("thead").open("tr");
+  open_scroll(out, "Gradients by parameter group and step");
+  out.open("table", {{"class", "heat long"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, "share of the band");
   for (const ForcedStep& step : forced)
     out.element("th", {{"scope", "col"}, {"class", "n"}}, fmt::format("step {}", step.step));

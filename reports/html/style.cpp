@@ -7,11 +7,11 @@ std::string_view html_style() {
   return R"(:root{color-scheme:light dark;--bg:#fff;--ink:#1b1f24;--mut:#5c6570;--line:#e3e7eb;--card:#f5f7f9;--ok:#00734f;--bad:#b34700;--und:#7a6200;
 --fail:#a3195b;--ctl:#55606c;--okbg:#e9f5f0;--inside:#e2f1eb;--badbg:#fdf0e8;--undbg:#faf5e0;--failbg:#fbebf2;--link:#0061a1;
 --c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b0508c;--c4:#3a9bd6;--c5:#b98200;
---h1:#eef5fa;--h2:#dcebf5;--h3:#fdebdd;--h4:#fbd9bf;--h5:#f7bd92;--h6:#f09f63}
+--h1:#eef5fa;--h2:#dcebf5;--h3:#fdebdd;--h4:#fbd9bf;--h5:#f7bd92;--h6:#f09f63;--shade:#8c96a0}
 @media screen and (prefers-color-scheme:dark){:root{--bg:#14171a;--ink:#e8eaed;--mut:#9da7b2;--line:#2b3138;--card:#1d2126;--ok:#3ddc97;--bad:#ff9457;--und:#e4c74f;
 --fail:#ff85b5;--ctl:#aab4bf;--okbg:#12291f;--inside:#17352a;--badbg:#33200f;--undbg:#2c2710;--failbg:#331722;--link:#6cbcf5;
 --c0:#4ba6e6;--c1:#ff8a4c;--c2:#2fcf9c;--c3:#e39bc9;--c4:#a5dcff;--c5:#f5b942;
---h1:#16222c;--h2:#1a2f3f;--h3:#33230f;--h4:#4a2e12;--h5:#683c14;--h6:#8a4d17}}
+--h1:#16222c;--h2:#1a2f3f;--h3:#33230f;--h4:#4a2e12;--h5:#683c14;--h6:#8a4d17;--shade:#6d7883}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;scroll-padding-top:12px}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
@@ -31,15 +31,16 @@ p{margin:0 0 10px}p.why{color:var(--mut);max-width:66em}
 .rest{font-size:16px;max-width:58em;margin:0}
 .facts{display:flex;flex-wrap:wrap;gap:12px 28px;margin:0 0 6px}
 .facts div{min-width:0;max-width:17em}.facts dt{font-size:12.5px;color:var(--mut)}.facts dd{margin:0;font-weight:600}
-.scroll{overflow-x:auto}
+.scroll{overflow-x:auto;background:linear-gradient(to right,var(--bg) 30%,transparent) left/40px 100% no-repeat local,linear-gradient(to left,var(--bg) 30%,transparent) right/40px 100% no-repeat local,linear-gradient(to right,var(--shade),transparent) left/16px 100% no-repeat,linear-gradient(to left,var(--shade),transparent) right/16px 100% no-repeat}
+.scroll::-webkit-scrollbar{height:9px;background:var(--line)}.scroll::-webkit-scrollbar-thumb{background:var(--mut);border-radius:4px}.scroll:focus-visible{outline:2px solid var(--link);outline-offset:2px}
 table{border-collapse:collapse;width:100%;font-size:14px}
-th,td{text-align:left;vertical-align:top;padding:6px 14px 6px 0;border-bottom:1px solid var(--line)}th:last-child,td:last-child{padding-right:0}
+th,td{overflow-wrap:break-word;text-align:left;vertical-align:top;padding:6px 14px 6px 0;border-bottom:1px solid var(--line)}th:last-child,td:last-child{padding-right:0}
 thead th{color:var(--mut);font-weight:600;font-size:13px;vertical-align:bottom}tbody th{font-weight:600}
 .n{text-align:right;white-space:nowrap}.trials th[scope=row]{min-width:13em;overflow-wrap:normal}.trials td{white-space:nowrap}.trials td.n,.trials th.n{padding-left:6px;padding-right:6px;font-size:12.5px}.plain{width:auto;min-width:50%}.plain td,.plain th{padding-top:3px;padding-bottom:3px}.seeds{min-width:20em}
 .sub{display:block;font-size:12.5px;line-height:1.35;font-weight:400;color:var(--mut)}.sub.t-bad{color:var(--bad)}
 .tag{font-size:11.5px;font-weight:600;color:var(--ctl);border:1px solid var(--line);border-radius:4px;padding:0 5px;white-space:nowrap}
 .rows{margin:6px 0 10px}.rows th,.rows td{border:0;vertical-align:middle;padding-top:5px;padding-bottom:5px}.rows thead th{border-bottom:1px solid var(--line)}.rows thead th:last-child{padding-left:6px}
-.rows .name{width:22%;font-weight:600;line-height:1.3}.rows td.plot{position:relative;padding:0;height:40px;width:40%}.rows td.plot+td{padding-left:16px}
+.rows .name{width:22%;overflow-wrap:anywhere;min-width:6em;font-weight:600;line-height:1.3}.rows td.plot{position:relative;padding:0;height:40px;width:40%}.rows td.plot+td{padding-left:16px}
 .dots td.plot{height:22px;width:50%}.dots th.name,.dots td{padding-top:1px;padding-bottom:1px}.dots .name{font-weight:400}.dots td.n{width:9%}.dots td.axis{height:30px}.dots .seed{opacity:.7}.one{max-width:680px}
 .line.bad{stroke-width:3.2}.wrong td{background:var(--badbg);font-weight:600}.given td.n,.given th.n{padding-left:10px}.given td,.given th{overflow-wrap:normal}.given th.n{white-space:normal}.given td:last-child:not(.n){min-width:12em;overflow-wrap:anywhere}
 .claims thead th,.claims tbody th,.claims td:nth-child(3){white-space:nowrap}
@@ -78,10 +79,10 @@ figure>svg{width:100%;height:auto;display:block}.panel>svg{max-width:680px}.pane
 code,pre{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}code{background:var(--card);padding:1px 5px;border-radius:4px}
 pre{background:var(--card);padding:10px 14px;border-radius:7px;margin:4px 0 14px;white-space:pre-wrap}
 .first-seen th:first-child{width:21%}.first-seen th:nth-child(2){width:13%}.first-seen th:nth-child(3){width:20%}.first-seen th:nth-child(4){width:18%}
-.metrics{table-layout:fixed;min-width:820px}.metrics th:first-child{width:27%}.metrics th:nth-child(n+2){width:11%}.metrics th:nth-child(5){width:18%}.metrics th:nth-child(6){width:22%}
+.metrics{table-layout:fixed;min-width:880px}.metrics td.n{white-space:normal}.metrics th:first-child{width:27%}.metrics th:nth-child(n+2){width:11%}.metrics th:nth-child(5){width:18%}.metrics th:nth-child(6){width:22%}
 .metrics td:last-child,.metrics th:last-child{padding-left:10px}.config th:first-child{width:34%}.config th:nth-child(2){width:24%}
 .heat td.n,.heat th.n{padding:5px 12px}.heat .first-of{border-left:1px solid var(--line)}.heat thead th{text-align:right}.heat thead th:first-child{text-align:left}.heat .over{text-align:center}
-.heat{width:auto;min-width:62%}.heat.long{min-width:40%}
+.heat .sub{color:inherit}.heat{width:auto;min-width:62%}.heat.long{min-width:40%}
 .h1{background:var(--h1)}.h2{background:var(--h2)}.h3{background:var(--h3)}.h4{background:var(--h4)}.h5{background:var(--h5)}.h6{background:var(--h6)}
 .swatch{display:inline-block;width:22px;height:12px;border-radius:2px;border:1px solid var(--line)}
 .clash{background:var(--badbg)}.clash td:last-child{color:var(--bad)}
@@ -99,7 +100,7 @@ footer{margin-top:48px;border-top:1px solid var(--line);padding-top:10px;color:v
 .stack td[data-label]::before{content:attr(data-label) ": ";color:var(--mut)}}
 @media print{:root{color-scheme:light}@page{margin:13mm}main{max-width:none;padding:0;zoom:.66}h2{margin-top:30px}
 .verdict,.status,.h1,.h2,.h3,.h4,.h5,.h6,.rung,pre,.swatch,.clash,.answer td{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-tr,figure,.ladder,.answer,.failure,pre,.verdict,.heat,.metrics{break-inside:avoid}h2,h3,summary,p.why,.keys{break-after:avoid}.scroll{overflow:visible}a{text-decoration:none}
+tr,figure,.ladder,.answer,.failure,pre,.verdict,.heat,.metrics{break-inside:avoid}h2,h3,summary,p.why,.keys{break-after:avoid}.scroll{overflow:visible;background:none}a{text-decoration:none}
 details:not([open]){display:none}}
 )";
 }

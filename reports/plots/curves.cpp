@@ -24,7 +24,8 @@ namespace {
 std::string curve_table(const std::vector<Curve>& curves, const CurveFrame& frame) {
   Markup out;
   out.open("details").element("summary", {}, "The curves in numbers: median [lowest, highest seed]");
-  out.open("div", {{"class", "scroll"}}).open("table", {{"class", "plain"}}).open("thead").open("tr");
+  open_scroll(out, "The curves in numbers");
+  out.open("table", {{"class", "plain"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, "step");
   constexpr int kColumns = 8;
   const auto step_of = [&](const Curve& curve, int column) {

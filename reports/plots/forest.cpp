@@ -207,7 +207,8 @@ void write_key(Markup& out, const Forest& forest) {
 
 void write_seed_table(Markup& out, const Forest& forest) {
   out.open("details").element("summary", {}, "Differences of single seeds");
-  out.open("div", {{"class", "scroll"}}).open("table", {{"class", "plain"}}).open("thead").open("tr");
+  open_scroll(out, "Differences of single seeds");
+  out.open("table", {{"class", "plain"}}).open("thead").open("tr");
   for (const char* head : {"cell", "n", "difference by seed"}) out.element("th", {{"scope", "col"}}, head);
   out.close().close().open("tbody");
   for (const std::size_t index : row_order(forest.results)) {

@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Fixture{"detection", detection_results}, Fixture{"empty", empty_results},
                     Fixture{"convergence", convergence_results}, Fixture{"sequential", sequential_results},
                     Fixture{"calibration", calibrated_results}, Fixture{"judged", judged_results},
-                    Fixture{"laboratory", laboratory_results}),
+                    Fixture{"laboratory", laboratory_results}, Fixture{"wide_laboratory", wide_laboratory_results}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -33,7 +33,7 @@ Timing timed() {
 }
 
 TEST(TimingText, HasALineALayoutUnderItsGroup) {
-  const std::string text = timing_table(timed());
+  const std::string text = timing_table(timed(), 118);
   EXPECT_THAT(text, HasSubstr("equal global batch\n"));
   EXPECT_THAT(text, HasSubstr("1x24"));
   EXPECT_THAT(text, HasSubstr("32.00 (31.00 to 34.00)"));
@@ -43,14 +43,14 @@ TEST(TimingText, HasALineALayoutUnderItsGroup) {
   EXPECT_THAT(text, Not(HasSubstr("(1.00 to"))) << "the unit of its group";
   Timing uneven = timed();
   uneven.rows[1].runs = 2;
-  EXPECT_THAT(timing_table(uneven), HasSubstr("8x3, 2 runs *"));
-  EXPECT_THAT(timing_table(uneven), HasSubstr("median of as many runs as stand behind the layout"));
+  EXPECT_THAT(timing_table(uneven, 118), HasSubstr("8x3, 2 runs *"));
+  EXPECT_THAT(timing_table(uneven, 118), HasSubstr("median of as many runs as stand behind the layout"));
   EXPECT_THAT(text, HasSubstr("8x3 *"));
   EXPECT_THAT(text, HasSubstr("* more ranks than cores"));
   EXPECT_THAT(text, HasSubstr("n/a")) << "a layout whose runs all failed";
   Timing roomy = timed();
   for (TimingRow& row : roomy.rows) row.crowded = false;
-  EXPECT_THAT(timing_table(roomy), Not(HasSubstr("*")));
+  EXPECT_THAT(timing_table(roomy, 118), Not(HasSubstr("*")));
 }
 
 TEST(TimingText, StandsInTheSummaryAndOnTheTerminalWhereLayoutsWereTimed) {
