@@ -19,6 +19,7 @@ struct CompareOptions {
   BandConfig band;
   const RunConfig* reference_config = nullptr;  ///< null: unknown, and causes that need it are not named
   const RunConfig* cell_config = nullptr;
+  int64_t steps = 0;  ///< the first so many steps alone are judged, and the traces may end where they like after them; 0: all
 };
 
 /// Run B against run A from their traces alone, whatever their layouts. Throws TraceError.

@@ -27,7 +27,7 @@ bool all_within(const GradientJudgement& judgement) {
 JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   const StepOfRun &a = step.a, &b = step.b;
   ForcedContext context{a,          b,  step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins,   {},           {}};
+                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins,   {},           {}, step.compared};
   context.at.step = a.step;
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(a, step.dir_a, rules.scores);
@@ -64,7 +64,7 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
 
 std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum) {
   ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, rules.loss_is_differentiated, true, nullptr, {}, {}};
+                        rules.cell_facts, rules.loss_is_differentiated, true, nullptr, {}, {}, step.compared};
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
   evidence.cell = forced_values(step.b, step.dir_b, rules.scores);

@@ -26,6 +26,8 @@ struct ForcedInputs {
   /// hyperparameters are not named.
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
+  int64_t steps = 0;         ///< of the free runs, see CompareOptions
+  int64_t forced_steps = 0;  ///< forced steps from this number on are not judged; 0: all are
 };
 
 /// A cell against its reference, at each forced step.
