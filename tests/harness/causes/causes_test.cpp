@@ -121,6 +121,26 @@ TEST_F(Causes, TheRankOfAFlippedBitIsNamed) {
   EXPECT_THAT(result.cause->evidence, ::testing::HasSubstr("bit 30 of rank 2"));
 }
 
+TEST_F(Causes, RowsTellTheRankOfAWrongLoss) {
+  for (const bool one_rank : {true, false}) {
+    ToyFaults faults;
+    faults.on_forward = [&](ToyStep& it) {
+      if (it.step != 1 || it.ranks.size() < 2) return;
+      for (support::ToyRank& rank : it.ranks) {
+        if (one_rank && rank.rank != 1) continue;
+        rank.row_losses[1] += 0.5;
+        support::toy_loss(rank);
+      }
+    };
+    const Mechanism result = judged(toy_config(), faults, one_rank ? "row" : "rows");
+    ASSERT_TRUE(result.first_divergence.has_value()) << result.sentence;
+    EXPECT_EQ(result.first_divergence->phase, "loss");
+    EXPECT_EQ(result.first_divergence->rank, one_rank ? 1 : kRankUnknown) << result.sentence;
+    EXPECT_EQ(result.first_divergence->sample.has_value(), one_rank);
+    EXPECT_THAT(result.sentence, ::testing::HasSubstr(one_rank ? "which rank 1 had" : "loss, rank unknown"));
+  }
+}
+
 TEST_F(Causes, AnotherPrecisionIsNamedWhereItExplainsWhatIsSeen) {
   int judged_faults = 0;
   for (const Planted& planted : all_faults()) {
