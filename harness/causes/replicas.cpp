@@ -50,6 +50,10 @@ std::optional<Drift> drift_of(const CauseInputs& inputs) {
     ++drift.names;
     Holders holders = holders_of(*inputs.cell, record, inputs.reference ? &*inputs.reference : nullptr);
     if (!holders.parted()) continue;
+    const Divergence& told = inputs.difference.divergence;
+    if (holders.right < 0 && holders.groups.size() == 2 && told.rank >= 0 && told.where == record.name) {
+      holders.right = std::ranges::find(holders.groups[0], told.rank) == holders.groups[0].end() ? 0 : 1;
+    }
     drift.known = drift.known && holders.right >= 0;
     for (const int rank : holders.odd()) drift.ranks.insert(static_cast<std::size_t>(rank));
     drift.held[record.name] = std::move(holders);

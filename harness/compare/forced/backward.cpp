@@ -163,7 +163,7 @@ void note_reduction_by_sum(ForcedEvidence& evidence) {
 }
 
 std::optional<Difference> judge_local_forms(const ForcedContext& context) {
-  const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks);
+  const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks, context.a);
   if (found.rank < 0) return std::nullopt;
   return forced_difference(context, Phase::local_gradients, found.rank, found.tensor, found.other_shape ? "shape" : "dtype",
               found.expected, found.actual);

@@ -276,8 +276,15 @@ std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, co
   if (free.found && first && !earlier(first->difference, free.found->difference)) {
     const bool same_step = first->difference.divergence.step == free.found->difference.divergence.step;
     const std::optional<ForcedEvidence> evidence = same_step ? first->forced : std::nullopt;
+    const Difference forced_one = first->difference;
     first = free.found;
     first->forced = evidence;
+    // Which of the replicas are wrong the forced run may show, whose values are whole.
+    const auto same_replicas = [&](const Divergence& x, const Divergence& y) {
+      return x.kind == "replica" && y.kind == "replica" && x.step == y.step && x.where == y.where;
+    };
+    Divergence& told = first->difference.divergence;
+    if (told.rank == kRankUnknown && same_replicas(told, forced_one.divergence)) told = forced_one.divergence;
   }
   take(free.found);
   // At one layout a free run may part at a step that was not forced: by more than rounding, that is a

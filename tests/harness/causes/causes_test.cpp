@@ -1,10 +1,11 @@
 // Every cause planted in a toy run, caught at its place and named; and the run without it silent.
 
+#include <cmath>
 #include <optional>
 #include <set>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include <cmath>
 
 #include "harness/causes/cause.h"
 #include "harness/causes/mechanism.h"
@@ -119,6 +120,29 @@ TEST_F(Causes, TheRankOfAFlippedBitIsNamed) {
   ASSERT_TRUE(result.cause.has_value());
   EXPECT_EQ(result.first_divergence->rank, 2);
   EXPECT_THAT(result.cause->evidence, ::testing::HasSubstr("bit 30 of rank 2"));
+}
+
+TEST_F(Causes, OfTwoReplicasTheUpdateTellsWhichIsWrong) {
+  RunConfig config = toy_config();
+  config.layout = {2, 3};
+  for (const std::size_t wrong : {0u, 1u}) {
+    ToyFaults faults;
+    faults.on_parameters = [wrong](ToyStep& it) {
+      if (it.step != 1 || it.ranks.size() < 2) return;
+      // None has the reference's bits, and by the size of the difference either may be right.
+      for (support::ToyRank& rank : it.ranks) {
+        float& rounded = rank.parameters["energy_head.key"][1];
+        rounded = std::nextafter(rounded, 2.0F);
+      }
+      it.ranks[wrong].parameters["energy_head.key"][2] *= 1 + 1e-4F;
+    };
+    const Mechanism result = judged(config, faults, "two-" + std::to_string(wrong));
+    ASSERT_TRUE(result.first_divergence && result.cause) << result.sentence;
+    EXPECT_EQ(result.first_divergence->step, 1);
+    EXPECT_EQ(result.first_divergence->rank, static_cast<int>(wrong)) << result.sentence;
+    EXPECT_EQ(result.cause->code, "replica-corrupted") << result.cause->evidence;
+    EXPECT_THAT(result.sentence, ::testing::HasSubstr("what its own gradient gives"));
+  }
 }
 
 TEST_F(Causes, RowsTellTheRankOfAWrongLoss) {

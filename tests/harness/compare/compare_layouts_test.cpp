@@ -368,6 +368,24 @@ TEST_P(CompareLayouts, AReplicaThatPartsIsNamedWhereMostRanksLieByTheReference) 
   }
 }
 
+TEST_P(CompareLayouts, AnotherShapeThanTheReferencesIsWrongHoweverManyRanksHaveIt) {
+  FakeRun a = clean(1, 1), b = clean(GetParam(), 2);
+  a.steps = b.steps = support::steps_up_to(2);
+  a.level = b.level = TraceLevel::full;
+  a.forced = b.forced = true;
+  b.fault = [](FakeStep& it) {
+    if (it.rank != 1) tensor_of(it.local_gradients, "head.weight").pop_back();
+  };
+  support::write_fake_run(folder_ / "a", a);
+  support::write_fake_run(folder_ / "b", b);
+  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  ASSERT_TRUE(result.first_divergence.has_value()) << result.sentence;
+  EXPECT_EQ(result.first_divergence->phase, "local gradients");
+  EXPECT_EQ(result.first_divergence->kind, "shape");
+  EXPECT_EQ(result.first_divergence->rank, 0) << result.sentence;
+  EXPECT_EQ(result.first_divergence->actual, "float32 [19]");
+}
+
 TEST_P(CompareLayouts, AResumedRunSaysWhichStepsHaveNoPartner) {
   FakeRun b = clean(GetParam(), 2);
   b.steps.erase(b.steps.begin(), b.steps.begin() + 40);
