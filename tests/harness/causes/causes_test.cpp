@@ -5,7 +5,7 @@
 #include <set>
 
 #include <gmock/gmock.h>
-#include <cmath>
+#include <gtest/gtest.h>
 
 #include "harness/causes/cause.h"
 #include "harness/causes/mechanism.h"
