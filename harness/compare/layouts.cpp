@@ -396,10 +396,10 @@ class FreeLayouts {
         rounding_bound(0, epsilon_) > kUselessBound
             ? fmt::format(" Not judged are {}, losses and gradients: rounding in their precision has no useful bound",
                           scores_.record)
-            : fmt::format(" {} parameters are not the same bit for bit, and {} were not judged against the reference's: a "
+            : fmt::format(" {} parameters are not the same bit for bit, and {}, losses, gradients and updates were not judged{}: a "
                           "mistake in them would not be seen",
-                          judged_steps_ == 0 ? "The runs'" : "From then on their",
-                          join_words(std::vector<std::string>{std::string(scores_.record), "losses", "gradients", "updates"}));
+                          judged_steps_ == 0 ? "The runs'" : "From then on their", scores_.record,
+                          own_text().empty() ? "" : " against the reference's");
     std::vector<std::string> apart;
     for (const auto& [what, most] : {std::pair{"losses", losses_}, {"gradient norms", gradients_}}) {
       if (most.step < 0) continue;
