@@ -35,6 +35,7 @@ Mechanism judge_forced(const ForcedInputs& inputs) {
   CompareOptions free;
   free.run_a = inputs.reference_free;
   free.run_b = inputs.cell_free;
+  free.steps = inputs.steps;
   return compare_runs(free);
 }
 

@@ -52,9 +52,11 @@ std::optional<Cause> replica_shows_in_scores(const CauseInputs& inputs) {
   if (rows.empty() || !inputs.cell || misses_scores(inputs)) return std::nullopt;
   const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
   if (wrong.by_rank.size() != 1 || wrong.of_rank.size() < 2) return std::nullopt;
-  const auto drift = replica_drift(*inputs.cell);
+  const auto drift = replica_drift(*inputs.cell, inputs.reference ? &*inputs.reference : nullptr);
   const auto [rank, count] = *wrong.by_rank.begin();
-  if (!drift || drift->phase != Phase::parameters || drift->rank != rank) return std::nullopt;
+  // Its scores at the reference's parameters show that it is this rank that holds something else.
+  const auto is_alone = [&, own = std::vector<int>{static_cast<int>(rank)}](const auto& group) { return group == own; };
+  if (!drift || drift->phase != Phase::parameters || std::ranges::none_of(drift->holders.groups, is_alone)) return std::nullopt;
   if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return std::nullopt;
   return made(
       "replica-corrupted", 0.95,

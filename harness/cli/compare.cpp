@@ -52,6 +52,7 @@ void require_own_options(const CompareCommandOptions& options) {
           {option, 0, 0, fmt::format("goes with {}, not with --rule {}", why, options.rule), ""});
   };
   refuse(!options.repeats.empty() && !bits, "--repeat", "--rule bits");
+  refuse(options.steps > 0 && !bits, "--steps", "--rule bits");
   refuse(!options.expect.empty() && mlperf, "--expect", "--rule bits or tost");
   refuse(!options.metric.empty() && bits, "--metric", "--rule tost or mlperf");
   refuse(options.margin && bits, "--margin", "--rule tost or mlperf");
@@ -148,6 +149,7 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
   inputs.forced_repeats = beside->repeats;
   inputs.reference_config = compare.reference_config;
   inputs.cell_config = compare.cell_config;
+  inputs.steps = inputs.forced_steps = compare.steps;
   inputs.reference_twin = beside->reference_twin;
   inputs.cell_twin = beside->cell_twin;
   for (const std::string& dir : {beside->reference, beside->cell}) require_undamaged(dir);
@@ -181,7 +183,10 @@ std::string comparison_text(const Mechanism& mechanism) {
   if (mechanism.first_divergence) {
     const Divergence& d = *mechanism.first_divergence;
     text += fmt::format("  first: step {}, {}, {}, {}\n", d.step, d.phase,
-                        d.rank < 0 ? "all ranks" : fmt::format("rank {}", d.rank), d.where);
+                        d.rank == kRankUnknown ? "rank unknown"
+                        : d.rank < 0           ? "all ranks"
+                                               : fmt::format("rank {}", d.rank),
+                        d.where);
     text += fmt::format("  {}: expected {}, found {}\n", d.kind, d.expected, d.actual);
   }
   if (mechanism.cause) {
@@ -255,6 +260,7 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   compare.run_a = options.run_a;
   compare.run_b = options.run_b;
   compare.repeats = options.repeats;
+  compare.steps = options.steps;
   require_folder(compare.run_a);
   require_folder(compare.run_b);
   for (const std::string& repeat : compare.repeats) require_folder(repeat);
@@ -262,6 +268,7 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   require_different_repeats(options);
   if (const auto flights = compare_flight_folders(options.run_a, options.run_b)) {
     if (!options.repeats.empty()) throw ConfigError("--repeat: goes with runs, not with flight records");
+    if (options.steps > 0) throw ConfigError("--steps: goes with runs, not with flight records");
     return print_comparison(options, *flights, {}, {}, expected, console);
   }
   // Other trainers' traces come without run.json; then the traces alone speak.

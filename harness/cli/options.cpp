@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <limits>
 #include <sstream>
 
 #include "harness/base/errors.h"
@@ -106,6 +107,9 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
   repeated(command, "--repeat", options.repeats,
            "run folder of a permuted repeat of RUN_A, to measure the band")
       ->type_name("DIR");
+  last_wins(command->add_option("--steps", options.steps, "judge the first N steps; the traces may end where they like after them"))
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
   last_wins(
       command->add_option("--rule", options.rule,
                           "bits: traces (default); tost: equivalence of outcomes, paired by seed; mlperf: "

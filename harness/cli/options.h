@@ -38,6 +38,7 @@ struct CompareCommandOptions {
   std::string rule = "bits";  ///< bits, tost, mlperf
   std::string metric;         ///< of the outcome; empty: as the matrices declare, like the next three
   std::optional<double> margin, alpha, target;
+  int64_t steps = 0;    ///< the first so many are judged; 0: all of both runs
   bool across = false;  ///< cells of different questions too
   bool json = false;
 };

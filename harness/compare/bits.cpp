@@ -351,28 +351,9 @@ const Record* subject_on(const StepRecords& rank, const Record& subject, std::si
   return nullptr;
 }
 
-/// The rank that differs, and one of those that agree with most.
-std::pair<std::size_t, std::size_t> odd_rank(const StepOfRun& step, const Record& subject,
-                                             std::size_t guess) {
-  std::vector<const Record*> all;
-  for (const StepRecords& rank : step.ranks) all.push_back(subject_on(rank, subject, guess));
-  std::size_t model = 0, most = 0;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    std::size_t alike = 0;
-    for (const Record* each : all) alike += each && all[rank] && same_value(*each, *all[rank]);
-    if (alike <= most) continue;
-    most = alike;
-    model = rank;
-  }
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] && all[model] && !same_value(*all[rank], *all[model])) return {rank, model};
-  }
-  return {model, model};
-}
-
 }  // namespace
 
-std::optional<ReplicaDrift> replica_drift(const StepOfRun& step) {
+std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun* reference) {
   const std::vector<Record>& records = step.ranks[0].records;
   std::optional<ReplicaDrift> first;
   for (std::size_t i = 0; i < records.size(); ++i) {
@@ -384,18 +365,19 @@ std::optional<ReplicaDrift> replica_drift(const StepOfRun& step) {
       differs = other != nullptr && !same_value(mine, *other);
     }
     if (!differs) continue;
-    const auto [odd, model] = odd_rank(step, mine, i);
-    const Record* wrong = subject_on(step.ranks[odd], mine, i);
-    const Record* right = subject_on(step.ranks[model], mine, i);
-    if (!wrong || !right || wrong == right) continue;
-    first = ReplicaDrift{mine.phase,
-                         static_cast<int>(odd),
-                         mine.name,
-                         "",
-                         describe(right, wrong, "bits", true),
-                         describe(wrong, right, "bits", false)};
-    first->sentence = fmt::format("at step {}, {}, rank {} holds {} for {} and rank {} {}", step.step,
-                                  name_of(mine.phase), odd, first->actual, mine.name, model, first->expected);
+    const Holders holders = holders_of(step, mine, reference);
+    if (!holders.parted()) continue;
+    const std::vector<int> odd = holders.odd();
+    const Record* wrong = subject_on(step.ranks[static_cast<std::size_t>(odd.front())], mine, i);
+    const Record* model = subject_on(step.ranks[static_cast<std::size_t>(holders.model())], mine, i);
+    if (!wrong || !model || wrong == model) continue;
+    first = ReplicaDrift{mine.phase, holders.right < 0 ? kRankUnknown : odd.front(), holders, mine.name, "",
+                         describe(model, wrong, "bits", true), describe(wrong, model, "bits", false)};
+    first->sentence = fmt::format("at step {}, {}, rank {} holds {} for {} and rank {} {}", step.step, name_of(mine.phase),
+                                  odd.front(), first->actual, mine.name, holders.model(), first->expected);
+    first->sentence += holders.right < 0 ? "; nothing shows which is right"
+                       : odd.size() > 1  ? fmt::format(", the reference's; {} differ from it", ranks_text(odd))
+                                         : "";
   }
   return first;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "harness/compare/holders.h"
 #include "harness/evidence/align.h"
 #include "harness/evidence/difference.h"
 
@@ -23,15 +24,17 @@ double largest_relative_difference(const StepOfRun& a, const StepOfRun& b);
 /// differ in these.
 bool differ_in_zeros_alone(const StepOfRun& a, const StepOfRun& b);
 
-/// Replicas of one run that no longer agree at this step: where, and in words; nothing if all do. The rank is
-/// one that differs from most others; of two ranks it is the second.
+/// Replicas of one run that no longer agree at this step: where, and in words; nothing if all do. The rank is the first that
+/// holds something else than the reference; where nothing tells which hold the right value it is unknown.
 struct ReplicaDrift {
   Phase phase = Phase::parameters;
-  int rank = 0;
+  int rank = kRankUnknown;
+  Holders holders;
   std::string name;
   std::string sentence;
   std::string expected, actual;
 };
-std::optional<ReplicaDrift> replica_drift(const StepOfRun& step);
+/// `reference`: the other run's step, or null.
+std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun* reference = nullptr);
 
 }  // namespace lockstep

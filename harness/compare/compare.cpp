@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "harness/compare/bits.h"
+#include "harness/compare/compared.h"
+#include "harness/compare/exact_phases.h"
 #include "harness/compare/exact_runs.h"
 #include "harness/compare/forced/forced.h"
 #include "harness/compare/forced/free.h"
@@ -25,38 +27,35 @@ Certification certify(const std::string& emulated_dir, const std::string& real_d
                                  counted(pairs.b().world_size(), "rank"), emulated_dir,
                                  pairs.a().world_size()));
   }
-  while (result.steps < asked && pairs.next()) {
+  // A certificate is of the first steps, none left out.
+  while (result.steps < asked && pairs.next() && !pairs.has_gap()) {
     if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
       result.divergence = difference->divergence;
       return result;
     }
-    ++result.steps;
+    result.steps = pairs.compared();
   }
-  if (result.steps < asked) result.divergence = pairs.missing_step();
   return result;
 }
 
 namespace {
 
-/// The sentence of runs that agree, with what could not be compared.
-std::string identical_sentence(StepPairs& pairs) {
-  const std::string ends = pairs.ends();
-  const std::string steps = counted(pairs.compared(), "step");
-  if (ends.empty()) {
-    return fmt::format("Identical: every bit of {} on {} agrees.", steps,
-                       counted(pairs.a().world_size(), "rank"));
-  }
-  return fmt::format("Identical as far as both traces go, {}: {}.", steps, ends);
+/// Runs of which every bit that both recorded agrees; what neither or one alone recorded is told.
+std::string identical_sentence(StepPairs& pairs, const Compared& compared) {
+  const std::string lacking = compared.lacking({Looked::samples, Looked::loss, Looked::reduced_gradients, Looked::parameters});
+  const std::string steps = counted(pairs.compared(), "step"), ranks = counted(pairs.a().world_size(), "rank");
+  if (lacking.empty()) return fmt::format("Identical: every bit of {} on {} agrees", steps, ranks);
+  return fmt::format("Identical: every bit of {} on {} agrees in what both recorded: not in {}", steps, ranks, lacking);
 }
 
 /// A step's difference, told as replica drift where only the replicas of run B have parted.
 void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRun& b) {
-  const std::optional<ReplicaDrift> drift = replica_drift(b);
+  const std::optional<ReplicaDrift> drift = replica_drift(b, &a);
   if (!drift || replica_drift(a)) return;
   const bool same_place = divergence.phase == name_of(drift->phase) && divergence.where == drift->name;
   if (same_place) {
     divergence.kind = "replica";
-    divergence.rank = drift->rank;
+    if (drift->rank >= 0) divergence.rank = drift->rank;
   }
   divergence.sentence += fmt::format(" Replicas of the run differ among themselves: {}.", drift->sentence);
 }
@@ -79,6 +78,8 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
   SampleHistory samples_a, samples_b;
   std::optional<std::string> drift_of_both;
   std::optional<Difference> zeros;  // the first difference that lies in signs of zeros alone
+  Compared compared;
+  Evaluations evaluations;
   while (pairs.next()) {
     remember_samples(samples_a, pairs.step_a());
     remember_samples(samples_b, pairs.step_b());
@@ -88,6 +89,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
       difference.reset();
     }
     if (difference) {
+      if (auto skipped = pairs.skipped_step(*difference)) difference->divergence = *std::move(skipped);
       result.first_divergence = difference->divergence;
       tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
       if (difference->divergence.kind == "bits" &&
@@ -103,31 +105,26 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
       inputs->cell_samples = samples_b;
       break;
     }
+    compared.add_bits(pairs.step_a(), pairs.step_b());
+    evaluations.differ(pairs.step_a(), pairs.step_b(), false, 0);
     if (drift_of_both) continue;
     if (const auto drift = replica_drift(pairs.step_b())) drift_of_both = drift->sentence;
   }
-  if (!result.first_divergence) result.first_divergence = pairs.missing_step();
   if (!inputs) result.compared_steps = pairs.compared();
   if (result.first_divergence) {
     result.verdict = VerdictKind::divergent;
-    result.sentence = result.first_divergence->sentence;
-    if (inputs) {
-      inputs->difference.divergence = *result.first_divergence;
-      finish(*inputs, pairs, options);
-    }
-  } else if (result.compared_steps == 0) {
-    result.verdict = VerdictKind::inconclusive;
-    result.sentence =
-        fmt::format("Nothing could be compared: {}.",
-                    pairs.ends().empty() ? "both traces end before the first step" : pairs.ends());
+    result.sentence = result.first_divergence->sentence + gaps_sentence(pairs.gaps());
+    inputs->difference.divergence = *result.first_divergence;
+    finish(*inputs, pairs, options);
   } else if (zeros) {
     const Divergence& first = zeros->divergence;
-    result.verdict = VerdictKind::within_envelope;
-    result.sentence = fmt::format("Equal as numbers over {}; bits first differ at step {}, {}, {}: in signs of zeros alone.",
-                                  counted(result.compared_steps, "step"), first.step, first.phase, first.where);
+    agree_as_far(pairs, VerdictKind::within_envelope,
+                 fmt::format("Equal as numbers over {}; bits first differ at step {}, {}, {}: in signs of zeros alone",
+                             counted(result.compared_steps, "step"), first.step, first.phase, first.where),
+                 result);
   } else {
-    result.verdict = VerdictKind::identical;
-    result.sentence = identical_sentence(pairs);
+    agree_as_far(pairs, VerdictKind::identical, identical_sentence(pairs, compared), result);
+    result.sentence += evaluations.words_of_one_run();
   }
   if (drift_of_both) {
     result.sentence += fmt::format(" In both runs the replicas differ among themselves: {}.", *drift_of_both);
@@ -145,7 +142,7 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   const double relative = largest_relative_difference(*around.reference, *around.cell);
   const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
   const bool may_be_rounding = bits.kind == "bits" && relative <= rounding_bound(0);
-  StepPairs pairs(options.run_a, options.run_b);
+  StepPairs pairs(options.run_a, options.run_b, options.steps);
   Comparison by_values = compare_layouts(pairs, {options.reference_config, options.cell_config, options.declared});
   const std::optional<Divergence>& first = by_values.mechanism.first_divergence;
   if (first) return first->step <= bits.step || may_be_rounding || of_buckets ? by_values : by_bits;
@@ -179,14 +176,21 @@ Comparison compare_traces(const CompareOptions& options) {
     inputs.reference_config = options.reference_config;
     inputs.cell_config = options.cell_config;
     inputs.declared = options.declared;
+    inputs.steps = inputs.forced_steps = options.steps;
     return compare_forced(inputs);
   }
-  StepPairs pairs(options.run_a, options.run_b);
+  StepPairs pairs(options.run_a, options.run_b, options.steps);
   if (both_exact(options.reference_config, options.cell_config)) {
     return compare_exact_runs(pairs, options.reference_config, options.cell_config);
   }
   if (!pairs.same_layout()) return compare_layouts(pairs, {options.reference_config, options.cell_config, options.declared});
   Comparison by_bits = compare_same_layout(pairs, options);
+  const std::optional<CauseInputs>& around = by_bits.around;
+  // Sums over rows in another order round otherwise, as those of two layouts do.
+  if (around && around->difference.phase == Phase::samples && rows_reordered(*around->reference, *around->cell)) {
+    StepPairs again(options.run_a, options.run_b, options.steps);
+    return compare_layouts(again, {options.reference_config, options.cell_config, options.declared});
+  }
   const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
   return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);
 }

@@ -20,6 +20,7 @@ struct CompareOptions {
   const RunConfig* reference_config = nullptr;  ///< null: unknown, and causes that need it are not named
   const RunConfig* cell_config = nullptr;
   std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
+  int64_t steps = 0;  ///< the first so many steps alone are judged, and the traces may end where they like after them; 0: all
 };
 
 /// How two runs are configured otherwise, by their configs or by what their traces' headers declare. Throws TraceError.

@@ -56,7 +56,7 @@ std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun
   std::set_difference(in_a.begin(), in_a.end(), in_b.begin(), in_b.end(), std::back_inserter(missing));
   std::set_difference(in_b.begin(), in_b.end(), in_a.begin(), in_a.end(), std::back_inserter(extra));
   if (missing.empty() && extra.empty()) return std::nullopt;
-  int rank = -1;
+  int rank = kRankUnknown;
   for (std::size_t r = 0; r < b.ranks.size() && rank < 0 && !extra.empty(); ++r) {
     for (const Record* record : records_of(b.ranks[r], Phase::samples)) {
       for (int64_t id : record->ids) {
@@ -119,9 +119,10 @@ std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun&
     const auto in_a = sums_a.find(name), in_b = sums_b.find(name);
     const bool both = in_a != sums_a.end() && in_b != sums_b.end();
     if (both && in_a->second.hash == in_b->second.hash && in_a->second.draws == in_b->second.draws) continue;
-    Difference result = difference_at(a.step, Phase::random, -1, name, both ? "bits" : "missing",
+    const bool all_alike = both && world_size > 1 && in_b->second.by_rank.size() == 1;
+    Difference result = difference_at(a.step, Phase::random, all_alike ? kAllRanks : kRankUnknown, name, both ? "bits" : "missing",
                                       stream_text(sums_a, name), stream_text(sums_b, name), world_size);
-    if (both && world_size > 1 && in_b->second.by_rank.size() == 1) {
+    if (all_alike) {
       result.divergence.actual += fmt::format("; all {} ranks drew the same numbers", world_size);
       result.divergence.sentence += fmt::format(" All {} ranks drew the same numbers.", world_size);
     }
@@ -168,6 +169,17 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
 }
 
 }  // namespace
+
+bool rows_reordered(const StepOfRun& a, const StepOfRun& b) {
+  if (a.ranks.size() != b.ranks.size()) return false;
+  bool other = false;
+  for (std::size_t rank = 0; rank < a.ranks.size() && !other; ++rank) {
+    const std::vector<const Record*> of_a = records_of(a.ranks[rank], Phase::samples), of_b = records_of(b.ranks[rank], Phase::samples);
+    if (of_a.size() != of_b.size()) return false;
+    for (std::size_t i = 0; i < of_a.size(); ++i) other = other || of_a[i]->ids != of_b[i]->ids;
+  }
+  return other && sorted_ids(a) == sorted_ids(b);
+}
 
 std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b) {
   if (auto found = samples_difference(a, b)) return found;

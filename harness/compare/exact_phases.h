@@ -12,4 +12,7 @@ namespace lockstep {
 /// sum of their hashes, control values on every rank.
 std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b);
 
+/// Two steps of one layout whose batches hold the same samples in another order, on the same ranks or on others.
+bool rows_reordered(const StepOfRun& a, const StepOfRun& b);
+
 }  // namespace lockstep

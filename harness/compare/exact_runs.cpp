@@ -76,8 +76,8 @@ std::vector<uint64_t> tensor_sums(const StepOfRun& step) {
 
 class StepComparison {
  public:
-  StepComparison(const StepOfRun& a, const StepOfRun& b)
-      : a_(a), b_(b), rows_a_(rows_of(a)), rows_b_(rows_of(b)), world_size_(static_cast<int>(b.ranks.size())) {}
+  StepComparison(const StepOfRun& a, const StepOfRun& b, Compared* compared)
+      : a_(a), b_(b), compared_(compared), rows_a_(rows_of(a)), rows_b_(rows_of(b)), world_size_(static_cast<int>(b.ranks.size())) {}
 
   /// Phase by phase, in the order in which a step goes.
   std::optional<Difference> first() const {
@@ -125,7 +125,12 @@ class StepComparison {
     return x.gradient != y.gradient;
   }
 
+  void looked_at(Looked kind) const {
+    if (compared_) compared_->add(kind, b_.step);
+  }
+
   std::optional<std::pair<Row, Row>> first_row(Phase phase) const {
+    if (!rows_a_.empty() && !rows_b_.empty()) looked_at(*kind_of(phase));
     for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
       if (differ(rows_a_[k], rows_b_[k], phase)) return std::pair{rows_a_[k], rows_b_[k]};
     }
@@ -145,7 +150,7 @@ class StepComparison {
       return found;
     }
     if (rows_a_.size() == rows_b_.size()) return std::nullopt;
-    return difference_at(b_.step, Phase::samples, -1, "samples", "missing",
+    return difference_at(b_.step, Phase::samples, kRankUnknown, "samples", "missing",
                          counted(static_cast<int64_t>(rows_a_.size()), "row"),
                          counted(static_cast<int64_t>(rows_b_.size()), "row"), world_size_);
   }
@@ -196,25 +201,36 @@ class StepComparison {
   /// What all ranks hold alike, and what rank 0 evaluated: on each rank of B as on rank 0 of A.
   std::optional<Difference> alike_at(Phase phase) const {
     if (phase == Phase::snapshot || is_exact(phase)) return std::nullopt;
-    const std::vector<const Record*> expected = records_of(a_.ranks[0], phase);
-    for (int rank = 0; rank < world_size_; ++rank) {
-      std::map<std::string, const Record*> own;
-      for (const Record* record : records_of(b_.ranks[static_cast<std::size_t>(rank)], phase)) own[record->name] = record;
-      for (const Record* record : expected) {
-        if (!record->replicated && !(phase == Phase::evaluation && rank == 0)) continue;
+    std::vector<std::map<std::string, const Record*>> by_rank;
+    for (const StepRecords& rank : b_.ranks) {
+      by_rank.emplace_back();
+      for (const Record* record : records_of(rank, phase)) by_rank.back()[record->name] = record;
+    }
+    for (const Record* record : records_of(a_.ranks[0], phase)) {
+      std::vector<int> wrong;
+      const Record* first = nullptr;
+      for (int rank = 0; rank < (record->replicated ? world_size_ : 1); ++rank) {
+        if (!record->replicated && phase != Phase::evaluation) continue;
+        const auto& own = by_rank[static_cast<std::size_t>(rank)];
         const auto other = own.find(record->name);
         if (other == own.end()) continue;  // rank 0 alone writes what is no tensor
+        if (const auto kind = kind_of(phase)) looked_at(*kind);
         const bool same = record->is_scalar ? same_bits(record->value, other->second->value)
                                             : record->stats.hash == other->second->stats.hash;
         if (same) continue;
-        return difference_at(b_.step, phase, rank, record->name, "bits", text_of(*record), text_of(*other->second),
-                             world_size_);
+        if (wrong.empty()) first = other->second;
+        wrong.push_back(rank);
       }
+      if (wrong.empty()) continue;
+      const bool on_all = world_size_ > 1 && std::ssize(wrong) == world_size_;
+      return difference_at(b_.step, phase, on_all ? kAllRanks : wrong.front(), record->name, "bits", text_of(*record),
+                           text_of(*first), world_size_);
     }
     return std::nullopt;
   }
 
   const StepOfRun &a_, &b_;
+  Compared* compared_;
   std::vector<Row> rows_a_, rows_b_;
   int world_size_;
 };
@@ -226,10 +242,10 @@ bool both_exact(const RunConfig* reference, const RunConfig* cell) {
          cell->arithmetic == Arithmetic::exact;
 }
 
-ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before) {
-  OwnFindings own = own_findings(a, b, before, true);
+ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before, Compared* compared) {
+  OwnFindings own = own_findings(a, b, before, true, compared);
   ExactFinding found{std::move(own.difference), std::move(own.ledger)};
-  const std::optional<Difference> bits = StepComparison(a, b).first();
+  const std::optional<Difference> bits = StepComparison(a, b, compared).first();
   if (!bits) return found;
   if (!found.difference || earlier(*bits, *found.difference)) return {bits, std::nullopt};
   Divergence& first = found.difference->divergence;
@@ -241,16 +257,16 @@ ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfR
   return found;
 }
 
-Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config,
-                              int64_t most_steps) {
+Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config) {
   Mechanism result;
   std::optional<CauseInputs> around;
   SampleHistory samples_a, samples_b;
-  while (!around && (most_steps == 0 || pairs.compared() < most_steps) && pairs.next()) {
+  Compared compared;
+  while (!around && pairs.next()) {
     remember_samples(samples_a, pairs.step_a());
     remember_samples(samples_b, pairs.step_b());
     ExactFinding found =
-        exact_finding(pairs.step_a(), pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr);
+        exact_finding(pairs.step_a(), pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr, &compared);
     if (!found.difference) continue;
     around.emplace();
     around->difference = *found.difference;
@@ -261,6 +277,8 @@ Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_confi
   result.compared_steps = pairs.compared();
   if (around) {
     result.first_divergence = around->difference.divergence;
+    if (auto skipped = pairs.skipped_step(around->difference)) result.first_divergence = std::move(skipped);
+    around->difference.divergence = *result.first_divergence;
     around->reference_before = pairs.before_a();
     around->cell_before = pairs.before_b();
     around->reference_config = reference_config;
@@ -270,24 +288,19 @@ Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_confi
     around->trainer = trainer_of(pairs.a(), pairs.b());
     around->reference_samples = samples_a;
     around->cell_samples = samples_b;
+    const std::string gaps = gaps_sentence(pairs.gaps());
     read_on(*around, pairs);
-  } else {
-    result.first_divergence = pairs.missing_step();
-  }
-  const std::string ends = pairs.ends();
-  if (result.first_divergence) {
     result.verdict = VerdictKind::divergent;
-    result.sentence = result.first_divergence->sentence;
-  } else if (result.compared_steps == 0) {
-    result.sentence = fmt::format("Nothing could be compared: {}.", ends.empty() ? "both traces end before the first step" : ends);
-  } else {
-    result.verdict = VerdictKind::identical;
-    result.sentence = fmt::format(
-        "Identical in exact arithmetic: {} of {} agree with those of {} in every bit, row by row: scores, losses, gradients, "
-        "norm and parameters{}.",
-        counted(result.compared_steps, "step"), counted(pairs.b().world_size(), "rank"),
-        counted(pairs.a().world_size(), "rank"), ends.empty() ? "" : fmt::format(", as far as both traces go ({})", ends));
+    result.sentence = result.first_divergence->sentence + gaps;
+    return {std::move(result), std::move(around)};
   }
+  const auto parts = {Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients, Looked::gradient_norm,
+                      Looked::parameters, Looked::optimizer_state, Looked::evaluation};
+  agree_as_far(pairs, VerdictKind::identical,
+               fmt::format("Identical in exact arithmetic: {} of {} agree with those of {} in every bit, row by row: {}",
+                           counted(result.compared_steps, "step"), counted(pairs.b().world_size(), "rank"),
+                           counted(pairs.a().world_size(), "rank"), compared.words(parts, result.compared_steps)),
+               result);
   return {std::move(result), std::move(around)};
 }
 

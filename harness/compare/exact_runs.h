@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "harness/compare/cause_inputs.h"
+#include "harness/compare/compared.h"
 #include "harness/compare/step_pairs.h"
 
 namespace lockstep {
@@ -14,16 +15,15 @@ bool both_exact(const RunConfig* reference, const RunConfig* cell);
 
 /// The first difference of two exact runs at one step, whatever their layouts: rows by their place in the whole batch, with
 /// sample, rank and tensor; then what all ranks hold alike, on each rank of B against rank 0 of A. `before` is B's step
-/// before and may be null.
+/// before and may be null; `compared` takes what was looked at, or is null.
 struct ExactFinding {
   std::optional<Difference> difference;
   std::optional<LedgerFinding> ledger;  ///< if that is what was found first
 };
-ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before);
+ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before, Compared* compared = nullptr);
 
-/// Mechanism of two exact runs from their free traces: `identical`, or `divergent` at the first bit. Stops after
-/// `most_steps` steps (0: none).
-Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config,
-                              int64_t most_steps = 0);
+/// Mechanism of two exact runs from their free traces: `identical`, `divergent` at the first bit, or `inconclusive` where the
+/// traces end at different steps.
+Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config);
 
 }  // namespace lockstep

@@ -11,6 +11,8 @@
 #include "harness/base/special_values.h"
 #include "harness/base/word_list.h"
 #include "harness/compare/bits.h"
+#include "harness/compare/compared.h"
+#include "harness/compare/exact_phases.h"
 #include "harness/compare/forced/equal_step.h"
 #include "harness/compare/forced/free.h"
 #include "harness/compare/rounding_bound.h"
@@ -34,8 +36,8 @@ double total_norm(const StepOfRun& step, Phase phase) {
 /// A step that both runs began with the same parameters and of which the traces keep statistics alone.
 class BoundedStep {
  public:
-  BoundedStep(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& scores, double bound)
-      : a_(a), b_(b), scores_(scores), record_(scores.record), bound_(bound) {}
+  BoundedStep(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& scores, double bound, Compared& compared)
+      : a_(a), b_(b), scores_(scores), record_(scores.record), bound_(bound), compared_(compared) {}
 
   /// Phase by phase: the first difference that rounding does not explain.
   std::optional<Difference> first() {
@@ -52,13 +54,19 @@ class BoundedStep {
   std::optional<Difference> within(Phase phase, const std::string& where, double expected, double actual,
                                    double size) {
     const double gap = distance(expected, actual);
+    const Looked kind = phase == Phase::energies            ? Looked::scores
+                        : phase == Phase::loss              ? Looked::loss
+                        : phase == Phase::reduced_gradients ? Looked::reduced_gradients
+                                                            : Looked::gradient_norm;
+    compared_.add(kind, a_.step);
     const double share = gap == 0 ? 0 : size > 0 && std::isfinite(gap) ? gap / (bound_ * size) : kInfinity;
     if (share <= 1) {
       used_ = std::max(used_, share);
       return std::nullopt;
     }
     used_ = share;
-    Difference found = difference_at(a_.step, phase, -1, where, "band", exact_number(expected),
+    const bool of_parts = phase == Phase::energies || phase == Phase::loss;  // of ranks, merged
+    Difference found = difference_at(a_.step, phase, of_parts ? kRankUnknown : kAllRanks, where, "band", exact_number(expected),
                                      exact_number(actual), static_cast<int>(b_.ranks.size()));
     found.relative = std::isfinite(gap) ? share : kInfinity;
     found.divergence.sentence.pop_back();
@@ -132,6 +140,7 @@ class BoundedStep {
         return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient",
                              "nothing", static_cast<int>(b_.ranks.size()));
       }
+      if (record->stats.hash == other->stats.hash) compared_.add(Looked::reduced_gradients, a_.step);
       if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
       const TensorStats &x = record->stats, &y = other->stats;
       for (const auto& [what, expected, actual] :
@@ -163,6 +172,7 @@ class BoundedStep {
   const ScoreSpec& scores_;
   std::string record_;  ///< their name
   double bound_;
+  Compared& compared_;
   double used_ = 0;
 };
 
@@ -175,31 +185,6 @@ struct Apart {
     const double share = distance(*expected, *actual) / std::abs(*expected);
     if (share > most) most = share, step = at;
   }
-};
-
-/// Whether both runs are at the same parameters, bit for bit, as far as their traces tell.
-class EqualParameters {
- public:
-  /// At the beginning of this step?
-  bool hold() const { return equal_; }
-  /// Nothing has said yet whether they are: the traces begin with a step.
-  bool assumed() const { return assumed_; }
-
-  void after(const StepOfRun& a, const StepOfRun& b) {
-    assumed_ = false;
-    if (!equal_) return;
-    std::size_t seen = 0;
-    for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
-      const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
-      if (!other) continue;
-      ++seen;
-      if (other->stats.hash != record->stats.hash) equal_ = false;
-    }
-    if (seen == 0) equal_ = false;
-  }
-
- private:
-  bool equal_ = true, assumed_ = true;
 };
 
 /// Two free runs of different layouts, step by step.
@@ -221,19 +206,24 @@ class FreeLayouts {
     while (!around && pairs_.next()) {
       remember_samples(samples_a_, pairs_.step_a());
       remember_samples(samples_b_, pairs_.step_b());
+      if (pairs_.after_gap()) parameters_.lost();
+      if (reordered_ < 0 && rows_reordered(pairs_.step_a(), pairs_.step_b())) reordered_ = pairs_.step_a().step;
       around = first_at_step();
       parameters_.after(pairs_.step_a(), pairs_.step_b());
+      if (!around) around = evaluation_at_step();
     }
     result.band_used = used_;
     result.compared_steps = pairs_.compared();
     if (around) {
       result.first_divergence = around->difference.divergence;
       complete(*around);
-    } else {
-      result.first_divergence = pairs_.missing_step();
     }
     result.verdict = result.first_divergence ? VerdictKind::divergent : VerdictKind::inconclusive;
     result.sentence = result.first_divergence ? result.first_divergence->sentence : open_sentence();
+    if (reordered_ >= 0 && pairs_.same_layout()) {
+      result.sentence += fmt::format(" Rows stand in another order from step {} on: the runs are judged as two layouts are.", reordered_);
+    }
+    result.sentence += gaps_sentence(pairs_.gaps());
     return {std::move(result), std::move(around)};
   }
 
@@ -247,19 +237,18 @@ class FreeLayouts {
     const bool equal = is_step && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
     if (equal && whole) return by_values(a, b);
-    OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true);
+    OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true, &exact_);
     std::optional<Difference> found = std::move(own.difference);
     if (is_step && (!found || !is_exact(found->phase))) {
       // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after these.
-      BoundedStep bounded(a, b, scores_, rounding_bound(0, epsilon_));
+      BoundedStep bounded(a, b, scores_, rounding_bound(0, epsilon_), equal_);
       keep_earlier(found, equal ? bounded.first() : bounded.columns());
       keep_earlier(found, number_of_one_run(a, b));
       if (equal) judged(a.step, bounded.used());
       if (!equal) note_apart(a, b);
     }
     if (whole && reduced_by_sum_) {
-      std::optional<CauseInputs> shown = judge_own_step(values_at(a, b), rules_, *reduced_by_sum_);
-      ++own_steps_;
+      std::optional<CauseInputs> shown = judge_own_step(values_at(a, b, own_), rules_, *reduced_by_sum_);
       if (shown && (!found || earlier(shown->difference, *found))) return shown;
       if (shown && shown->difference.phase == found->phase) {
         // Replicas have parted in the very values that are wrong: which rank is told, and from what.
@@ -276,16 +265,30 @@ class FreeLayouts {
     return inputs;
   }
 
-  EqualStep values_at(const StepOfRun& a, const StepOfRun& b) const {
+  EqualStep values_at(const StepOfRun& a, const StepOfRun& b, Compared& compared) const {
     return {a, pairs_.a().dir(), b, pairs_.b().dir(), pairs_.before_b(), kNoRepeats, state_before(a, pairs_.before_a()),
-            state_before(b, pairs_.before_b()), true, true};
+            state_before(b, pairs_.before_b()), true, true, nullptr, nullptr, &compared};
   }
 
   std::optional<CauseInputs> by_values(const StepOfRun& a, const StepOfRun& b) {
-    JudgedStep step = judge_equal_step(values_at(a, b), rules_);
+    JudgedStep step = judge_equal_step(values_at(a, b, equal_), rules_);
+    exact_.add_exact_phases(a, b);
+    exact_.add_ledger(a, b);
+    exact_.add_replicas(b);
     judged(a.step, step.at.band_used);
     reduced_by_sum_ = step.reduced_by_sum;
     return std::move(step.first);
+  }
+
+  /// Metrics of the step whose parameters have just been compared.
+  std::optional<CauseInputs> evaluation_at_step() {
+    const auto found = evaluations_.differ(pairs_.step_a(), pairs_.step_b(), parameters_.hold(), epsilon_);
+    if (!found) return std::nullopt;
+    CauseInputs inputs;
+    inputs.difference = *found;
+    inputs.reference = pairs_.step_a();
+    inputs.cell = pairs_.step_b();
+    return inputs;
   }
 
   void judged(int64_t step, double used) {
@@ -328,29 +331,45 @@ class FreeLayouts {
       return fmt::format("Nothing could be compared: {}.",
                          ends.empty() ? "both traces end before the first step" : ends);
     }
-    std::string text = fmt::format(
-        "What must agree exactly does over {}: sample ids, random streams, control values, collectives, "
-        "replicas.",
-        counted(compared, "step"));
-    if (judged_steps_ > 0) {
+    const std::string exactly = exact_.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
+                                              Looked::own_collectives, Looked::replicas}, compared);
+    std::string text = exactly.empty() ? fmt::format("Over {} nothing was recorded that must agree exactly.", counted(compared, "step"))
+                                       : fmt::format("What must agree exactly does over {}: {}.", counted(compared, "step"), exactly);
+    const std::string judged = equal_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients,
+                                             Looked::gradient_norm, Looked::own_clipping, Looked::buffers, Looked::updates},
+                                            judged_steps_, std::string(scores_.record));
+    if (judged_steps_ > 0 && !judged.empty()) {
       text += fmt::format(
-          " {}, which both begin with the same parameters{}, {} within rounding in {}, loss and gradients "
-          "({:.2g} % of the bound used; bound, not measured).",
+          " {}, which both begin with the same parameters{}, {} within rounding in {} ({:.2g} % of the bound used; bound, not "
+          "measured).",
           judged_steps_ == 1 ? fmt::format("Step {}", last_judged_)
                              : fmt::format("{} up to step {}", counted(judged_steps_, "step"), last_judged_),
-          assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", scores_.record,
-          100 * used_);
+          assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", judged, 100 * used_);
     }
-    if (own_steps_ > 0) {
-      text += fmt::format(" At {} each reduced gradient is what its own local gradients give, and each update that could "
-                          "be recomputed what its own gradient gives.",
-                          counted(own_steps_, "further step"));
-    }
+    text += own_text();
     if (judged_steps_ < compared) text += unjudged_text();
+    text += evaluations_.words();
     text +=
         " Gradients from equal parameters would decide: forced runs (forced_steps), or four permuted repeats of "
         "the reference (--repeat).";
     if (!ends.empty()) text += fmt::format(" Compared as far as both traces go: {}.", ends);
+    return text;
+  }
+
+  /// What the run's own records show beyond the steps of equal parameters, each by the steps at which they do.
+  std::string own_text() const {
+    constexpr std::pair<Looked, const char*> kShown[] = {
+        {Looked::own_reduction, "each reduced gradient is what its own local gradients give"},
+        {Looked::own_norm, "the gradient norm is that of the reduced gradients"},
+        {Looked::own_clipping, "the gradients that the optimizer took are the reduced ones, clipped as is known"},
+        {Looked::updates, "each update that could be recomputed is what its own gradient gives"}};
+    std::vector<std::string> texts;
+    for (const auto& [kind, words] : kShown) {
+      if (own_.steps(kind) > 0) texts.push_back(fmt::format("at {} {}", counted(own_.steps(kind), "further step"), words));
+    }
+    if (texts.empty()) return "";
+    std::string text = " " + join_words(texts) + ".";
+    text[1] = 'A';
     return text;
   }
 
@@ -359,9 +378,10 @@ class FreeLayouts {
         rounding_bound(0, epsilon_) > kUselessBound
             ? fmt::format(" Not judged are {}, losses and gradients: rounding in their precision has no useful bound",
                           scores_.record)
-            : fmt::format(" {} parameters are not the same bit for bit, and {}, losses, gradients and updates were "
-                          "not judged: a mistake in them would not be seen",
-                          judged_steps_ == 0 ? "The runs'" : "From then on their", scores_.record);
+            : fmt::format(" {} parameters are not the same bit for bit, and {}, losses, gradients and updates were not judged{}: a "
+                          "mistake in them would not be seen",
+                          judged_steps_ == 0 ? "The runs'" : "From then on their", scores_.record,
+                          own_text().empty() ? "" : " against the reference's");
     std::vector<std::string> apart;
     for (const auto& [what, most] : {std::pair{"losses", losses_}, {"gradient norms", gradients_}}) {
       if (most.step < 0) continue;
@@ -381,8 +401,10 @@ class FreeLayouts {
   EqualParameters parameters_;
   SampleHistory samples_a_, samples_b_;
   Apart losses_, gradients_;
+  Compared exact_, equal_, own_;  ///< of all steps; of those from equal parameters; of others, by themselves
+  Evaluations evaluations_;
   double used_ = 0;
-  int64_t judged_steps_ = 0, last_judged_ = -1, own_steps_ = 0;
+  int64_t judged_steps_ = 0, last_judged_ = -1, reordered_ = -1;
   bool assumed_ = false;
   std::optional<bool> reduced_by_sum_;  ///< of run B; nothing: no step has shown it
 };

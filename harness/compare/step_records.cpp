@@ -27,6 +27,7 @@ Difference difference_at(int64_t step, Phase phase, int rank, const std::string&
   Difference result;
   result.phase = phase;
   result.relative = std::numeric_limits<double>::infinity();
+  if (world_size == 1 && rank == kRankUnknown) rank = kAllRanks;
   result.divergence = {step, name_of(phase), rank, where, kind, expected, actual, ""};
   result.divergence.sentence =
       fmt::format("They part at step {}, {}, {}: {}: {}.", step, name_of(phase), rank_text(rank, world_size),

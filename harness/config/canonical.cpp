@@ -155,6 +155,8 @@ std::string training_hash(const RunConfig& config) {
   same.backend = plain.backend;
   same.carrier = plain.carrier;
   same.stop_after = plain.stop_after;
+  same.resume_from = plain.resume_from;
+  same.resume_step = plain.resume_step;
   same.bucket_cap_bytes = plain.bucket_cap_bytes;
   same.gradient_as_bucket_view = plain.gradient_as_bucket_view;
   same.find_unused_parameters = plain.find_unused_parameters;

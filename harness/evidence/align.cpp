@@ -9,6 +9,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "harness/results/results.h"
+
 namespace lockstep {
 namespace {
 
@@ -171,6 +173,7 @@ std::string expected_found(const std::string& expected, const std::string& actua
 }
 
 std::string rank_text(int rank, int world_size) {
+  if (rank == kRankUnknown && world_size > 1) return "rank unknown";
   if (rank < 0 && world_size > 1) return fmt::format("all {} ranks", world_size);
   return fmt::format("rank {}", std::max(rank, 0));
 }

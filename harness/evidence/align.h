@@ -56,7 +56,7 @@ std::string exact_number(double value);
 /// is.
 std::string expected_found(const std::string& expected, const std::string& actual);
 
-/// "rank 5", "all 8 ranks".
+/// "rank 5", "all 8 ranks", "a rank unknown"; see kRankUnknown.
 std::string rank_text(int rank, int world_size);
 
 }  // namespace lockstep

@@ -255,6 +255,10 @@ class Audit {
       uint64_t right = std::max_element(votes.begin(), votes.end(), [](const auto& x, const auto& y) {
                          return x.second < y.second;
                        })->first;
+      // Whoever holds what the reference does is right, however few they are.
+      const Record* expected = reference_ ? nth_of(reference_->ranks[0], *ledgers_[0][i], occurrence) : nullptr;
+      const bool of_reference = expected && votes.contains(expected->collective.hash_out);
+      if (of_reference) right = expected->collective.hash_out;
       const auto root = std::ranges::find(members_.ranks, static_cast<std::size_t>(std::max(first.root, 0)));
       const bool rooted = first.op == "broadcast" && first.root >= 0 && root != members_.ranks.end();
       if (rooted) {
@@ -279,7 +283,10 @@ class Audit {
                                    "out " + hex16(it.hash_out));
         found.evidence = fmt::format(
             "{}: rank {} holds {}; the result of {} is {}: {}", record.name, rank, hex16(it.hash_out),
-            rooted ? fmt::format("the root, rank {},", first.root) : "most ranks", hex16(right), why);
+            rooted         ? fmt::format("the root, rank {},", first.root)
+            : of_reference ? "the reference"
+                           : "most ranks",
+            hex16(right), why);
         return found;
       }
     }

@@ -80,7 +80,7 @@ std::vector<int> ranks_with_rows(const StepOfRun& step) {
   return ranks;
 }
 
-OtherForm local_gradient_of_another_form(const StepOfRun& step, const std::vector<int>& ranks) {
+OtherForm local_gradient_of_another_form(const StepOfRun& step, const std::vector<int>& ranks, const StepOfRun& reference) {
   struct Form {
     const Record* record;
     int rank;
@@ -96,10 +96,22 @@ OtherForm local_gradient_of_another_form(const StepOfRun& step, const std::vecto
     const auto votes = [&](const Form& form) {
       return std::ranges::count_if(forms, [&](const Form& each) { return alike(*each.record, *form.record); });
     };
-    const auto most = std::ranges::max_element(forms, {}, votes);
+    const auto is_the_references = [&](const Form& form) {
+      std::size_t seen = 0;
+      for (const StepRecords& rank : reference.ranks) {
+        for (const Record& record : rank.records) {
+          if (record.phase != Phase::local_gradients || record.name != form.record->name) continue;
+          if (!alike(record, *form.record)) return false;
+          ++seen;
+        }
+      }
+      return seen > 0;
+    };
+    auto right = std::ranges::find_if(forms, is_the_references);
+    if (right == forms.end()) right = std::ranges::max_element(forms, {}, votes);
     for (const Form& form : forms) {
-      if (alike(*form.record, *most->record)) continue;
-      return {form.rank, name, form_of(*most->record), form_of(*form.record), form.record->shape != most->record->shape};
+      if (alike(*form.record, *right->record)) continue;
+      return {form.rank, name, form_of(*right->record), form_of(*form.record), form.record->shape != right->record->shape};
     }
   }
   return {};

@@ -16,12 +16,13 @@ std::vector<int> ranks_reduced_together(const StepOfRun& step);
 /// them, and has the same rows is a part of the same replica.
 std::vector<int> ranks_with_rows(const StepOfRun& step);
 
-/// The first of these ranks whose local gradient of some tensor has another shape or type than most have; -1: none.
+/// The first of these ranks whose local gradient of some tensor has another shape or type than the reference's; where ranks of the
+/// reference do not have one form, or none that a rank here has, than most have. -1: none.
 struct OtherForm {
   int rank = -1;
   std::string tensor, expected, actual;
   bool other_shape = false;
 };
-OtherForm local_gradient_of_another_form(const StepOfRun& step, const std::vector<int>& ranks);
+OtherForm local_gradient_of_another_form(const StepOfRun& step, const std::vector<int>& ranks, const StepOfRun& reference);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include "harness/base/median.h"
 #include "harness/config/trainer_spec.h"
+#include "harness/evidence/align.h"
 #include "harness/plan/fault_checks.h"
 #include "harness/results/metric_names.h"
 
@@ -130,6 +131,62 @@ std::optional<Failure> find_nonfinite(const PlannedRun& run, const std::vector<R
   return first;
 }
 
+/// What a run's traces hold first that is not finite.
+struct NotFinite {
+  int64_t step = 0;
+  const Record* record = nullptr;
+  std::vector<int> ranks;  ///< that hold it there
+};
+
+/// The first in the step, or nothing. Scores that are not finite may be meant so (of candidates that are masked): alone they do not
+/// count.
+std::optional<NotFinite> not_finite_in(const StepOfRun& step) {
+  const auto is_wrong = [](const Record& record) {
+    if (record.is_scalar) return record.phase == Phase::loss && record.name == "loss" && !std::isfinite(record.value);
+    const bool computed = record.phase == Phase::energies || record.phase == Phase::local_gradients ||
+                          record.phase == Phase::reduced_gradients || record.phase == Phase::parameters;
+    return computed && record.has_stats && record.stats.nonfinite > 0;
+  };
+  NotFinite first{step.step, nullptr, {}};
+  bool only_scores = true;
+  for (const StepRecords& rank : step.ranks) {
+    for (const Record& record : rank.records) {
+      if (!is_wrong(record)) continue;
+      only_scores = only_scores && record.phase == Phase::energies;
+      if (first.record == nullptr || place_of(record.phase) < place_of(first.record->phase)) first.record = &record;
+    }
+  }
+  if (first.record == nullptr || only_scores) return std::nullopt;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    const bool holds = std::ranges::any_of(step.ranks[rank].records, [&](const Record& record) {
+      return is_wrong(record) && record.phase == first.record->phase && record.name == first.record->name;
+    });
+    if (holds) first.ranks.push_back(static_cast<int>(rank));
+  }
+  return first;
+}
+
+/// A loss that is NaN comes after what made it: the place is that of the first value in the traces that is not finite.
+void place_by_traces(const std::string& run_dir, Failure& failure) {
+  try {
+    RunReader run(run_dir);
+    while (const auto step = run.next()) {
+      if (step->step > failure.step) return;
+      const auto found = not_finite_in(*step);
+      if (!found) continue;
+      const bool all = found->ranks.size() > 1 && found->ranks.size() == step->ranks.size();
+      failure.message = fmt::format("{}, {}: not finite on {} at step {}; {}", name_of(found->record->phase), found->record->name,
+                                    all ? "all ranks" : fmt::format("rank {}", fmt::join(found->ranks, ", ")), found->step,
+                                    failure.message);
+      failure.rank = found->ranks.size() == 1 ? found->ranks.front() : -1;
+      failure.step = found->step;
+      return;
+    }
+  } catch (const TraceError&) {
+    // Without traces the curves are all that is known.
+  }
+}
+
 double mean_of_last(const Series& series) {
   const std::size_t count = std::min(series.values.size(), kTrainMetricSteps);
   double sum = 0;
@@ -217,7 +274,10 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
   const TrainerSpec& trainer = spec_of(run.config);
   evidence.failure =
       find_nonfinite(run, files, primary_metric.empty() ? trainer.shown_metric : primary_metric);
-  if (evidence.failure) return evidence;
+  if (evidence.failure) {
+    place_by_traces(run_dir, *evidence.failure);
+    return evidence;
+  }
   try {
     take_curves(files, trainer, evidence);
   } catch (const std::runtime_error& error) {

@@ -11,6 +11,7 @@
 #include "harness/config/trainer_spec.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/question.h"
+#include "harness/plan/resumed.h"
 
 namespace lockstep {
 namespace {
@@ -186,6 +187,11 @@ class Expansion {
     if (derived) add_field(fields, find_core_field("oracle_world"));
     // A planted fault is a planted difference: the reference has one only if its own block names it.
     cell.reference.mutant = cell.reference.second_mutant = MutantConfig{};
+    // It is the run that was never stopped.
+    if (derived || source_.same_as_cell) {
+      begin_by_itself(cell.reference);
+      for (const char* key : {"resume_from", "resume_step"}) std::erase(fields, find_core_field(key));
+    }
     const std::vector<Setting>& own = own_references_[index];
     for (const std::vector<Setting>* settings : {&source_.reference, &own}) {
       apply(*settings, cell.reference);

@@ -10,6 +10,7 @@
 #include "harness/plan/fault_checks.h"
 #include "harness/plan/matrix_source.h"
 #include "harness/plan/question.h"
+#include "harness/plan/resumed.h"
 #include "harness/plan/timing.h"
 #include "harness/plan/training_checks.h"
 
@@ -70,6 +71,13 @@ class Checker {
       problems_.add(source_.place_of("timing.layouts"),
                     fmt::format("timed runs use the reference's config, which the question of {} derives",
                                 asks_.name));
+    }
+    for (const Cell& cell : cells) {
+      for (const auto& [key, message] : resume_problems(cells, cell)) problems_.add(source_.place_of(key), fmt::format("cell {}: {}", in_quotes(cell.name), message));
+      if (asks_.by_outcome && !cell.config.resume_from.empty()) {
+        problems_.add(source_.place_of("resume_from"), "a run that goes on from another's has no whole curves: the question must be mechanism");
+        break;
+      }
     }
     check_idle_fault(cells);
     check_forced_steps(cells);

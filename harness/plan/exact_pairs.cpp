@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "harness/plan/question.h"
+#include "harness/plan/resumed.h"
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,7 @@ RunConfig first_steps(RunConfig config, int64_t seed, int64_t steps) {
   config.stop_after = steps < config.steps ? steps : 0;
   config.eval_every = 0;
   config.checkpoint = CheckpointConfig{};
+  begin_by_itself(config);
   config.snapshot_steps.clear();
   return config;
 }

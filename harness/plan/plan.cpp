@@ -12,6 +12,7 @@
 #include "harness/plan/exact_pairs.h"
 #include "harness/plan/plan_history.h"
 #include "harness/plan/question.h"
+#include "harness/plan/resumed.h"
 #include "harness/plan/timing.h"
 
 namespace lockstep {
@@ -181,6 +182,7 @@ class Planner {
     config.snapshot_steps.clear();
     config.eval_every = 0;
     config.checkpoint = CheckpointConfig{};
+    begin_by_itself(config);
     config.forced = {reference.first_run, below(matrix_.forced_steps, config.steps), repeat, matrix_.replay};
     return config;
   }
@@ -209,9 +211,7 @@ class Planner {
     // it.
     const bool trains = asked_by(matrix_).trains && !replays();
     for (const int64_t seed : trains ? seeds_of(matrix_, cell) : std::vector<int64_t>{}) {
-      RunConfig config = cell.config;
-      config.seed = seed;
-      add(RunRole::cell, cell.name, std::move(config));
+      add_trained(cell, seed);
     }
     if (trains && !cell.noise && certifies_prefixes(matrix_.ranks) &&
         cell.config.backend == Backend::emulated && cell.config.layout.world_size > 1 &&
@@ -228,6 +228,27 @@ class Planner {
     }
   }
 
+  /// A cell's run. One that goes on from another cell's begins with the state that this one keeps.
+  std::size_t add_trained(const Cell& cell, int64_t seed) {
+    RunConfig config = cell.config;
+    config.seed = seed;
+    config.snapshot_steps = merged(config.snapshot_steps, steps_gone_on_from(matrix_.cells, cell));
+    std::vector<std::string> needs = go_on_from_source(cell, config);
+    return add(RunRole::cell, cell.name, std::move(config), std::move(needs));
+  }
+
+  /// Puts the run's id in place of the cell's name. Throws ConfigError if that cell was not selected.
+  std::vector<std::string> go_on_from_source(const Cell& cell, RunConfig& config) {
+    if (config.resume_from.empty()) return {};
+    const Cell* source = source_of(matrix_.cells, config.resume_from);
+    if (source == nullptr) {
+      throw ConfigError(fmt::format("cell {} goes on from {}, which is not selected: select both", in_quotes(cell.name),
+                                    in_quotes(config.resume_from)));
+    }
+    config.resume_from = runs_[add_trained(*source, config.seed)].id;
+    return {config.resume_from};
+  }
+
   /// The first steps of a cell on real ranks. Where their sums may be added in any order, bits may part though nothing is wrong:
   /// the prefix keeps what it computed, and its steps are computed again on emulated ranks, each from the prefix's own parameters.
   void add_prefix(const Cell& cell) {
@@ -235,17 +256,21 @@ class Planner {
     config.seed = first_seed(cell);
     config.eval_every = 0;
     config.checkpoint = CheckpointConfig{};
+    std::vector<std::string> needs = go_on_from_source(cell, config);
     RunConfig again = config;
     config.backend = Backend::gloo;
-    config.stop_after = matrix_.certify_steps < config.steps ? matrix_.certify_steps : 0;
+    const int64_t end = config.resume_step + matrix_.certify_steps;
+    config.stop_after = end < config.steps ? end : 0;
     const bool banded = may_add_in_any_order(config);
     if (banded) {
       config.trace = again.trace = TraceLevel::full;  // each rank's own gradients: what a planted fault does, both sides show
       config.snapshot_steps = first_steps(steps_to_run(config));
+      std::erase_if(config.snapshot_steps, [&](int64_t step) { return step < config.resume_step; });
+      begin_by_itself(again);
       again.snapshot_steps.clear();
       again.forced.steps = config.snapshot_steps;
     }
-    const std::size_t prefix = add(RunRole::certify, cell.name, std::move(config));
+    const std::size_t prefix = add(RunRole::certify, cell.name, std::move(config), std::move(needs));
     if (!banded) return;
     again.forced.from = runs_[prefix].id;
     add(RunRole::certify_forced, cell.name, std::move(again), {runs_[prefix].id});

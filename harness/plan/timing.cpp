@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "harness/config/canonical.h"
+#include "harness/plan/resumed.h"
 
 namespace lockstep {
 
@@ -21,6 +22,7 @@ RunConfig timing_config(const Matrix& matrix, const Layout& layout) {
   config.snapshot_steps.clear();
   config.eval_every = 0;
   config.checkpoint = CheckpointConfig{};
+  begin_by_itself(config);
   config.forced = ForcedConfig{};
   config.mutant = config.second_mutant = MutantConfig{};
   return as_it_runs(std::move(config));

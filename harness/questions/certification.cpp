@@ -30,7 +30,7 @@ void judge_certification(const MatrixEvidence& evidence, const EvidenceSources& 
       first && first->config.backend == Backend::emulated && first->config.layout.world_size > 1;
   Certification& certification = result.certification;
   if (!real && !(stands_in && certifies_prefixes(matrix.ranks) && matrix.certify_steps > 0)) return;
-  const int64_t asked = std::min(matrix.certify_steps, cell.config.steps);
+  const int64_t asked = std::min(matrix.certify_steps, cell.config.steps - cell.config.resume_step);
   const int64_t seed = real ? real->config.seed : cell.config.seed;
   auto describe = [&](Certification& c) {
     c.wanted = true;

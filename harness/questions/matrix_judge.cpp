@@ -39,6 +39,12 @@
 namespace lockstep {
 namespace {
 
+/// How many steps cell and reference have in common, if their configs give them other numbers; else 0, which means all.
+int64_t common_steps(const SeedPair& pair) {
+  const int64_t of_cell = steps_to_run(pair.cell->config), of_reference = steps_to_run(pair.reference->config);
+  return of_cell == of_reference ? 0 : std::min(of_cell, of_reference);
+}
+
 /// Those of the cell's first seed. Throws std::runtime_error if the plan has no forced run of the reference at the
 /// snapshots that `forced_cell` loads. The plan must outlive what is returned.
 ForcedInputs forced_inputs(const PlannedArms& arms, const Cell& cell, const PlannedRun& forced_cell, const SeedPair& first,
@@ -53,6 +59,7 @@ ForcedInputs forced_inputs(const PlannedArms& arms, const Cell& cell, const Plan
   inputs.reference_config = &first.reference->config;
   inputs.cell_config = &first.cell->config;
   inputs.declared = cell.declared;
+  inputs.steps = common_steps(first);
   for (const PlannedRun& run : arms.plan().runs) {
     if (!run.config.forced.has_states_of(forced_cell.config.forced)) continue;
     if (run.config.layout != first.reference->config.layout) continue;
@@ -212,7 +219,8 @@ Mechanism MatrixJudge::compare_free(const Cell& cell, const SeedPair& pair) cons
                                 plan_.matrix.band,
                                 &pair.reference->config,
                                 &pair.cell->config,
-                                cell.declared});
+                                cell.declared,
+                                common_steps(pair)});
 }
 
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
@@ -282,7 +290,8 @@ void MatrixJudge::judge_exactly(const Cell& cell, CellResult& result) const {
     const Mechanism mechanism =
         sources_.compare_runs({dir_of(*reference), dir_of(*own), {}, plan_.matrix.band, &pair->reference, &pair->cell, cell.declared});
     exact.divergence = mechanism.first_divergence;
-    exact.steps = exact.divergence ? std::clamp<int64_t>(exact.divergence->step, 0, pair->steps) : pair->steps;
+    exact.steps = exact.divergence ? std::clamp<int64_t>(exact.divergence->step, 0, pair->steps)
+                                   : std::min(mechanism.compared_steps, pair->steps);
   } catch (const std::runtime_error& error) {
     result.failure = judge_failure("unreadable", own->id, error.what());
   }

@@ -78,7 +78,7 @@ std::vector<std::string> exact_sentences(const Results& results) {
   CellList same, apart;
   int64_t fewest = 0, most = 0;
   for (const CellResult& cell : results.cells) {
-    if (!cell.exact || cell.failure) continue;
+    if (!cell.exact || cell.failure || (!cell.exact->divergence && cell.exact->steps == 0)) continue;
     (cell.exact->divergence ? apart : same).push_back(&cell);
     if (cell.exact->divergence) continue;
     fewest = same.size() == 1 ? cell.exact->steps : std::min(fewest, cell.exact->steps);

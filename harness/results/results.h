@@ -20,11 +20,14 @@ namespace lockstep {
 
 inline constexpr int kResultsSchemaVersion = 2;
 
+/// In place of a rank: all of them; one or several, and nothing tells which.
+inline constexpr int kAllRanks = -1, kRankUnknown = -2;
+
 /// The first point at which a run and its reference part.
 struct Divergence {
   int64_t step = 0;
-  std::string phase;  ///< name_of(Phase)
-  int rank = -1;      ///< -1: all ranks
+  std::string phase;     ///< name_of(Phase)
+  int rank = kAllRanks;  ///< or kRankUnknown
   std::string where;  ///< tensor, stream, control value or collective
   std::string kind;   ///< "bits", "value", "missing", "order", "band", "shape"
   std::string expected, actual;

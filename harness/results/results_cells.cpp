@@ -130,7 +130,7 @@ Object<Divergence> describe() {
   using S = Divergence;
   return {"divergence", "The first point at which a run and its reference part.",
           {KEY(step), KEY(phase),
-           KEY(rank, "-1: all ranks"),
+           KEY(rank, "-1: all ranks; -2: one or several, and nothing tells which"),
            KEY(where, "Tensor, stream, control value or collective."),
            KEY(kind, "bits, value, missing, order, shape, band, reduction, update or replica"),
            KEY(expected), KEY(actual), KEY(sentence),

@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "harness/base/hex.h"
+#include "harness/base/same_bits.h"
 #include "harness/config/field.h"
 
 namespace lockstep {
@@ -136,10 +137,11 @@ void put_curves(const RankResult& result, State& state) {
   state[kind::curves].tensors.push_back(std::move(tensor));
 }
 
-void take_curves(const State& state, RankResult& result) {
+/// False if the state holds none.
+bool take_curves(const State& state, RankResult& result) {
   const Section* const section = state.find(kind::curves);
   const checkpoint::Tensor* const tensor = section == nullptr ? nullptr : find_tensor(*section, kSeries);
-  if (tensor == nullptr) return;
+  if (tensor == nullptr) return false;
   const auto* first = reinterpret_cast<const uint8_t*>(tensor->bytes.data());
   const nlohmann::json told = nlohmann::json::from_cbor(first, first + tensor->bytes.size());
   result.curves.clear();
@@ -150,6 +152,35 @@ void take_curves(const State& state, RankResult& result) {
     for (const uint64_t bits : series.at("bits").get<std::vector<uint64_t>>())
       into.values.push_back(std::bit_cast<double>(bits));
   }
+  return true;
+}
+
+/// What one rank of another number of them goes on from: of the curves that all ranks had, their mean, so that the mean over the
+/// new ranks is that over the old ones; on rank 0 also what rank 0 alone had.
+RankResult curves_of_all(const std::vector<State>& ranks, int rank) {
+  RankResult first;
+  if (ranks.empty() || !take_curves(ranks[0], first)) return {};
+  RankResult own = rank == 0 ? first : RankResult{};
+  std::vector<RankResult> all(ranks.size());
+  for (std::size_t r = 0; r < ranks.size(); ++r) take_curves(ranks[r], all[r]);
+  for (const auto& [name, series] : first.curves) {
+    Series mean = series;
+    bool of_all = true;
+    for (std::size_t i = 0; i < mean.values.size() && of_all; ++i) {
+      double sum = 0;
+      bool alike = true;
+      for (const RankResult& each : all) {
+        const auto found = each.curves.find(name);
+        of_all = of_all && found != each.curves.end() && found->second.steps == series.steps;
+        if (!of_all) break;
+        sum += found->second.values[i];
+        alike = alike && same_bits(found->second.values[i], series.values[i]);
+      }
+      if (!alike) mean.values[i] = sum / static_cast<double>(all.size());
+    }
+    if (of_all) own.curves[name] = std::move(mean);
+  }
+  return own;
 }
 
 void take_tensors(const TrainingParts& parts, const State& state) {
@@ -234,10 +265,10 @@ State training_state(const TrainingParts& parts, bool sharded) {
 void restore(const TrainingParts& parts, const checkpoint::LoadOutcome& loaded, const LeftOut& left_out) {
   State whole = loaded.state;
   if (!loaded.of_ranks.empty()) {
-    // A rank that was not there before has measured nothing so far.
     const auto rank = static_cast<std::size_t>(parts.context.rank);
-    if (rank < loaded.of_ranks.size()) whole.sections[std::string(kind::curves)] = *loaded.of_ranks[rank].find(kind::curves);
-    else put_curves({}, whole);
+    const bool as_many = loaded.of_ranks.size() == static_cast<std::size_t>(parts.context.comm->world_size());
+    if (as_many) whole.sections[std::string(kind::curves)] = *loaded.of_ranks[rank].find(kind::curves);
+    else put_curves(curves_of_all(loaded.of_ranks, parts.context.rank), whole);
   }
   State taken = whole;
   if (!left_out.kind.empty()) taken.sections.erase(left_out.kind);

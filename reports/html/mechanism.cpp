@@ -95,7 +95,10 @@ void write_ladder(Markup& out, const Results& results) {
   out.close();
 }
 
-std::string rank_words(int rank) { return rank < 0 ? "all ranks" : fmt::format("rank {}", rank); }
+std::string rank_words(int rank) {
+  if (rank == kRankUnknown) return "rank unknown";
+  return rank < 0 ? "all ranks" : fmt::format("rank {}", rank);
+}
 
 /// A labelled cell, so that the row reads as a list where the page is narrow.
 void open_labelled(Markup& out, std::string_view label) {

@@ -27,6 +27,7 @@ struct FakeStep {
   std::vector<std::pair<std::string, std::vector<float>>> local_gradients, reduced_gradients, parameters;
   std::vector<CollectiveRecord> collectives;
   double gradient_norm = 0;
+  std::vector<std::pair<std::string, double>> evaluations;
   std::vector<std::pair<std::string, std::vector<float>>> term_sums;  ///< written if not empty
   bool write = true;                                                  ///< false: the rank skips the step
 };
@@ -179,6 +180,7 @@ inline void write_fake_step(TraceWriter& writer, const FakeStep& it, const FakeR
   tensors(Phase::reduced_gradients, it.reduced_gradients, Sharing::replicated, keep);
   writer.scalar(Phase::gradient_norm, "gradient_norm", it.gradient_norm, Sharing::replicated);
   tensors(Phase::parameters, it.parameters, Sharing::replicated, Keep::by_level);
+  for (const auto& [name, value] : it.evaluations) writer.scalar(Phase::evaluation, name, value, Sharing::own);
   if (it.rank == 0) tensors(Phase::term_sums, it.term_sums, Sharing::replicated, Keep::whole);
   writer.end_step();
 }

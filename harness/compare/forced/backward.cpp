@@ -53,8 +53,11 @@ std::optional<Difference> worst_outside(ForcedContext& context, const GradientJu
   for (const TensorUse& tensor : judgement.tensors) any_outside |= context.outside(tensor.name, tensor.use);
   if (!any_outside) return std::nullopt;
   const TensorUse& worst = *judgement.worst();
+  // A mean of ranks' own gradients tells no rank; nor does a shard of rank 0.
+  const NamedTensor* held = find_tensor(context.evidence.cell.gradients, worst.name);
+  const bool unknown = phase == Phase::local_gradients || (held && held->may_be_shard);
   return forced_difference(
-      context, phase, -1, worst.name, "band", "norm " + exact_number(worst.norm_reference),
+      context, phase, unknown ? kRankUnknown : kAllRanks, worst.name, "band", "norm " + exact_number(worst.norm_reference),
       fmt::format("norm {}{}; {}", exact_number(worst.norm_cell), what, context.band_text(worst.use)));
 }
 
@@ -160,7 +163,7 @@ void note_reduction_by_sum(ForcedEvidence& evidence) {
 }
 
 std::optional<Difference> judge_local_forms(const ForcedContext& context) {
-  const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks);
+  const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks, context.a);
   if (found.rank < 0) return std::nullopt;
   return forced_difference(context, Phase::local_gradients, found.rank, found.tensor, found.other_shape ? "shape" : "dtype",
               found.expected, found.actual);
@@ -176,8 +179,9 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   const bool of_own_twin = context.twins && context.twins->question() == TwinQuestion::arithmetic;
   if (of_own_twin && !expected.local.empty()) expected.gradients = mean_of_local(evidence.reference);
   evidence.local = judge_gradients(expected, mean, context.repeats, context.band, context.twins);
+  if (!evidence.local.tensors.empty()) context.looked_at(Looked::local_gradients);
   if (!evidence.local.misshapen.empty()) {
-    return forced_difference(context, Phase::local_gradients, -1, evidence.local.misshapen.front(), "shape",
+    return forced_difference(context, Phase::local_gradients, kRankUnknown, evidence.local.misshapen.front(), "shape",
                 "the reference's shape", "another shape");
   }
   auto found = worst_outside(context, evidence.local, Phase::local_gradients, " (mean over ranks)");
@@ -193,6 +197,7 @@ std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
   const ReductionUse* worst = nullptr;
   const std::vector<ReductionUse> uses = judge_reduction(evidence.cell);
+  if (!uses.empty()) context.looked_at(Looked::own_reduction);
   for (const ReductionUse& use : uses) {
     if (use.used > 1 && (!worst || use.used > worst->used)) worst = &use;
   }
@@ -217,7 +222,9 @@ std::optional<Difference> judge_own_norm(const ForcedContext& context) {
   };
   const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
   if (!reference.gradient_norm || !cell.gradient_norm || cell.other_stages || reference.other_stages) return std::nullopt;
-  if (gap(reference) > kMost || gap(cell) <= kMost) return std::nullopt;
+  if (gap(reference) > kMost) return std::nullopt;
+  context.looked_at(Looked::own_norm);
+  if (gap(cell) <= kMost) return std::nullopt;
   return forced_difference(context, Phase::gradient_norm, -1, "gradient_norm", "value",
               "the norm of the reduced gradients, " + exact_number(whole_norm(cell.gradients)), exact_number(*cell.gradient_norm));
 }
@@ -235,6 +242,7 @@ std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
     return forced_difference(context, Phase::reduced_gradients, -1, judgement.misshapen.front(), "shape",
                 "the reference's shape", "another shape");
   }
+  if (!judgement.tensors.empty()) context.looked_at(Looked::reduced_gradients);
   auto against_reference = worst_outside(context, judgement, Phase::reduced_gradients, "");
   if (auto reduction = judge_own_reduction(context)) return reduction;
   if (!against_reference) return std::nullopt;
@@ -269,6 +277,7 @@ std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
   const double of_reference = clip_factor(context.reference_facts.clip_norm, reduced_norm(reference)),
                of_cell = clip_factor(context.cell_facts.clip_norm, reduced_norm(cell));
   if (applied_use(reference, of_reference).used > 1) return std::nullopt;
+  context.looked_at(Looked::own_clipping);
   const ReductionUse worst = applied_use(cell, of_cell);
   if (worst.used <= 1) return std::nullopt;
   const auto size = [&](const std::vector<NamedTensor>& tensors) { return norm(find_tensor(tensors, worst.name)->values); };
@@ -312,6 +321,7 @@ std::optional<Difference> judge_buffers(ForcedContext& context) {
     if (!expected.name.starts_with("buffer/")) continue;
     const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
     if (!actual || actual->values.size() != expected.values.size() || expected.values.empty()) continue;
+    context.looked_at(Looked::buffers);
     if (distance(expected.values, actual->values) <= buffer_band(context, expected)) continue;
     return forced_difference(context, Phase::parameters, -1, expected.name, "band", exact_number(expected.values[0]),
                 exact_number(actual->values[0]));
@@ -356,6 +366,7 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
   }
   std::optional<UpdateUse> worst;
   for (const UpdateUse& use : judge_update(*of_cell, evidence.cell.parameters)) {
+    context.looked_at(Looked::updates);
     if (use.used > 1 && (!worst || use.used > worst->used)) worst = use;
   }
   if (!worst) worst = stood_still(context);

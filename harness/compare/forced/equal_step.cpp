@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "harness/compare/forced/free.h"
 #include "harness/compare/forced/step.h"
+#include "harness/compare/forced/update.h"
+#include "harness/compare/holders.h"
 #include "harness/compare/step_records.h"
 
 namespace lockstep {
@@ -22,12 +26,37 @@ bool all_within(const GradientJudgement& judgement) {
          std::ranges::all_of(judgement.tensors, [](const TensorUse& use) { return use.use.used() <= 1; });
 }
 
+/// Replicas that part into two, of which nothing tells who is wrong: rank 0's value is what its own gradient gives, or it is not.
+void place_by_update(const EqualStep& step, const StepRules& rules, const ForcedEvidence& evidence, Difference& found) {
+  Divergence& told = found.divergence;
+  if (told.kind != "replica" || told.rank != kRankUnknown || !evidence.state || !evidence.reference_state) return;
+  const Record* record = find_record(step.b.ranks[0], Phase::parameters, told.where);
+  if (!record || found.phase != Phase::parameters) return;
+  const Holders holders = holders_of(step.b, *record, &step.a);
+  if (holders.groups.size() != 2) return;
+  const auto used = [&](const Snapshot& state, const ForcedValues& values, const TrainingFacts& facts) -> std::optional<double> {
+    const auto inputs = update_inputs(state, values, facts);
+    const NamedTensor* after = find_tensor(values.parameters, told.where);
+    if (!inputs || !after) return std::nullopt;
+    const std::vector<UpdateUse> uses = judge_update(*inputs, {*after});
+    return uses.empty() ? std::nullopt : std::optional(uses.front().used);
+  };
+  const auto of_reference = used(*evidence.reference_state, evidence.reference, rules.reference_facts),
+             of_cell = used(*evidence.state, evidence.cell, rules.cell_facts);
+  if (!of_reference || !of_cell || *of_reference > 1) return;
+  const bool fits = *of_cell <= 1;
+  const std::vector<int>& wrong = holders.groups[(holders.groups[0].front() == 0) == fits ? 1 : 0];
+  told.rank = wrong.front();
+  told.sentence = fmt::format("They part at step {}, {}, {}: replicas differ among themselves: rank 0's {} is {}what its own gradient gives.",
+                              told.step, told.phase, ranks_text(wrong), told.where, fits ? "" : "not ");
+}
+
 }  // namespace
 
 JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   const StepOfRun &a = step.a, &b = step.b;
   ForcedContext context{a,          b,  step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins,   {},           {}};
+                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins,   {},           {}, step.compared};
   context.at.step = a.step;
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(a, step.dir_a, rules.scores);
@@ -40,6 +69,7 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
 
   const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, step.before_b ? &*step.before_b : nullptr, step.exact_phases);
   std::optional<Difference> first = own.difference;
+  if (first) place_by_update(step, rules, evidence, *first);
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
                      judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters}) {
     std::optional<Difference> found = judge(context);
@@ -64,7 +94,7 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
 
 std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum) {
   ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, rules.loss_is_differentiated, true, nullptr, {}, {}};
+                        rules.cell_facts, rules.loss_is_differentiated, true, nullptr, {}, {}, step.compared};
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
   evidence.cell = forced_values(step.b, step.dir_b, rules.scores);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/compare/cause_inputs.h"
+#include "harness/compare/compared.h"
 #include "harness/plan/matrix.h"
 
 namespace lockstep {
@@ -27,6 +28,7 @@ struct EqualStep {
   bool free = false;  ///< of free runs: what only one of them recorded is no difference
   const TwinBounds* twins = nullptr;  ///< or none: see ForcedContext
   const StepOfRun* ledger_of = nullptr;  ///< whose ledger the cell's is held against, if not `a`'s
+  Compared* compared = nullptr;          ///< takes what was compared, or none
 };
 
 /// What all steps of a comparison share.

@@ -47,7 +47,14 @@ class ForcedJudge {
         before_a = std::move(a);
         a = next_with_gradients(reference_, before_a);
       }
-      if (!a || !b) break;
+      if (!a || !b) {
+        if (a || b) {
+          missing_end_ = fmt::format("{} has no forced step {}, which {} has", (a ? cell_ : reference_).dir(), (a ? a : b)->step,
+                                     (a ? reference_ : cell_).dir());
+        }
+        break;
+      }
+      if (inputs_.forced_steps > 0 && a->step >= inputs_.forced_steps) break;
       if (a->step != b->step) {
         throw TraceError(fmt::format("{}: has forced step {} where {} has step {}", cell_.dir(), b->step,
                                      reference_.dir(), a->step));
@@ -67,7 +74,7 @@ class ForcedJudge {
       } else {
         const std::vector<ForcedValues> repeats = repeats_of(*a);
         JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats, state, cell_state,
-                                              exact_phases_too, free_},
+                                              exact_phases_too, free_, nullptr, nullptr, &compared_},
                                              rules_);
         steps_.push_back(std::move(judged.at));
         if (!first_) first_ = std::move(judged.first);
@@ -85,8 +92,16 @@ class ForcedJudge {
   const TrainingFacts& reference_facts() const { return rules_.reference_facts; }
   const TrainingFacts& cell_facts() const { return rules_.cell_facts; }
   const std::string& ends() const { return ends_; }
+  /// A forced step that one of the two lacks at its end, in words; empty if there is none.
+  std::string missing_end() const { return free_ ? "" : missing_end_; }
   bool has_twins() const { return reference_twin_.has_value(); }
   bool every_bit_equal() const { return every_bit_equal_; }
+  /// Kinds of evidence that were held against each other at forced steps, in words; with twins in float64.
+  std::string compared_there() const {
+    return compared_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients, Looked::gradient_norm,
+                            Looked::own_clipping, Looked::buffers, Looked::updates},
+                           static_cast<int64_t>(steps_.size()), std::string(rules_.scores.record));
+  }
 
  private:
   bool same_layout() const { return reference_.world_size() == cell_.world_size(); }
@@ -131,7 +146,7 @@ class ForcedJudge {
     const std::optional<Snapshot> as_reference;
     JudgedStep meaning =
         judge_equal_step({steps.a_twin, reference_twin_->dir(), steps.b_twin, cell_twin_->dir(), steps.before_twin, no_repeats,
-                          steps.state, as_reference, exact_phases_too, false, &of_meaning},
+                          steps.state, as_reference, exact_phases_too, false, &of_meaning, nullptr, &compared_},
                          rules_);
     // Both sides are the cell's: what its config says holds for both.
     const StepRules of_cell{rules_.scores, rules_.band, own_facts_, own_facts_, rules_.loss_is_differentiated};
@@ -212,8 +227,9 @@ class ForcedJudge {
   std::optional<RunReader> reference_twin_, cell_twin_;
   std::vector<ForcedStep> steps_;
   std::optional<CauseInputs> first_;
+  Compared compared_;
   bool every_bit_equal_ = true;
-  std::string ends_;
+  std::string ends_, missing_end_;
 };
 
 std::string twins_sentence(const Mechanism& result) {
@@ -226,7 +242,7 @@ std::string twins_sentence(const Mechanism& result) {
                      100 * most->arithmetic_used, most->step);
 }
 
-std::string within_sentence(const Mechanism& result, const FreeFindings& free, double exact) {
+std::string within_sentence(const Mechanism& result, const FreeFindings& free, double exact, const std::string& compared_there) {
   const auto most =
       std::max_element(result.forced.begin(), result.forced.end(),
                        [](const ForcedStep& x, const ForcedStep& y) { return x.band_used < y.band_used; });
@@ -238,10 +254,12 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, d
                                                               : "rounding bound (bound, not measured)",
                                        counted(static_cast<int64_t>(result.forced.size()), "forced step"),
                                        100 * result.band_used, most->worst_tensor, most->step);
-  if (free.compared > 0) {
-    text += fmt::format(" Sample ids, random streams and control values agree exactly over {}.",
-                        counted(free.compared, "step"));
-  }
+  text += fmt::format(" Compared there: {}.", compared_there.empty() ? "nothing" : compared_there);
+  const std::string exactly = free.looked_at.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
+                                                    Looked::own_collectives, Looked::replicas}, free.compared);
+  if (!exactly.empty()) text += fmt::format(" Over {} agree exactly: {}.", counted(free.compared, "step"), exactly);
+  if (free.reordered >= 0) text += fmt::format(" Rows stand in another order from step {} on.", free.reordered);
+  text += free.evaluations.words();
   if (free.bits) {
     const Divergence& bits = free.bits->difference.divergence;
     text += fmt::format(" Bits of the free runs first differ at step {}, {}, {}, by rounding.", bits.step,
@@ -261,8 +279,15 @@ std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, co
   if (free.found && first && !earlier(first->difference, free.found->difference)) {
     const bool same_step = first->difference.divergence.step == free.found->difference.divergence.step;
     const std::optional<ForcedEvidence> evidence = same_step ? first->forced : std::nullopt;
+    const Difference forced_one = first->difference;
     first = free.found;
     first->forced = evidence;
+    // Which of the replicas are wrong the forced run may show, whose values are whole.
+    const auto same_replicas = [&](const Divergence& x, const Divergence& y) {
+      return x.kind == "replica" && y.kind == "replica" && x.step == y.step && x.where == y.where;
+    };
+    Divergence& told = first->difference.divergence;
+    if (told.rank == kRankUnknown && same_replicas(told, forced_one.divergence)) told = forced_one.divergence;
   }
   take(free.found);
   // At one layout a free run may part at a step that was not forced: by more than rounding, that is a
@@ -282,8 +307,11 @@ std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, co
 Comparison compare_forced(const ForcedInputs& inputs) {
   const bool has_free = !inputs.reference_free.empty() && !inputs.cell_free.empty();
   FreeFindings free;
-  if (has_free) free = read_free_runs(inputs.reference_free, inputs.cell_free);
   ForcedJudge judge(inputs);
+  if (has_free) {
+    free = read_free_runs(inputs.reference_free, inputs.cell_free, inputs.steps,
+                          working_epsilon(judge.reference_facts(), std::numeric_limits<float>::epsilon()));
+  }
   judge.run(!has_free, free.states);
 
   Mechanism result;
@@ -307,16 +335,26 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   } else if (result.forced.empty()) {
     result.verdict = VerdictKind::inconclusive;
     result.sentence = "No gradients could be compared: the forced runs hold no whole step.";
-  } else if (judge.every_bit_equal() && free.compared_bits && free.compared > 0 && !free.bits) {
+  } else if (judge.every_bit_equal() && free.compared_bits && free.compared > 0 && !free.bits && free.reordered < 0) {
     result.verdict = VerdictKind::identical;
     result.sentence = fmt::format("Identical: every bit of {} and of the gradients at {} agrees.",
                                   counted(free.compared, "step"),
                                   counted(static_cast<int64_t>(result.forced.size()), "forced step"));
   } else {
     result.verdict = VerdictKind::within_envelope;
-    result.sentence = within_sentence(result, free, inputs.band.exact);
+    result.sentence = within_sentence(result, free, inputs.band.exact, judge.compared_there());
   }
   if (!ends.empty()) result.sentence += fmt::format(" Compared as far as the traces go: {}.", ends);
+  if (!free.missing_end.empty() && result.verdict != VerdictKind::divergent) {
+    result.verdict = VerdictKind::inconclusive;
+    if (ends != free.missing_end) result.sentence += fmt::format(" {}.", free.missing_end);
+    result.sentence += " What comes after was not compared; --steps N judges the first N steps alone.";
+  }
+  if (!judge.missing_end().empty() && result.verdict != VerdictKind::divergent) {
+    result.verdict = VerdictKind::inconclusive;
+    result.sentence += fmt::format(" {}.", judge.missing_end());
+  }
+  result.sentence += gaps_sentence(free.gaps);
   return {std::move(result), std::move(first)};
 }
 

@@ -27,6 +27,8 @@ struct ForcedInputs {
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
   std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
+  int64_t steps = 0;         ///< of the free runs, see CompareOptions
+  int64_t forced_steps = 0;  ///< forced steps from this number on are not judged; 0: all are
 };
 
 /// A cell against its reference, at each forced step.

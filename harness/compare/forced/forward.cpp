@@ -48,6 +48,7 @@ Difference forced_difference(const ForcedContext& context, Phase phase, const Di
   Difference found;
   found.phase = phase;
   found.divergence = told;
+  if (context.world_size() == 1 && told.rank == kRankUnknown) found.divergence.rank = kAllRanks;
   found.divergence.step = context.b.step;
   found.divergence.phase = name_of(phase);
   found.divergence.sentence = fmt::format("They part at step {}, {}, {}: {}: {}.", context.b.step,
@@ -75,8 +76,10 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
                               actual = context.evidence.cell.*member;
   if (!expected && !actual) return std::nullopt;
   if (context.free && (!expected || !actual)) return std::nullopt;
+  // A loss is the mean of all ranks', and which of them is wrong it does not tell; the norm is alike on all.
+  const int rank = phase == Phase::loss ? kRankUnknown : kAllRanks;
   if (!expected || !actual) {
-    return forced_difference(context, phase, -1, where, "missing", expected ? exact_number(*expected) : "nothing",
+    return forced_difference(context, phase, rank, where, "missing", expected ? exact_number(*expected) : "nothing",
                 actual ? exact_number(*actual) : "nothing");
   }
   double repeated = 0;
@@ -87,9 +90,51 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
                                         : context.scalar_band(repeated, scale.size, scale.epsilon);
   const BandUse use{distance(*expected, *actual), rounding + scale.inherited};
   if (phase == Phase::loss) context.evidence.loss_band = use.band;
+  context.looked_at(phase == Phase::loss ? Looked::loss : Looked::gradient_norm);
   if (!context.outside(where, use)) return std::nullopt;
-  return forced_difference(context, phase, -1, where, "band", exact_number(*expected),
+  return forced_difference(context, phase, rank, where, "band", exact_number(*expected),
               exact_number(*actual) + "; " + context.band_text(use));
+}
+
+/// A row's loss with the rank that had it.
+struct RowLoss {
+  int64_t id = 0;
+  int rank = 0;
+  double loss = 0;
+};
+
+/// Of all ranks, by sample id; empty unless each rank recorded its rows' with their ids.
+std::vector<RowLoss> row_losses_of(const ForcedValues& values) {
+  std::vector<RowLoss> rows;
+  for (std::size_t rank = 0; rank < values.losses.size(); ++rank) {
+    const RankLoss& own = values.losses[rank];
+    if (own.row_ids.size() != own.row_losses.size()) return {};
+    for (std::size_t i = 0; i < own.row_ids.size(); ++i) rows.push_back({own.row_ids[i], static_cast<int>(rank), own.row_losses[i]});
+  }
+  std::ranges::stable_sort(rows, {}, &RowLoss::id);
+  return rows;
+}
+
+/// Where the loss of one rank's rows alone is not the reference's: that rank, and the row that lies furthest from it.
+void place_by_rows(const ForcedContext& context, Difference& found) {
+  constexpr double kClearly = 1e-3;
+  const std::vector<RowLoss> expected = row_losses_of(context.evidence.reference), actual = row_losses_of(context.evidence.cell);
+  if (context.world_size() == 1 || actual.empty() || !std::ranges::equal(expected, actual, {}, &RowLoss::id, &RowLoss::id)) return;
+  const auto gap = [&](std::size_t i) { return distance(expected[i].loss, actual[i].loss); };
+  std::size_t worst = 0;
+  for (std::size_t i = 1; i < actual.size(); ++i) {
+    if (gap(i) > gap(worst)) worst = i;
+  }
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i].rank != actual[worst].rank && !(gap(i) <= kClearly * gap(worst))) return;
+  }
+  if (!(gap(worst) > 0)) return;
+  found.divergence.rank = actual[worst].rank;
+  found = forced_difference(context, found.phase, found.divergence);
+  found.divergence.sample = actual[worst].id;
+  found.divergence.sentence.pop_back();
+  found.divergence.sentence += fmt::format(", most by sample {}, which rank {} had: {}.", actual[worst].id, actual[worst].rank,
+                                           expected_found(exact_number(expected[worst].loss), exact_number(actual[worst].loss)));
 }
 
 }  // namespace
@@ -106,7 +151,7 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   }
   const ScoreDifference found = score_difference(*a.scores, *b.scores);
   if (found.missing_rows > 0) {
-    return forced_difference(context, Phase::energies, -1, record, "missing",
+    return forced_difference(context, Phase::energies, kRankUnknown, record, "missing",
                 counted(static_cast<int64_t>(a.scores->rows.size()), "row"),
                 counted(found.missing_rows, "row") + " missing");
   }
@@ -130,6 +175,7 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   const BandUse use{found.largest, context.twins ? context.twins->of_scores(largest)
                                                  : context.scalar_band(repeated, largest, a.working_epsilon)};
   context.evidence.score_band = use.band;
+  if (found.compared > 0) context.looked_at(Looked::scores);
   if (!context.outside(record, use)) return std::nullopt;
   return forced_difference(context, Phase::energies, found.rank,
               fmt::format("{}, row {}, column {}", record, found.row_id, found.column_id), "band",
@@ -165,9 +211,11 @@ std::optional<Difference> judge_loss(ForcedContext& context) {
     if (distance(sum, *reference.loss) < distance(*cell.loss, *reference.loss)) cell.loss = sum;
   }
   // What scores of a low precision make of the loss is known where they are; else it has that precision itself.
-  return scalar(context, Phase::loss, "loss", &ForcedValues::loss,
-                {size, context.ours && reference.scores ? reference.epsilon : reference.working_epsilon,
-                 loss_by_scores(context), &TwinBounds::of_loss});
+  auto found = scalar(context, Phase::loss, "loss", &ForcedValues::loss,
+                      {size, context.ours && reference.scores ? reference.epsilon : reference.working_epsilon,
+                       loss_by_scores(context), &TwinBounds::of_loss});
+  if (found) place_by_rows(context, *found);
+  return found;
 }
 
 std::optional<Difference> judge_gradient_norm(ForcedContext& context) {

@@ -95,6 +95,11 @@ namespace {
 struct NotFinite {
   uint64_t count = 0;
   std::vector<int> ranks;  ///< that hold them
+
+  int place(int world_size) const {
+    if (world_size > 1 && std::ssize(ranks) == world_size) return kAllRanks;
+    return ranks.size() == 1 ? ranks.front() : kRankUnknown;
+  }
 };
 
 NotFinite not_finite(const StepOfRun& step, Phase phase, const std::string& name) {
@@ -119,7 +124,11 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
   std::optional<Difference> first;
   const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
   if (expected && actual && std::isfinite(*expected) != std::isfinite(*actual)) {
-    first = difference_at(a.step, Phase::loss, -1, "loss (mean over ranks)", "value", exact_number(*expected),
+    NotFinite losses;
+    for (std::size_t rank = 0; rank < b.ranks.size(); ++rank) {
+      if (!std::isfinite(find_record(b.ranks[rank], Phase::loss, "loss")->value)) losses.ranks.push_back(static_cast<int>(rank));
+    }
+    first = difference_at(a.step, Phase::loss, losses.place(world_size), "loss (mean over ranks)", "value", exact_number(*expected),
                           exact_number(*actual), world_size);
   }
   for (const Phase phase : {Phase::energies, Phase::local_gradients, Phase::reduced_gradients, Phase::parameters}) {
@@ -127,8 +136,7 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
       if (!record->has_stats) continue;
       const NotFinite own = not_finite(a, phase, record->name), other = not_finite(b, phase, record->name);
       if ((own.count == 0) == (other.count == 0)) continue;
-      const int rank = other.ranks.size() == 1 && world_size > 1 ? other.ranks[0] : -1;
-      keep_earlier(first, difference_at(a.step, phase, rank, record->name, "value", not_finite_text(own),
+      keep_earlier(first, difference_at(a.step, phase, other.place(world_size), record->name, "value", not_finite_text(own),
                                         not_finite_text(other), world_size));
       break;
     }
@@ -147,7 +155,7 @@ std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun
     const auto text = [](const Record& each) {
       return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
     };
-    return difference_at(a.step, Phase::parameters, -1, record->name, "bits", text(*record), text(*other),
+    return difference_at(a.step, Phase::parameters, kAllRanks, record->name, "bits", text(*record), text(*other),
                          static_cast<int>(b.ranks.size()));
   }
   return std::nullopt;
@@ -156,14 +164,19 @@ std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun
 }  // namespace
 
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
-                         bool exact_phases) {
+                         bool exact_phases, Compared* compared) {
   OwnFindings found;
-  const bool same_layout = reference.ranks.size() == cell.ranks.size();
+  const bool same_layout = reference.ranks.size() == cell.ranks.size() && !rows_reordered(reference, cell);
   if (exact_phases) {
     found.difference =
         same_layout ? first_difference(reference, cell, true) : first_exact_difference(reference, cell);
   }
   if (cell.step < 0 && !same_layout) keep_earlier(found.difference, initial_difference(reference, cell));
+  if (compared) {
+    if (exact_phases) compared->add_exact_phases(reference, cell);
+    compared->add_ledger(reference, cell);
+    compared->add_replicas(cell);
+  }
   const int world_size = static_cast<int>(cell.ranks.size());
   if (const auto ledger = audit_ledger(cell, before, &reference)) {
     const Difference as_difference = ledger_difference(*ledger, cell.step, world_size);
@@ -172,7 +185,7 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
       found.ledger = ledger;
     }
   }
-  const auto drift = replica_drift(cell);
+  const auto drift = replica_drift(cell, &reference);
   if (!drift || replica_drift(reference)) return found;
   const Difference as_difference = drift_difference(*drift, cell.step, world_size);
   if (!found.difference || earlier(as_difference, *found.difference)) return {as_difference, std::nullopt};
@@ -188,9 +201,10 @@ void keep_state(std::map<int64_t, Snapshot>& states, const StepOfRun& reference)
 
 }  // namespace
 
-FreeFindings read_free_runs(const std::string& reference, const std::string& cell) {
+FreeFindings read_free_runs(const std::string& reference, const std::string& cell, int64_t most_steps, double epsilon) {
   FreeFindings free;
-  StepPairs pairs(reference, cell);
+  StepPairs pairs(reference, cell, most_steps);
+  EqualParameters parameters;
   free.compared_bits = pairs.same_layout();
   SampleHistory samples_a, samples_b;
   bool beyond = false;  // The step after a finding is read for its samples and snapshots alone.
@@ -201,15 +215,22 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
     keep_state(free.states, a);
     if (!free.found) {
       free.compared = pairs.compared();
-      OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true);
+      OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true, &free.looked_at);
+      if (pairs.same_layout() && free.reordered < 0 && rows_reordered(a, b)) free.reordered = a.step;
+      if (pairs.after_gap()) parameters.lost();
+      parameters.after(a, b);
+      const auto evaluation = free.evaluations.differ(a, b, parameters.hold(), epsilon);
+      if (evaluation && (!own.difference || earlier(*evaluation, *own.difference))) own = {evaluation, std::nullopt};
       if (const auto number = number_of_one_run(a, b); number && (!own.difference || earlier(*number, *own.difference)))
         own = {number, std::nullopt};
       if (own.difference) {
         free.found = inputs_at(pairs, *own.difference);
         free.found->ledger = own.ledger;
       }
-      if (pairs.same_layout() && !free.bits) {
+      if (pairs.same_layout() && !free.bits && free.reordered < 0) {
         if (const auto bits = first_difference(a, b)) free.bits = inputs_at(pairs, *bits);
+        if (const auto skipped = free.bits ? pairs.skipped_step(free.bits->difference) : std::nullopt; skipped && !free.found)
+          free.found.emplace().difference.divergence = *skipped;
       }
     } else if (!beyond) {
       beyond = true;
@@ -218,10 +239,6 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
       if (free.found->difference.divergence.where == "learning_rate") read_on(*free.found, pairs);
       break;
     }
-  }
-  if (!free.found && pairs.missing_step()) {
-    free.found.emplace();
-    free.found->difference.divergence = *pairs.missing_step();
   }
   if (free.found && !beyond) {
     free.found->reference_samples = samples_a;
@@ -232,6 +249,8 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
     free.bits->cell_samples = samples_b;
   }
   free.ends = pairs.ends();
+  free.missing_end = pairs.missing_end();
+  free.gaps = pairs.gaps();
   return free;
 }
 

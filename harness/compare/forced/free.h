@@ -8,6 +8,7 @@
 
 #include "harness/compare/bits.h"
 #include "harness/compare/cause_inputs.h"
+#include "harness/compare/compared.h"
 #include "harness/compare/step_pairs.h"
 
 namespace lockstep {
@@ -18,19 +19,24 @@ struct FreeFindings {
   std::map<int64_t, Snapshot> states;  ///< of the reference, at its snapshot steps
   int64_t compared = 0;
   bool compared_bits = false;
-  std::string ends;
+  int64_t reordered = -1;    ///< at one layout: the first step whose rows stand in another order; -1: none
+  Compared looked_at;        ///< before the finding
+  Evaluations evaluations;
+  std::string ends, missing_end, gaps;  ///< see StepPairs
 };
 
-FreeFindings read_free_runs(const std::string& reference, const std::string& cell);
+/// `most_steps`: see StepPairs. `epsilon`: of the precision in which the runs compute.
+FreeFindings read_free_runs(const std::string& reference, const std::string& cell, int64_t most_steps, double epsilon);
 
 /// Exact phases (if asked), ledger and replicas of one step: the first that is wrong, with the ledger's
-/// finding if that is the first. `before` is the cell's step before and may be null.
+/// finding if that is the first. `before` is the cell's step before and may be null; `compared` takes what was looked at, or
+/// is null. At one layout rows may stand in another order, as between two.
 struct OwnFindings {
   std::optional<Difference> difference;
   std::optional<LedgerFinding> ledger;
 };
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
-                         bool exact_phases);
+                         bool exact_phases, Compared* compared = nullptr);
 
 /// The mean of the ranks' losses; nothing where a rank recorded none.
 std::optional<double> mean_loss(const StepOfRun& step);

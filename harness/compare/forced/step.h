@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/compare/cause_inputs.h"
+#include "harness/compare/compared.h"
 #include "harness/plan/matrix.h"
 
 namespace lockstep {
@@ -27,10 +28,14 @@ struct ForcedContext {
   const TwinBounds* twins = nullptr;  ///< or none: repeats or a bound are what differences are held against
   ForcedEvidence evidence;
   ForcedStep at;  ///< how much of the band is used
+  Compared* compared = nullptr;  ///< takes what was compared, or none
 
   int world_size() const { return static_cast<int>(b.ranks.size()); }
   bool same_layout() const { return a.ranks.size() == b.ranks.size(); }
 
+  void looked_at(Looked kind) const {
+    if (compared) compared->add(kind, b.step);
+  }
   /// Counts what `use` takes of its band; true if it lies outside.
   bool outside(const std::string& where, const BandUse& use);
   /// "differs by 1e-3, 12 times the band of 8e-5".

@@ -36,7 +36,7 @@ int detector_of(const Mechanism& mechanism) {
   if (phase == "loss") return loss;
   if (phase == "local gradients") return local;
   if (phase == "reduced gradients" || phase == "gradient norm") return reduced;
-  const bool one_rank = mechanism.first_divergence->rank >= 0;
+  const bool one_rank = mechanism.first_divergence->rank >= 0 || mechanism.first_divergence->kind == "replica";
   if (mechanism.cause && mechanism.cause->code != "unexplained") {
     return speaks_of_replicas(mechanism.cause->code) ? replicas : update;
   }

@@ -1,5 +1,6 @@
 // Every cause planted in a toy run, caught at its place and named; and the run without it silent.
 
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -119,6 +120,49 @@ TEST_F(Causes, TheRankOfAFlippedBitIsNamed) {
   ASSERT_TRUE(result.cause.has_value());
   EXPECT_EQ(result.first_divergence->rank, 2);
   EXPECT_THAT(result.cause->evidence, ::testing::HasSubstr("bit 30 of rank 2"));
+}
+
+TEST_F(Causes, OfTwoReplicasTheUpdateTellsWhichIsWrong) {
+  RunConfig config = toy_config();
+  config.layout = {2, 3};
+  for (const std::size_t wrong : {0u, 1u}) {
+    ToyFaults faults;
+    faults.on_parameters = [wrong](ToyStep& it) {
+      if (it.step != 1 || it.ranks.size() < 2) return;
+      // None has the reference's bits, and by the size of the difference either may be right.
+      for (support::ToyRank& rank : it.ranks) {
+        float& rounded = rank.parameters["energy_head.key"][1];
+        rounded = std::nextafter(rounded, 2.0F);
+      }
+      it.ranks[wrong].parameters["energy_head.key"][2] *= 1 + 1e-4F;
+    };
+    const Mechanism result = judged(config, faults, "two-" + std::to_string(wrong));
+    ASSERT_TRUE(result.first_divergence && result.cause) << result.sentence;
+    EXPECT_EQ(result.first_divergence->step, 1);
+    EXPECT_EQ(result.first_divergence->rank, static_cast<int>(wrong)) << result.sentence;
+    EXPECT_EQ(result.cause->code, "replica-corrupted") << result.cause->evidence;
+    EXPECT_THAT(result.sentence, ::testing::HasSubstr("what its own gradient gives"));
+  }
+}
+
+TEST_F(Causes, RowsTellTheRankOfAWrongLoss) {
+  for (const bool one_rank : {true, false}) {
+    ToyFaults faults;
+    faults.on_forward = [&](ToyStep& it) {
+      if (it.step != 1 || it.ranks.size() < 2) return;
+      for (support::ToyRank& rank : it.ranks) {
+        if (one_rank && rank.rank != 1) continue;
+        rank.row_losses[1] += 0.5;
+        support::toy_loss(rank);
+      }
+    };
+    const Mechanism result = judged(toy_config(), faults, one_rank ? "row" : "rows");
+    ASSERT_TRUE(result.first_divergence.has_value()) << result.sentence;
+    EXPECT_EQ(result.first_divergence->phase, "loss");
+    EXPECT_EQ(result.first_divergence->rank, one_rank ? 1 : kRankUnknown) << result.sentence;
+    EXPECT_EQ(result.first_divergence->sample.has_value(), one_rank);
+    EXPECT_THAT(result.sentence, ::testing::HasSubstr(one_rank ? "which rank 1 had" : "loss, rank unknown"));
+  }
 }
 
 TEST_F(Causes, AnotherPrecisionIsNamedWhereItExplainsWhatIsSeen) {

@@ -313,6 +313,24 @@ TEST_F(CompareBits, TakesAnotherLengthOrCacheForTheSameQuestion) {
   EXPECT_THAT(end.out, HasSubstr("identical"));
 }
 
+TEST_F(CompareBits, HalfARunPassesOnlyIfNoMoreIsAskedFor) {
+  CompareCommandOptions o = traced(out_config(3, 8), out_config(3, 8));
+  support::FakeRun half;
+  half.steps = support::steps_up_to(2);
+  half.config_hash = config_hash(out_config(3, 8));
+  support::write_fake_run(folder_ / "b", half);
+  EXPECT_EQ(call(o).code, 5);
+  EXPECT_THAT(call(o).out, AllOf(HasSubstr("inconclusive"), HasSubstr("b ends after step 1, and ")));
+  o.steps = 2;
+  EXPECT_EQ(call(o).code, 0);
+  o.steps = 0;
+  o.expect = {"identical,inconclusive"};
+  EXPECT_EQ(call(o).code, 0);
+  o.rule = "tost";
+  o.steps = 2;
+  EXPECT_THAT(refusal(o), HasSubstr("--steps"));
+}
+
 TEST_F(CompareBits, RefusesABandOfTooFewRepeats) {
   CompareCommandOptions o = traced(out_config(3, 8), out_config(3, 8));
   o.repeats = {folder_ / "a", folder_ / "a", folder_ / "a"};

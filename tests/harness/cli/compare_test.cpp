@@ -32,6 +32,14 @@ TEST(ComparisonText, NamesThePlace) {
   EXPECT_THAT(text, HasSubstr("cause: unexplained"));
 }
 
+TEST(ComparisonText, TellsARankThatIsUnknownFromAll) {
+  Mechanism mechanism = flipped();
+  mechanism.first_divergence->rank = kAllRanks;
+  EXPECT_THAT(comparison_text(mechanism), HasSubstr("step 17, local_gradients, all ranks, head.weight"));
+  mechanism.first_divergence->rank = kRankUnknown;
+  EXPECT_THAT(comparison_text(mechanism), HasSubstr("step 17, local_gradients, rank unknown, head.weight"));
+}
+
 TEST(ComparisonText, SaysNoPlaceWhereThereIsNone) {
   Mechanism equal;
   equal.verdict = VerdictKind::identical;

@@ -66,6 +66,9 @@ TEST(CommandLine, ReadsTheRulesOfACompare) {
   const auto bits = std::get<CompareCommandOptions>(*parse({"compare", "a", "b"}).command);
   EXPECT_EQ(bits.rule, "bits");
   EXPECT_FALSE(bits.margin || bits.alpha || bits.target || bits.across);
+  EXPECT_EQ(bits.steps, 0);
+  EXPECT_EQ(std::get<CompareCommandOptions>(*parse({"compare", "a", "b", "--steps", "18"}).command).steps, 18);
+  EXPECT_EQ(parse({"compare", "a", "b", "--steps", "0"}).exit_code, 2);
   const auto tost = std::get<CompareCommandOptions>(
       *parse({"compare", "--rule", "tost", "o:8x3 global", "o:8x3 local", "--metric", "accuracy_6",
               "--margin", "0.02", "--alpha", "0.01", "--across"})

@@ -313,6 +313,89 @@ TEST_P(CompareLayouts, Bfloat16HasNoBoundThatSaysAnything) {
   EXPECT_THAT(result.sentence, HasSubstr("no useful bound"));
 }
 
+TEST_P(CompareLayouts, EvaluationsOfEqualParametersMustAgree) {
+  const auto compared = [&](double noise, double value, bool of_parts) {
+    FakeRun a = clean(1, 1), b = clean(GetParam(), 2);
+    a.steps = b.steps = support::steps_up_to(5);
+    a.noise = b.noise = noise;
+    a.fault = [](FakeStep& it) {
+      if (it.step == 2) it.evaluations = {{"accuracy", 0.5}};
+    };
+    b.fault = [=](FakeStep& it) {
+      if (it.step == 2 && (it.rank == 0 || of_parts)) it.evaluations = {{"accuracy", value + 0.01 * it.rank}};
+    };
+    support::write_fake_run(folder_ / "a", a);
+    support::write_fake_run(folder_ / "b", b);
+    return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  };
+  const Mechanism wrong = compared(0, 0.9, false);
+  EXPECT_EQ(wrong.verdict, VerdictKind::divergent) << wrong.sentence;
+  EXPECT_EQ(wrong.first_divergence->step, 2);
+  EXPECT_EQ(wrong.first_divergence->phase, "evaluation");
+  EXPECT_EQ(wrong.first_divergence->where, "accuracy");
+  const Mechanism right = compared(0, 0.5 * (1 + 1e-7), false);
+  EXPECT_EQ(right.verdict, VerdictKind::inconclusive) << right.sentence;
+  EXPECT_THAT(right.sentence, HasSubstr("Evaluation agrees at 1 step whose parameters are the same bits"));
+  // Nobody knows what training has made of rounding, or which part of the data a rank has looked at.
+  for (const Mechanism& open : {compared(3e-7, 0.9, false), compared(0, 0.9, true)}) {
+    EXPECT_EQ(open.verdict, VerdictKind::inconclusive) << open.sentence;
+    EXPECT_THAT(open.sentence, HasSubstr("Evaluation was not judged at 1 step"));
+    EXPECT_THAT(open.sentence, HasSubstr("accuracy lies furthest apart at step 2, 0.5 in the reference and 0.9 in the run"));
+  }
+}
+
+TEST_P(CompareLayouts, AnEvaluationOfOneRunAloneIsSaid) {
+  const Mechanism result = with([](FakeStep& it) {
+    if (it.step == 100 && it.rank == 0) it.evaluations = {{"accuracy", 0.5}};
+  });
+  EXPECT_THAT(result.sentence, HasSubstr("Evaluation was not compared at 1 step: only the run recorded it"));
+  EXPECT_THAT(with(nullptr).sentence, ::testing::Not(HasSubstr("valuation")));
+}
+
+TEST_P(CompareLayouts, AReplicaThatPartsIsNamedWhereMostRanksLieByTheReference) {
+  const int last = GetParam() - 1;
+  for (const bool most : {false, true}) {
+    // Two thirds of the ranks or more hold a value that the reference does not have.
+    const Mechanism result = with([&](FakeStep& it) {
+      if (it.step >= 5 && (it.rank == last) != most) tensor_of(it.parameters, "head.weight")[7] += 1;
+    });
+    ASSERT_TRUE(result.first_divergence.has_value());
+    EXPECT_EQ(result.first_divergence->step, 5);
+    EXPECT_EQ(result.first_divergence->kind, "replica");
+    EXPECT_EQ(result.first_divergence->rank, most ? kRankUnknown : last) << result.sentence;
+    ASSERT_TRUE(result.cause.has_value());
+    EXPECT_EQ(result.cause->code, most ? "replicas-drift" : "replica-corrupted") << result.cause->evidence;
+  }
+}
+
+TEST_P(CompareLayouts, AnotherShapeThanTheReferencesIsWrongHoweverManyRanksHaveIt) {
+  FakeRun a = clean(1, 1), b = clean(GetParam(), 2);
+  a.steps = b.steps = support::steps_up_to(2);
+  a.level = b.level = TraceLevel::full;
+  a.forced = b.forced = true;
+  b.fault = [](FakeStep& it) {
+    if (it.rank != 1) tensor_of(it.local_gradients, "head.weight").pop_back();
+  };
+  support::write_fake_run(folder_ / "a", a);
+  support::write_fake_run(folder_ / "b", b);
+  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  ASSERT_TRUE(result.first_divergence.has_value()) << result.sentence;
+  EXPECT_EQ(result.first_divergence->phase, "local gradients");
+  EXPECT_EQ(result.first_divergence->kind, "shape");
+  EXPECT_EQ(result.first_divergence->rank, 0) << result.sentence;
+  EXPECT_EQ(result.first_divergence->actual, "float32 [19]");
+}
+
+TEST_P(CompareLayouts, AResumedRunSaysWhichStepsHaveNoPartner) {
+  FakeRun b = clean(GetParam(), 2);
+  b.steps.erase(b.steps.begin(), b.steps.begin() + 40);
+  support::write_fake_run(folder_ / "a", clean(1, 1));
+  support::write_fake_run(folder_ / "b", b);
+  const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
+  EXPECT_THAT(result.sentence, HasSubstr("Not compared: steps 0 to 39 have no partner"));
+}
+
 TEST_P(CompareLayouts, AnotherLossLeavesTheBound) {
   const Mechanism result = with([](FakeStep& it) {
     if (it.rank == 1) it.loss *= 1.01;

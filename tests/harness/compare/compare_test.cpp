@@ -37,10 +37,10 @@ class CompareSameLayout : public ::testing::TestWithParam<int> {
     run.steps = support::steps_up_to(30);
     return run;
   }
-  Mechanism compare(const FakeRun& a, const FakeRun& b) {
+  Mechanism compare(const FakeRun& a, const FakeRun& b, int64_t steps = 0) {
     support::write_fake_run(folder_ / "a", a);
     support::write_fake_run(folder_ / "b", b);
-    return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+    return compare_runs({folder_ / "a", folder_ / "b", {}, {}, nullptr, nullptr, steps});
   }
   Mechanism with_fault(std::function<void(FakeStep&)> fault) {
     FakeRun faulty = clean();
@@ -91,9 +91,9 @@ TEST_P(CompareSameLayout, OneFlippedBitIsNamedExactly) {
   EXPECT_EQ(result.cause->code, "unexplained");
 }
 
-TEST_P(CompareSameLayout, ASwappedSampleIsNamed) {
+TEST_P(CompareSameLayout, AnotherSampleIsNamed) {
   const Mechanism result = with_fault([](FakeStep& it) {
-    if (it.step == 4 && it.rank == 1) std::swap(it.samples[0], it.samples[1]);
+    if (it.step == 4 && it.rank == 1) it.samples[0] = 1403;
   });
   ASSERT_TRUE(result.first_divergence.has_value());
   EXPECT_EQ(result.first_divergence->step, 4);
@@ -102,6 +102,24 @@ TEST_P(CompareSameLayout, ASwappedSampleIsNamed) {
   EXPECT_EQ(result.first_divergence->kind, "value");
   EXPECT_EQ(result.first_divergence->expected,
             "sample " + std::to_string(support::fake_sample(4, 1)) + " in row 0");
+}
+
+TEST_P(CompareSameLayout, RowsInAnotherOrderAreJudgedAsBetweenLayouts) {
+  for (const bool between_ranks : {false, true}) {
+    for (const bool wrong : {false, true}) {
+      const Mechanism result = with_fault([&](FakeStep& it) {
+        if (wrong && it.step == 0) it.loss *= 1.01;
+        if (!between_ranks) std::reverse(it.samples.begin(), it.samples.end());
+        if (!between_ranks || it.rank > 1) return;
+        it.samples[0] = support::fake_sample(it.step, 1 - it.rank);
+      });
+      EXPECT_EQ(result.verdict, wrong ? VerdictKind::divergent : VerdictKind::inconclusive) << result.sentence;
+      EXPECT_THAT(result.sentence, HasSubstr("Rows stand in another order from step 0 on"));
+      if (!wrong) continue;
+      ASSERT_TRUE(result.first_divergence.has_value());
+      EXPECT_EQ(result.first_divergence->phase, "loss");
+    }
+  }
 }
 
 TEST_P(CompareSameLayout, AChangedLearningRateIsNamedOnAllRanks) {
@@ -233,7 +251,8 @@ TEST_P(CompareSameLayout, ACopyCutShortIsComparedUpToThere) {
   const std::string bytes = support::read_file(path);
   support::write_file(path, bytes.substr(0, bytes.size() * 6 / 10));
   const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
-  EXPECT_EQ(result.verdict, VerdictKind::identical);
+  EXPECT_EQ(result.verdict, VerdictKind::inconclusive);
+  EXPECT_EQ(compare_runs({folder_ / "a", folder_ / "b", {}, {}, nullptr, nullptr, 10}).verdict, VerdictKind::identical);
   EXPECT_GT(result.compared_steps, 10);
   EXPECT_LT(result.compared_steps, 25);
   EXPECT_THAT(result.sentence, AllOf(HasSubstr("b/rank-1.trace is cut short in the record after step " +
@@ -244,18 +263,104 @@ TEST_P(CompareSameLayout, ACopyCutShortIsComparedUpToThere) {
 TEST_P(CompareSameLayout, UnequalLengthsAreSaid) {
   FakeRun shorter = clean();
   shorter.steps = support::steps_up_to(10);
-  const Mechanism result = compare(clean(), shorter);
-  EXPECT_EQ(result.verdict, VerdictKind::identical);
-  EXPECT_EQ(result.compared_steps, 10);
-  EXPECT_THAT(result.sentence,
-              AllOf(HasSubstr("10 steps"), HasSubstr("b ends here, and "), HasSubstr("a goes on")));
+  for (const bool shorter_first : {false, true}) {
+    const Mechanism result = shorter_first ? compare(shorter, clean()) : compare(clean(), shorter);
+    EXPECT_EQ(result.verdict, VerdictKind::inconclusive);
+    EXPECT_EQ(result.compared_steps, 10);
+    const std::string ends = shorter_first ? "a" : "b", goes_on = shorter_first ? "b" : "a";
+    EXPECT_THAT(result.sentence, AllOf(HasSubstr("10 steps"), HasSubstr(ends + " ends after step 9, and "),
+                                       HasSubstr(goes_on + " goes on"), HasSubstr("--steps N")));
+  }
+}
+
+TEST_P(CompareSameLayout, StepsThatWereNotAskedForMayBeMissing) {
+  FakeRun shorter = clean();
+  shorter.steps = support::steps_up_to(10);
+  const Mechanism enough = compare(clean(), shorter, 10);
+  EXPECT_EQ(enough.verdict, VerdictKind::identical) << enough.sentence;
+  EXPECT_EQ(enough.compared_steps, 10);
+  const Mechanism short_of = compare(shorter, shorter, 11);
+  EXPECT_EQ(short_of.verdict, VerdictKind::inconclusive);
+  EXPECT_THAT(short_of.sentence, HasSubstr("both end after step 9, and 11 steps were asked for"));
+  // What parts behind the steps that were asked for is no matter.
+  FakeRun later = clean();
+  later.fault = [](FakeStep& it) {
+    if (it.step == 12) it.loss += 1;
+  };
+  EXPECT_EQ(compare(clean(), later, 12).verdict, VerdictKind::identical);
+  EXPECT_EQ(compare(clean(), later, 13).verdict, VerdictKind::divergent);
 }
 
 TEST_P(CompareSameLayout, ASkippedStepIsNamed) {
-  const Mechanism result = with_fault([](FakeStep& it) { it.write = it.step != 12; });
+  const Mechanism result = with_fault([](FakeStep& it) {
+    it.write = it.step != 12;
+    if (it.step > 12) it.energies[0] += 1;
+  });
   EXPECT_EQ(result.verdict, VerdictKind::divergent);
   EXPECT_EQ(result.first_divergence->step, 12);
   EXPECT_EQ(result.first_divergence->kind, "missing");
+  EXPECT_THAT(result.sentence, HasSubstr("at step 13 they differ in energies"));
+}
+
+TEST_P(CompareSameLayout, StepsThatOneTraceLacksHaveNoPartner) {
+  // The records of some steps are gone; the run is the same.
+  FakeRun whole = clean(), resumed = clean();
+  whole.steps.insert(whole.steps.begin(), -1);
+  for (const auto& [left, told] : {std::pair<std::vector<int64_t>, std::string>{{-1}, "steps 0 to 9 have"},
+                                   {{-1, 0, 1, 2}, "steps 3 to 9 have"},
+                                   {{-1, 0, 1, 2, 3, 4, 5, 6, 7, 8}, "step 9 has"},
+                                   {{}, "steps 0 to 9 have"}}) {
+    resumed.steps = left;
+    for (int64_t step = 10; step < 30; ++step) resumed.steps.push_back(step);
+    resumed.fault = nullptr;
+    const Mechanism same = compare(whole, resumed);
+    EXPECT_EQ(same.verdict, VerdictKind::identical) << same.sentence;
+    EXPECT_THAT(same.sentence, HasSubstr("Not compared: " + told + " no partner: only " + (folder_ / "a")));
+    EXPECT_EQ(same.compared_steps, std::ssize(resumed.steps) - (left.empty() ? 0 : 1));
+    // What parts behind the gap is found where it does.
+    resumed.fault = [](FakeStep& it) {
+      if (it.step >= 14) tensor_of(it.local_gradients, "head.weight")[0] += 1;
+    };
+    const Mechanism parted = compare(whole, resumed);
+    EXPECT_EQ(parted.verdict, VerdictKind::divergent);
+    EXPECT_EQ(parted.first_divergence->step, 14);
+    EXPECT_THAT(parted.sentence, HasSubstr(told));
+  }
+}
+
+TEST_P(CompareSameLayout, WhatNoParametersShowBehindAGapIsNotClaimed) {
+  FakeRun whole = clean(), resumed = clean();
+  whole.fault = resumed.fault = [](FakeStep& it) { it.parameters.clear(); };
+  resumed.steps = {0, 1, 2, 10, 11};
+  whole.steps = support::steps_up_to(12);
+  const Mechanism result = compare(whole, resumed);
+  EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("steps 3 to 9 have no partner"), HasSubstr("not in parameters")));
+}
+
+TEST_P(CompareSameLayout, ThoseThatDifferFromTheReferenceAreWrongHoweverManyTheyAre) {
+  const int right = GetParam() == 8 ? 5 : 1;
+  const Mechanism result = with_fault([&](FakeStep& it) {
+    if (it.step >= 9 && it.rank != right) tensor_of(it.parameters, "head.weight")[7] += 1;
+  });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 9);
+  EXPECT_EQ(result.first_divergence->rank, 0);
+  ASSERT_TRUE(result.cause.has_value());
+  EXPECT_EQ(result.cause->code, "replicas-drift");
+  EXPECT_THAT(result.cause->evidence, AllOf(HasSubstr("differ from the reference"), Not(HasSubstr("rank " + std::to_string(right)))));
+}
+
+TEST_P(CompareSameLayout, WithoutTheReferencesValueNobodyIsAccused) {
+  const Mechanism result = with_fault([](FakeStep& it) {
+    if (it.step >= 9) tensor_of(it.parameters, "head.weight")[7] += it.rank == 2 ? 2 : 1;
+  });
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->rank, kAllRanks) << "none holds what the reference does";
+  EXPECT_THAT(result.sentence, HasSubstr("nothing shows which is right"));
+  ASSERT_TRUE(result.cause.has_value());
+  EXPECT_EQ(result.cause->code, "replicas-drift");
+  EXPECT_THAT(result.cause->evidence, HasSubstr("hold other values; nothing shows which are right"));
 }
 
 TEST_P(CompareSameLayout, WithoutACommonStepNothingIsClaimed) {
@@ -279,6 +384,22 @@ TEST(CompareRuns, RefusesFoldersThatAreNoRun) {
   EXPECT_THROW(compare_runs({folder / "a", folder / "b", {}, {}}), TraceError);
 }
 
+TEST(CompareRuns, APrefixThatLacksAStepCertifiesNoFurtherOne) {
+  support::TempFolder folder;
+  FakeRun emulated, real;
+  emulated.steps = support::steps_up_to(8);
+  emulated.steps.insert(emulated.steps.begin(), -1);
+  real.steps = {-1, 0, 1, 2, 3, 4};
+  support::write_fake_run(folder / "real", real);
+  support::write_fake_run(folder / "emulated", emulated);
+  EXPECT_EQ(certify(folder / "emulated", folder / "real", 5).steps, 5);
+  std::erase(emulated.steps, 2);
+  support::write_fake_run(folder / "emulated", emulated);
+  const Certification short_of = certify(folder / "emulated", folder / "real", 5);
+  EXPECT_EQ(short_of.steps, 2);
+  EXPECT_FALSE(short_of.divergence.has_value());
+}
+
 TEST(CompareRuns, AnObservationThatOnlyOneRunMadeIsNoDifference) {
   support::TempFolder folder;
   for (bool observed : {false, true}) {
@@ -290,7 +411,10 @@ TEST(CompareRuns, AnObservationThatOnlyOneRunMadeIsNoDifference) {
     if (observed) writer.scalar(Phase::evaluation, "accuracy_24", 0.5, Sharing::own);
     writer.finish();
   }
-  EXPECT_EQ(compare_runs({folder / "a", folder / "b", {}, {}}).verdict, VerdictKind::identical);
+  const Mechanism result = compare_runs({folder / "a", folder / "b", {}, {}});
+  EXPECT_EQ(result.verdict, VerdictKind::identical);
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("Evaluation was not compared at 1 step: only the run recorded it"),
+                                     HasSubstr("not in sample ids, loss, reduced gradients and parameters")));
 }
 
 TEST(CompareRuns, CandidatesThatOneTraceLevelKeepsAreNoDifferenceAndEnergiesAre) {

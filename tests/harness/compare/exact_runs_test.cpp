@@ -190,6 +190,19 @@ TEST_F(ExactRuns, WhatAllRanksHoldAlikeIsComparedOnEachOfThem) {
   EXPECT_EQ(result.first_divergence->phase, "parameters");
   EXPECT_EQ(result.first_divergence->where, "weight");
   EXPECT_EQ(result.first_divergence->rank, 2);
+  const Mechanism all = with([](ToyStep& it) {
+    if (it.step == 3) it.parameters[1] = 2.0000002F;
+  });
+  ASSERT_TRUE(all.first_divergence.has_value());
+  EXPECT_EQ(all.first_divergence->rank, kAllRanks);
+}
+
+TEST_F(ExactRuns, TheSentenceNamesWhatBothRecorded) {
+  const Mechanism whole = with(nullptr);
+  EXPECT_EQ(whole.verdict, VerdictKind::identical);
+  EXPECT_THAT(whole.sentence, HasSubstr("row by row: energies, loss, local gradients, reduced gradients and parameters."));
+  const Mechanism without = with([](ToyStep& it) { it.rows.clear(); });
+  EXPECT_EQ(without.verdict, VerdictKind::divergent) << "rows that are lost are a difference";
 }
 
 }  // namespace

@@ -224,7 +224,7 @@ TEST_P(JudgeForced, RoundingStaysWithinTheMeasuredBand) {
   EXPECT_LT(group(result, 0, "all").residual, 1e-6);
   EXPECT_LT(group(result, 0, "all").difference, group(result, 0, "all").band);
   EXPECT_THAT(result.sentence, AllOf(HasSubstr("Within the measured floating-point band at 6 forced steps"),
-                                     HasSubstr("exactly over 30 steps")));
+                                     HasSubstr("Over 30 steps agree exactly: sample ids")));
 }
 
 TEST_P(JudgeForced, AGradientScaledInOneGroupIsNamed) {
@@ -426,6 +426,59 @@ TEST_P(JudgeForced, AtOneLayoutEqualBitsAreIdentical) {
   const Mechanism result = judge_forced(inputs_);
   EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;
   EXPECT_EQ(result.band_used, 0);
+}
+
+TEST_P(JudgeForced, HalfAFreeRunIsInconclusiveUnlessOnlyThatIsAskedFor) {
+  write_reference();
+  write_cell(nullptr);
+  FakeRun half = free(GetParam(), 2);
+  half.steps = support::steps_up_to(12);
+  support::write_fake_run(inputs_.cell_free, half);
+  const Mechanism result = judge_forced(inputs_);
+  EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
+  EXPECT_THAT(result.sentence, HasSubstr("cell ends after step 11, and "));
+  inputs_.steps = 12;
+  EXPECT_EQ(judge_forced(inputs_).verdict, VerdictKind::within_envelope);
+  EXPECT_EQ(judge_forced(inputs_).forced.size(), 6u);
+  inputs_.forced_steps = 12;
+  EXPECT_EQ(judge_forced(inputs_).forced.size(), 5u);
+}
+
+TEST_P(JudgeForced, FewerForcedStepsThanTheReferencesAreInconclusive) {
+  write_reference();
+  write_cell(nullptr);
+  FakeRun fewer = forced(GetParam(), 2);
+  fewer.steps.resize(4);
+  support::write_fake_run(inputs_.forced_cell, fewer);
+  const Mechanism result = judge_forced(inputs_);
+  EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
+  EXPECT_THAT(result.sentence, HasSubstr("forced-cell has no forced step 10, which "));
+}
+
+TEST_P(JudgeForced, SaysWhatItComparedAndThatEvaluationWasNotJudged) {
+  write_reference();
+  FakeRun reference = free(1, 1);
+  reference.fault = [](FakeStep& it) {
+    if (it.step == 9) it.evaluations = {{"accuracy", 0.5}};
+  };
+  support::write_fake_run(inputs_.reference_free, reference);
+  write_cell(nullptr, [](FakeStep& it) {
+    if (it.step == 9 && it.rank == 0) it.evaluations = {{"accuracy", 0.25}};
+  });
+  const Mechanism result = judge_forced(inputs_);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+  EXPECT_THAT(result.sentence,
+              AllOf(HasSubstr("Compared there: energies, loss, reduced gradients and gradient norm."),
+                    HasSubstr("Over 30 steps agree exactly: sample ids, random streams, control values, collectives and replicas."),
+                    HasSubstr("Evaluation was not judged at 1 step"), HasSubstr("0.5 in the reference and 0.25 in the run")));
+}
+
+TEST_P(JudgeForced, AtOneLayoutRowsInAnotherOrderAreNoFinding) {
+  write_reference(GetParam());
+  write_cell(nullptr, [](FakeStep& it) { std::reverse(it.samples.begin(), it.samples.end()); }, false, GetParam(), 2);
+  const Mechanism result = judge_forced(inputs_);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+  EXPECT_THAT(result.sentence, HasSubstr("Rows stand in another order from step 0 on"));
 }
 
 TEST_P(JudgeForced, AtOneLayoutRoundingIsWithinTheBandAndSaidSo) {

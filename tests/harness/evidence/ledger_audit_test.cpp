@@ -44,6 +44,15 @@ TEST(AuditLedger, AResultOfItsOwnIsACorruptedMessage) {
   EXPECT_EQ(found->rank, 1);
 }
 
+TEST(AuditLedger, ARankThatHoldsTheReferencesResultIsRightHoweverFewDo) {
+  const StepOfRun before = sums(3, {7, 7, 7}), reference = sums(4, {8});
+  const auto found = audit_ledger(sums(4, {9, 8, 9}), &before, &reference);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "message-corrupted");
+  EXPECT_EQ(found->rank, 0);
+  EXPECT_NE(found->evidence.find("the result of the reference is"), std::string::npos) << found->evidence;
+}
+
 TEST(AuditLedger, ASumThatIsAsBeforeByChanceIsWhatTheReferenceHas) {
   const StepOfRun before = sums(3, {7, 7}), now = sums(4, {7, 7}), same = sums(4, {7}), other = sums(4, {8});
   EXPECT_FALSE(audit_ledger(now, &before, &same)) << "other counts of rows may have one sum";

@@ -13,6 +13,8 @@
 #include "harness/config/metrics.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/results/metric_names.h"
+#include "tests/support/fake_run.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -158,6 +160,28 @@ TEST_F(Evidence, NaNInALossNamesRankAndFirstStep) {
   EXPECT_EQ(failure.rank, 2);
   EXPECT_EQ(failure.step, 2);
   EXPECT_EQ(failure.message, "loss_over_log_n is nan on rank 2 at step 2, seed 0");
+}
+
+TEST_F(Evidence, TheFirstValueInTheTracesThatIsNotFiniteIsThePlace) {
+  result(0).curves["loss"] = {{0, 1, 2, 3}, {1.0, 2.0, 3.0, kNaN}};
+  support::FakeRun traced;
+  traced.steps = support::steps_up_to(4);
+  traced.fault = [](support::FakeStep& it) {
+    if (it.step == 0) it.energies[0] = std::numeric_limits<float>::infinity();  // of a candidate that is masked
+    if (it.step == 2 && it.rank == 2) it.local_gradients[1].second[3] = std::numeric_limits<float>::quiet_NaN();
+    if (it.step >= 2) it.reduced_gradients[1].second[3] = std::numeric_limits<float>::quiet_NaN();
+  };
+  support::TempFolder folder;
+  support::write_fake_run(folder / "run", traced);
+  const auto read = [this](const std::string& file) {
+    return results_.at(path(std::stoi(file.substr(file.rfind("rank-") + 5))));
+  };
+  const Failure failure = *gather_run(run_, folder / "run", nullptr, read).failure;
+  EXPECT_EQ(failure.kind, "nonfinite");
+  EXPECT_EQ(failure.rank, 2);
+  EXPECT_EQ(failure.step, 2);
+  EXPECT_EQ(failure.message,
+            "local gradients, context_encoder.bias1: not finite on rank 2 at step 2; loss is nan on rank 0 at step 3, seed 0");
 }
 
 TEST_F(Evidence, NaNInThePrimaryMetricOrItsCurveFailsTheRun) {

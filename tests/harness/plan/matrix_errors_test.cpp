@@ -30,6 +30,20 @@ TEST(MatrixReader, RefusesAnUnknownKeyWithItsPlaceAndTheNearest) {
   EXPECT_THAT(problems_of(kGood + "zebra: 3\n"), ElementsAre("m.yaml:5:1: unknown key 'zebra'"));
 }
 
+TEST(MatrixReader, RefusesToGoOnFromWhatCannotBe) {
+  const auto problem = [](const std::string& cell, const std::string& more = "") {
+    return problems_of(kGood + "steps: 100\ninclude:\n  - {layout: 2x12, " + cell + "}\n" + more);
+  };
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10"), IsEmpty());
+  EXPECT_THAT(problem("resume_from: 3x9, resume_step: 10"), Contains(HasSubstr("'3x9' is no cell of this matrix; did you mean '3x8'?")));
+  EXPECT_THAT(problem("resume_from: 3x8"), Contains(HasSubstr("resume_step is 0: it must lie within the steps that '3x8' trains")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 100"), Contains(HasSubstr("resume_step is 100")));
+  EXPECT_THAT(problem("resume_step: 10"), Contains(HasSubstr("resume_from names no cell")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10, lr: 0.5"), Contains(HasSubstr("trains otherwise")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10, checkpoint.every: 5"), Contains(HasSubstr("takes no checkpoint.every")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10", "resume_from: 3x8\n"), Contains(HasSubstr("a reference begins by itself")));
+}
+
 TEST(MatrixReader, RefusesADuplicateKey) {
   EXPECT_THAT(problems_of(kGood + "lr: 1\nlr: 2\n"),
               ElementsAre("m.yaml:6:1: duplicate key 'lr'; it was given at line 5 already"));

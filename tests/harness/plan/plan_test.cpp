@@ -51,16 +51,44 @@ TEST(Plan, HasEveryRunOfAnOutcomeOnce) {
   }
 }
 
+const std::string kResumed =
+    "name: x\nsteps: 100\nquestion: mechanism\nseeds: 3..4\nreference: {same_as: cell, layout: 1x24}\naxes: {layout: [6x4]}\n"
+    "include:\n  - {layout: 3x8, resume_from: 6x4, resume_step: 10}\n";
+
+TEST(Plan, GoesOnFromAnotherCellsRunOfTheSameSeed) {
+  const Plan plan = plan_of(kResumed);
+  const std::string cell = "3x8 resume_from=6x4 resume_step=10";
+  for (const int64_t seed : {3, 4}) {
+    const PlannedRun *source = find_run(plan, "6x4", RunRole::cell, seed), *run = find_run(plan, cell, RunRole::cell, seed);
+    ASSERT_TRUE(source && run);
+    EXPECT_EQ(run->config.resume_from, source->id);
+    EXPECT_EQ(run->config.resume_step, 10);
+    EXPECT_THAT(run->needs, ElementsAre(source->id));
+    EXPECT_THAT(source->config.snapshot_steps, testing::Contains(10));
+    const PlannedRun* reference = find_run(plan, "1x24", RunRole::reference, seed);
+    ASSERT_TRUE(reference);
+    EXPECT_EQ(reference->config.resume_from, "") << "it is the run that was never stopped";
+  }
+  const PlannedRun* prefix = find_run(plan, cell, RunRole::certify, 3);
+  ASSERT_TRUE(prefix);
+  EXPECT_EQ(prefix->config.resume_from, find_run(plan, "6x4", RunRole::cell, 3)->id);
+  EXPECT_EQ(prefix->config.stop_after, 60);
+  EXPECT_EQ(find_run(plan, cell, RunRole::forced_cell, 3)->config.resume_from, "");
+  EXPECT_THROW(plan_of(kResumed, only("layout==3x8")), ConfigError);
+}
+
 TEST(Plan, PutsReferencesAndWhateverIsNeededFirst) {
-  const Plan plan = plan_of(kOutcome);
-  std::set<std::string> seen;
-  bool cells_began = false;
-  for (const PlannedRun& run : plan.runs) {
-    for (const std::string& need : run.needs) EXPECT_TRUE(seen.contains(need)) << run.id << " needs " << need;
-    seen.insert(run.id);
-    cells_began |= run.role == RunRole::cell;
-    if (run.role == RunRole::reference) {
-      EXPECT_FALSE(cells_began);
+  for (const std::string& matrix : {kOutcome, kResumed}) {
+    const Plan plan = plan_of(matrix);
+    std::set<std::string> seen;
+    bool cells_began = false;
+    for (const PlannedRun& run : plan.runs) {
+      for (const std::string& need : run.needs) EXPECT_TRUE(seen.contains(need)) << run.id << " needs " << need;
+      seen.insert(run.id);
+      cells_began |= run.role == RunRole::cell;
+      if (run.role == RunRole::reference) {
+        EXPECT_FALSE(cells_began);
+      }
     }
   }
 }

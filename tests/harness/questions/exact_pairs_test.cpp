@@ -30,6 +30,7 @@ SyntheticMatrix with_exact_pair(int64_t parts_at) {
     matrix.results_of(SyntheticMatrix::id_of(reference, 0), 1);
     Mechanism& mechanism = matrix.mechanisms[SyntheticMatrix::id_of(own, 0)];
     mechanism.verdict = VerdictKind::identical;
+    mechanism.compared_steps = 50;
     if (parts_at < 0 || cell.name != "8x3 global") continue;
     mechanism.verdict = VerdictKind::divergent;
     mechanism.first_divergence = Divergence{parts_at, "energies", 3, "inputs", "bits", "a", "b", "Step 7."};
@@ -47,6 +48,10 @@ TEST(ExactPairs, StandBesideTheVerdict) {
   EXPECT_FALSE(equal.exact->divergence.has_value());
   EXPECT_FALSE(cell_of(same, "8x3 global lr_scale=0.125").exact.has_value()) << "a power control is another run by design";
   EXPECT_THAT(same.summary.sentence, HasSubstr("exact arithmetic"));
+
+  SyntheticMatrix half = with_exact_pair(-1);
+  half.mechanisms[SyntheticMatrix::id_of("8x3 global exact", 0)].compared_steps = 20;
+  EXPECT_EQ(cell_of(half.judge(), "8x3 global").exact->steps, 20) << "no more than was compared";
 
   const Results parted = with_exact_pair(7).judge();
   const CellResult& apart = cell_of(parted, "8x3 global");

@@ -253,6 +253,41 @@ TEST(CheckpointedRun, GoesOnWithAnotherNumberOfRanksInExactArithmetic) {
   EXPECT_THAT(end.checkpoints.remarks, ElementsAre(HasSubstr("the trace lacks steps 0 to 2 of the run")));
 }
 
+TEST(CheckpointedRun, KeepsTheCurvesOfAllRanksWhereTheirNumberChanges) {
+  const support::TempFolder folder;
+  RunConfig config = saving_config(Backend::emulated);
+  config.data.series = 24;
+  const auto mean_loss = [](const std::string& dir, int world_size, std::size_t steps) {
+    std::vector<double> mean(steps, 0);
+    for (int rank = 0; rank < world_size; ++rank) {
+      const Series loss = read_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json").curves.at("loss");
+      for (std::size_t i = 0; i < steps; ++i) {
+        EXPECT_EQ(loss.steps.at(i), static_cast<int64_t>(i)) << "rank " << rank;
+        mean[i] += loss.values.at(i) / world_size;
+      }
+    }
+    return mean;
+  };
+  config.layout = {3, 2};
+  const std::string whole = attempt(folder.path() + "/whole", config).dir;
+  for (const Layout& layout : {Layout{2, 3}, {6, 1}}) {
+    const std::string dir = folder.path() + "/on_" + std::to_string(layout.world_size);
+    std::filesystem::create_directories(dir);
+    std::filesystem::copy(whole + "/checkpoints", dir + "/checkpoints", std::filesystem::copy_options::recursive);
+    for (const auto& entry : std::filesystem::directory_iterator(dir + "/checkpoints")) {
+      if (entry.path().string().ends_with("step_6") || entry.path().string().ends_with("step_9")) std::filesystem::remove_all(entry);
+    }
+    config.layout = layout;
+    attempt(dir, config);
+    EXPECT_EQ(result_of(dir).checkpoints.resumed_at, 3) << result_of(dir).error;
+    const std::vector<double> before = mean_loss(whole, 3, 3), now = mean_loss(dir, layout.world_size, 9);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_DOUBLE_EQ(now[i], before[i]);
+    // What rank 0 alone has measured stays its own.
+    EXPECT_EQ(result_of(dir).curves.at("loss").steps.size(), 9u);
+    EXPECT_EQ(result_of(dir).curves.at("accuracy_24").steps, result_of(whole).curves.at("accuracy_24").steps);
+  }
+}
+
 TEST(CheckpointedRun, StopsAfterAnAgreedStepWhenOneRankIsTold) {
   const support::TempFolder folder;
   for (const Backend backend : {Backend::gloo, Backend::emulated}) {
