@@ -26,6 +26,7 @@ struct ForcedInputs {
   /// hyperparameters are not named.
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
+  bool one_build = true;  ///< both were computed by one build of the programs: equal configs then have equal bits
 };
 
 /// A cell against its reference, at each forced step.
@@ -45,7 +46,7 @@ struct ForcedInputs {
 /// reference: the reduced gradient against the mean of the local ones, by the rounding of V terms; the update
 /// against what the cell's own gradient gives; ledgers and replicas. Sample ids, random streams and control
 /// values are compared exactly at all steps of the free runs; the earliest (step, phase) outside is the first
-/// divergence. Throws TraceError if a trace is missing, damaged or lacks what forced
+/// divergence. Where equal bits are promised (promise_equal_bits), every differing bit is outside, signs of zeros left out. Throws TraceError if a trace is missing, damaged or lacks what forced
 /// runs keep.
 Comparison compare_forced(const ForcedInputs& inputs);
 
