@@ -32,7 +32,7 @@ at::Tensor wide(const at::Tensor& logits) {
 at::Tensor cross_entropy_row_sums(const CrossEntropyInput& input) {
   require_fitting(input);
   // Masked on both sides: a padded step's logits may be no numbers, and nothing times 0 makes a number of them.
-  const at::Tensor logits_BTK = at::where(input.valid_BT.unsqueeze(2), wide(input.logits_BTK), 0.0);
+  const at::Tensor logits_BTK = at::where(input.valid_BT.unsqueeze(2), wide(marked(input.mark, input.logits_BTK)), 0.0);
   const at::Tensor target_BT = at::where(input.valid_BT, input.target_BT, 0);
   const at::Tensor log_p_BTK = at::log_softmax(logits_BTK, 2);
   at::Tensor loss_BT = -log_p_BTK.gather(2, target_BT.unsqueeze(2)).squeeze(2);
@@ -45,10 +45,11 @@ at::Tensor cross_entropy_row_sums(const CrossEntropyInput& input) {
 at::Tensor cross_entropy_row_sums_by_definition(const CrossEntropyInput& input) {
   require_fitting(input);
   const int64_t classes = input.logits_BTK.size(2);
+  const at::Tensor all_BTK = wide(marked(input.mark, input.logits_BTK));
   std::vector<at::Tensor> sums;
   for (int64_t row = 0; row < input.logits_BTK.size(0); ++row) {
     const at::Tensor counting_n = at::nonzero(input.valid_BT[row]).flatten();
-    const at::Tensor logits_nK = wide(input.logits_BTK)[row].index_select(0, counting_n);
+    const at::Tensor logits_nK = all_BTK[row].index_select(0, counting_n);
     const at::Tensor target_n1 = input.target_BT[row].index_select(0, counting_n).unsqueeze(1);
     const at::Tensor hit_nK = target_n1 == at::arange(classes, at::kLong).unsqueeze(0);
     const at::Tensor wanted_nK = hit_nK.to(logits_nK.scalar_type()) * (1 - input.label_smoothing) +
@@ -57,7 +58,7 @@ at::Tensor cross_entropy_row_sums_by_definition(const CrossEntropyInput& input) 
     const at::Tensor whole_n1 = largest_n1 + at::log(at::exp(logits_nK - largest_n1).sum(1, true));
     sums.push_back((wanted_nK * (whole_n1 - logits_nK)).sum());
   }
-  return sums.empty() ? wide(input.logits_BTK).sum({1, 2}) : at::stack(sums);
+  return sums.empty() ? all_BTK.sum({1, 2}) : at::stack(sums);
 }
 
 LossCounts counts_of_all_ranks(Comm& comm, const Denominator& denominator, const LossCounts& own) {

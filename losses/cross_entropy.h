@@ -9,6 +9,7 @@
 
 #include "harness/comm/comm.h"
 #include "losses/denominator.h"
+#include "losses/term_mark.h"
 
 namespace lockstep {
 
@@ -17,6 +18,7 @@ struct CrossEntropyInput {
   at::Tensor target_BT;        ///< int64; where a step is not valid it may be anything
   at::Tensor valid_BT;         ///< bool; steps that count
   double label_smoothing = 0;  ///< share of each target that is spread over all K classes, as PyTorch does
+  TermMark mark = {};          ///< of the logits
 };
 
 /// Each row's sum over its valid steps of -sum_k q_k log softmax(logits)_k, in nats; [B] with gradient, 0 for a

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
-                              const at::Tensor& valid_N) {
+                              const at::Tensor& valid_N, const TermMark& mark) {
   if (energy_BN.dim() != 2 || target_B.dim() != 1 || energy_BN.size(0) != target_B.size(0)) {
     throw std::invalid_argument(
         c10::str("row_infonce: energies ", energy_BN.sizes(), " do not fit targets ", target_B.sizes()));
@@ -29,7 +29,7 @@ at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau
     logits_BN = at::where(valid_N.dim() == 1 ? valid_N.unsqueeze(0) : valid_N, logits_BN, -std::numeric_limits<double>::infinity());
   }
   const at::Tensor positive_B = logits_BN.gather(1, target_B.unsqueeze(1)).squeeze(1);
-  return at::logsumexp(logits_BN, 1) - positive_B;
+  return at::logsumexp(marked(mark, logits_BN), 1) - marked(mark, positive_B);
 }
 
 InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
@@ -105,7 +105,7 @@ class InfoNceLoss : public Loss {
   static LossOutput of_batch(const LossInput& input, const Block& block) {
     LossOutput output = make_output(
         input, block.counted_B,
-        infonce_row_losses(block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN));
+        infonce_row_losses(block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN, input.mark));
     describe_block(block, output);
     output.chance_nats = chance(true, output);
     return output;
@@ -121,7 +121,7 @@ class InfoNceLoss : public Loss {
     const at::Tensor counted =
         input.counted_B.defined() ? input.counted_B.narrow(0, input.first_row, rows) : at::Tensor();
     LossOutput output =
-        make_output(input, counted, infonce_row_losses(energies, input.model.temperature(), target, {}));
+        make_output(input, counted, infonce_row_losses(energies, input.model.temperature(), target, {}, input.mark));
     output.column_ids = {-1};
     add_explicit_ids(input.explicit_BnA.size(1), output);
     output.energies = energies.detach();
@@ -151,7 +151,8 @@ class InfoNceLoss : public Loss {
     const at::Tensor logits = at::cat(
         {positive_B1, in_batch_BN, -explicit_Bn / tau + (std::log(kExplicitWeight) - std::log(count))}, 1);
     LossOutput output =
-        make_output(input, block.counted_B, at::logsumexp(logits, 1) - positive_B1.squeeze(1));
+        make_output(input, block.counted_B,
+                    at::logsumexp(marked(input.mark, logits), 1) - marked(input.mark, positive_B1).squeeze(1));
     describe_block(block, output);
     add_explicit_ids(explicit_Bn.size(1), output);
     output.energies = at::cat({block.energy_BN.detach(), explicit_Bn.detach()}, 1);

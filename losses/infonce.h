@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "losses/term_mark.h"
+
 namespace lockstep {
 
 struct InfoNce {
@@ -34,7 +36,7 @@ InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at
 
 /// logsumexp_j s_ij - s_i,target of every row [B], in nats; arguments as of row_infonce.
 at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
-                              const at::Tensor& valid_N);
+                              const at::Tensor& valid_N, const TermMark& mark = {});
 
 /// Weights of two groups of negatives in one softmax, declared so that its chance level does not depend on
 /// how many there are: l = -s_pos + logsumexp(s_pos, log w_g - log n_g + s_k for the n_g candidates k of each

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "harness/comm/comm.h"
+#include "losses/term_mark.h"
 
 namespace lockstep {
 
@@ -73,6 +74,7 @@ struct LossInput {
   at::Tensor explicit_BnA = {};        ///< [rows, n, A] candidates of each row's own; undefined: none
   double total_rows = 0;               ///< rows that count, of all ranks and micro-steps
   LossOptions options = {};
+  TermMark mark = {};  ///< of the logits that a row's loss is made of
   /// Exact arithmetic: what the rows of a micro-step share, and the loss has unit weight (row_weight 1). Else null.
   const SharedBatch* shared = nullptr;
 };
@@ -104,6 +106,7 @@ struct ReferenceInput {
   at::Tensor explicit_BnA = {};
   at::Tensor group_B = {};  ///< [B] int64
   LossOptions options = {};
+  TermMark mark = {};  ///< as LossInput's
 };
 
 class Loss {

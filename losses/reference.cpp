@@ -35,9 +35,9 @@ ReferenceBlock reference_block(const ReferenceInput& input) {
     block.energy_BB = at::diag_embed(energies.select(1, 0));
     block.explicit_energy_Bn = energies.narrow(1, 1, each.size(1));
   }
-  block.logit_BB = -block.energy_BB / tau;
+  block.logit_BB = marked(input.mark, -block.energy_BB / tau);
   if (block.explicit_energy_Bn.defined()) {
-    block.explicit_logit_Bn = -block.explicit_energy_Bn / tau;
+    block.explicit_logit_Bn = marked(input.mark, -block.explicit_energy_Bn / tau);
   }
   const auto count = static_cast<int64_t>(input.ids.size());
   const int64_t* group = input.group_B.const_data_ptr<int64_t>();

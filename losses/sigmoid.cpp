@@ -30,7 +30,7 @@ class SigmoidLoss : public Loss {
   LossOutput forward(const LossInput& input) override {
     require_in_batch(input.options, input.explicit_BnA, kSigmoidInBatchAlone);
     const Block block = make_block(input);
-    const at::Tensor logit_BN = -block.energy_BN / input.model.temperature();
+    const at::Tensor logit_BN = marked(input.mark, -block.energy_BN / input.model.temperature());
     const at::Tensor column = at::arange(block.energy_BN.size(1), at::kLong);
     const at::Tensor own_BN = block.target_B.unsqueeze(1) == column.unsqueeze(0);
     const at::Tensor valid_BN = block.valid_BN.defined() ? block.valid_BN : at::ones_like(own_BN);

@@ -28,7 +28,7 @@ class SymmetricLoss : public Loss {
     }
     const Block block = make_block(input);
     const at::Tensor tau = input.model.temperature();
-    const at::Tensor row_B = infonce_row_losses(block.energy_BN, tau, block.target_B, block.valid_BN);
+    const at::Tensor row_B = infonce_row_losses(block.energy_BN, tau, block.target_B, block.valid_BN, input.mark);
     LossOutput output = make_output(input, block.counted_B, 0.5 * (row_B + column_losses(input, block, tau)));
     describe_block(block, output);
     output.chance_nats = std::log(1 + output.negatives_in_batch);
@@ -99,7 +99,7 @@ class SymmetricLoss : public Loss {
       value_B = column_N.index_select(0, block.target_B) - positive_B;
     }
     // Rows that do not count end as zeros in the output, and they pull at no column.
-    const at::Tensor pull_B = (pulls_BN * logit_BN).sum(1) - positive_B;
+    const at::Tensor pull_B = (pulls_BN * marked(input.mark, logit_BN)).sum(1) - marked(input.mark, positive_B);
     return pull_B + (value_B - pull_B.detach());
   }
 };

@@ -110,8 +110,8 @@ std::optional<Cause> bit_flip(const CauseInputs& inputs) {
     const auto element = single_difference(reference->values, mean->values, use.use.band);
     if (!element) return std::nullopt;
     const WrongElement wrong{
-        use.name,     *element,          reference->values[*element], mean->values[*element],
-        use.use.band, reference->epsilon};
+        use.name,     *element,           reference->values[*element],       mean->values[*element],
+        use.use.band, reference->epsilon, local->evidence->cell.is_wide()};
     const std::vector<FlippedBit> here = flips_in_values(wrong, local->evidence->cell.local);
     std::set<int> bits;
     for (const FlippedBit& flip : here) bits.insert(flip.bit);

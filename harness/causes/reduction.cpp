@@ -102,15 +102,15 @@ std::string of_tensors(const Reduction& reduction) {
                      reduction.bucket);
 }
 
-/// A hypothesis about one rank that explains every wrong tensor: which rank, or -1 if none or several.
-int single_rank(const Reduction& reduction, const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
-  int named = -1;
+/// "rank 2": a hypothesis about one rank that explains every wrong tensor. Where only a few numbers are wrong, ranks may fit by
+/// chance: "rank 2 or 5". Empty if none does, or all do.
+std::string single_rank(const Reduction& reduction, const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
+  std::vector<int> fitting;
   for (std::size_t rank = 0; rank < reduction.world; ++rank) {
-    if (!explains(reduction, hypothesis(rank), false)) continue;
-    if (named >= 0) return -1;
-    named = reduction.evidence->cell.local_ranks.at(rank);
+    if (explains(reduction, hypothesis(rank), false)) fitting.push_back(reduction.evidence->cell.local_ranks.at(rank));
   }
-  return named;
+  if (fitting.empty() || fitting.size() == reduction.world) return "";
+  return fmt::format("rank {}", fmt::join(fitting, " or "));
 }
 
 std::optional<Cause> by_factor(const CauseInputs& inputs, const char* code, double confidence,
@@ -290,14 +290,14 @@ std::optional<Cause> rank_missing(const CauseInputs& inputs) {
     // With two ranks, a mean that lacks one rank looks the same as the other's gradient that was never
     // reduced.
     if (scale != 1 && reduction->world == 2) break;
-    const int rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
+    const std::string rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
       return [=](const Reduced& t, std::size_t i) {
         return scale * (t.mean.values[i] - t.local[r]->values[i] / world);
       };
     });
-    if (rank < 0) continue;
+    if (rank.empty()) continue;
     return made("rank-missing", kExact,
-                fmt::format("{} are the mean without rank {}'s gradient{}", of_tensors(*reduction), rank,
+                fmt::format("{} are the mean without {}'s gradient{}", of_tensors(*reduction), rank,
                             scale == 1 ? "" : ", divided by one less than the world size"));
   }
   return std::nullopt;
@@ -307,13 +307,13 @@ std::optional<Cause> rank_counted_twice(const CauseInputs& inputs) {
   const auto reduction = reduction_of(inputs);
   if (!reduction) return std::nullopt;
   const auto world = static_cast<double>(reduction->world);
-  const int rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
+  const std::string rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
     return [=](const Reduced& t, std::size_t i) { return t.mean.values[i] + t.local[r]->values[i] / world; };
   });
-  if (rank < 0) return std::nullopt;
+  if (rank.empty()) return std::nullopt;
   return made(
       "rank-counted-twice", kExact,
-      fmt::format("{} are the mean with rank {}'s gradient added twice", of_tensors(*reduction), rank));
+      fmt::format("{} are the mean with {}'s gradient added twice", of_tensors(*reduction), rank));
 }
 
 std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
@@ -331,7 +331,7 @@ std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
       if (!found || found->values.size() != tensor.mean.values.size()) return std::nullopt;
     }
   }
-  const int rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
+  const std::string rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
     return [&, r](const Reduced& t, std::size_t i) {
       return t.mean.values[i] + (old(r, t.mean.name)->values[i] - t.local[r]->values[i]) / world;
     };
@@ -341,11 +341,11 @@ std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
     for (std::size_t r = 0; r < t.local.size(); ++r) sum += old(r, t.mean.name)->values[i] / world;
     return sum;
   };
-  if (rank < 0 && !explains(*reduction, all, false)) return std::nullopt;
+  if (rank.empty() && !explains(*reduction, all, false)) return std::nullopt;
   return made(
       "stale-gradient", kExact,
       fmt::format("in {} {} is that of step {}", of_tensors(*reduction),
-                  rank < 0 ? "every rank's contribution" : fmt::format("rank {}'s contribution", rank),
+                  rank.empty() ? "every rank's contribution" : rank + "'s contribution",
                   before.step));
 }
 
@@ -406,26 +406,28 @@ std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
   const std::size_t at = elements.front();
   const WrongElement element{wrong->reduced->name,   at,
                              wrong->mean.values[at], wrong->reduced->values[at],
-                             wrong->allowance[at],   wrong->reduced->epsilon};
+                             wrong->allowance[at],   wrong->reduced->epsilon,
+                             reduction->evidence->cell.is_wide()};
   std::set<int> ranks, bits;
   for (const FlippedBit& flip : flips_in_messages(element, reduction->evidence->cell.local)) {
     ranks.insert(flip.rank);
     bits.insert(flip.bit);
   }
-  const bool wide = wrong->reduced->epsilon < 1e-10;
-  for (int bit = 0; bit < (wide ? 64 : 32); ++bit) {
+  for (int bit = 0; bit < (element.wide ? 64 : 32); ++bit) {
     // The result may have been flipped where it arrived.
-    const double turned = with_bit_turned(wrong->reduced->values[at], bit, wide);
+    const double turned = with_bit_turned(wrong->reduced->values[at], bit, element.wide);
     if (!(std::abs(turned - wrong->mean.values[at]) <= wrong->allowance[at])) continue;
     ranks.insert(0);
     bits.insert(bit);
   }
-  // A tensor of one element is "one element" under any mistake: there only a bit that fits counts.
-  if (ranks.empty() && wrong->allowance.size() < 2) return std::nullopt;
+  // A tensor of one element is "one element" under any mistake: there only a bit that fits counts, and less than a mistake that fits: a
+  // rank that is missing is a message of which one bit of the exponent leaves nothing.
+  const bool alone = wrong->allowance.size() < 2;
+  if (ranks.empty() && alone) return std::nullopt;
   const std::string flip = ranks.empty() ? "no single bit of one rank's message explains it"
                                          : fmt::format("bit {} of the message of rank {} explains it",
                                                        fmt::join(bits, " or "), fmt::join(ranks, " or "));
-  return made("message-corrupted", ranks.empty() ? kFits : 0.95,
+  return made("message-corrupted", ranks.empty() || alone ? kFits : 0.95,
               fmt::format("element {} of {} alone is not the mean of the local gradients{}: {}", at,
                           wrong->reduced->name, reduction->bucket, flip));
 }

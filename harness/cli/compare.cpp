@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -152,6 +153,10 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
   inputs.steps = inputs.forced_steps = compare.steps;
   inputs.reference_twin = beside->reference_twin;
   inputs.cell_twin = beside->cell_twin;
+  inputs.one_build = std::ranges::all_of(std::to_array<std::string>({"build", "libtorch", "isa", "threads_per_rank"}), [&](const std::string& fact) {
+    const auto of_a = a.provenance.find(fact), of_b = b.provenance.find(fact);
+    return of_a != a.provenance.end() && of_b != b.provenance.end() && of_a->second == of_b->second;
+  });
   for (const std::string& dir : {beside->reference, beside->cell}) require_undamaged(dir);
   if (beside->has_twins()) {
     for (const std::string& dir : {beside->reference_twin, beside->cell_twin}) require_undamaged(dir);

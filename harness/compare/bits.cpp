@@ -12,6 +12,7 @@
 #include "harness/base/hex.h"
 #include "harness/base/same_bits.h"
 #include "harness/base/special_values.h"
+#include "harness/compare/rounding_bound.h"
 #include "harness/trace/record_values.h"
 
 namespace lockstep {
@@ -103,13 +104,15 @@ double relative_of(const Record& a, const Record& b, const RecordList& phase_a) 
   if (a.stats.nonfinite != b.stats.nonfinite) return kInfinity;
   double squares = 0;
   for (const Record* each : phase_a) squares += each->has_stats ? each->stats.norm * each->stats.norm : 0;
-  double difference = std::abs(a.stats.norm - b.stats.norm);
   if (const auto x = values_of(a), y = values_of(b); x && y) {
     double sum = 0;
     for (std::size_t i = 0; i < x->size(); ++i) sum += ((*x)[i] - (*y)[i]) * ((*x)[i] - (*y)[i]);
-    if (std::isfinite(sum)) difference = std::sqrt(sum);
+    if (std::isfinite(sum)) return sum == 0 ? 0 : std::sqrt(sum / squares);
   }
-  return difference == 0 ? 0 : difference / std::sqrt(squares);
+  // Statistics say how large it is at least: a turned sign leaves every norm as it was.
+  const TensorStats &p = a.stats, &q = b.stats;
+  const double least = std::max({std::abs(p.norm - q.norm), std::abs(p.min - q.min), std::abs(p.max - q.max)}) / std::sqrt(squares);
+  return least > rounding_bound(0) ? least : kUnknown;
 }
 
 std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordList& b, int rank) {
@@ -302,8 +305,9 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
   return worded(*first, a.step, on_all, static_cast<int>(world_size));
 }
 
-double largest_relative_difference(const StepOfRun& a, const StepOfRun& b) {
+std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b) {
   double largest = 0;
+  bool all_known = true;
   for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
     for (const Phase phase : phases_in_order()) {
       if (phase == Phase::collective) continue;  // of calls hashes tell no size
@@ -311,11 +315,12 @@ double largest_relative_difference(const StepOfRun& a, const StepOfRun& b) {
       for (std::size_t i = 0; i < std::min(of_a.size(), of_b.size()); ++i) {
         if (!same_subject(*of_a[i], *of_b[i]) || same_value(*of_a[i], *of_b[i])) continue;
         const double relative = relative_of(*of_a[i], *of_b[i], of_a);
+        all_known = all_known && !std::isnan(relative);
         if (!std::isnan(relative)) largest = std::max(largest, relative);
       }
     }
   }
-  return largest;
+  return all_known || largest > rounding_bound(0) ? std::optional(largest) : std::nullopt;
 }
 
 bool differ_in_zeros_alone(const StepOfRun& a, const StepOfRun& b) {

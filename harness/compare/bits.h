@@ -16,9 +16,9 @@ namespace lockstep {
 std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b,
                                            bool exact_phases_only = false);
 
-/// The largest difference of a tensor at that step, by its values or else its norm, relative to its whole phase on that rank, as far as statistics
-/// tell; infinite where something has another form.
-double largest_relative_difference(const StepOfRun& a, const StepOfRun& b);
+/// The largest difference of a tensor at that step, relative to its whole phase on that rank; infinite where something has another form.
+/// Nothing if values were not kept and statistics show none that is beyond rounding: hashes tell no size.
+std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b);
 
 /// Do two steps of one layout differ in nothing but signs of zeros, as the values tell that both kept? True only if they
 /// differ in these.

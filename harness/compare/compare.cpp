@@ -92,8 +92,8 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
       if (auto skipped = pairs.skipped_step(*difference)) difference->divergence = *std::move(skipped);
       result.first_divergence = difference->divergence;
       tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
-      if (difference->divergence.kind == "bits" &&
-          largest_relative_difference(pairs.step_a(), pairs.step_b()) <= rounding_bound(0)) {
+      const std::optional<double> size = largest_relative_difference(pairs.step_a(), pairs.step_b());
+      if (difference->divergence.kind == "bits" && size && *size <= rounding_bound(0)) {
         result.first_divergence->sentence +=
             " By its size the difference may be rounding alone, as another order of a sum makes it.";
       }
@@ -133,23 +133,30 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
 }
 
 /// Of runs that are not ours nobody promises equal bits: another bucket, another kernel rounds otherwise. Where bits
-/// differ by no more than that, or collectives of gradients are others, values decide as between two layouts; and they
+/// may differ by no more than that, or collectives of gradients are others, values decide as between two layouts; and they
 /// tell more of what is beyond rounding. `by_bits`: what differed in bits.
 Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions& options) {
   const Divergence bits = *by_bits.mechanism.first_divergence;
   if (!by_bits.around) return by_bits;
   const CauseInputs& around = *by_bits.around;
-  const double relative = largest_relative_difference(*around.reference, *around.cell);
+  const std::optional<double> size = largest_relative_difference(*around.reference, *around.cell);
   const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
-  const bool may_be_rounding = bits.kind == "bits" && relative <= rounding_bound(0);
+  const bool is_small = !size || *size <= rounding_bound(0), may_be_rounding = bits.kind == "bits" && is_small;
   StepPairs pairs(options.run_a, options.run_b, options.steps);
   Comparison by_values = compare_layouts(pairs, {options.reference_config, options.cell_config, options.declared});
   const std::optional<Divergence>& first = by_values.mechanism.first_divergence;
+  if (first && by_values.around && first->step == bits.step && bits.kind == "bits" && !of_buckets &&
+      earlier(around.difference, by_values.around->difference) && !(around.difference.relative <= rounding_bound(0))) {
+    // Of what comes before, no values tell that it is rounding alone.
+    by_bits.mechanism.sentence += " By values: " + by_values.mechanism.sentence;
+    return by_bits;
+  }
   if (first) return first->step <= bits.step || may_be_rounding || of_buckets ? by_values : by_bits;
-  if (!may_be_rounding && !(of_buckets && relative <= rounding_bound(0))) return by_bits;
+  if (!may_be_rounding && !(of_buckets && is_small)) return by_bits;
   by_values.mechanism.sentence =
-      fmt::format("Bits first differ at step {}, {}, {}, by no more than another order of a sum makes. {}", bits.step,
-                  bits.phase, bits.where, by_values.mechanism.sentence);
+      fmt::format("Bits first differ at step {}, {}, {}, {}. {}", bits.step, bits.phase, bits.where,
+                  size ? "by no more than another order of a sum makes" : "by how much their hashes do not tell",
+                  by_values.mechanism.sentence);
   return by_values;
 }
 

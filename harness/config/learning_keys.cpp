@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "harness/config/canonical.h"
+
 namespace lockstep {
 
 bool decides_learning(std::string_view key) {
@@ -11,6 +13,27 @@ bool decides_learning(std::string_view key) {
        "gradient_as_bucket_view", "find_unused_parameters", "data.cache", "data.prefetch"});
   return std::ranges::find(kHowItRuns, key) == kHowItRuns.end() && !key.starts_with("checkpoint.") &&
          (!key.starts_with("watch.") || key == "watch.nan_guard");
+}
+
+bool decides_bits(std::string_view key) {
+  static constexpr auto kNever = std::to_array<std::string_view>(
+      {"seed", "stop_after", "trace", "snapshot_steps", "eval_every", "timeout_s", "process_start", "data.cache", "data.prefetch"});
+  static constexpr auto kNeverBelow =
+      std::to_array<std::string_view>({"checkpoint.", "watch.", "forced.", "mutant.", "second_mutant.", "resume_"});
+  return std::ranges::find(kNever, key) == kNever.end() && (key == "watch.nan_guard" || std::ranges::none_of(kNeverBelow, [&](std::string_view group) {
+                                                              return key.starts_with(group);
+                                                            }));
+}
+
+bool promise_equal_bits(const RunConfig& a, const RunConfig& b) {
+  if (a.trainer != b.trainer) return false;
+  const auto rows_of = [](const RunConfig& config) {
+    auto rows = config_fields(config);
+    std::erase_if(rows, [](const auto& row) { return !decides_bits(row.first); });
+    return rows;
+  };
+  // Of what GPUs carry the order of adding is not known.
+  return a.carrier == Carrier::gloo && rows_of(a) == rows_of(b);
 }
 
 std::string learning_text(std::vector<std::pair<std::string, std::string>> rows) {

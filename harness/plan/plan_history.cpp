@@ -97,9 +97,10 @@ double modelled_s(const PlannedRun& run) {
   if (ranks > 1) step_ms += (real ? kRealRankMs : kRankMs) * ranks;
   constexpr double kExactRowMs = 0.8;  // each row by itself, whoever has it
   if (config.arithmetic == Arithmetic::exact) step_ms += kExactRowMs * config.layout.global_batch();
-  // Row by row: sums of |terms|.
-  const bool of_rows = run.role == RunRole::forced_reference || run.role == RunRole::forced_twin;
-  if (of_rows && config.layout.world_size == 1) step_ms *= config.layout.global_batch();
+  // Further backward passes, that measure how large the terms of gradients are.
+  constexpr double kTermPasses = 8;
+  const bool of_terms = run.role == RunRole::forced_reference || run.role == RunRole::forced_twin;
+  if (of_terms && config.layout.world_size == 1) step_ms *= 1 + kTermPasses;
   const auto steps = static_cast<double>(steps_to_run(config));
   double evaluations = 0;
   if (!config.forced.on()) {
@@ -126,7 +127,8 @@ double modelled_trace_bytes(const PlannedRun& run) {
     return records + whole + snapshots * values * kValue * (moments ? 3 : 1);
   }
   // Every rank's local gradients, rank 0's reduced ones and parameters, sums of terms; the block of energies.
-  return records + steps * (config.forced.twin ? 2 : 1) * kValue * (values * (ranks + 3) + rows * rows);
+  const double moments = config.optimizer == OptimizerKind::sgd ? 0 : 2;
+  return records + steps * (config.forced.twin ? 2 : 1) * kValue * (values * (ranks + 3 + moments) + rows * rows);
 }
 
 void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, const BuildIdentity& identity) {

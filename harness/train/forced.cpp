@@ -32,39 +32,37 @@ std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat, int64_t m
   return places;
 }
 
-/// Adds |the gradient of `loss`| to the sums. Leaves the parameters without gradients.
-void add_terms(const at::Tensor& loss, std::vector<at::Tensor>& parameters, std::vector<at::Tensor>& sums) {
-  for (at::Tensor& parameter : parameters) {
-    parameter.mutable_grad() = at::Tensor();
-  }
-  loss.backward({}, /*retain_graph=*/true);
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    if (parameters[i].grad().defined()) {
-      sums[i].add_(parameters[i].grad().abs());
-    }
-  }
-}
-
-/// Per element the sum over rows of |that row's contribution to the gradient|: the size of what rounding acts
-/// on. From the graphs of the step itself: computed again, its collectives would stand in the ledger twice.
+/// Per element how much is added up to make the gradient, by which rounding is measured: the root of (rows * the sum of squares of its
+/// terms), no less than the sum over rows of |row's contribution|. Terms are what the task has marked within each row. With random
+/// signs on all of them, the square of the gradient has that sum as its mean, so that a few backward passes measure it, however
+/// many rows there are. From the graphs of the step itself: computed again, its collectives would stand in the ledger twice.
 void trace_term_sums(const RankContext& context, TracedStep& traced, const std::vector<StepOutput>& passes) {
+  constexpr int kDraws = 8;
   ParameterList& parameters = context.task->parameters();
-  std::vector<at::Tensor> sums, gradients;  // the update still needs the gradients
+  std::vector<at::Tensor> squares, gradients;  // the update still needs the gradients
   for (const at::Tensor& parameter : parameters.tensors) {
-    sums.push_back(at::zeros_like(parameter.detach()));
+    squares.push_back(at::zeros(parameter.sizes(), at::kDouble));
     gradients.push_back(parameter.grad());
   }
+  int64_t rows = 0;
+  for (const StepOutput& pass : passes) rows += pass.row_losses_B.numel();
   traced.listen(false);
-  for (const StepOutput& pass : passes) {
-    for (int64_t row = 0; row < pass.row_losses_B.numel(); ++row) {
-      add_terms(pass.row_losses_B[row] * pass.row_weight, parameters.tensors, sums);
+  for (int draw = 0; draw < kDraws; ++draw) {
+    for (at::Tensor& parameter : parameters.tensors) parameter.mutable_grad() = at::Tensor();
+    traced.turn_signs(true);
+    for (const StepOutput& pass : passes) {
+      ((pass.row_losses_B * traced.signs_like(pass.row_losses_B)).sum() * pass.row_weight).backward({}, /*retain_graph=*/true);
+    }
+    traced.turn_signs(false);
+    for (std::size_t i = 0; i < squares.size(); ++i) {
+      if (const at::Tensor& gradient = parameters.tensors[i].grad(); gradient.defined()) squares[i].add_(gradient.to(at::kDouble).square());
     }
   }
   traced.listen(true);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     parameters.tensors[i].mutable_grad() = gradients[i];
-    context.trace->tensor(Phase::term_sums, parameters.names[i], view_of(sums[i]), Sharing::replicated, {},
-                          Keep::whole);
+    const at::Tensor sums = (squares[i] * (static_cast<double>(rows) / kDraws)).sqrt().to(parameters.tensors[i].scalar_type());
+    context.trace->tensor(Phase::term_sums, parameters.names[i], view_of(sums), Sharing::replicated, {}, Keep::whole);
   }
 }
 

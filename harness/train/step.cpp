@@ -1,6 +1,7 @@
 #include "harness/train/step.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -106,7 +107,21 @@ std::vector<int64_t> TracedStep::row_positions(std::size_t first, std::size_t ro
   return positions;
 }
 
-std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options& options) const {
+at::Tensor TracedStep::signs_like(const at::Tensor& tensor) {
+  if (!generator_.defined()) generator_ = at::make_generator<at::CPUGeneratorImpl>(1);
+  const at::Tensor either = at::randint(0, 2, tensor.sizes(), generator_, at::kFloat);
+  return (either * 2 - 1).to(tensor.scalar_type());
+}
+
+/// An alias, so that what else goes through these values keeps its signs.
+at::Tensor TracedStep::as_terms(const at::Tensor& values) {
+  if (!values.requires_grad()) return values;
+  const at::Tensor terms = values.alias();
+  terms.register_hook([this](const at::Tensor& gradient) { return turns_signs_ ? gradient * signs_like(gradient) : gradient; });
+  return terms;
+}
+
+std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options& options) {
   const auto all = static_cast<int64_t>(options.ids.size());
   // A reference that stands for several ranks knows each of their micro-steps' rows itself.
   const int64_t micro_steps = context_.config->oracle_world > 0 ? 1 : context_.config->accumulation;
@@ -124,6 +139,7 @@ std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options&
       pass.input.places = options.places;
       pass.input.prepared = options.prepared;
       pass.input.micro_step = micro;
+      if (options.keep_passes) pass.input.as_terms = [this](const at::Tensor& values) { return as_terms(values); };
       pass.input.first_row = first;
       pass.input.end_row = std::min(rows, first + part);
       pass.first_of_micro_step = first == 0;

@@ -2,6 +2,8 @@
 // What training and the forced comparison do alike at a step: forward, backward, reduce, and write it all
 // down.
 
+#include <ATen/core/Generator.h>
+
 #include <optional>
 #include <span>
 #include <string>
@@ -51,6 +53,10 @@ class TracedStep {
   Outcome run(int64_t step, const Options& options);
   /// Hooks record and mutate only while this is true.
   void listen(bool on) { listening_ = on; }
+  /// While this is true, gradients of the terms that tasks have marked in passes with `keep_passes` get random signs.
+  void turn_signs(bool on) { turns_signs_ = on; }
+  /// Random signs of that shape and type: other ones at each call, the same ones in each run.
+  at::Tensor signs_like(const at::Tensor& tensor);
 
  private:
   /// Rows that one forward pass takes: a part of a micro-step.
@@ -66,7 +72,8 @@ class TracedStep {
     std::vector<int64_t> positions;
   };
 
-  std::vector<Pass> passes_of(int64_t step, const Options& options) const;
+  std::vector<Pass> passes_of(int64_t step, const Options& options);
+  at::Tensor as_terms(const at::Tensor& values);
   StepOutput forward_of(const Pass& pass);
   StepOutput run_pass(const Pass& pass);
   at::Tensor on_local_gradient(std::size_t index, const at::Tensor& gradient);
@@ -104,6 +111,8 @@ class TracedStep {
   bool last_pass_ = true;
   bool kept_counted_ = false;
   bool listening_ = true;
+  bool turns_signs_ = false;
+  at::Generator generator_;
 };
 
 }  // namespace lockstep

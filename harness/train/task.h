@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -41,6 +42,9 @@ struct StepInput {
   /// stand in the order of the whole batch, and the loss has unit weight.
   bool exact = false;
   std::vector<int64_t> positions = {};  ///< exact: where each of `ids` stands in the step's whole batch
+  /// Marks what a row's gradient is added up from, such as the logits of its candidates, and gives the tensor to go on with. Empty:
+  /// nobody asks how large these terms are.
+  std::function<at::Tensor(const at::Tensor&)> as_terms = {};
 };
 
 struct StreamUse {

@@ -90,16 +90,16 @@ void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate
   context_.task->update_buffers();
   trace_buffers(Phase::parameters, keep);
   trace_parameters(context_, Phase::parameters, keep);
+  // What an update does to the moments alone shows in parameters one update later, and a forced run makes none.
+  if (keep == Keep::whole) trace_optimizer(Phase::optimizer_state, keep);
 }
 
-void Update::snapshot() {
-  trace_parameters(context_, Phase::snapshot, Keep::whole);
+void Update::trace_optimizer(Phase phase, Keep keep) {
   const std::vector<std::string>& names = context_.task->parameters().names;
   const auto trace_moments = [&](const char* prefix, const std::vector<at::Tensor>& moments) {
     for (std::size_t i = 0; i < moments.size(); ++i) {
       if (moments[i].defined()) {
-        context_.trace->tensor(Phase::snapshot, prefix + names[i], view_of(moments[i]), Sharing::replicated,
-                               {}, Keep::whole);
+        context_.trace->tensor(phase, prefix + names[i], view_of(moments[i]), Sharing::replicated, {}, keep);
       }
     }
   };
@@ -107,8 +107,12 @@ void Update::snapshot() {
   trace_moments(kTracedSecondMoment, optimizer_.second_moments());
   const int64_t updates = optimizer_.updates();
   const std::vector<int64_t> shape{1};
-  context_.trace->tensor(Phase::snapshot, kUpdates, {&updates, DType::int64, shape, {}}, Sharing::replicated,
-                         {}, Keep::whole);
+  context_.trace->tensor(phase, kUpdates, {&updates, DType::int64, shape, {}}, Sharing::replicated, {}, keep);
+}
+
+void Update::snapshot() {
+  trace_parameters(context_, Phase::snapshot, Keep::whole);
+  trace_optimizer(Phase::snapshot, Keep::whole);
   trace_buffers(Phase::snapshot, Keep::whole);
 }
 

@@ -26,6 +26,7 @@ class Update {
 
  private:
   void clip(int64_t step, const TracedStep::Outcome& outcome);
+  void trace_optimizer(Phase phase, Keep keep);
   void trace_buffers(Phase phase, Keep keep);
 
   const RankContext& context_;

@@ -98,7 +98,7 @@ class ClassifyTask : public Task {
     StepOutput output;
     const at::Tensor logits_BTK = model.logits(features_BTD, dropout_factors(model, input, ids, output));
     const CrossEntropyInput of_rows{logits_BTK, rows.label_N.unsqueeze(1).expand_as(rows.valid_NT), rows.valid_NT,
-                                    own_.label_smoothing};
+                                    own_.label_smoothing, input.as_terms};
     const LossCounts own = counts_of(input.step_ids);
     if (config_.oracle_world > 0) {
       describe_reference(of_rows, row_weights(dealt, rows.valid_steps), output);

@@ -238,6 +238,7 @@ class EnergyTask : public Task {
     loss_input.first_row = input.first_row;
     loss_input.end_row = input.end_row;
     loss_input.options = loss_options();
+    loss_input.mark = input.as_terms;
     return loss_input;
   }
 
@@ -306,6 +307,7 @@ class EnergyTask : public Task {
     reference.explicit_BnA = explicit_BnA;
     reference.group_B = groups(input);
     reference.options = loss_options();
+    reference.mark = input.as_terms;
     return loss_->reference(reference);
   }
 

@@ -86,7 +86,7 @@ class FlowRlTask : public Task {
     const int64_t first = input.micro_step * all / micro_steps + input.first_row;
     const Span rows{static_cast<std::size_t>(first), static_cast<std::size_t>(input.end_row - input.first_row)};
     const ChainTensors chains = chains_of(rows);
-    const PassTerms terms = terms_of(input.step, rows, chains);
+    const PassTerms terms = terms_of(input, rows, chains);
     StepOutput output;
     output.row_losses_B = row_losses(input.step, rows, chains, terms);
     const auto total = static_cast<double>(now_.rows->size());
@@ -231,8 +231,9 @@ class FlowRlTask : public Task {
 
   /// The policy before the update at the same rows and shapes as with gradient: at the first update of a rollout both are the
   /// same bits.
-  PassTerms terms_of(int64_t step, const Span& rows, const ChainTensors& chains) const {
+  PassTerms terms_of(const StepInput& input, const Span& rows, const ChainTensors& chains) const {
     PassTerms terms;
+    const int64_t step = input.step;
     const FlowPolicy model = model_.with(model_.parameters().tensors, pass_dtype());
     ChainTensors trained = chains;
     std::vector<double> sigmas = sigmas_;
@@ -240,7 +241,8 @@ class FlowRlTask : public Task {
       trained.chain_BTKC = fault_->trained_chains(step, chains.chain_BTKC);
       sigmas = fault_->trained_sigmas(step, sigmas_);
     }
-    const at::Tensor means_BTKC = model.means(trained);
+    at::Tensor means_BTKC = model.means(trained);
+    if (input.as_terms) means_BTKC = input.as_terms(means_BTKC);
     terms.log_pi_BTK =
         log_transitions(means_BTKC, trained, sigmas, fault_ != nullptr && fault_->without_sigma(step));
     {

@@ -25,6 +25,7 @@ struct FakeStep {
   std::vector<float> energies;   ///< [samples, columns]
   double loss = 0;
   std::vector<std::pair<std::string, std::vector<float>>> local_gradients, reduced_gradients, parameters;
+  std::vector<std::pair<std::string, std::vector<float>>> optimizer_state;  ///< written if not empty
   std::vector<CollectiveRecord> collectives;
   double gradient_norm = 0;
   std::vector<std::pair<std::string, double>> evaluations;
@@ -181,6 +182,7 @@ inline void write_fake_step(TraceWriter& writer, const FakeStep& it, const FakeR
   writer.scalar(Phase::gradient_norm, "gradient_norm", it.gradient_norm, Sharing::replicated);
   tensors(Phase::parameters, it.parameters, Sharing::replicated, Keep::by_level);
   for (const auto& [name, value] : it.evaluations) writer.scalar(Phase::evaluation, name, value, Sharing::own);
+  tensors(Phase::optimizer_state, it.optimizer_state, Sharing::replicated, keep);
   if (it.rank == 0) tensors(Phase::term_sums, it.term_sums, Sharing::replicated, Keep::whole);
   writer.end_step();
 }

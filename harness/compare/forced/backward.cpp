@@ -113,8 +113,8 @@ int rank_by_bit(const ForcedEvidence& evidence, const std::vector<NamedTensor>& 
     const auto element = single_difference(reference->values, cell->values, use.use.band);
     if (!element) return -1;
     const WrongElement wrong{
-        use.name,     *element,          reference->values[*element], cell->values[*element],
-        use.use.band, reference->epsilon};
+        use.name,     *element,           reference->values[*element], cell->values[*element],
+        use.use.band, reference->epsilon, evidence.cell.is_wide()};
     for (const FlippedBit& flip : flips_in_values(wrong, evidence.cell.local)) {
       if (named >= 0 && named != flip.rank) return -1;
       named = flip.rank;

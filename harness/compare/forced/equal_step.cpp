@@ -71,7 +71,7 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   std::optional<Difference> first = own.difference;
   if (first) place_by_update(step, rules, evidence, *first);
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
-                     judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters}) {
+                     judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters, judge_moments}) {
     std::optional<Difference> found = judge(context);
     if (judge == judge_loss && found && !rules.loss_is_differentiated && all_within(evidence.reduced)) found.reset();
     keep_earlier(first, found);

@@ -46,13 +46,12 @@ std::vector<FlippedBit> flips_in_values(const WrongElement& it,
   std::vector<FlippedBit> found;
   const std::vector<double> values = values_at(it, local);
   const auto ranks = static_cast<double>(values.size());
-  const bool wide = it.epsilon < 1e-10;
   for (std::size_t rank = 0; rank < values.size(); ++rank) {
     // A flip may have made the number huge: what it was is told by the others, not by taking the difference.
     double right = it.right * ranks;
     for (std::size_t other = 0; other < values.size(); ++other) right -= other == rank ? 0 : values[other];
-    for (int bit = 0; bit < (wide ? 64 : 32); ++bit) {
-      const double value = with_bit_turned(values[rank], bit, wide);
+    for (int bit = 0; bit < (it.wide ? 64 : 32); ++bit) {
+      const double value = with_bit_turned(values[rank], bit, it.wide);
       if (std::abs(value - right) <= ranks * it.uncertain) {
         found.push_back({static_cast<int>(rank), it.tensor, it.element, bit});
       }
@@ -66,13 +65,12 @@ std::vector<FlippedBit> flips_in_messages(const WrongElement& it,
   std::vector<FlippedBit> found;
   const std::vector<double> values = values_at(it, local);
   const auto ranks = static_cast<double>(values.size());
-  const bool wide = it.epsilon < 1e-10;
   const double change = it.wrong - it.right;
   const double tolerance = it.uncertain + (ranks + 4) * it.epsilon * std::abs(change);
   for (std::size_t rank = 0; rank < values.size(); ++rank) {
-    for (int bit = 0; bit < (wide ? 64 : 32); ++bit) {
-      const double plain = (with_bit_turned(values[rank], bit, wide) - values[rank]) / ranks;
-      const double divided = with_bit_turned(values[rank] / ranks, bit, wide) - values[rank] / ranks;
+    for (int bit = 0; bit < (it.wide ? 64 : 32); ++bit) {
+      const double plain = (with_bit_turned(values[rank], bit, it.wide) - values[rank]) / ranks;
+      const double divided = with_bit_turned(values[rank] / ranks, bit, it.wide) - values[rank] / ranks;
       const bool explains = std::isfinite(change) ? std::abs(plain - change) <= tolerance ||
                                                         std::abs(divided - change) <= tolerance
                                                   : !std::isfinite(plain) || !std::isfinite(divided);

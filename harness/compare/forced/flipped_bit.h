@@ -31,7 +31,8 @@ struct WrongElement {
   std::size_t element = 0;
   double right = 0, wrong = 0;  ///< of the mean
   double uncertain = 0;         ///< how far rounding leaves it open
-  double epsilon = 0;           ///< of the type; below 1e-10 it is float64
+  double epsilon = 0;           ///< of the type in which the mean was computed
+  bool wide = false;            ///< the ranks' values are float64; else float32
 };
 
 /// Every (rank, bit) that gives the right mean if it is turned back in the ranks' values, which hold the

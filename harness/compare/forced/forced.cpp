@@ -14,6 +14,7 @@
 #include "harness/compare/rounding_bound.h"
 #include "harness/compare/step_records.h"
 #include "harness/compare/trainer_of.h"
+#include "harness/config/learning_keys.h"
 
 namespace lockstep {
 namespace {
@@ -79,7 +80,10 @@ class ForcedJudge {
         steps_.push_back(std::move(judged.at));
         if (!first_) first_ = std::move(judged.first);
       }
-      every_bit_equal_ = every_bit_equal_ && same_layout() && !first_difference(*a, *b);
+      if (const auto bits = same_layout() ? first_difference(*a, *b) : std::nullopt; bits || !same_layout()) {
+        every_bit_equal_ = false;
+        if (bits && !first_ && equal_bits_promised() && !differ_in_zeros_alone(*a, *b)) first_ = bits_found(*bits, *a, *b, before);
+      }
       before = std::move(b);
       before_a = std::move(a);
     }
@@ -101,6 +105,11 @@ class ForcedJudge {
     return compared_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients, Looked::gradient_norm,
                             Looked::own_clipping, Looked::buffers, Looked::updates},
                            static_cast<int64_t>(steps_.size()), std::string(rules_.scores.record));
+  }
+  /// Is every differing bit of the two runs, and of their forced ones, a finding?
+  bool equal_bits_promised() const {
+    return inputs_.one_build && inputs_.reference_config && inputs_.cell_config && same_layout() &&
+           promise_equal_bits(*inputs_.reference_config, *inputs_.cell_config);
   }
 
  private:
@@ -130,6 +139,25 @@ class ForcedJudge {
                                [&](int64_t columns) { return rules_.scores.taken(*inputs_.cell_config, columns); });
   }
 
+  /// Does no gradient of the cell lie further from its twin's than other terms of the same size would bring it?
+  static bool may_be_of_choice(const ForcedEvidence& evidence, const ForcedValues& reference_twin) {
+    constexpr double kTerms = 4;
+    const auto within = [&](const TensorUse& tensor) {
+      const NamedTensor* gradient = find_tensor(reference_twin.gradients, tensor.name);
+      return gradient && tensor.use.difference <= tensor.use.band + kTerms * term_size(*gradient, reference_twin);
+    };
+    return std::ranges::all_of(evidence.local.tensors, within) && std::ranges::all_of(evidence.reduced.tensors, within);
+  }
+
+  static CauseInputs bits_found(const Difference& bits, const StepOfRun& a, const StepOfRun& b, const std::optional<StepOfRun>& before) {
+    CauseInputs inputs;
+    inputs.difference = bits;
+    inputs.reference = a;
+    inputs.cell = b;
+    inputs.cell_before = before;
+    return inputs;
+  }
+
   static bool is_of_gradients(const Difference& difference) {
     return difference.divergence.kind == "band" &&
            (difference.phase == Phase::local_gradients || difference.phase == Phase::reduced_gradients ||
@@ -157,8 +185,9 @@ class ForcedJudge {
     ForcedStep at = std::move(meaning.at);
     at.meaning_used = at.band_used;
     at.chosen_otherwise = chosen_otherwise(steps);
-    // What was chosen otherwise has another gradient, in whatever precision.
-    const bool by_choice = at.chosen_otherwise >= 0 && arithmetic.first && is_of_gradients(arithmetic.first->difference);
+    // What was chosen otherwise has another gradient, in whatever precision; one as large as its terms, not more.
+    const bool by_choice = at.chosen_otherwise >= 0 && arithmetic.first && is_of_gradients(arithmetic.first->difference) &&
+                           may_be_of_choice(*arithmetic.first->forced, wide);
     if (by_choice) arithmetic.first.reset();
     at.arithmetic_used = by_choice ? 0 : arithmetic.at.band_used;
     if (at.arithmetic_used > at.band_used) {
@@ -236,10 +265,16 @@ std::string twins_sentence(const Mechanism& result) {
   double meaning = 0;
   for (const ForcedStep& step : result.forced) meaning = std::max(meaning, step.meaning_used);
   const auto most = std::ranges::max_element(result.forced, {}, &ForcedStep::arithmetic_used);
-  return fmt::format("They mean the same: in float64 nothing differs by more than {:.2g} % of its bound at {}. They round "
-                     "alike: {:.2g} % of the bound of rounding is used, at step {}.",
-                     100 * meaning, counted(static_cast<int64_t>(result.forced.size()), "forced step"),
-                     100 * most->arithmetic_used, most->step);
+  const auto otherwise = std::ranges::count_if(result.forced, [](const ForcedStep& step) { return step.chosen_otherwise >= 0; });
+  std::string text = fmt::format("They mean the same: in float64 nothing differs by more than {:.2g} % of its bound at {}. ", 100 * meaning,
+                                 counted(static_cast<int64_t>(result.forced.size()), "forced step"));
+  text += fmt::format("They round alike: {:.2g} % of the bound of rounding is used, at step {}.", 100 * most->arithmetic_used, most->step);
+  if (otherwise > 0) {
+    text += fmt::format(" At {} of these steps rounding chose other candidates: there the rounding of gradients was not judged, but that none is "
+                        "larger than its terms.",
+                        otherwise);
+  }
+  return text;
 }
 
 std::string within_sentence(const Mechanism& result, const FreeFindings& free, double exact, const std::string& compared_there) {
@@ -260,17 +295,22 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, d
   if (!exactly.empty()) text += fmt::format(" Over {} agree exactly: {}.", counted(free.compared, "step"), exactly);
   if (free.reordered >= 0) text += fmt::format(" Rows stand in another order from step {} on.", free.reordered);
   text += free.evaluations.words();
+  const auto bits_text = [&](const Divergence& bits, const char* how) {
+    text += fmt::format(" Bits of the free runs first differ at step {}, {}, {}, {}.", bits.step, bits.phase, bits.where, how);
+  };
   if (free.bits) {
-    const Divergence& bits = free.bits->difference.divergence;
-    text += fmt::format(" Bits of the free runs first differ at step {}, {}, {}, by rounding.", bits.step,
-                        bits.phase, bits.where);
+    bits_text(free.bits->difference.divergence, free.bits->difference.relative <= rounding_bound(0)
+                                                    ? "by no more than rounding"
+                                                    : "by how much their hashes do not tell");
+  } else if (free.zeros) {
+    bits_text(*free.zeros, "in signs of zeros alone");
   }
   return text;
 }
 
 /// The earliest of all findings with what is known around it.
 std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, const FreeFindings& free,
-                                    const std::vector<ForcedStep>& steps) {
+                                    const std::vector<ForcedStep>& steps, bool equal_bits) {
   std::optional<CauseInputs> first = forced;
   const auto take = [&](const std::optional<CauseInputs>& other) {
     if (other && (!first || earlier(other->difference, first->difference))) first = other;
@@ -290,15 +330,20 @@ std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, co
     if (told.rank == kRankUnknown && same_replicas(told, forced_one.divergence)) told = forced_one.divergence;
   }
   take(free.found);
-  // At one layout a free run may part at a step that was not forced: by more than rounding, that is a
-  // divergence too. What bands judge at a forced step they have judged.
-  const auto has_a_band = [&](const Difference& bits) {
-    const auto same = [&](const ForcedStep& step) { return step.step == bits.divergence.step; };
-    return place_of(bits.phase) <= place_of(Phase::gradient_norm) && std::ranges::any_of(steps, same);
-  };
-  if (free.bits && free.bits->difference.relative > rounding_bound(0) && !has_a_band(free.bits->difference)) {
+  if (!free.bits) return first;
+  const Difference& bits = free.bits->difference;
+  if (equal_bits) {
+    const bool same_step = first && first->forced && first->difference.divergence.step == bits.divergence.step;
+    const std::optional<ForcedEvidence> evidence = same_step ? first->forced : std::nullopt;
     take(free.bits);
+    if (!first->forced) first->forced = evidence;
+    return first;
   }
+  // Else a free run may round otherwise from a step on that was not forced: by more than rounding, that is a
+  // divergence too. What bands judge at a forced step they have judged.
+  const auto is_its_step = [&](const ForcedStep& step) { return step.step == bits.divergence.step; };
+  const bool has_a_band = place_of(bits.phase) <= place_of(Phase::gradient_norm) && std::ranges::any_of(steps, is_its_step);
+  if (bits.relative > rounding_bound(0) && !has_a_band) take(free.bits);
   return first;
 }
 
@@ -321,7 +366,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   result.forced = judge.steps();
   for (const ForcedStep& step : result.forced) result.band_used = std::max(result.band_used, step.band_used);
 
-  std::optional<CauseInputs> first = earliest(judge.first(), free, result.forced);
+  std::optional<CauseInputs> first = earliest(judge.first(), free, result.forced, judge.equal_bits_promised());
   const std::string ends = free.ends.empty() ? judge.ends() : free.ends;
   if (first) {
     first->reference_config = inputs.reference_config;
@@ -335,7 +380,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   } else if (result.forced.empty()) {
     result.verdict = VerdictKind::inconclusive;
     result.sentence = "No gradients could be compared: the forced runs hold no whole step.";
-  } else if (judge.every_bit_equal() && free.compared_bits && free.compared > 0 && !free.bits && free.reordered < 0) {
+  } else if (judge.every_bit_equal() && free.compared_bits && free.compared > 0 && !free.bits && !free.zeros && free.reordered < 0) {
     result.verdict = VerdictKind::identical;
     result.sentence = fmt::format("Identical: every bit of {} and of the gradients at {} agrees.",
                                   counted(free.compared, "step"),

@@ -29,6 +29,7 @@ struct ForcedInputs {
   std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
   int64_t steps = 0;         ///< of the free runs, see CompareOptions
   int64_t forced_steps = 0;  ///< forced steps from this number on are not judged; 0: all are
+  bool one_build = true;  ///< both were computed by one build of the programs: equal configs then have equal bits
 };
 
 /// A cell against its reference, at each forced step.
@@ -48,7 +49,7 @@ struct ForcedInputs {
 /// reference: the reduced gradient against the mean of the local ones, by the rounding of V terms; the update
 /// against what the cell's own gradient gives; ledgers and replicas. Sample ids, random streams and control
 /// values are compared exactly at all steps of the free runs; the earliest (step, phase) outside is the first
-/// divergence. Throws TraceError if a trace is missing, damaged or lacks what forced
+/// divergence. Where equal bits are promised (promise_equal_bits), every differing bit is outside, signs of zeros left out. Throws TraceError if a trace is missing, damaged or lacks what forced
 /// runs keep.
 Comparison compare_forced(const ForcedInputs& inputs);
 

@@ -12,6 +12,7 @@
 #include "harness/compare/step_pairs.h"
 #include "harness/compare/step_records.h"
 #include "harness/evidence/replicas.h"
+#include "harness/trace/record_values.h"
 
 namespace lockstep {
 
@@ -161,6 +162,23 @@ std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun
   return std::nullopt;
 }
 
+/// What the optimizer counted after a step; nothing if the run did not record it.
+std::optional<double> updates_after(const StepOfRun& step) {
+  const Record* count = find_record(step.ranks[0], Phase::optimizer_state, "updates");
+  if (!count) return std::nullopt;
+  if (count->is_scalar) return count->value;
+  const auto values = values_of(*count);
+  return values && values->size() == 1 ? std::optional(values->front()) : std::nullopt;
+}
+
+/// Updates are counted alike under every layout.
+std::optional<Difference> other_count_of_updates(const StepOfRun& a, const StepOfRun& b) {
+  const std::optional<double> expected = updates_after(a), actual = updates_after(b);
+  if (!expected || !actual || *expected == *actual) return std::nullopt;
+  return difference_at(a.step, Phase::optimizer_state, kAllRanks, "updates", "value", exact_number(*expected), exact_number(*actual),
+                       static_cast<int>(b.ranks.size()));
+}
+
 }  // namespace
 
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
@@ -177,6 +195,7 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
     compared->add_ledger(reference, cell);
     compared->add_replicas(cell);
   }
+  keep_earlier(found.difference, other_count_of_updates(reference, cell));
   const int world_size = static_cast<int>(cell.ranks.size());
   if (const auto ledger = audit_ledger(cell, before, &reference)) {
     const Difference as_difference = ledger_difference(*ledger, cell.step, world_size);
@@ -228,7 +247,11 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
         free.found->ledger = own.ledger;
       }
       if (pairs.same_layout() && !free.bits && free.reordered < 0) {
-        if (const auto bits = first_difference(a, b)) free.bits = inputs_at(pairs, *bits);
+        if (const auto bits = first_difference(a, b); bits && !differ_in_zeros_alone(a, b)) {
+          free.bits = inputs_at(pairs, *bits);
+        } else if (bits && !free.zeros) {
+          free.zeros = bits->divergence;
+        }
         if (const auto skipped = free.bits ? pairs.skipped_step(free.bits->difference) : std::nullopt; skipped && !free.found)
           free.found.emplace().difference.divergence = *skipped;
       }

@@ -15,7 +15,8 @@ namespace lockstep {
 
 struct FreeFindings {
   std::optional<CauseInputs> found;    ///< the first step whose exact phases, ledger or replicas are wrong
-  std::optional<CauseInputs> bits;     ///< at one layout: the first differing bit
+  std::optional<CauseInputs> bits;     ///< at one layout: the first differing bit, signs of zeros left out
+  std::optional<Divergence> zeros;     ///< at one layout: the first step that differs in signs of zeros alone
   std::map<int64_t, Snapshot> states;  ///< of the reference, at its snapshot steps
   int64_t compared = 0;
   bool compared_bits = false;

@@ -74,6 +74,9 @@ std::optional<Difference> judge_buffers(ForcedContext& context);
 /// recomputation does not give the reference's own update.
 std::optional<Difference> judge_parameters(ForcedContext& context);
 
+/// Moments after the update against the reference's, by what the gradients' bands make of them.
+std::optional<Difference> judge_moments(ForcedContext& context);
+
 /// Reduced gradients against the mean (or sum) of the same run's local ones: the one that is furthest from it.
 std::optional<Difference> judge_own_reduction(const ForcedContext& context);
 /// The recorded norm against that of the reduced gradients; nothing is said where the reference's is not that.

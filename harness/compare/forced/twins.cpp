@@ -59,6 +59,12 @@ double TwinBounds::of_gradient(const std::string& name) const {
   return found == gradients_.end() ? 0 : bound(found->second, whole_);
 }
 
+double TwinBounds::of_gradient_norm(double size) const {
+  double whole = 0;
+  for (const auto& [name, value] : gradients_) whole = std::hypot(whole, bound(value, whole_));
+  return std::max(whole, bound({gradient_norm_, size, true}, 0));
+}
+
 double TwinBounds::of_buffer(const std::string& name, double size) const {
   const auto found = buffers_.find(name);
   Value value = found == buffers_.end() ? Value{} : found->second;

@@ -12,7 +12,7 @@ namespace lockstep {
 /// Of two twins: do they mean the same? Of a run and its twin: does it round as the reference does?
 enum class TwinQuestion { meaning, arithmetic };
 
-/// Bounds of one step, from the reference's values g, its twin's g64 and the sums of |terms| t of that twin, with
+/// Bounds of one step, from the reference's values g, its twin's g64 and the sizes t of what that twin added up (term_size), with
 /// e = |g - g64| (2-norms), T the norm of all tensors' t and u the epsilon in which the reference computes:
 ///
 ///   meaning     1e-12 * max(|g64|, t) + 1e-14 * T + 64 * (2^-52 / u) * e
@@ -32,7 +32,8 @@ class TwinBounds {
   /// `largest`: of the scores' absolute values.
   double of_scores(double largest) const { return bound({scores_, largest}, 0); }
   double of_loss(double size) const { return bound({loss_, size, true}, 0); }
-  double of_gradient_norm(double size) const { return bound({gradient_norm_, size, true}, 0); }
+  /// No less than what the bounds of all gradients together leave open.
+  double of_gradient_norm(double size) const;
   double of_buffer(const std::string& name, double size) const;
 
  private:

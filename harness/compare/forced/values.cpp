@@ -307,6 +307,9 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, co
     if (record.phase == Phase::parameters) {
       if (auto tensor = whole_tensor(record)) values.parameters.push_back(std::move(*tensor));
     }
+    if (record.phase == Phase::optimizer_state) {
+      if (auto tensor = whole_tensor(record)) values.optimizer_state.push_back(std::move(*tensor));
+    }
     if (record.phase == Phase::applied_gradients) {
       if (auto tensor = whole_tensor(record)) values.applied.push_back(std::move(*tensor));
     }

@@ -58,6 +58,7 @@ struct ForcedValues {
   std::optional<double> loss;  ///< mean over ranks
   std::optional<double> gradient_norm, learning_rate;
   double epsilon = std::numeric_limits<float>::epsilon();  ///< of the gradients' type
+  bool is_wide() const { return epsilon < 1e-10; }         ///< it is float64
   /// Of the type in which their terms were computed, which may be coarser: see working_epsilon.
   double working_epsilon = std::numeric_limits<float>::epsilon();
   /// By rank, of the ranks that hold the same parameters as rank 0, if every one of these kept its local gradients
@@ -68,6 +69,7 @@ struct ForcedValues {
   bool reduced_by_sum = false;      ///< gradients of ranks are added up: each rank's loss is its share of the whole
   std::vector<NamedTensor> applied; ///< gradients that the optimizer took, if recorded
   std::vector<NamedTensor> parameters;  ///< rank 0's after the update, if kept whole; buffers too
+  std::vector<NamedTensor> optimizer_state;  ///< rank 0's after the update, if kept whole: "first_moment/NAME"
   std::vector<RankLoss> losses;         ///< by rank
 };
 

@@ -165,6 +165,76 @@ TEST_F(Causes, RowsTellTheRankOfAWrongLoss) {
   }
 }
 
+/// What a float64 twin tells of local gradients of three ranks, of which one has another value.
+CauseInputs beside_twin(const std::vector<float>& of_ranks, double right) {
+  CauseInputs inputs;
+  inputs.difference.phase = Phase::local_gradients;
+  inputs.difference.divergence = {1, "local gradients", -1, "head.weight", "band", "", "", ""};
+  ForcedEvidence& evidence = inputs.forced.emplace();
+  evidence.reference.gradients = {{"head.weight", {2}, {right, 0.25}, 0x1p-52}};
+  double mean = 0;
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    evidence.cell.local.push_back({{"head.weight", {2}, {of_ranks[rank], 0.25}}});
+    evidence.cell.local_ranks.push_back(static_cast<int>(rank));
+    mean += of_ranks[rank] / static_cast<double>(of_ranks.size());
+  }
+  evidence.cell.gradients = {{"head.weight", {2}, {mean, 0.25}}};
+  evidence.local.tensors = {{"head.weight", {std::abs(mean - right), 1e-7}, right, mean}};
+  return inputs;
+}
+
+TEST_F(Causes, AFlippedBitHasTheNumberOfTheTypeThatHoldsIt) {
+  for (const int bit : {22, 25, 27, 28, 30, 31}) {
+    const std::vector<float> values{0.3F, -0.7F, 0.011F};
+    const double right = (static_cast<double>(values[0]) + values[1] + values[2]) / 3;
+    const std::optional<Cause> cause = name_cause(beside_twin({values[0], values[1], flipped(values[2], bit)}, right));
+    ASSERT_TRUE(cause.has_value()) << bit;
+    EXPECT_EQ(cause->code, "bit-flip") << cause->evidence;
+    EXPECT_THAT(cause->evidence, ::testing::HasSubstr("bit " + std::to_string(bit) + " of rank 2"));
+  }
+}
+
+/// A reduction of one number over ranks.
+CauseInputs one_number(const std::vector<double>& of_ranks, double reduced) {
+  CauseInputs inputs;
+  inputs.difference.phase = Phase::reduced_gradients;
+  inputs.difference.divergence = {1, "reduced gradients", -1, "temperature.log_tau", "reduction", "", "", ""};
+  ForcedEvidence& evidence = inputs.forced.emplace();
+  evidence.cell.gradients = {{"temperature.log_tau", {1}, {reduced}}};
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    evidence.cell.local.push_back({{"temperature.log_tau", {1}, {of_ranks[rank]}}});
+    evidence.cell.local_ranks.push_back(static_cast<int>(rank));
+  }
+  return inputs;
+}
+
+TEST_F(Causes, RanksThatFitByChanceAreAllNamed) {
+  const double tied = -0.1377;
+  const std::vector<double> values{0.5123, tied, 0.7611, tied};
+  const std::optional<Cause> missing = name_cause(one_number(values, (values[0] + values[2] + tied) / 4));
+  ASSERT_TRUE(missing.has_value());
+  EXPECT_EQ(missing->code, "rank-missing");
+  EXPECT_THAT(missing->evidence, ::testing::HasSubstr("without rank 1 or 3's gradient"));
+  const std::optional<Cause> twice = name_cause(one_number(values, (values[0] + values[2] + 3 * tied) / 4));
+  ASSERT_TRUE(twice.has_value());
+  EXPECT_EQ(twice->code, "rank-counted-twice");
+  EXPECT_THAT(twice->evidence, ::testing::HasSubstr("with rank 1 or 3's gradient added twice"));
+  const std::optional<Cause> one = name_cause(one_number(values, (values[0] + 2 * tied) / 4));
+  ASSERT_TRUE(one.has_value());
+  EXPECT_EQ(one->code, "rank-missing") << one->evidence;
+  EXPECT_THAT(one->evidence, ::testing::HasSubstr("without rank 2's gradient"));
+}
+
+TEST_F(Causes, ABitThatNoMistakeExplainsIsNamedInANumberThatStandsAlone) {
+  const std::vector<double> values{0.5123F, -0.1377F, 0.7611F, 0.29F};
+  double sum = 0;
+  for (const double value : values) sum += value;
+  const std::optional<Cause> cause = name_cause(one_number(values, (sum - values[2] + flipped(0.7611F, 21)) / 4));
+  ASSERT_TRUE(cause.has_value());
+  EXPECT_EQ(cause->code, "message-corrupted") << cause->evidence;
+  EXPECT_THAT(cause->evidence, ::testing::HasSubstr("bit 21"));
+}
+
 TEST_F(Causes, AnotherPrecisionIsNamedWhereItExplainsWhatIsSeen) {
   int judged_faults = 0;
   for (const Planted& planted : all_faults()) {

@@ -124,6 +124,39 @@ TEST_P(CompareLayouts, ValuesThatBothKeptAreComparedAsValues) {
   }
 }
 
+TEST_P(CompareLayouts, TheOptimizersStateIsComparedAsValues) {
+  // Adam's moments after its first update, from each run's own gradients.
+  const auto moments = [](double beta2, float updates) {
+    return [=](FakeStep& it) {
+      std::vector<float> first, second;
+      for (const float gradient : tensor_of(it.reduced_gradients, "head.weight")) {
+        first.push_back(0.1F * gradient);
+        second.push_back(static_cast<float>((1 - beta2) * gradient * gradient));
+      }
+      it.optimizer_state = {{"first_moment/head.weight", first}, {"second_moment/head.weight", second}, {"updates", {updates}}};
+    };
+  };
+  const auto compared = [&](double beta2, float updates) {
+    FakeRun a = clean(1, 1), b = clean(GetParam(), 2);
+    a.forced = b.forced = true;
+    a.steps = b.steps = {0};
+    a.fault = moments(0.999, 1);
+    b.fault = moments(beta2, updates);
+    support::write_fake_run(folder_ / "a", a);
+    support::write_fake_run(folder_ / "b", b);
+    return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+  };
+  EXPECT_EQ(compared(0.999, 1).verdict, VerdictKind::inconclusive) << compared(0.999, 1).sentence;
+  const Mechanism other_beta = compared(0.9, 1), other_count = compared(0.999, 2);
+  for (const auto& [found, where] : {std::pair{&other_beta, "second_moment/head.weight"}, {&other_count, "updates"}}) {
+    EXPECT_EQ(found->verdict, VerdictKind::divergent) << found->sentence;
+    ASSERT_TRUE(found->first_divergence.has_value());
+    EXPECT_EQ(found->first_divergence->step, 0);
+    EXPECT_EQ(found->first_divergence->phase, "optimizer state");
+    EXPECT_EQ(found->first_divergence->where, where);
+  }
+}
+
 TEST_P(CompareLayouts, AWrappedModelHasTheSameNames) {
   FakeRun a = clean(1, 1), b = clean(GetParam(), 2);
   const auto compared = [&](const std::function<std::string(const std::string&)>& rename) {

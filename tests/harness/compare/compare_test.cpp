@@ -371,6 +371,49 @@ TEST_P(CompareSameLayout, WithoutACommonStepNothingIsClaimed) {
   EXPECT_THAT(result.sentence, HasSubstr("Nothing could be compared"));
 }
 
+/// Of a trainer that is not ours, whose bits nobody promises.
+class CompareForeign : public CompareSameLayout {
+ protected:
+  Mechanism with_foreign_fault(std::function<void(FakeStep&)> fault) {
+    FakeRun reference = clean();
+    reference.trainer = "theirs";
+    FakeRun faulty = reference;
+    faulty.fault = std::move(fault);
+    return compare(reference, faulty);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CompareForeign, ::testing::Values(3, 8));
+
+TEST_P(CompareForeign, WhereHashesTellNoSizeThePlaceIsTheFirstThatDiffers) {
+  const Mechanism result = with_foreign_fault([](FakeStep& it) {
+    for (auto* list : {&it.local_gradients, &it.reduced_gradients}) {
+      for (float& value : tensor_of(*list, "head.weight")) value *= 3;
+    }
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+  ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->step, 0);
+  EXPECT_EQ(result.first_divergence->phase, "local gradients");
+  EXPECT_THAT(result.sentence, HasSubstr("By values: They part at step 0, reduced gradients"));
+}
+
+TEST_P(CompareForeign, ABitOfUnknownSizeIsNotCalledRounding) {
+  const Mechanism result = with_foreign_fault([](FakeStep& it) {
+    if (it.step == 7 && it.rank == 1) flip_bit(tensor_of(it.local_gradients, "head.weight")[3], 0);
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
+  EXPECT_THAT(result.sentence, HasSubstr("Bits first differ at step 7, local gradients, head.weight, by how much their hashes do not tell."));
+}
+
+TEST_P(CompareForeign, TurnedSignsAreBeyondRounding) {
+  const Mechanism result = with_foreign_fault([](FakeStep& it) {
+    if (it.step != 7 || it.rank != 1) return;
+    for (float& value : tensor_of(it.local_gradients, "head.weight")) value = -value;
+  });
+  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+}
+
 TEST(CompareRuns, RefusesFoldersThatAreNoRun) {
   support::TempFolder folder;
   FakeRun run;

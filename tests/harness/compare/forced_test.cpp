@@ -5,6 +5,7 @@
 #include "harness/compare/forced/forced.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -517,6 +518,95 @@ TEST_P(JudgeForced, AtOneLayoutAFaultBetweenForcedStepsIsNamed) {
   EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
   EXPECT_EQ(result.first_divergence->step, 17);
   EXPECT_EQ(result.first_divergence->rank, 1);
+}
+
+/// The lowest bit of one number.
+void turn_last_bit(float& value) { value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ 1u); }
+
+/// Two runs of one layout and one config: their bits are promised to be equal.
+class JudgeOneConfig : public JudgeForced {
+ protected:
+  Mechanism judged_beside(const Fault& in_forced, const Fault& in_free) {
+    write_reference(GetParam());
+    write_cell(in_forced, in_free, false, GetParam(), 1);
+    inputs_.reference_config = &reference_;
+    inputs_.cell_config = &cell_;
+    return judge_forced(inputs_);
+  }
+  void expect_at(const Mechanism& result, int64_t step, int rank) const {
+    EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+    ASSERT_TRUE(result.first_divergence.has_value());
+    EXPECT_EQ(result.first_divergence->step, step);
+    EXPECT_EQ(result.first_divergence->phase, "local gradients");
+    EXPECT_EQ(result.first_divergence->rank, rank);
+    EXPECT_EQ(result.first_divergence->where, "head.weight");
+  }
+  RunConfig reference_, cell_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, JudgeOneConfig, ::testing::Values(3, 8));
+
+TEST_P(JudgeOneConfig, EqualBitsAreIdentical) {
+  EXPECT_EQ(judged_beside(nullptr, nullptr).verdict, VerdictKind::identical);
+}
+
+TEST_P(JudgeOneConfig, ABitBetweenForcedStepsIsAFinding) {
+  expect_at(judged_beside(nullptr,
+                          [](FakeStep& it) {
+                            if (it.step >= 17 && it.rank == 1) turn_last_bit(tensor_of(it.local_gradients, "head.weight")[0]);
+                          }),
+            17, 1);
+}
+
+TEST_P(JudgeOneConfig, TurnedSignsThatLeaveEveryNormAsItWasAreAFinding) {
+  const Mechanism result = judged_beside(nullptr, [](FakeStep& it) {
+    if (it.step < 17 || it.rank != 1) return;
+    for (float& value : tensor_of(it.local_gradients, "head.weight")) value = -value;
+  });
+  expect_at(result, 17, 1);
+}
+
+TEST_P(JudgeOneConfig, ABitAtAForcedStepIsAFindingThoughItLiesWithinTheBand) {
+  const Fault fault = [](FakeStep& it) {
+    if (it.step >= 5 && it.rank == 1) turn_last_bit(tensor_of(it.local_gradients, "head.weight")[0]);
+  };
+  expect_at(judged_beside(fault, fault), 5, 1);
+  expect_at(judged_beside(fault, nullptr), 5, 1);
+}
+
+TEST_P(JudgeOneConfig, SignsOfZerosAloneAreNone) {
+  const auto zeroed = [](float zero) {
+    return [zero](FakeStep& it) {
+      if (it.step >= 17 && it.rank == 1) tensor_of(it.local_gradients, "head.weight")[0] = zero;
+    };
+  };
+  write_reference(GetParam());
+  FakeRun run = free(GetParam(), 1);
+  run.level = TraceLevel::full;
+  run.fault = zeroed(0.0F);
+  support::write_fake_run(inputs_.reference_free, run);
+  write_cell(nullptr, nullptr, false, GetParam(), 1);
+  run.fault = zeroed(-0.0F);
+  support::write_fake_run(inputs_.cell_free, run);
+  inputs_.reference_config = &reference_;
+  inputs_.cell_config = &cell_;
+  const Mechanism result = judge_forced(inputs_);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+  EXPECT_THAT(result.sentence, HasSubstr("first differ at step 17, local gradients, head.weight, in signs of zeros alone"));
+}
+
+TEST_P(JudgeOneConfig, WhereNoEqualBitsArePromisedHashesTellNoSize) {
+  const Fault fault = [](FakeStep& it) {
+    if (it.step >= 17 && it.rank == 1) turn_last_bit(tensor_of(it.local_gradients, "head.weight")[0]);
+  };
+  cell_.bucket_cap_bytes = 100;
+  Mechanism result = judged_beside(nullptr, fault);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+  EXPECT_THAT(result.sentence, HasSubstr("head.weight, by how much their hashes do not tell"));
+  cell_ = reference_;
+  inputs_.one_build = false;
+  result = judged_beside(nullptr, fault);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
 }
 
 TEST_P(JudgeForced, RefusesWhatIsNoForcedTrace) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 
@@ -21,17 +22,17 @@ namespace {
 /// Runs everything that a forced comparison reads, and judges it.
 class Verdicts : public testing::Test {
  protected:
-  Mechanism judged(const RunConfig& cell) {
+  Mechanism judged(const RunConfig& cell, const std::vector<int64_t>& steps = {0, 2}) {
     RunConfig reference = cell;
     reference.mutant = {};
     reference.layout = {1, cell.layout.global_batch()};
-    reference.snapshot_steps = {0, 2};
+    reference.snapshot_steps = steps;
     ForcedInputs inputs;
     inputs.reference_free = run("free", reference);
     inputs.cell_free = run("free", cell);
     RunConfig forced = reference, forced_cell = cell;
     forced.snapshot_steps = {};
-    forced.forced = forced_cell.forced = {id_of("free", reference), {0, 2}, 0, {}};
+    forced.forced = forced_cell.forced = {id_of("free", reference), steps, 0, {}};
     inputs.forced_reference = run("forced", forced);
     inputs.forced_cell = run("forced", forced_cell);
     forced.forced.twin = forced_cell.forced.twin = true;
@@ -100,6 +101,45 @@ TEST_F(Verdicts, MicroStepsThatSumTermsStayWithinTheBand) {
   config.accumulation = 2;
   const Mechanism clean = judged(config);
   EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << clean.sentence;
+}
+
+/// In bfloat16 rounding chooses other candidates than float64 at most steps: another choice has another gradient, of the same size.
+TEST_F(Verdicts, WhereRoundingChoosesAGradientIsHeldAgainstItsTerms) {
+  RunConfig config = config_of({8, 3});
+  config.precision = Precision::bfloat16;
+  energy(config).loss = "hard";
+  const Mechanism clean = judged(config);
+  EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << clean.sentence;
+  EXPECT_GT(std::ranges::count_if(clean.forced, [](const ForcedStep& step) { return step.chosen_otherwise >= 0; }), 0);
+  EXPECT_NE(clean.sentence.find("of these steps rounding chose other candidates"), std::string::npos) << clean.sentence;
+  config.mutant = {"flip_bit", 2, 2, "energy_head.key.weight", 30, 1};
+  const Mechanism wrong = judged(config);
+  EXPECT_EQ(wrong.verdict, VerdictKind::divergent) << wrong.sentence;
+  ASSERT_TRUE(wrong.first_divergence.has_value());
+  EXPECT_EQ(wrong.first_divergence->step, 2);
+  EXPECT_EQ(wrong.first_divergence->parted, "arithmetic");
+  EXPECT_EQ(wrong.first_divergence->where, "energy_head.key.weight");
+}
+
+/// Every energy comes to be the same number: what is added up within a row cancels.
+TEST_F(Verdicts, ACollapsedModelIsNoAlarm) {
+  for (const char* loss : {"infonce", "symmetric", "sigmoid"}) {
+    for (const Precision precision : {Precision::bfloat16, Precision::float32}) {
+      for (const Layout layout : {Layout{8, 3}, {8, 4}}) {
+        RunConfig config = config_of(layout);
+        config.precision = precision;
+        config.optimizer = OptimizerKind::sgd;
+        config.lr = 0.5;
+        config.weight_decay = 0.4;
+        config.steps = 81;
+        energy(config).loss = loss;
+        energy(config).dropout = 0;
+        const Mechanism clean = judged(config, {0, 20, 40, 50, 60, 70, 80});
+        EXPECT_NE(clean.verdict, VerdictKind::divergent) << loss << " " << layout.world_size << "x" << layout.rows_per_rank << ": " << clean.sentence;
+        for (const ForcedStep& step : clean.forced) EXPECT_LT(step.meaning_used, 0.5) << loss << ", step " << step.step << ", " << step.worst_tensor;
+      }
+    }
+  }
 }
 
 TEST_F(Verdicts, Bfloat16IsJudgedByItsOwnRounding) {
