@@ -227,7 +227,7 @@ bool both_exact(const RunConfig* reference, const RunConfig* cell) {
 }
 
 ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before) {
-  OwnFindings own = own_findings(a, b, before, true);
+  OwnFindings own = own_findings(a, b, before, true, true);
   ExactFinding found{std::move(own.difference), std::move(own.ledger)};
   const std::optional<Difference> bits = StepComparison(a, b).first();
   if (!bits) return found;

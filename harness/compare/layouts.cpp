@@ -133,6 +133,7 @@ class BoundedStep {
         return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient",
                              "nothing", static_cast<int>(b_.ranks.size()));
       }
+      if (is_in_shards(*record, *other)) continue;
       if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
       const TensorStats &x = record->stats, &y = other->stats;
       for (const auto& [what, expected, actual] :
@@ -193,6 +194,7 @@ class EqualParameters {
     for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
       const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
       if (!other) continue;
+      if (is_in_shards(*record, *other)) continue;
       ++seen;
       if (other->stats.hash != record->stats.hash) equal_ = false;
     }
@@ -248,7 +250,7 @@ class FreeLayouts {
     const bool equal = is_step && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
     if (equal && whole) return by_values(a, b);
-    OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true);
+    OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true, trainer_ != nullptr);
     std::optional<Difference> found = std::move(own.difference);
     if (!is_step) {
       keep_earlier(found, initial_difference(a, b));
@@ -303,7 +305,7 @@ class FreeLayouts {
     for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
       const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
       if (!other || other->stats.hash == record->stats.hash) continue;
-      if (other->shape != record->shape && !other->replicated) continue;  // a shard
+      if (is_in_shards(*record, *other)) continue;
       const auto text = [](const Record& each) {
         return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
       };

@@ -10,6 +10,7 @@
 #include "harness/compare/exact_phases.h"
 #include "harness/compare/step_pairs.h"
 #include "harness/compare/step_records.h"
+#include "harness/compare/trainer_of.h"
 #include "harness/evidence/replicas.h"
 
 namespace lockstep {
@@ -78,16 +79,6 @@ Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_s
   return found;
 }
 
-std::optional<double> mean_loss(const StepOfRun& step) {
-  double sum = 0;
-  for (const StepRecords& rank : step.ranks) {
-    const Record* loss = find_record(rank, Phase::loss, "loss");
-    if (!loss) return std::nullopt;
-    sum += loss->value;
-  }
-  return sum / static_cast<double>(step.ranks.size());
-}
-
 namespace {
 
 /// Values of one tensor that are not finite, over all ranks.
@@ -136,15 +127,15 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
 }
 
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
-                         bool exact_phases) {
+                         bool exact_phases, bool one_program) {
   OwnFindings found;
   const bool same_layout = reference.ranks.size() == cell.ranks.size();
   if (exact_phases) {
     found.difference =
-        same_layout ? first_difference(reference, cell, true) : first_exact_difference(reference, cell);
+        same_layout ? first_difference(reference, cell, {.exact_phases_only = true}) : first_exact_difference(reference, cell);
   }
   const int world_size = static_cast<int>(cell.ranks.size());
-  if (const auto ledger = audit_ledger(cell, before, &reference)) {
+  if (const auto ledger = audit_ledger(cell, {before, &reference, one_program})) {
     const Difference as_difference = ledger_difference(*ledger, cell.step, world_size);
     if (!found.difference || earlier(as_difference, *found.difference)) {
       found.difference = as_difference;
@@ -171,6 +162,7 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
   FreeFindings free;
   StepPairs pairs(reference, cell);
   free.compared_bits = pairs.same_layout();
+  const bool one_program = trainer_of(pairs.a(), pairs.b()) != nullptr;
   SampleHistory samples_a, samples_b;
   bool beyond = false;  // The step after a finding is read for its samples and snapshots alone.
   while (pairs.next()) {
@@ -180,7 +172,7 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
     keep_state(free.states, a);
     if (!free.found) {
       free.compared = pairs.compared();
-      OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true);
+      OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true, one_program);
       if (const auto number = number_of_one_run(a, b); number && (!own.difference || earlier(*number, *own.difference)))
         own = {number, std::nullopt};
       if (own.difference) {
@@ -188,7 +180,7 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
         free.found->ledger = own.ledger;
       }
       if (pairs.same_layout() && !free.bits) {
-        if (const auto bits = first_difference(a, b)) free.bits = inputs_at(pairs, *bits);
+        if (const auto bits = first_difference(a, b, {.of_any_trainer = !one_program})) free.bits = inputs_at(pairs, *bits);
       }
     } else if (!beyond) {
       beyond = true;

@@ -29,11 +29,9 @@ struct OwnFindings {
   std::optional<Difference> difference;
   std::optional<LedgerFinding> ledger;
 };
+/// `one_program`: see AuditedBeside.
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
-                         bool exact_phases);
-
-/// The mean of the ranks' losses; nothing where a rank recorded none.
-std::optional<double> mean_loss(const StepOfRun& step);
+                         bool exact_phases, bool one_program);
 
 /// NaN and infinity in one run alone are no rounding, whatever the parameters are: the first such place of the step. The
 /// rank is told where one rank alone holds them.
