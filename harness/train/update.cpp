@@ -138,9 +138,8 @@ void Update::load(const Snapshot& snapshot) {
     std::memcpy(&optimizer_.updates(), found->second.data(), sizeof(int64_t));
   }
   for (const NamedBuffer& buffer : context_.task->buffers()) {
-    if (!copy_into(snapshot, buffer.name, buffer.value)) {
-      throw std::runtime_error("the snapshot does not hold " + buffer.name);
-    }
+    const at::Tensor& first = first_buffers_.try_emplace(buffer.name, buffer.value.clone()).first->second;
+    if (!copy_into(snapshot, buffer.name, buffer.value)) buffer.value.copy_(first);
   }
 }
 
