@@ -151,6 +151,8 @@ std::optional<Cause> draws_differ(const CauseInputs& inputs, bool extra) {
   if (!streams) return std::nullopt;
   const double expected = draws_of(streams->reference), actual = draws_of(streams->cell);
   if (expected == actual || (actual > expected) != extra) return std::nullopt;
+  // A stream that the reference never draws from is another method, not a draw too many.
+  if (expected == 0) return std::nullopt;
   return made(extra ? "extra-draws" : "draws-missing", kExact,
               fmt::format("{}: {} draws on all ranks together, where the reference took {}", streams->name,
                           exact_number(actual), exact_number(expected)));
@@ -207,10 +209,12 @@ std::optional<Cause> random_stream_differs(const CauseInputs& inputs) {
   if (!wrong.empty() && wrong.size() < streams->cell.size()) {
     where = fmt::format("on rank {}", fmt::join(wrong, ", "));
   }
-  return made(
-      "random-stream-differs", kGeneral,
-      fmt::format("{}: fingerprint {} where the reference has {}, {}, with as many draws", streams->name,
-                  hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference)), where));
+  const double expected = draws_of(streams->reference), actual = draws_of(streams->cell);
+  const std::string draws = expected == actual ? "as many draws"
+                                               : fmt::format("{} draws where it took {}", exact_number(actual), exact_number(expected));
+  return made("random-stream-differs", kGeneral,
+              fmt::format("{}: fingerprint {} where the reference has {}, {}, with {}", streams->name,
+                          hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference)), where, draws));
 }
 
 constexpr Rule kRandomRules[] = {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "harness/causes/rules.h"
+#include "harness/config/trainer_spec.h"
 
 namespace lockstep::causes {
 namespace {
@@ -244,11 +245,40 @@ bool seen_elsewhere(const CauseInputs& inputs, std::size_t rank, const Ids& ids)
   return false;
 }
 
+/// Does a batch of that many rows or more hold ids that follow one another without a gap? A shuffled one does so by a chance
+/// that is nil.
+bool is_in_order(const Ids& sorted_ids) {
+  constexpr std::size_t kTellingRows = 4;
+  if (sorted_ids.size() < kTellingRows) return false;
+  return sorted_ids.back() - sorted_ids.front() == static_cast<int64_t>(sorted_ids.size()) - 1 &&
+         std::ranges::adjacent_find(sorted_ids) == sorted_ids.end();
+}
+
+std::optional<Cause> shuffle_differs(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->extra.empty()) return std::nullopt;
+  const Ids actual = sorted(samples->now);
+  const bool of_cell = is_in_order(actual), of_reference = is_in_order(samples->batch);
+  if (of_cell == of_reference) return std::nullopt;
+  const Ids& ids = of_cell ? actual : samples->batch;
+  return made("shuffle-differs", 0.95,
+              fmt::format("the ranks of {} hold samples {} to {} without a gap, the order of the data; those of {} are shuffled",
+                          of_cell ? "the cell" : "the reference", ids.front(), ids.back(), of_cell ? "the reference" : "the cell"));
+}
+
+/// Do the configs tell that the runs draw from sets of different size?
+bool other_samples(const CauseInputs& inputs) {
+  if (!inputs.reference_config || !inputs.cell_config || !inputs.trainer || !inputs.trainer->counted_samples) return false;
+  const auto expected = inputs.trainer->counted_samples(*inputs.reference_config),
+             actual = inputs.trainer->counted_samples(*inputs.cell_config);
+  return expected && actual && expected->train != actual->train;
+}
+
 std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
   if (!samples || samples->differing.empty() || samples->extra.empty()) return std::nullopt;
   // A batch of another size is another question than another permutation.
-  if (samples->extra.size() != samples->missing.size()) return std::nullopt;
+  if (samples->extra.size() != samples->missing.size() || shuffle_differs(inputs) || other_samples(inputs)) return std::nullopt;
   const bool one_row = samples->now.front().size() == 1 && !samples->right_at_next.value_or(true);
   if (samples->extra.size() < 2 && !one_row) return std::nullopt;
   if (shards_overlap(inputs) || shards_identical(inputs)) return std::nullopt;
@@ -269,7 +299,8 @@ std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
 }
 
 constexpr Rule kSamplesRules[] = {shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
-                           sample_duplicated, sample_replaced,     shards_overlap,   sampler_seed_differs};
+                           sample_duplicated, sample_replaced,     shards_overlap,   shuffle_differs,
+                           sampler_seed_differs};
 
 }  // namespace
 

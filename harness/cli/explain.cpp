@@ -169,26 +169,25 @@ int explain_command(const ExplainOptions& options, const Console& console) {
     console.out << topic->text;
     return kExitAsExpected;
   }
+  const CausePage* page = find_cause_page(options.code);
+  if (page) console.out << explain_text(*page);
+  // A code of both lists has both pages.
   if (const auto found = std::ranges::find(rewards::causes(), options.code, &rewards::Cause::code);
       found != rewards::causes().end()) {
-    console.out << reward_cause_text(*found);
+    console.out << (page ? "\n" : "") << reward_cause_text(*found);
     return kExitAsExpected;
   }
+  if (page) return kExitAsExpected;
   std::vector<std::string_view> known;
   for (const rewards::Cause& cause : rewards::causes()) known.push_back(cause.code);
   for (const ExplainTopic& topic : kTopics) known.push_back(topic.name);
   for (const CausePage& page : cause_pages()) known.push_back(page.code);
-  const CausePage* page = find_cause_page(options.code);
   // A hundred names in an error help nobody: only the nearest is said.
-  if (!page) {
-    const std::string_view near = nearest(options.code, known);
-    ConfigProblem problem;
-    problem.message = fmt::format("explain: neither a cause nor a topic is called '{}'; lockstep explain lists all", options.code);
-    problem.suggestion = std::string(near);
-    throw ConfigError(std::vector{problem});
-  }
-  console.out << explain_text(*page);
-  return kExitAsExpected;
+  const std::string_view near = nearest(options.code, known);
+  ConfigProblem problem;
+  problem.message = fmt::format("explain: neither a cause nor a topic is called '{}'; lockstep explain lists all", options.code);
+  problem.suggestion = std::string(near);
+  throw ConfigError(std::vector{problem});
 }
 
 }  // namespace lockstep

@@ -13,6 +13,8 @@
 #include "harness/base/same_bits.h"
 #include "harness/base/special_values.h"
 #include "harness/compare/rounding_bound.h"
+#include "harness/compare/step_records.h"
+#include "harness/evidence/ledger_audit.h"
 #include "harness/trace/record_values.h"
 
 namespace lockstep {
@@ -151,11 +153,41 @@ bool all_equal(const StepRecords& a, const StepRecords& b) {
   return true;
 }
 
+const Record* of_subject(const RecordList& list, const Record& subject) {
+  const auto found = std::ranges::find_if(list, [&](const Record* each) { return same_subject(*each, subject); });
+  return found == list.end() ? nullptr : *found;
+}
+
+/// Takes out what both have and differ in without being different: see ComparedBits. `same_loss`: the means agree.
+void leave_out_own_ways(RecordList& a, RecordList& b, bool of_any_trainer, bool same_loss) {
+  const RecordList whole_a = a, whole_b = b;
+  const auto count_of = [](const RecordList& list, const Record& call) {
+    return std::ranges::count_if(list, [&](const Record* each) { return each->name == call.name; });
+  };
+  std::set<std::string> tags;
+  if (!a.empty() && a.front()->phase == Phase::collective) tags = tags_of_other_exchanges(a, b, !of_any_trainer);
+  const auto is_own_way = [&](const RecordList& own, const RecordList& others) {
+    return [&](const Record* each) {
+      if (each->phase == Phase::collective) {
+        if (of_any_trainer && count_of(own, *each) != count_of(others, *each)) return true;
+        return tags.contains(each->collective.tag);
+      }
+      if (!of_any_trainer) return false;
+      if (same_loss && each->phase == Phase::loss && each->is_scalar && each->name == "loss") return true;
+      const Record* other = of_subject(others, *each);
+      if (other != nullptr && each->is_scalar) return relative_of(*each, *other, {}) <= rounding_bound(0);
+      return other != nullptr && is_in_shards(*each, *other);
+    };
+  };
+  std::erase_if(a, is_own_way(whole_a, whole_b));
+  std::erase_if(b, is_own_way(whole_b, whole_a));
+}
+
 std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank,
-                                            bool exact_only) {
+                                            const ComparedBits& compared, bool same_loss) {
   if (all_equal(a, b)) return std::nullopt;
   for (const Phase phase : phases_in_order()) {
-    if (exact_only && !is_exact(phase)) continue;
+    if (compared.exact_phases_only && !is_exact(phase)) continue;
     RecordList list_a = of_phase(a, phase), list_b = of_phase(b, phase);
     const RecordList whole_a = list_a, whole_b = list_b;
     const auto only_in = [&](const RecordList& other) {
@@ -163,6 +195,9 @@ std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepReco
     };
     std::erase_if(list_a, only_in(whole_b));
     std::erase_if(list_b, only_in(whole_a));
+    if (phase == Phase::collective || (compared.of_any_trainer && !is_exact(phase))) {
+      leave_out_own_ways(list_a, list_b, compared.of_any_trainer, same_loss);
+    }
     std::optional<RankDifference> found = first_in_lists(list_a, list_b, rank);
     if (found) return found;
   }
@@ -278,12 +313,30 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
 
 }  // namespace
 
-std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, bool exact_phases_only) {
+bool is_in_shards(const Record& a, const Record& b) {
+  constexpr Phase kOfParameters[] = {Phase::snapshot,          Phase::local_gradients, Phase::reduced_gradients,
+                                     Phase::applied_gradients, Phase::parameters,      Phase::optimizer_state};
+  return std::ranges::find(kOfParameters, a.phase) != std::end(kOfParameters) && !a.is_scalar && a.shape != b.shape &&
+         !(a.replicated && b.replicated);
+}
+
+namespace {
+
+/// Do the means over ranks agree but for rounding?
+bool same_mean_loss(const StepOfRun& a, const StepOfRun& b) {
+  const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
+  return expected && actual && std::abs(*expected - *actual) <= rounding_bound(0) * std::max(1.0, std::abs(*expected));
+}
+
+}  // namespace
+
+std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, ComparedBits compared) {
   const std::size_t world_size = a.ranks.size();
+  const bool same_loss = compared.of_any_trainer && same_mean_loss(a, b);
   std::vector<RankDifference> found;
   for (std::size_t rank = 0; rank < world_size; ++rank) {
     std::optional<RankDifference> one =
-        first_of_rank(a.ranks[rank], b.ranks[rank], static_cast<int>(rank), exact_phases_only);
+        first_of_rank(a.ranks[rank], b.ranks[rank], static_cast<int>(rank), compared, same_loss);
     if (one) found.push_back(std::move(*one));
   }
   if (found.empty()) return std::nullopt;

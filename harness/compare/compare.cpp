@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <utility>
 
 #include "harness/compare/bits.h"
@@ -13,6 +14,7 @@
 #include "harness/compare/layouts.h"
 #include "harness/compare/rounding_bound.h"
 #include "harness/compare/step_pairs.h"
+#include "harness/compare/step_records.h"
 #include "harness/compare/trainer_of.h"
 
 namespace lockstep {
@@ -72,7 +74,19 @@ void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options
   read_on(inputs, pairs);
 }
 
+/// Names of tensors that one of two runs holds in shards.
+void note_shards(std::set<std::string>& names, const StepOfRun& a, const StepOfRun& b) {
+  for (const Record& record : a.ranks[0].records) {
+    if (record.phase != Phase::parameters && record.phase != Phase::reduced_gradients) continue;
+    const Record* other = find_record(b.ranks[0], record.phase, record.name);
+    if (other && is_in_shards(record, *other)) names.insert(record.name);
+  }
+}
+
 Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) {
+  const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
+  std::optional<Difference> passed;  // the first difference in bits that of_any_trainer makes none
+  std::set<std::string> shards;
   Mechanism result;
   std::optional<CauseInputs> inputs;
   SampleHistory samples_a, samples_b;
@@ -88,6 +102,11 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
       if (!zeros) zeros = difference;
       difference.reset();
     }
+    if (difference && !ours) {
+      if (!passed) passed = difference;
+      note_shards(shards, pairs.step_a(), pairs.step_b());
+      difference = first_difference(pairs.step_a(), pairs.step_b(), {.of_any_trainer = true});
+    }
     if (difference) {
       if (auto skipped = pairs.skipped_step(*difference)) difference->divergence = *std::move(skipped);
       result.first_divergence = difference->divergence;
@@ -100,7 +119,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
       result.compared_steps = pairs.compared();
       inputs = inputs_at(pairs, *difference);
       inputs->ledger =
-          audit_ledger(pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr, &pairs.step_a());
+          audit_ledger(pairs.step_b(), {pairs.before_b() ? &*pairs.before_b() : nullptr, &pairs.step_a(), ours});
       inputs->reference_samples = samples_a;
       inputs->cell_samples = samples_b;
       break;
@@ -116,6 +135,21 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) 
     result.sentence = result.first_divergence->sentence + gaps_sentence(pairs.gaps());
     inputs->difference.divergence = *result.first_divergence;
     finish(*inputs, pairs, options);
+  } else if (!shards.empty()) {
+    agree_as_far(pairs, VerdictKind::inconclusive,
+                 fmt::format("What both runs hold in one shape agrees over {}. Not compared: {} of another shape, which one run may "
+                             "hold in shards, {} first",
+                             counted(result.compared_steps, "step"), counted(static_cast<int64_t>(shards.size()), "tensor"),
+                             *shards.begin()),
+                 result);
+  } else if (passed) {
+    const Divergence& first = passed->divergence;
+    agree_as_far(pairs, VerdictKind::within_envelope,
+                 fmt::format("Equal in every bit over {} but for what two programs may have of their own: scalars and means of "
+                             "losses that agree within rounding, collectives. The first such difference: step {}, {}, {}: {}",
+                             counted(result.compared_steps, "step"), first.step, first.phase, first.where,
+                             expected_found(first.expected, first.actual)),
+                 result);
   } else if (zeros) {
     const Divergence& first = zeros->divergence;
     agree_as_far(pairs, VerdictKind::within_envelope,

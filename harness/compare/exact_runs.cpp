@@ -243,7 +243,7 @@ bool both_exact(const RunConfig* reference, const RunConfig* cell) {
 }
 
 ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before, Compared* compared) {
-  OwnFindings own = own_findings(a, b, before, true, compared);
+  OwnFindings own = own_findings(a, b, before, true, true, compared);
   ExactFinding found{std::move(own.difference), std::move(own.ledger)};
   const std::optional<Difference> bits = StepComparison(a, b, compared).first();
   if (!bits) return found;

@@ -140,6 +140,7 @@ class BoundedStep {
         return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient",
                              "nothing", static_cast<int>(b_.ranks.size()));
       }
+      if (is_in_shards(*record, *other)) continue;
       if (record->stats.hash == other->stats.hash) compared_.add(Looked::reduced_gradients, a_.step);
       if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
       const TensorStats &x = record->stats, &y = other->stats;
@@ -237,7 +238,7 @@ class FreeLayouts {
     const bool equal = is_step && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
     if (equal && whole) return by_values(a, b);
-    OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true, &exact_);
+    OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true, trainer_ != nullptr, &exact_);
     std::optional<Difference> found = std::move(own.difference);
     if (is_step && (!found || !is_exact(found->phase))) {
       // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after these.

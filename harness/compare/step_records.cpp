@@ -35,4 +35,14 @@ Difference difference_at(int64_t step, Phase phase, int rank, const std::string&
   return result;
 }
 
+std::optional<double> mean_loss(const StepOfRun& step) {
+  double sum = 0;
+  for (const StepRecords& rank : step.ranks) {
+    const Record* loss = find_record(rank, Phase::loss, "loss");
+    if (!loss) return std::nullopt;
+    sum += loss->value;
+  }
+  return sum / static_cast<double>(step.ranks.size());
+}
+
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -105,10 +106,13 @@ std::vector<std::string> calls_of(const Ledger& ledger) {
   return calls;
 }
 
+/// Buckets of gradients, in whatever group: how many there are the reducer decides, and their sums are judged by value.
+bool reduces_gradients(const CollectiveRecord& it) { return it.group == "gradients" || it.op == "reduce_gradients"; }
+
 /// Collectives of the loss come before the energies that are made from them; buckets where their phase
 /// stands.
 int place_in(const StepRecords& rank, const Record& record) {
-  if (record.collective.group == "gradients") return place_of(Phase::collective);
+  if (reduces_gradients(record.collective)) return place_of(Phase::collective);
   int place = place_of(Phase::control) + 5;
   for (const Record& each : rank.records) {
     if (&each == &record) break;
@@ -116,6 +120,17 @@ int place_in(const StepRecords& rank, const Record& record) {
     place = std::max(place, place_of(each.phase) + 5);
   }
   return place;
+}
+
+bool is_whole_number(DType dtype) { return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::boolean; }
+
+/// See tags_of_other_exchanges.
+bool is_other_exchange(const CollectiveRecord& expected, const CollectiveRecord& actual, bool one_program) {
+  const auto adds = [](const CollectiveRecord& it) { return it.reduction == "sum" || it.reduction == "mean" || it.reduction == "avg"; };
+  if (expected.op != actual.op || one_program) return expected.op != actual.op;
+  if (expected.reduction != actual.reduction) return adds(expected) && adds(actual);
+  return expected.root == actual.root && expected.dtype != actual.dtype && is_whole_number(expected.dtype) &&
+         is_whole_number(actual.dtype);
 }
 
 /// How two calls of one tag differ: the code, or nothing if they do not.
@@ -128,8 +143,8 @@ std::string call_fault(const CollectiveRecord& expected, const CollectiveRecord&
 
 class Audit {
  public:
-  Audit(const StepOfRun& step, const StepOfRun* before, const StepOfRun* reference, const Members& members)
-      : step_(step), before_(before), reference_(reference), members_(members) {
+  Audit(const StepOfRun& step, const AuditedBeside& beside, const Members& members)
+      : step_(step), before_(beside.before), reference_(beside.reference), one_program_(beside.one_program), members_(members) {
     for (const std::size_t rank : members.ranks) {
       ledgers_.push_back(ledger_of(step.ranks[rank], members.groups));
       std::erase_if(ledgers_.back(), [](const Record* each) { return is_between_two(each->collective); });
@@ -140,13 +155,13 @@ class Audit {
     if (auto found = unlike_calls()) return found;
     if (auto found = unlike_results()) return found;
     if (before_ && before_->step >= 0) {
-      if (auto found = other_calls(*before_, "the step before")) return found;
+      if (auto found = other_calls(*before_, false)) return found;
     }
     // Only the world's calls are those of a reference of any layout.
     if (!reference_ || members_.ranks.size() != step_.ranks.size()) return std::nullopt;
     // One process needs none of the calls that several make.
     if (step_.ranks.size() == 1 && reference_->ranks.size() > 1) return std::nullopt;
-    if (auto found = other_calls(*reference_, "the reference")) return found;
+    if (auto found = other_calls(*reference_, true)) return found;
     return other_sequence(*reference_);
   }
 
@@ -245,26 +260,16 @@ class Audit {
       const CollectiveRecord& first = ledgers_[0][i]->collective;
       const std::size_t occurrence = occurrences[ledgers_[0][i]->name]++;
       if (first.op != "all_reduce" && first.op != "all_gather" && first.op != "broadcast") continue;
-      // What a rank still holds from before has no vote: of two ranks that differ it is the wrong one.
-      std::map<uint64_t, int> votes;
-      for (std::size_t k = 0; k < ledgers_.size(); ++k) {
-        const uint64_t out = ledgers_[k][i]->collective.hash_out;
-        const Record* earlier = before_of(members_.ranks[k], *ledgers_[k][i], occurrence);
-        votes[out] += earlier && earlier->collective.hash_out == out ? 0 : 1;
-      }
-      uint64_t right = std::max_element(votes.begin(), votes.end(), [](const auto& x, const auto& y) {
-                         return x.second < y.second;
-                       })->first;
-      // Whoever holds what the reference does is right, however few they are.
+      uint64_t right = right_result(i, occurrence);
       const Record* expected = reference_ ? nth_of(reference_->ranks[0], *ledgers_[0][i], occurrence) : nullptr;
-      const bool of_reference = expected && votes.contains(expected->collective.hash_out);
-      if (of_reference) right = expected->collective.hash_out;
+      const bool of_reference = expected && expected->collective.hash_out == right;
       const auto root = std::ranges::find(members_.ranks, static_cast<std::size_t>(std::max(first.root, 0)));
       const bool rooted = first.op == "broadcast" && first.root >= 0 && root != members_.ranks.end();
       if (rooted) {
         right = ledgers_[static_cast<std::size_t>(root - members_.ranks.begin())][i]->collective.hash_in;
       }
       if (auto stale = all_stale(i, occurrence)) return stale;
+      if (is_several_groups(i)) continue;
       for (std::size_t k = 0; k < ledgers_.size(); ++k) {
         const std::size_t rank = members_.ranks[k];
         const Record& record = *ledgers_[k][i];
@@ -293,57 +298,104 @@ class Audit {
     return std::nullopt;
   }
 
-  /// All ranks hold the result of the step before although some rank's input is new.
+  /// May the name stand for several groups, as that of a mesh's dimension does? Then ranks that differ do so in company.
+  bool is_several_groups(std::size_t i) const {
+    const std::string& group = ledgers_[0][i]->collective.group;
+    if (is_worlds(group) || declared_group(step_, group)) return false;
+    std::map<uint64_t, std::size_t> holders;
+    for (const Ledger& ledger : ledgers_) ++holders[ledger[i]->collective.hash_out];
+    return std::ranges::all_of(holders, [](const auto& each) { return each.second > 1; });
+  }
+
+  /// The result of a call that ranks do not agree on: the reference's if one holds it, else that of most. What a rank still
+  /// holds from before has no vote, but where so few elements may come out as before by chance: there it loses a tie alone.
+  uint64_t right_result(std::size_t i, std::size_t occurrence) const {
+    constexpr int64_t kTellingElements = 16;
+    const Record* expected = reference_ ? nth_of(reference_->ranks[0], *ledgers_[0][i], occurrence) : nullptr;
+    struct Votes {
+      int all = 0, fresh = 0;
+    };
+    std::map<uint64_t, Votes> votes;
+    for (std::size_t k = 0; k < ledgers_.size(); ++k) {
+      const CollectiveRecord& it = ledgers_[k][i]->collective;
+      if (expected && expected->collective.hash_out == it.hash_out) return it.hash_out;
+      const Record* earlier = before_of(members_.ranks[k], *ledgers_[k][i], occurrence);
+      const bool old = earlier && earlier->collective.hash_out == it.hash_out;
+      Votes& vote = votes[it.hash_out];
+      ++vote.all;
+      if (!old) ++vote.fresh;
+    }
+    const bool few = elements_of(ledgers_[0][i]->collective) < kTellingElements;
+    const auto weight = [few](const auto& each) {
+      const Votes& vote = each.second;
+      return few ? 2 * vote.all + (vote.fresh > 0 ? 1 : 0) : vote.fresh;
+    };
+    return std::ranges::max_element(votes, {}, weight)->first;
+  }
+
+  static int64_t elements_of(const CollectiveRecord& it) {
+    return std::accumulate(it.shape.begin(), it.shape.end(), int64_t{1}, std::multiplies<>());
+  }
+
+  /// All ranks hold the result of the step before. Other inputs may have the same sum, as counts of rows often do; but what all
+  /// ranks of a reference made something else of, bit for bit the same on each, has another.
   std::optional<LedgerFinding> all_stale(std::size_t i, std::size_t occurrence) const {
+    if (!reference_ || reference_->ranks.size() != step_.ranks.size()) return std::nullopt;
     bool input_changed = false;
     for (std::size_t k = 0; k < ledgers_.size(); ++k) {
       const Record& record = *ledgers_[k][i];
-      if (record.collective.op == "broadcast") return std::nullopt;
+      const CollectiveRecord& it = record.collective;
+      if (it.op == "broadcast") return std::nullopt;
       const Record* earlier = before_of(members_.ranks[k], record, occurrence);
-      if (!earlier || earlier->collective.hash_out != record.collective.hash_out) return std::nullopt;
-      input_changed = input_changed || earlier->collective.hash_in != record.collective.hash_in;
+      const Record* expected = nth_of(reference_->ranks[members_.ranks[k]], record, occurrence);
+      if (!earlier || earlier->collective.hash_out != it.hash_out) return std::nullopt;
+      if (!expected || expected->collective.hash_in != it.hash_in || expected->collective.hash_out == it.hash_out) {
+        return std::nullopt;
+      }
+      input_changed = input_changed || earlier->collective.hash_in != it.hash_in;
     }
-    if (!input_changed || reference_has_result(*ledgers_[0][i], occurrence)) return std::nullopt;
-    // One number, a count of rows or of steps, comes out as before by chance; only a reference tells.
-    if (is_one_number(*ledgers_[0][i]) && !reference_calls(*ledgers_[0][i], occurrence)) return std::nullopt;
+    if (!input_changed) return std::nullopt;
     const Record& record = *ledgers_[0][i];
     LedgerFinding found = made("stale-buffer", -1, record, 0, "a result of this step's inputs",
                                "out " + hex16(record.collective.hash_out) + ", as before");
-    found.evidence = fmt::format("inputs of {} changed since step {} and its result did not on any rank",
+    found.evidence = fmt::format("inputs of {} changed since step {}, and are the reference's on every rank; its result did not "
+                                 "on any, and is not the reference's",
                                  record.name, before_->step);
     return found;
   }
 
-  static bool is_one_number(const Record& record) {
-    const std::vector<int64_t>& shape = record.collective.shape;
-    return std::all_of(shape.begin(), shape.end(), [](int64_t size) { return size == 1; });
+  /// The world's calls of these tags.
+  Ledger calls_of_tags(const StepRecords& rank, const std::set<std::string>& tags) const {
+    Ledger calls;
+    for (const Record& each : rank.records) {
+      if (each.phase != Phase::collective || !tags.contains(each.collective.tag) || is_between_two(each.collective)) continue;
+      if (is_worlds(each.collective.group) || members_.groups.contains(each.collective.group)) calls.push_back(&each);
+    }
+    return calls;
   }
 
-  bool reference_calls(const Record& record, std::size_t occurrence) const {
-    return reference_ && nth_of(reference_->ranks[0], record, occurrence);
-  }
-
-  /// Other inputs may have the same sum, as counts of rows often do: a reference with that very result says
-  /// so.
-  bool reference_has_result(const Record& record, std::size_t occurrence) const {
-    if (!reference_) return false;
-    const Record* expected = nth_of(reference_->ranks[0], record, occurrence);
-    return expected && expected->collective.hash_out == record.collective.hash_out;
-  }
-
-  /// Collectives of the loss that the reference has too, in another number or order.
-  std::optional<LedgerFinding> other_sequence(const StepOfRun& other) const {
-    std::vector<const Record*> wanted, got;
+  /// Tags of the reference's collectives, but for those of gradients and those that the ranks exchange in a way of their own.
+  std::set<std::string> tags_to_hold(const StepOfRun& other) const {
+    Ledger theirs = calls_between_all(other.ranks[0]);
+    std::erase_if(theirs, [](const Record* each) { return reduces_gradients(each->collective); });
     std::set<std::string> tags;
-    for (const Record& each : other.ranks[0].records) {
-      if (each.phase != Phase::collective || each.collective.group == "gradients") continue;
-      if (!is_worlds(each.collective.group) && !members_.groups.contains(each.collective.group)) continue;
-      wanted.push_back(&each);
-      tags.insert(each.collective.tag);
-    }
-    for (const Record* each : ledgers_[0]) {
-      if (tags.count(each->collective.tag) > 0) got.push_back(each);
-    }
+    for (const Record* each : theirs) tags.insert(each->collective.tag);
+    for (const std::string& tag : tags_of_other_exchanges(theirs, ledgers_[0], one_program_)) tags.erase(tag);
+    return tags;
+  }
+
+  /// Collectives of the loss that the reference has too, in another number or order. Another program than the reference's may
+  /// need others: its own step before must have made the reference's.
+  std::optional<LedgerFinding> other_sequence(const StepOfRun& other) const {
+    const std::set<std::string> tags = tags_to_hold(other);
+    const Ledger wanted = calls_of_tags(other.ranks[0], tags), got = calls_of_tags(step_.ranks[members_.ranks[0]], tags);
+    const auto alike = [](const Ledger& x, const Ledger& y) {
+      return std::ranges::equal(x, y, {}, [](const Record* each) { return each->collective.tag; },
+                                [](const Record* each) { return each->collective.tag; });
+    };
+    const bool made_before =
+        before_ && before_->step >= 0 && alike(wanted, calls_of_tags(before_->ranks[members_.ranks[0]], tags));
+    if (!one_program_ && !made_before) return std::nullopt;
     std::size_t i = 0;
     while (i < wanted.size() && i < got.size() && wanted[i]->collective.tag == got[i]->collective.tag) ++i;
     if (i == wanted.size() && i == got.size()) return std::nullopt;
@@ -367,7 +419,7 @@ class Audit {
   /// Calls of one tag that another step or run made otherwise, the k-th of a tag against the k-th. Where the tag has another
   /// number of calls there (buckets are rebuilt after the first step), calls are compared only if all of a side's are alike:
   /// else nothing tells which belong together, and the tag is left to other_sequence.
-  std::optional<LedgerFinding> other_calls(const StepOfRun& other, const std::string& whose) const {
+  std::optional<LedgerFinding> other_calls(const StepOfRun& other, bool is_reference) const {
     const CallsByTag own = by_tag(ledgers_[0]), theirs = by_tag(calls_between_all(other.ranks[0]));
     std::map<std::string, std::size_t> taken;
     for (const Record* record : ledgers_[0]) {
@@ -380,11 +432,17 @@ class Audit {
       const CollectiveRecord& expected = found_tag->second[paired ? k : 0]->collective;
       const std::string code = call_fault(expected, record->collective);
       if (code.empty()) continue;
+      if (is_reference && (is_other_exchange(expected, record->collective, one_program_) || same_result(expected, record->collective))) continue;
       LedgerFinding found = made(code, -1, *record, 0, call_text(expected), call_text(record->collective));
-      found.evidence = fmt::format("all ranks call \"{}\", {} has \"{}\"", found.actual, whose, found.expected);
+      found.evidence = fmt::format("all ranks call \"{}\", {} has \"{}\"", found.actual,
+                                   is_reference ? "the reference" : "the step before", found.expected);
       return found;
     }
     return std::nullopt;
+  }
+
+  static bool same_result(const CollectiveRecord& expected, const CollectiveRecord& actual) {
+    return expected.hash_out == actual.hash_out && expected.dtype == actual.dtype && expected.root == actual.root;
   }
 
   using CallsByTag = std::map<std::string, Ledger>;
@@ -411,17 +469,33 @@ class Audit {
   const StepOfRun& step_;
   const StepOfRun* before_;
   const StepOfRun* reference_;
+  bool one_program_;
   const Members& members_;
   std::vector<Ledger> ledgers_;  ///< by member
 };
 
 }  // namespace
 
-std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const StepOfRun* before,
-                                          const StepOfRun* reference) {
+std::set<std::string> tags_of_other_exchanges(const std::vector<const Record*>& expected, const std::vector<const Record*>& actual,
+                                              bool one_program) {
+  std::map<std::string, Ledger> calls;
+  for (const Record* each : expected) calls[each->collective.tag].push_back(each);
+  std::map<std::string, std::size_t> taken;
+  std::set<std::string> tags;
+  for (const Record* each : actual) {
+    const std::string& tag = each->collective.tag;
+    const auto found = calls.find(tag);
+    const std::size_t k = taken[tag]++;
+    if (found == calls.end() || k >= found->second.size()) continue;
+    if (is_other_exchange(found->second[k]->collective, each->collective, one_program)) tags.insert(tag);
+  }
+  return tags;
+}
+
+std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const AuditedBeside& beside) {
   std::optional<LedgerFinding> first;
-  for (const Members& members : members_of(step, before)) {
-    if (auto found = Audit(step, before, reference, members).first(); found && (!first || found->place < first->place))
+  for (const Members& members : members_of(step, beside.before)) {
+    if (auto found = Audit(step, beside, members).first(); found && (!first || found->place < first->place))
       first = std::move(found);
   }
   return first;

@@ -3,7 +3,9 @@
 // results are alike everywhere, a broadcast gives what its root sent.
 
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "harness/evidence/align.h"
 #include "harness/evidence/difference.h"
@@ -19,11 +21,22 @@ struct LedgerFinding {
   int place = 0;  ///< in the step, see Difference::place
 };
 
-/// The first broken rule of a step, or nothing. `before` (the same run one step earlier) and `reference`
-/// (another run at the same step, of any layout) may be null; of a reference only collectives of equal tag
-/// are compared.
-std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const StepOfRun* before,
-                                          const StepOfRun* reference);
+/// Tags whose k-th calls two runs make in ways of their own. A broadcast gives what a gather gives; in two programs a sum that is
+/// divided afterwards what a mean gives, and a count is the same in every integer. What comes out is judged where it is used.
+std::set<std::string> tags_of_other_exchanges(const std::vector<const Record*>& expected, const std::vector<const Record*>& actual,
+                                              bool one_program);
+
+/// What a step's ledger is held against.
+struct AuditedBeside {
+  const StepOfRun* before = nullptr;     ///< the same run one step earlier, or null
+  const StepOfRun* reference = nullptr;  ///< another run at the same step, of any layout, or null
+  /// Do both runs make the same calls but for what the layout changes? So do those of one trainer of ours. Other programs
+  /// exchange in ways of their own, and only what comes out is compared.
+  bool one_program = false;
+};
+
+/// The first broken rule of a step, or nothing. Of a reference only collectives of equal tag are compared.
+std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const AuditedBeside& beside);
 
 /// The same as a difference, with the sentence that people read.
 Difference ledger_difference(const LedgerFinding& finding, int64_t step, int world_size);

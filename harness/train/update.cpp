@@ -143,7 +143,10 @@ void Update::load(const Snapshot& snapshot) {
     std::memcpy(&optimizer_.updates(), found->second.data(), sizeof(int64_t));
   }
   // What the other run does not keep begins as it does in a run of this config.
-  for (const NamedBuffer& buffer : context_.task->buffers()) copy_into(snapshot, buffer.name, buffer.value);
+  for (const NamedBuffer& buffer : context_.task->buffers()) {
+    const at::Tensor& first = first_buffers_.try_emplace(buffer.name, buffer.value.clone()).first->second;
+    if (!copy_into(snapshot, buffer.name, buffer.value)) buffer.value.copy_(first);
+  }
 }
 
 }  // namespace lockstep

@@ -2,6 +2,9 @@
 // The second half of a step, which training and the forced comparison do alike: clip, update, buffers;
 // and the state that it reads, kept whole in snapshots.
 
+#include <map>
+#include <string>
+
 #include "harness/train/optimizer.h"
 #include "harness/train/rank_context.h"
 #include "harness/train/snapshots.h"
@@ -20,7 +23,8 @@ class Update {
   void apply(int64_t step, const TracedStep::Outcome& outcome, double rate, Keep keep);
   /// Writes parameters, optimizer state and buffers whole into the open step.
   void snapshot();
-  /// The inverse. Throws std::runtime_error naming what the snapshot lacks.
+  /// The inverse. A buffer that the snapshot lacks, of a run that keeps none of that name, has the value that it had at the
+  /// beginning. Throws std::runtime_error naming the parameter that the snapshot lacks.
   void load(const Snapshot& snapshot);
   Optimizer& optimizer() { return optimizer_; }
 
@@ -31,6 +35,7 @@ class Update {
 
   const RankContext& context_;
   Optimizer optimizer_;
+  std::map<std::string, at::Tensor> first_buffers_;  ///< before the first load
 };
 
 /// Writes all parameters, equal on all ranks, into the open step.

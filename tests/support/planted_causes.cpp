@@ -408,6 +408,10 @@ static std::vector<Planted> replica_and_ledger_faults() {
                  std::erase_if(r.collectives,
                                [](const CollectiveRecord& c) { return c.tag == "stats.energy"; });
              }),
+      ledger("collective-missing", "all_reduce stats.energy", 1, late([](ToyStep& it) {
+               for (ToyRank& r : it.ranks)
+                 std::erase_if(r.collectives, [](const CollectiveRecord& c) { return c.tag == "stats.energy"; });
+             })),
       ledger("collective-extra", "broadcast stats.buffer", 0,
              [](ToyStep& it) {
                for (ToyRank& r : it.ranks) r.collectives.push_back(r.collectives.back());

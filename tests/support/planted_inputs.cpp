@@ -47,6 +47,11 @@ std::vector<Planted> sample_faults() {
            for (std::size_t k = 0; k < rank.samples.size(); ++k)
              rank.samples[k] = toy_sample(it.step % 4, rank.rank + 3 * static_cast<int64_t>(k), 6);
        })},
+      {"shuffle-differs", "shuffle-differs", "samples", "", 0, nullptr, on_samples([](ToyStep& it) {
+         for (ToyRank& rank : it.ranks)
+           for (std::size_t k = 0; k < rank.samples.size(); ++k)
+             rank.samples[k] = 6 * (it.step % 4) + rank.rank + 3 * static_cast<int64_t>(k);
+       })},
       {"sampler-seed-differs", "sampler-seed-differs", "samples", "", 0, nullptr, on_samples([](ToyStep& it) {
          for (int64_t& id : it.ranks[1].samples) id = (id * 13 + 50) % 101;
        })},
@@ -65,6 +70,10 @@ std::vector<Planted> stream_and_rate_faults() {
        on_samples([](ToyStep& it) { it.ranks[1].streams["dropout"].second += 4; })},
       {"draws-missing", "draws-missing", "random", "dropout", 0, nullptr,
        on_samples([](ToyStep& it) { it.ranks[1].streams.erase("dropout"); })},
+      {"a stream that the reference lacks", "random-stream-differs", "random", "negatives", 0, nullptr,
+       on_samples([](ToyStep& it) {
+         for (ToyRank& rank : it.ranks) rank.streams["negatives"] = {77 + static_cast<uint64_t>(rank.rank), 4};
+       })},
       {"random-stream-differs", "random-stream-differs", "random", "dropout", 0, nullptr,
        on_samples([](ToyStep& it) { it.ranks[1].streams["dropout"].first += 77; })},
       {"scheduler-stepped-per-rank", "scheduler-stepped-per-rank", "control", "learning_rate", 1, nullptr,

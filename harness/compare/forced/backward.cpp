@@ -269,6 +269,39 @@ ReductionUse applied_use(const ForcedValues& values, double factor) {
   return worst;
 }
 
+double largest_of(const std::vector<NamedTensor>& tensors) {
+  double largest = 0;
+  for (const NamedTensor& tensor : tensors) {
+    for (const double value : tensor.values) largest = std::max(largest, std::abs(value));
+  }
+  return largest;
+}
+
+/// Is every element what it was, cut off at the largest that was taken?
+bool is_cut_off(const ForcedValues& values) {
+  constexpr double kRoundings = 16;
+  const double limit = largest_of(values.applied);
+  return std::ranges::all_of(values.applied, [&](const NamedTensor& taken) {
+    const NamedTensor* reduced = find_tensor(values.gradients, taken.name);
+    if (!reduced || reduced->values.size() != taken.values.size()) return true;
+    for (std::size_t i = 0; i < taken.values.size(); ++i) {
+      const double expected = std::clamp(reduced->values[i], -limit, limit);
+      if (distance(expected, taken.values[i]) > kRoundings * taken.epsilon * limit) return false;
+    }
+    return true;
+  });
+}
+
+/// The reference took its reduced gradient as it was, the cell a smaller one. Nobody has told of clipping: may both clip
+/// alike, by the whole norm or each value, at what the cell was clipped to, which the reference stays below?
+bool may_both_clip(const ForcedValues& reference, const ForcedValues& cell) {
+  constexpr double kRoundings = 1e-4;  // norms are sums in the precision of the trainer, and clipping adds a little to them
+  const double limit = whole_norm(cell.applied);
+  const double factor = limit / reduced_norm(cell);
+  if (factor < 1 && applied_use(cell, factor).used <= 1) return reduced_norm(reference) <= limit * (1 + kRoundings);
+  return is_cut_off(cell) && largest_of(reference.gradients) <= largest_of(cell.applied) * (1 + kRoundings);
+}
+
 }  // namespace
 
 std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
@@ -280,6 +313,8 @@ std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
   context.looked_at(Looked::own_clipping);
   const ReductionUse worst = applied_use(cell, of_cell);
   if (worst.used <= 1) return std::nullopt;
+  const bool is_told = context.ours || context.reference_facts.clip_norm > 0 || context.cell_facts.clip_norm > 0;
+  if (!is_told && may_both_clip(reference, cell)) return std::nullopt;
   const auto size = [&](const std::vector<NamedTensor>& tensors) { return norm(find_tensor(tensors, worst.name)->values); };
   return forced_difference(context, Phase::applied_gradients, -1, worst.name, "clip",
               fmt::format("{} times the reduced gradient, norm {}", short_number(of_cell),

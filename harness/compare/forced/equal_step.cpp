@@ -67,7 +67,8 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   evidence.reference_state = step.state;
   evidence.state = step.cell_state ? step.cell_state : step.state;
 
-  const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, step.before_b ? &*step.before_b : nullptr, step.exact_phases);
+  const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, step.before_b ? &*step.before_b : nullptr,
+                                       step.exact_phases, rules.loss_is_differentiated);
   std::optional<Difference> first = own.difference;
   if (first) place_by_update(step, rules, evidence, *first);
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,

@@ -11,6 +11,7 @@
 #include "harness/compare/exact_phases.h"
 #include "harness/compare/step_pairs.h"
 #include "harness/compare/step_records.h"
+#include "harness/compare/trainer_of.h"
 #include "harness/evidence/replicas.h"
 #include "harness/trace/record_values.h"
 
@@ -80,16 +81,6 @@ Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_s
   return found;
 }
 
-std::optional<double> mean_loss(const StepOfRun& step) {
-  double sum = 0;
-  for (const StepRecords& rank : step.ranks) {
-    const Record* loss = find_record(rank, Phase::loss, "loss");
-    if (!loss) return std::nullopt;
-    sum += loss->value;
-  }
-  return sum / static_cast<double>(step.ranks.size());
-}
-
 namespace {
 
 /// Values of one tensor that are not finite, over all ranks.
@@ -152,7 +143,7 @@ std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun
   for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
     const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
     if (!other || other->stats.hash == record->stats.hash) continue;
-    if (other->shape != record->shape && !other->replicated) continue;  // a shard
+    if (is_in_shards(*record, *other)) continue;
     const auto text = [](const Record& each) {
       return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
     };
@@ -182,12 +173,12 @@ std::optional<Difference> other_count_of_updates(const StepOfRun& a, const StepO
 }  // namespace
 
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
-                         bool exact_phases, Compared* compared) {
+                         bool exact_phases, bool one_program, Compared* compared) {
   OwnFindings found;
   const bool same_layout = reference.ranks.size() == cell.ranks.size() && !rows_reordered(reference, cell);
   if (exact_phases) {
     found.difference =
-        same_layout ? first_difference(reference, cell, true) : first_exact_difference(reference, cell);
+        same_layout ? first_difference(reference, cell, {.exact_phases_only = true}) : first_exact_difference(reference, cell);
   }
   if (cell.step < 0 && !same_layout) keep_earlier(found.difference, initial_difference(reference, cell));
   if (compared) {
@@ -197,7 +188,7 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
   }
   keep_earlier(found.difference, other_count_of_updates(reference, cell));
   const int world_size = static_cast<int>(cell.ranks.size());
-  if (const auto ledger = audit_ledger(cell, before, &reference)) {
+  if (const auto ledger = audit_ledger(cell, {before, &reference, one_program})) {
     const Difference as_difference = ledger_difference(*ledger, cell.step, world_size);
     if (!found.difference || earlier(as_difference, *found.difference)) {
       found.difference = as_difference;
@@ -225,6 +216,7 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
   StepPairs pairs(reference, cell, most_steps);
   EqualParameters parameters;
   free.compared_bits = pairs.same_layout();
+  const bool one_program = trainer_of(pairs.a(), pairs.b()) != nullptr;
   SampleHistory samples_a, samples_b;
   bool beyond = false;  // The step after a finding is read for its samples and snapshots alone.
   while (pairs.next()) {
@@ -234,7 +226,7 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
     keep_state(free.states, a);
     if (!free.found) {
       free.compared = pairs.compared();
-      OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true, &free.looked_at);
+      OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true, one_program, &free.looked_at);
       if (pairs.same_layout() && free.reordered < 0 && rows_reordered(a, b)) free.reordered = a.step;
       if (pairs.after_gap()) parameters.lost();
       parameters.after(a, b);
@@ -247,7 +239,7 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
         free.found->ledger = own.ledger;
       }
       if (pairs.same_layout() && !free.bits && free.reordered < 0) {
-        if (const auto bits = first_difference(a, b); bits && !differ_in_zeros_alone(a, b)) {
+        if (const auto bits = first_difference(a, b, {.of_any_trainer = !one_program}); bits && !differ_in_zeros_alone(a, b)) {
           free.bits = inputs_at(pairs, *bits);
         } else if (bits && !free.zeros) {
           free.zeros = bits->divergence;

@@ -36,8 +36,9 @@ struct OwnFindings {
   std::optional<Difference> difference;
   std::optional<LedgerFinding> ledger;
 };
+/// `one_program`: see AuditedBeside.
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
-                         bool exact_phases, Compared* compared = nullptr);
+                         bool exact_phases, bool one_program, Compared* compared = nullptr);
 
 /// The mean of the ranks' losses; nothing where a rank recorded none.
 std::optional<double> mean_loss(const StepOfRun& step);

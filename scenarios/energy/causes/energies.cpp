@@ -44,9 +44,18 @@ std::optional<Cause> local_negatives(const CauseInputs& inputs) {
                           equal ? "" : " of rank 0", first - 1, first == 2 ? "" : "s", expected - 1));
 }
 
+/// Passes whose scores the rank recorded: micro-steps, each with candidates of its own.
+std::ptrdiff_t passes_of(const StepRecords& rank) {
+  return std::ranges::count_if(rank.records, [](const Record& record) {
+    return record.phase == Phase::energies && (record.name == "energies" || record.name.starts_with("energies."));
+  });
+}
+
 std::optional<Cause> negatives_missing(const CauseInputs& inputs) {
   if (!misses_scores(inputs) || local_negatives(inputs) || !inputs.cell || !inputs.reference)
     return std::nullopt;
+  // Of more micro-steps each has fewer rows, and none of them is missing.
+  if (passes_of(inputs.cell->ranks[0]) != passes_of(inputs.reference->ranks[0])) return std::nullopt;
   const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
   std::vector<std::size_t> ranks;
   int64_t fewest = expected;

@@ -30,9 +30,9 @@ class Causes : public ::testing::Test {
  protected:
   /// `faults` act in the cell's free and forced run alike.
   Mechanism judged(const RunConfig& config, const ToyFaults& faults, const std::string& name,
-                   std::optional<Precision> of_reference = {}) {
+                   const std::function<void(RunConfig&)>& to_reference = {}) {
     RunConfig reference = alone(config);
-    reference.precision = of_reference.value_or(config.precision);
+    if (to_reference) to_reference(reference);
     const std::string base = folder_ / name;
     support::toy_run(base + "/reference", reference, false);
     support::toy_run(base + "/forced-reference", reference, true);
@@ -90,6 +90,21 @@ TEST_F(Causes, AgreeingRunsHaveNone) {
     EXPECT_FALSE(result.cause.has_value());
     EXPECT_LT(result.band_used, 1);
   }
+}
+
+TEST_F(Causes, AnotherSetOfSamplesIsNoOtherSeed) {
+  ToyFaults faults;
+  faults.on_samples = [](support::ToyStep& it) {
+    for (int64_t& id : it.ranks[1].samples) id = (id * 13 + 50) % 101;
+  };
+  RunConfig config = toy_config();
+  config.data.source = DataSource::synthetic;
+  const Mechanism same = judged(config, faults, "same-set");
+  ASSERT_TRUE(same.cause);
+  EXPECT_EQ(same.cause->code, "sampler-seed-differs");
+  const Mechanism other = judged(config, faults, "other-set", [](RunConfig& reference) { reference.data.series += 10; });
+  ASSERT_TRUE(other.cause);
+  EXPECT_NE(other.cause->code, "sampler-seed-differs") << other.cause->evidence;
 }
 
 TEST_F(Causes, ABatchAgainInTheSameEpochIsNoForgottenEpoch) {
@@ -244,7 +259,7 @@ TEST_F(Causes, AnotherPrecisionIsNamedWhereItExplainsWhatIsSeen) {
     RunConfig config = toy_config();
     if (planted.config) planted.config(config);
     config.precision = Precision::bfloat16;
-    const Mechanism result = judged(config, planted.faults, "precision-" + code, Precision::float32);
+    const Mechanism result = judged(config, planted.faults, "precision-" + code, [](RunConfig& reference) { reference.precision = Precision::float32; });
     ASSERT_TRUE(result.cause.has_value());
     EXPECT_EQ(result.cause->code, code == "candidates-misordered" ? code : "precision-differs")
         << result.cause->evidence;

@@ -10,6 +10,7 @@
 #include "harness/flight/dump.h"
 #include "harness/flight/ring.h"
 #include "harness/launch/stacks.h"
+#include "harness/rewards/failure.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -43,6 +44,21 @@ void leave_records(const std::string& run, bool part) {
     if (!part) ring.leave(number);
   }
   flight::write_records(run, 2);
+}
+
+TEST(Explain, ACodeThatTracesAndRewardsShareHasBothPages) {
+  int shared = 0;
+  for (const rewards::Cause& cause : rewards::causes()) {
+    const Said said = explained(std::string(cause.code));
+    EXPECT_EQ(said.status, 0);
+    EXPECT_THAT(said.text, HasSubstr("(rewards and advantages)")) << cause.code;
+    const CausePage* page = find_cause_page(cause.code);
+    if (page == nullptr) continue;
+    ++shared;
+    EXPECT_TRUE(said.text.starts_with(explain_text(*page))) << cause.code;
+  }
+  EXPECT_GE(shared, 6);
+  EXPECT_THAT(explained("sampler-seed-differs").text, Not(HasSubstr("(rewards and advantages)")));
 }
 
 TEST(ExplainFolder, SaysWhereARankThatHungWas) {
