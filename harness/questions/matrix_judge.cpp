@@ -39,12 +39,6 @@
 namespace lockstep {
 namespace {
 
-/// How many steps cell and reference have in common, if their configs give them other numbers; else 0, which means all.
-int64_t common_steps(const SeedPair& pair) {
-  const int64_t of_cell = steps_to_run(pair.cell->config), of_reference = steps_to_run(pair.reference->config);
-  return of_cell == of_reference ? 0 : std::min(of_cell, of_reference);
-}
-
 /// Those of the cell's first seed. Throws std::runtime_error if the plan has no forced run of the reference at the
 /// snapshots that `forced_cell` loads. The plan must outlive what is returned.
 ForcedInputs forced_inputs(const PlannedArms& arms, const Cell& cell, const PlannedRun& forced_cell, const SeedPair& first,
@@ -59,7 +53,6 @@ ForcedInputs forced_inputs(const PlannedArms& arms, const Cell& cell, const Plan
   inputs.reference_config = &first.reference->config;
   inputs.cell_config = &first.cell->config;
   inputs.declared = cell.declared;
-  inputs.steps = common_steps(first);
   for (const PlannedRun& run : arms.plan().runs) {
     if (!run.config.forced.has_states_of(forced_cell.config.forced)) continue;
     if (run.config.layout != first.reference->config.layout) continue;
@@ -219,8 +212,7 @@ Mechanism MatrixJudge::compare_free(const Cell& cell, const SeedPair& pair) cons
                                 plan_.matrix.band,
                                 &pair.reference->config,
                                 &pair.cell->config,
-                                cell.declared,
-                                common_steps(pair)});
+                                cell.declared});
 }
 
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
