@@ -57,7 +57,7 @@ Effect effect_of(const MatrixEvidence& evidence, const Cell& cell) {
     if (gap > 0 && !small && !is_of_rounding(cell.settings.front())) return Effect::training;
     if (gap > 0) effect = Effect::rounding;
   }
-  return pairs.missing_step() ? Effect::training : effect;
+  return effect;
 }
 
 /// By `config-differs`, or by the cause that says what the key does.
