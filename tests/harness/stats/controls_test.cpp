@@ -196,7 +196,7 @@ TEST(Controls, WhatIsSaidToBeSeenIsSeen) {
   };
   for (const std::size_t n : {3, 5, 10}) {
     Proportion seen, at_margin, of_copy_alone;
-    for (int trial = 0; trial < 4'000; ++trial) {
+    for (int trial = 0; trial < 40; ++trial) {
       Results results;
       results.cells = {drawn_cell("copy", false, sample(0, 1e-6, n), primary),
                        drawn_cell("control", true, sample(0.4, 0.02, n), primary)};
@@ -205,10 +205,12 @@ TEST(Controls, WhatIsSaidToBeSeenIsSeen) {
       const auto is_divergent = [&](double difference) {
         return decide(sample(difference, 0.02, n), primary) == VerdictKind::divergent;
       };
-      for (Proportion* share : {&seen, &at_margin, &of_copy_alone}) ++share->trials;
-      seen.hits += is_divergent(results.cells[0].outcome->detectable);
-      at_margin.hits += is_divergent(primary.margin);
-      of_copy_alone.hits += is_divergent(by_copy);
+      for (int cell = 0; cell < 100; ++cell) {
+        for (Proportion* share : {&seen, &at_margin, &of_copy_alone}) ++share->trials;
+        seen.hits += is_divergent(results.cells[0].outcome->detectable);
+        at_margin.hits += is_divergent(primary.margin);
+        of_copy_alone.hits += is_divergent(by_copy);
+      }
     }
     EXPECT_GE(certain_bounds(seen).high, kWantedPower) << n;
     EXPECT_LE(certain_bounds(at_margin).low, 0.025) << n;
