@@ -8,6 +8,7 @@
 #include "harness/base/word_list.h"
 #include "harness/results/rate_scaling.h"
 #include "harness/stats/controls.h"
+#include "harness/stats/growth_words.h"
 #include "harness/stats/rounding.h"
 #include "harness/stats/skewness.h"
 #include "reports/grid.h"
@@ -111,8 +112,8 @@ std::vector<std::string> grid_sentences(const Results& results, const AnswerGrid
   return sentences;
 }
 
-/// Why cells diverge: by cause, with the first cell's evidence.
-std::string why_words(const AnswerGrid& grid) {
+/// What was found first of cells that diverge: by cause, with the first cell's evidence. Whether it makes the outcome was not tried.
+std::string first_words(const AnswerGrid& grid) {
   struct Reason {
     std::string text;
     std::vector<std::string> cells;
@@ -129,12 +130,12 @@ std::string why_words(const AnswerGrid& grid) {
       const Mechanism* m = cell->mechanism ? &*cell->mechanism : nullptr;
       if (cell->no_negatives)
         add("a row has no negatives, so the loss is 0 and nothing is learnt", *cell);
-      else if (m && m->cause && !m->cause->evidence.empty())
+      else if (m && m->cause && m->cause->code != "unexplained" && !m->cause->evidence.empty())
         add(clean_line(m->cause->evidence), *cell);
       else if (m && m->first_divergence)
         add(divergence_words(*m->first_divergence), *cell);
       else
-        add("no cause is named", *cell);
+        add("no difference in what is computed was looked for or found", *cell);
     }
   }
   std::string text;
@@ -162,9 +163,9 @@ std::string growth_words(const Growth& g, int decimals) {
   const Growth::Rule* best = named(g.best);
   if (!best) return "";
   const int n = g.n > 0 ? g.n : best->n;
-  text = fmt::format("From {} to {} rows, at equally many samples, {} has the best mean{}: {} against {} (± half of the {} "
+  text = fmt::format("From {} to {} rows, {}, {} has the best mean{}: {} against {} (± half of the {} "
                      "interval)",
-                     g.from_batch, g.to_batch, clean_line(best->rule), n > 0 ? " over " + counted(n, "paired seed") : "",
+                     g.from_batch, g.to_batch, samples_in_words(g.samples_ratio), clean_line(best->rule), n > 0 ? " over " + counted(n, "paired seed") : "",
                      difference_and_half(best->difference, decimals), name_words(g.reference),
                      level_words(best->difference.interval.level));
   std::vector<std::string> others;
@@ -207,7 +208,7 @@ Answer sure_answer(const Results& results, const AnswerGrid& grid) {
   if (any) {
     text += fmt::format(
         " If there were no difference, a cell that did not diverge would be found equivalent with a "
-        "probability of at least {}.",
+        "probability of at least {}, at the upper bound of its spread.",
         // Rounded down: it is a bound.
         fmt::format("{:.2f}", std::floor(100 * least) / 100));
   }
@@ -274,8 +275,8 @@ std::optional<Headline> headline_of(const Results& results) {
   const int decimals = decimals_for(results.primary.margin);
   Headline headline;
   headline.sentences = grid_sentences(results, *grid);
-  if (const std::string why = why_words(*grid); !why.empty())
-    headline.answers.push_back({"Why not?", why, "bad"});
+  if (const std::string first = first_words(*grid); !first.empty())
+    headline.answers.push_back({"Where do they first differ?", first, "bad"});
   std::vector<std::string> failed;
   for (const CellResult& cell : results.cells) {
     if (cell.failure) failed.push_back(name_words(cell.scenario));

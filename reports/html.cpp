@@ -80,8 +80,9 @@ void write_facts(Markup& out, const Results& results) {
     fact(out, "promises kept",
          fmt::format("{} of {}", kept, counted(static_cast<int64_t>(rates.size()), "rate")));
   }
-  fact(out, results.detection ? "right in all" : "as expected",
-       fmt::format("{} of {}", s.as_expected, counted(s.cells, results.detection ? "trial" : "cell")));
+  if (const int unstated = results.detection || results.certificate || results.calibration ? 0 : unstated_cells(results); unstated < s.cells)
+    fact(out, results.detection ? "right in all" : "as expected",
+         fmt::format("{} of {}", s.as_expected - unstated, counted(s.cells - unstated, results.detection ? "trial" : "cell")));
   if (s.power_controls > 0) {
     fact(out, "power controls", fmt::format("{} of {} divergent", s.power_controls_caught, s.power_controls));
   }

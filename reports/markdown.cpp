@@ -76,7 +76,7 @@ std::string row(const Results& results, const CellResult& cell, int decimals) {
   return fmt::format("| {} | {} {} | {} | {} | {} | {} | {} | {} |\n",
                      cell_text(cell.scenario, kLongestRowName) + (cell.power_control ? " (power control)" : ""),
                      style.symbol, is_as_expected(cell) ? style.words : fmt::format("**{}**", style.words),
-                     is_as_expected(cell) ? "✓" : "✗", difference, interval, n,
+                     states_nothing(cell) ? "–" : is_as_expected(cell) ? "✓" : "✗", difference, interval, n,
                      cell_text(mechanism_words(cell), kLongestNote),
                      cell_text(note_words(cell), kLongestNote));
 }

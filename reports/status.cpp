@@ -6,6 +6,7 @@
 
 #include "harness/base/word_list.h"
 #include "harness/stats/controls.h"
+#include "reports/grid.h"
 #include "reports/laboratory.h"
 #include "reports/text.h"
 #include "reports/words.h"
@@ -46,8 +47,19 @@ std::string unexpected_cells(const Results& results) {
                               counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
 }
 
-std::string as_expected_words(const Summary& summary) {
-  std::string text = "Every verdict is an expected one";
+/// Does the matrix state what is expected of any of its cells or claims, power controls apart?
+bool states_expectations(const Results& results) {
+  return std::ranges::any_of(results.cells, [](const CellResult& cell) { return !cell.power_control && !cell.expected.empty(); }) ||
+         std::ranges::any_of(results.claims, [](const ClaimResult& claim) { return claim.expected.has_value(); });
+}
+
+std::string as_expected_words(const Results& results) {
+  const Summary& summary = results.summary;
+  const int unstated = unstated_cells(results);
+  std::string text = !states_expectations(results) ? "The config states no expectation of a cell, and none failed"
+                     : unstated == 0               ? "Every verdict is an expected one"
+                                                   : fmt::format("Every verdict of which an expectation is stated is an expected one; of {} none is stated",
+                                                                 counted(unstated, "cell"));
   if (!summary.uncontrolled.empty()) {
     std::vector<std::string> names;
     for (const std::string& reference : summary.uncontrolled) names.push_back(name_words(reference));
@@ -86,6 +98,14 @@ bool is_missed_control(const CellResult& cell) {
   return (cell.outcome ? cell.outcome->verdict : cell.verdict) != VerdictKind::divergent;
 }
 
+int unstated_cells(const Results& results) {
+  return static_cast<int>(std::ranges::count_if(results.cells, states_nothing));
+}
+
+bool states_nothing(const CellResult& cell) {
+  return is_judged(cell) && !cell.power_control && cell.expected.empty() && cell.as_expected;
+}
+
 bool is_as_expected(const CellResult& cell) { return cell.as_expected && !is_missed_control(cell); }
 
 std::string expected_words(const CellResult& cell) {
@@ -117,7 +137,10 @@ Status status_of(const Results& results) {
   const std::string unexpected = unexpected_cells(results);
   switch (summary.exit_code) {
     case 0:
-      return {"✓", "ok", "As expected", as_expected_words(summary)};
+      // A certificate states one for all its cases: certified.
+      if (states_expectations(results) || results.certificate)
+        return {"✓", "ok", "As expected", as_expected_words(results)};
+      return {"•", "ctl", "Judged", as_expected_words(results)};
     case 1:
       return {"✗", "bad", "Not as expected", unexpected};
     case 3:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/results/drift_words.h"
 #include "harness/results/rate_scaling.h"
 #include "reports/answers.h"
 #include "reports/calibration.h"
@@ -154,6 +155,10 @@ std::string terminal_table(const Results& results, bool colour, int width) {
              wrapped(clean_line(growth.sentence), columns);
     }
     out += noise_scale_text(results, columns);
+  }
+  for (const CellResult& cell : results.cells) {
+    if (const std::string drift = drift_sentence(cell.drift); !drift.empty())
+      out += wrapped(fmt::format("{}: {}", name_words(cell.scenario), drift), std::min(columns, 118));
   }
   if (results.timing) {
     out +=

@@ -93,6 +93,7 @@ std::string mechanism_words(const CellResult& cell) {
 
 std::string with_cause(std::string text, const Cause& cause) {
   text += (text.ends_with('.') ? " Cause: " : "; cause: ") + clean_line(cause.code);
+  if (cause.code == "unexplained" && !cause.evidence.empty()) text += ": " + clean_line(cause.evidence);
   if (!cause.remedy.empty()) text += ". " + clean_line(cause.remedy);
   return text;
 }
@@ -105,6 +106,11 @@ std::string needed_words(const Outcome& o) {
     return seeds >= kMostSeeds ? std::string("10,000 or more") : std::to_string(seeds);
   };
   if (o.n < 2) return "one seed shows no spread: 2 at least";
+  if (leaves_out(o.primary.interval, 0)) {
+    return leaves_out(o.primary.interval, o.margin / 2) || o.seeds_needed_half <= o.n
+               ? std::string("not 0: may lie near the margin or beyond it")
+               : fmt::format("not 0; to decide with {:g}: {} seeds if half the margin", kWantedPower, count(o.seeds_needed_half));
+  }
   if (o.seeds_needed > o.n) {
     return fmt::format("to decide with {:g}: {} seeds if 0, {} if half the margin", kWantedPower,
                        count(o.seeds_needed), count(o.seeds_needed_half));

@@ -45,6 +45,9 @@ bool disagrees_in_sign(const MetricDifference& primary, const MetricDifference& 
 
 /// "equivalent or divergent"; "any verdict but failed" if none is declared.
 std::string expected_words(const CellResult& cell);
+/// Is the cell judged, not failed, and nothing stated of what is expected of it? How many are?
+bool states_nothing(const CellResult& cell);
+int unstated_cells(const Results& results);
 
 /// A power control must come out divergent.
 bool is_missed_control(const CellResult& cell);

@@ -1,7 +1,9 @@
 // Asks the rules of the divergence's phase, and weighs their answers.
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -95,16 +97,42 @@ std::span<const Rule> rules_for(Phase phase) {
   }
 }
 
-/// What was seen where nothing fits.
-std::string plain_evidence(const CauseInputs& inputs) {
+/// "local gradients: head 8 (the world size) times the reference's, residual 6.5e-08": of the first of both that differs.
+std::string gradients_seen(const CauseInputs& inputs) {
+  if (!inputs.forced) return "";
+  const auto differs = [](const GradientSignature& group) { return group.difference > group.band; };
+  std::string alike;
+  for (const auto& [name, judgement] : {std::pair("local gradients", &inputs.forced->local), std::pair("reduced gradients", &inputs.forced->reduced)}) {
+    if (judgement->groups.empty()) continue;
+    if (std::ranges::any_of(judgement->groups, differs))
+      return fmt::format("{}: {}", name, signature_text(*judgement, world_size_of(inputs)));
+    alike += fmt::format("{}{}", alike.empty() ? "" : " and ", name);
+  }
+  return alike.empty() ? "" : alike + " as they should be";
+}
+
+/// "found is 8 (the world size) times what was expected", of two single values.
+std::string ratio_seen(const CauseInputs& inputs) {
+  const auto number = [](const std::string& text) -> std::optional<double> {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc() && (end == text.data() + text.size() || *end == ';');
+    return whole && std::isfinite(value) && value != 0 ? std::optional(value) : std::nullopt;
+  };
   const Divergence& divergence = inputs.difference.divergence;
-  std::string text =
-      fmt::format("no known mistake fits: {}", expected_found(divergence.expected, divergence.actual));
-  if (!inputs.forced) return text;
-  const GradientJudgement& judgement =
-      inputs.forced->local.tensors.empty() ? inputs.forced->reduced : inputs.forced->local;
-  if (judgement.groups.empty()) return text;
-  return text + "; gradients: " + signature_text(judgement, world_size_of(inputs));
+  if (is_exact(inputs.difference.phase) || (divergence.kind != "band" && divergence.kind != "value")) return "";
+  const auto expected = number(divergence.expected), found = number(divergence.actual);
+  if (!expected || !found) return "";
+  return fmt::format("found is {} times what was expected", factor_text(*found / *expected, world_size_of(inputs)));
+}
+
+/// What is known beside the divergence's own sentence, where nothing fits.
+std::string plain_evidence(const CauseInputs& inputs) {
+  std::string text = "no known mistake fits";
+  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)}) {
+    if (!fact.empty()) text += "; " + fact;
+  }
+  return text;
 }
 
 /// How near two answers must be for their contradiction to count.

@@ -75,7 +75,7 @@ std::string outcomes_text(const std::vector<OutcomeComparison>& comparisons,
   std::string text;
   for (const OutcomeComparison& c : comparisons) {
     text += fmt::format("{}: {}\n  {} against {}\n", name_of(c.verdict), c.sentence, c.cell, c.reference);
-    if (c.outcome && c.outcome->verdict == VerdictKind::inconclusive) {
+    if (c.outcome && c.outcome->verdict == VerdictKind::inconclusive && !leaves_out(c.outcome->primary.interval, 0)) {
       text += fmt::format("  seeds needed: {}{}\n", c.outcome->seeds_needed,
                           c.outcome->n < 2 ? " or more; one shows no spread" : "");
     }

@@ -69,7 +69,10 @@ struct MetricSpec {
 /// defaults hold for a trainer of which nothing is known.
 struct ScoreSpec {
   std::string_view record = "energies";  ///< name of the record of rows by columns; that of the columns' ids is "columns"
+  std::string_view row = "row";          ///< what a row is, before its id: "episode"
   std::string_view column = "column";    ///< what a column is to a row, for a count of them: "negative"
+  /// What the column of that id is, where ids are a code: "log-probability, chunk 3, transition 2". Null: "column 17".
+  std::string (*column_name)(int64_t id) = nullptr;
   int64_t own_columns = 0;               ///< columns of a row that do not count as such: its own candidate
   bool buffers_are_means = false;        ///< its buffers are means of scores, so that their rounding follows the scores' size
   /// Of so many columns, how many the loss takes of each row: those with the lowest scores, besides its own. Null or 0: all.

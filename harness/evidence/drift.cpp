@@ -121,23 +121,4 @@ std::vector<CurveBand> drift_of(const std::vector<DriftPair>& pairs, const RunCo
   return curve_bands(seeds, metrics);
 }
 
-std::string drift_sentence(const std::vector<CurveBand>& drift) {
-  std::string parts;
-  int64_t last = 0;
-  for (const CurveBand& band : drift) {
-    if (band.steps.empty()) continue;
-    const double most = *std::ranges::max_element(band.high);
-    last = std::max(last, band.steps.back());
-    if (!parts.empty()) parts += ", the ";
-    if (band.metric == kParameterDrift)
-      parts += fmt::format("parameters at most {:.1e} of their length apart", most);
-    else if (band.metric == kIdleParameterDrift)
-      parts += fmt::format("{} {:.1e}", kIdleParameterDrift, most);
-    else
-      parts += fmt::format("{} {:.1e}", metric_label(band.metric), most);
-  }
-  if (parts.empty()) return {};
-  return fmt::format("Up to step {} rounding alone carried the {}.", last, parts);
-}
-
 }  // namespace lockstep

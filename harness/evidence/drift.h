@@ -2,10 +2,10 @@
 // How far rounding alone carries a run from another that means the same.
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "harness/evidence/run_evidence.h"
+#include "harness/results/drift_words.h"
 
 namespace lockstep {
 
@@ -16,19 +16,11 @@ struct DriftPair {
   std::string reference_dir, cell_dir;
 };
 
-/// What CurveBand::metric calls the distance of the parameters; and of those whose gradient is zero by symmetry, so that
-/// rounding alone moves them: under Adam by as much as any other.
-inline constexpr std::string_view kParameterDrift = "parameters";
-inline constexpr std::string_view kIdleParameterDrift = "parameters without a gradient";
-
 /// Distances by step; median, smallest and largest over the pairs: |p_cell - p_ref| / |p_ref| over the parameters, before
 /// each step of which both runs kept a snapshot, and apart from these over those whose gradient is zero in the trainer of
 /// `config`, as a share of the length of all; then of "loss" and of the primary metric the absolute difference, where both runs have the value.
 /// What a pair lacks is left out. Throws TraceError.
 std::vector<CurveBand> drift_of(const std::vector<DriftPair>& pairs, const RunConfig& config,
                                 const std::string& primary_metric);
-
-/// "Up to step 299 rounding alone carried the parameters at most 3.1e-05 of their length apart, the training loss 4.0e-06."
-std::string drift_sentence(const std::vector<CurveBand>& drift);
 
 }  // namespace lockstep

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <unordered_set>
 #include <vector>
 
 #include "harness/base/special_values.h"
-#include "harness/config/stream_keys.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/trace/reader.h"
 
@@ -16,11 +16,9 @@ namespace lockstep {
 namespace {
 
 constexpr double kLevel = 0.95;
-constexpr int kResamples = 1000;
 constexpr std::size_t kMostBlocksShown = 10, kFewestStepsShown = 10;
-/// With fewer blocks their resampling says little about the spread.
+/// With fewer blocks their spread says little.
 constexpr std::size_t kFewestBlocks = 4;
-constexpr uint64_t kNoiseDraws = 0x6e6f6973652d6273;
 
 /// Unbiased |G|^2 and S of one step, or their sums over several.
 struct Parts {
@@ -28,6 +26,9 @@ struct Parts {
   void add(const Parts& other) {
     gradient_squared += other.gradient_squared;
     noise += other.noise;
+  }
+  Parts over(std::size_t count) const {
+    return {gradient_squared / static_cast<double>(count), noise / static_cast<double>(count)};
   }
 };
 
@@ -44,40 +45,36 @@ double batch_of(const Parts& parts) {
   return std::max(0.0, parts.noise) / parts.gradient_squared;
 }
 
-/// Numbers below `most`, from a key and a counter: the same on every machine.
-class Draws {
- public:
-  explicit Draws(uint64_t key) : key_(key) {}
-  std::size_t below(std::size_t most) {
-    return static_cast<std::size_t>(mix_key(key_ ^ mix_key(++count_)) % most);
-  }
-
- private:
-  uint64_t key_, count_ = 0;
-};
-
-/// Consecutive steps are not independent (weights, and with momentum what came before), so that whole blocks
-/// of about n^(1/3) steps are drawn, from a circle so that each step is drawn as often.
+/// Every v at which the mean of S - v |G|^2 over the run may be 0, by Student's t (Fieller 1954). Consecutive steps are not
+/// independent (weights, and with momentum what came before), so that blocks of about n^(1/3) steps are counted.
 Interval interval_of(const std::vector<Parts>& parts) {
   const std::size_t n = parts.size();
-  const auto length =
-      std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(std::cbrt(static_cast<double>(n)))));
-  const std::size_t blocks = n / length;
-  if (blocks < kFewestBlocks) return {0, kInfinity, kLevel};
-  std::vector<Parts> block_from(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < length; ++j) block_from[i].add(parts[(i + j) % n]);
+  const auto length = std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(std::cbrt(static_cast<double>(n)))));
+  const std::size_t count = n / length;
+  if (count < kFewestBlocks) return {0, kInfinity, kLevel};
+  std::vector<Parts> blocks(count);
+  Parts mean;
+  for (std::size_t b = 0; b < count; ++b) {
+    const std::size_t begin = b * n / count, end = (b + 1) * n / count;
+    for (std::size_t i = begin; i < end; ++i) blocks[b].add(parts[i].over(end - begin));
+    mean.add(blocks[b].over(count));
   }
-  Draws draws(kNoiseDraws);
-  std::vector<double> batches;
-  for (int r = 0; r < kResamples; ++r) {
-    Parts sum;
-    for (std::size_t b = 0; b < blocks; ++b) sum.add(block_from[draws.below(n)]);
-    batches.push_back(batch_of(sum));
+  double gg = 0, gs = 0, ss = 0;
+  for (const Parts& block : blocks) {
+    const double g = block.gradient_squared - mean.gradient_squared, s = block.noise - mean.noise;
+    gg += g * g;
+    gs += g * s;
+    ss += s * s;
   }
-  std::ranges::sort(batches);
-  const auto tail = static_cast<std::size_t>((1 - kLevel) / 2 * kResamples);
-  return {batches[tail], batches[kResamples - 1 - tail], kLevel};
+  const auto blocks_less_one = static_cast<double>(count - 1);
+  const double t = boost::math::quantile(boost::math::students_t(blocks_less_one), 1 - (1 - kLevel) / 2);
+  const double q = t * t / (static_cast<double>(count) * blocks_less_one), g = mean.gradient_squared, s = mean.noise;
+  // Its square is within t standard errors where a v^2 - 2 b v + c <= 0.
+  const double a = g * g - q * gg, b = g * s - q * gs, c = s * s - q * ss;
+  const double root = std::sqrt(std::max(0.0, b * b - a * c));
+  if (a > 0 && g > 0) return {std::max(0.0, (b - root) / a), std::max(0.0, (b + root) / a), kLevel};
+  // |G|^2 may be 0. Where S is above 0 for sure, one root is above 0, and all beyond it may be.
+  return {a < 0 && c > 0 && s > 0 ? (b - root) / a : 0, kInfinity, kLevel};
 }
 
 }  // namespace

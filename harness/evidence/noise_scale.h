@@ -25,9 +25,9 @@ struct NoiseStep {
 /// Averages numerator and denominator of the unbiased forms over the steps, and only then divides:
 /// |G|^2 = (B_big |G_big|^2 - B_small |G_small|^2) / (B_big - B_small),
 /// S = (|G_small|^2 - |G_big|^2) / (1 / B_small - 1 / B_big) (McCandlish et al. 2018, appendix A.1), and
-/// adds S / P to |G|^2, which that paper does not need because its data are unlimited. The 95 % interval
-/// resamples blocks of consecutive steps; it reaches to infinity where |G|^2 may be 0. The caller fills in
-/// the batches and the caveat. Nothing if there is no step with a gradient.
+/// adds S / P to |G|^2, which that paper does not need because its data are unlimited. The 95 % interval is Fieller's, by
+/// Student's t over blocks of consecutive steps; it reaches to infinity where |G|^2 may be 0. The caller fills in the
+/// batches and the caveat. Nothing if there is no step with a gradient.
 std::optional<NoiseScale> estimate_noise_scale(std::span<const NoiseStep> steps);
 
 /// Why the theory behind the noise scale does not hold for the config, or how far it does, its trainer's

@@ -85,6 +85,7 @@ class Expansion {
     for (const Setting& setting : extra.settings) add_field(fields, setting.field);
     if (!extra.seeds.empty()) config.seed = extra.seeds.front();
     add_cell(std::move(config), std::move(fields), extra.place, extra.reference);
+    for (const Setting& setting : extra.settings) cells_.back().places[std::string(setting.field->spec.key)] = setting.place;
     cells_.back().seeds = extra.seeds;
   }
 
@@ -103,6 +104,10 @@ class Expansion {
     }
     for (const RunField* field : axis_fields_) cell.declared.emplace_back(field->spec.key);
     cell.config = std::move(config);
+    cell.places[""] = place;
+    for (const std::vector<Setting>* settings : {&std::as_const(source_.reference), &std::as_const(reference)}) {
+      for (const Setting& setting : *settings) cell.places["reference." + std::string(setting.field->spec.key)] = setting.place;
+    }
     cells_.push_back(std::move(cell));
     fields_.push_back(std::move(fields));
     places_.push_back(place);

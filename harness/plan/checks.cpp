@@ -122,7 +122,7 @@ class Checker {
   void report() {
     for (const Found& found : found_) {
       const std::string more = found.cells > 1 ? fmt::format(" and {} more", found.cells - 1) : "";
-      problems_.add(source_.place_of(found.key),
+      problems_.add(found.place,
                     fmt::format("cell {}{}: {}", in_quotes(found.first), more, found.message));
     }
   }
@@ -130,6 +130,7 @@ class Checker {
  private:
   struct Found {
     std::string key, message, first;
+    Place place;
     int cells = 1;
     const Cell* last = nullptr;
   };
@@ -149,7 +150,19 @@ class Checker {
       found.last = cell_;
       return;
     }
-    found_.push_back({std::move(key), std::move(message), cell_->name, 1, cell_});
+    const Place place = place_of(key);
+    found_.push_back({std::move(key), std::move(message), cell_->name, place, 1, cell_});
+  }
+
+  /// Where the cell, or its reference, was given the key; else where the matrix was; else where the cell stands.
+  Place place_of(const std::string& key) const {
+    const auto own = cell_->places.find(in_reference_ ? "reference." + key : key);
+    if (own != cell_->places.end()) return own->second;
+    if (source_.places.contains(key)) return source_.place_of(key);
+    if (const auto cell = cell_->places.find(""); cell != cell_->places.end() && cell->second.column > 0) return cell->second;
+    const char* const kWhole[] = {"axes", "include", "reference", "question"};
+    const auto* given = std::ranges::find_if(kWhole, [this](const char* whole) { return source_.places.contains(whole); });
+    return source_.place_of(given == std::end(kWhole) ? key : *given);
   }
 
   void check_batch(const Cell& cell) {

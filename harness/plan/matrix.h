@@ -2,6 +2,8 @@
 // A YAML matrix, read: cells, references, controls, seeds and the question that is asked.
 
 #include <any>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "harness/base/errors.h"
+#include "harness/config/problems.h"
 #include "harness/config/run_config.h"
 
 namespace lockstep {
@@ -92,6 +95,8 @@ struct Cell {
   bool anchor = false;  ///< equals its reference: shown as what the others are held against
   std::vector<int64_t> seeds;  ///< of `seeds: auto`: those that it has so far; or its own. Empty: the matrix's
   std::vector<VerdictKind> expected;  ///< empty: any verdict but `failed` will do
+  /// Where the keys of its own, and of its reference's block as "reference.KEY", are given; under "" the cell.
+  std::map<std::string, Place, std::less<>> places = {};
 };
 
 struct Matrix {

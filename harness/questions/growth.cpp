@@ -13,13 +13,13 @@
 #include "harness/config/trainer_spec.h"
 #include "harness/stats/best_of.h"
 #include "harness/stats/growth_words.h"
+#include "harness/stats/outcome.h"
+#include "harness/stats/stats.h"
 
 namespace lockstep {
 namespace {
 
 constexpr double kLevel = 0.95;
-constexpr int kResamples = 2000;
-constexpr uint64_t kGrowthDraws = 0x67726f7774682d31;
 
 /// One cell of a group: its rule, and how it fared against the reference that all share.
 struct RuleArm {
@@ -161,13 +161,6 @@ std::vector<std::string> rules_not_worse(const std::vector<const RuleArm*>& judg
   return names;
 }
 
-/// Where the parabola through three points is highest between the outer two.
-double highest_between(const double (&x)[3], const double (&y)[3]) {
-  const double vertex = parabola_maximum(x, y);
-  if (vertex > x[0] && vertex < x[2]) return vertex;
-  return y[2] > y[0] ? x[2] : x[0];
-}
-
 /// The plain rules in the order of their exponents, if there are the three that a parabola takes.
 std::vector<const RuleArm*> plain_arms(const std::vector<const RuleArm*>& judged) {
   std::vector<const RuleArm*> plain;
@@ -211,19 +204,7 @@ std::string measure_exponent(const std::vector<const RuleArm*>& judged, Growth& 
                            : vertex > x[2] ? fmt::format("measured at or beyond {:.2g}", x[2])
                                            : fmt::format("measured at or below {:.2g}", x[0]);
   if (seeds.size() < 2) return word;
-  std::vector<double> best;
-  uint64_t draw = 0;
-  for (int r = 0; r < kResamples; ++r) {
-    double resampled[3] = {};
-    for (std::size_t k = 0; k < values.size(); ++k) {
-      const auto& value = values[mix_key(kGrowthDraws ^ mix_key(++draw)) % values.size()];
-      for (int i = 0; i < 3; ++i) resampled[i] += value[i];
-    }
-    best.push_back(highest_between(x, resampled));
-  }
-  std::ranges::sort(best);
-  const auto tail = static_cast<std::size_t>((1 - kLevel) / 2 * kResamples);
-  growth.measured_interval = {best[tail], best[kResamples - 1 - tail], kLevel};
+  growth.measured_interval = exponent_interval(x, values, kLevel);
   return word;
 }
 
@@ -285,6 +266,7 @@ Growth judge_group(const std::vector<RuleArm>& arms, const Matrix& matrix) {
   growth.to = first.config.layout;
   growth.from_batch = growth.from.global_batch();
   growth.to_batch = growth.to.global_batch();
+  growth.samples_ratio = samples_ratio(first.config, first.reference);
   std::vector<const RuleArm*> judged;
   for (const RuleArm& arm : arms) {
     Growth::Rule rule{arm.cell->name, arm.rule, arm.exponent, arm.result->verdict, {}};
@@ -326,6 +308,45 @@ double parabola_maximum(const double (&x)[3], const double (&y)[3]) {
   if (!(curvature < 0)) return kNaN;
   // The slope of the parabola is `left` at the middle of its first two points.
   return (x[0] + x[1]) / 2 - left / (2 * curvature);
+}
+
+Interval exponent_interval(const double (&x)[3], const std::vector<std::array<double, 3>>& values, double level) {
+  const auto n = static_cast<double>(values.size());
+  if (values.size() < 2) return {-kInfinity, kInfinity, level};
+  // The slope of a seed's parabola at v is l + k (2 v - x0 - x1).
+  std::vector<std::array<double, 2>> slopes;
+  double l = 0, k = 0;
+  for (const std::array<double, 3>& y : values) {
+    const double left = (y[1] - y[0]) / (x[1] - x[0]), right = (y[2] - y[1]) / (x[2] - x[1]);
+    slopes.push_back({left, (right - left) / (x[2] - x[0])});
+    l += slopes.back()[0] / n;
+    k += slopes.back()[1] / n;
+  }
+  double ll = 0, lk = 0, kk = 0;
+  for (const auto& [left, bend] : slopes) {
+    ll += (left - l) * (left - l);
+    lk += (left - l) * (bend - k);
+    kk += (bend - k) * (bend - k);
+  }
+  const double t = student_quantile(1 - (1 - level) / 2, static_cast<int>(values.size()));
+  const double q = t * t / (n * (n - 1));
+  // Squares of the slope's mean and of t standard errors, as polynomials in w: equal where t decides.
+  const double a = k * k - q * kk, b = 2 * (l * k - q * lk), c = l * l - q * ll;
+  const auto w_of = [&x](double v) { return 2 * v - x[0] - x[1]; };
+  const auto is_open = [&](double v) { return (a * w_of(v) + b) * w_of(v) + c <= 0; };
+  const auto slope = [&](double v) { return l + k * w_of(v); };
+  std::vector<double> inside;
+  if (is_open(x[0]) || slope(x[0]) <= 0) inside.push_back(x[0]);
+  if (is_open(x[2]) || slope(x[2]) >= 0) inside.push_back(x[2]);
+  const double root = std::sqrt(std::max(0.0, b * b - 4 * a * c));
+  for (const double sign : {-1.0, 1.0}) {
+    const double w = a != 0 ? (-b + sign * root) / (2 * a) : -c / b;
+    const double v = (w + x[0] + x[1]) / 2;
+    if (b * b >= 4 * a * c && v >= x[0] && v <= x[2]) inside.push_back(v);
+  }
+  if (inside.empty()) return {x[0], x[2], level};
+  const auto [low, high] = std::ranges::minmax(inside);
+  return {low, high, level};
 }
 
 std::vector<Growth> judge_growth(const Matrix& matrix, const std::vector<CellResult>& cells) {

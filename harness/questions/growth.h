@@ -2,6 +2,7 @@
 // What a growing batch asks of the learning rate: which rule trains best, what the gradient noise scale
 // predicts, and what was measured.
 
+#include <array>
 #include <vector>
 
 #include "harness/results/results.h"
@@ -19,6 +20,11 @@ double predicted_exponent(double noise_batch, int from_batch, int to_batch, doub
 
 /// Vertex of the parabola through three points; NaN if they lie on a line or the vertex is no maximum.
 double parabola_maximum(const double (&x)[3], const double (&y)[3]);
+
+/// Of the exponent in [x0, x2] at which the mean parabola is highest: the smallest interval that holds every v at which the mean
+/// slope may be 0, or point out of [x0, x2] at its end, by Student's t over the seeds (Fieller 1954). x rises; values: of a seed at
+/// each x. Among normal values it holds the true exponent with probability `level` at least. Infinite for one seed.
+Interval exponent_interval(const double (&x)[3], const std::vector<std::array<double, 3>>& values, double level);
 
 /// One entry for each group of cells that differ only in the rule of the learning rate (and the betas and
 /// epsilon that go with it) and share one reference; but for the rule, reference and cells differ only in

@@ -168,8 +168,12 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
   }
   align_areas(runs, cell_metrics, reference_metrics);
   try {
-    const OutcomeInputs inputs{cell.name, cell.reference_name, cell_metrics, reference_metrics,
-                               matrix.primary};
+    const OutcomeInputs inputs{cell.name,
+                               cell.reference_name,
+                               cell_metrics,
+                               reference_metrics,
+                               matrix.primary,
+                               samples_ratio(cell.config, cell.reference)};
     const bool looks = matrix.seeds_auto.on && !cell.noise && !cell.anchor;
     result.outcome = looks ? judge_sequentially(inputs, matrix.seeds_auto) : judge_outcome(inputs);
     judge_curves(runs, at_last_look(matrix.primary, *result.outcome), *result.outcome);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/results/drift_words.h"
 #include "harness/results/interval_words.h"
 #include "harness/results/metric_names.h"
 #include "harness/results/rate_scaling.h"
@@ -18,6 +19,16 @@
 
 namespace lockstep {
 namespace {
+
+/// "; 8x24 saw 8 times its reference's samples": of the cells that saw more or fewer.
+std::string more_samples_in_words(const CellList& cells) {
+  std::string text;
+  for (const CellResult* cell : cells) {
+    if (cell->outcome->samples_ratio == 1) continue;
+    text += fmt::format("; {} saw {:.3g} times the samples of its reference", cell->scenario, cell->outcome->samples_ratio);
+  }
+  return text;
+}
 
 /// Where nothing shows that their comparisons could see a difference, that is said instead of "the same".
 std::string equivalent_in_words(const CellList& cells, bool controlled) {
@@ -49,8 +60,8 @@ std::string equivalent_in_words(const CellList& cells, bool controlled) {
                           interval_in_words(first.equivalence, first.margin), middle_in_words(first))
             : fmt::format("differs by no more than {} to {}{} (each cell's {} interval)", low, high, middle_in_words(first),
                           level);
-  return fmt::format("{} {} {}: {} {}, margin {}, {}{}{}.", names_of(cells), verb, references_of(cells), metric, differs,
-                     first.margin, pairs, alone ? beyond_in_words(first) : "",
+  return fmt::format("{} {} {}: {} {}, margin {}, {}{}{}{}.", names_of(cells), verb, references_of(cells), metric, differs,
+                     first.margin, pairs, more_samples_in_words(cells), alone ? beyond_in_words(first) : "",
                      controlled ? "" : "; but " + uncontrolled_in_words(references_of(cells), cells.size()));
 }
 
@@ -66,20 +77,21 @@ std::string shifted_in_words(const CellResult& cell) {
                      cell.reference, difference_in_words(outcome, metric_label(outcome.metric)), outcome.margin);
 }
 
-/// ", because a row has 2 negatives instead of 23, those of its own rank alone": the evidence of the cause
-/// that the traces show; nothing where they show none.
-std::string reason_in_words(const CellResult& cell) {
-  if (!cell.mechanism || !cell.mechanism->cause) return "";
+/// "; the first difference found, at step 0: a row has 2 negatives instead of 23, those of its own rank alone": the evidence of the
+/// cause that the traces show; nothing where they show none. Whether it makes the outcome was not tried.
+std::string first_difference_in_words(const CellResult& cell) {
+  if (!cell.mechanism || !cell.mechanism->cause || !cell.mechanism->first_divergence) return "";
   const Cause& cause = *cell.mechanism->cause;
-  return cause.code == "unexplained" || cause.evidence.empty() ? "" : ", because " + cause.evidence;
+  if (cause.code == "unexplained" || cause.evidence.empty()) return "";
+  return fmt::format("; the first difference found, {}: {}", step_in_words(cell.mechanism->first_divergence->step), cause.evidence);
 }
 
 std::string divergent_in_words(const CellResult& cell, bool reference_is_named) {
   const Outcome& outcome = *cell.outcome;
-  return fmt::format("{} does not{}: {}{}.", cell.scenario,
+  return fmt::format("{} does not{}: {}{}{}.", cell.scenario,
                      reference_is_named ? "" : " train the same as " + cell.reference,
-                     difference_in_words(outcome, metric_label(outcome.metric), reason_in_words(cell)),
-                     family_in_words(outcome));
+                     difference_in_words(outcome, metric_label(outcome.metric)), family_in_words(outcome),
+                     first_difference_in_words(cell));
 }
 
 /// What a verdict does not rest on as firmly as its interval says.
@@ -118,6 +130,10 @@ std::string all_at_once(const SortedCells& sorted) {
 std::vector<std::string> outcome_sentences(const Results& results, const SortedCells& sorted) {
   std::vector<std::string> all;
   const std::vector<ControlledQuestion> questions = controlled_questions(results);
+  for (const CellResult& cell : results.cells) {
+    if (const std::string words = drift_sentence(cell.drift); !words.empty() && cell.outcome)
+      all.push_back(fmt::format("{} against {}, {}: {}", cell.scenario, cell.reference, pairs_in_words(*cell.outcome), words));
+  }
   CellList same, unseen, shifted;
   for (const CellResult* cell : sorted.equivalent) {
     (is_shifted(*cell) ? shifted : is_uncontrolled(questions, *cell) ? unseen : same).push_back(cell);
@@ -128,8 +144,9 @@ std::vector<std::string> outcome_sentences(const Results& results, const SortedC
                    [&](const CellResult& cell) { return divergent_in_words(cell, said); }));
   // Reports show the first sentence large: one answer of each kind is the whole answer.
   if (said && sorted.divergent.size() == 1) {
-    all.front().back() = ';';
-    all.front() += " " + all.back();
+    std::string& both = all[all.size() - 2];
+    both.back() = ';';
+    both += " " + all.back();
     all.pop_back();
   }
   if (!unseen.empty()) all.push_back(equivalent_in_words(unseen, false));

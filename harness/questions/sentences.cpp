@@ -1,6 +1,7 @@
 #include "harness/questions/sentences.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/base/counted.h"
 #include "harness/base/word_list.h"
@@ -57,6 +58,36 @@ void add(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
+std::string step_in_words(int64_t step) { return step < 0 ? "before the first step" : fmt::format("at step {}", step); }
+
+namespace {
+
+/// " over 100 steps of seed 0": how far the first seed's runs were compared.
+std::string compared_in_words(const CellList& cells, const Results& results) {
+  int64_t fewest = cells.front()->mechanism->compared_steps, most = fewest;
+  for (const CellResult* cell : cells) {
+    fewest = std::min(fewest, cell->mechanism->compared_steps);
+    most = std::max(most, cell->mechanism->compared_steps);
+  }
+  if (most == 0) return "";
+  return fmt::format(" over {}{}{}", fewest < most ? fmt::format("{} to ", fewest) : "", counted(most, "step"),
+                     results.seeds.empty() ? "" : fmt::format(" of seed {}", results.seeds.front()));
+}
+
+/// " at 2 forced steps of seed 0".
+std::string forced_in_words(const CellList& cells, const Results& results) {
+  std::size_t fewest = cells.front()->mechanism->forced.size(), most = fewest;
+  for (const CellResult* cell : cells) {
+    fewest = std::min(fewest, cell->mechanism->forced.size());
+    most = std::max(most, cell->mechanism->forced.size());
+  }
+  if (most == 0) return "";
+  return fmt::format(" at {}{}{}", fewest < most ? fmt::format("{} to ", fewest) : "", counted(static_cast<int64_t>(most), "forced step"),
+                     results.seeds.empty() ? "" : fmt::format(" of seed {}", results.seeds.front()));
+}
+
+}  // namespace
+
 std::string mechanism_divergence(const CellResult& cell) {
   const Mechanism& m = *cell.mechanism;
   std::string why = m.sentence;
@@ -77,19 +108,21 @@ std::string undecided_in_words(const CellResult& cell) {
 std::vector<std::string> exact_sentences(const Results& results) {
   CellList same, apart;
   int64_t fewest = 0, most = 0;
+  std::vector<int64_t> seeds;
   for (const CellResult& cell : results.cells) {
     if (!cell.exact || cell.failure || (!cell.exact->divergence && cell.exact->steps == 0)) continue;
     (cell.exact->divergence ? apart : same).push_back(&cell);
+    if (std::ranges::find(seeds, cell.exact->seed) == seeds.end()) seeds.push_back(cell.exact->seed);
     if (cell.exact->divergence) continue;
     fewest = same.size() == 1 ? cell.exact->steps : std::min(fewest, cell.exact->steps);
     most = std::max(most, cell.exact->steps);
   }
   std::vector<std::string> all;
   if (!same.empty()) {
-    all.push_back(fmt::format("{} compute{} the same as {} to the last bit for {}{} in exact arithmetic: what differs there "
+    all.push_back(fmt::format("{} compute{} the same as {} to the last bit for {}{} of seed {} in exact arithmetic: what differs there "
                               "is rounding.",
                               names_of(same), same.size() == 1 ? "s" : "", references_of(same),
-                              fewest < most ? fmt::format("{} to ", fewest) : "", counted(most, "step")));
+                              fewest < most ? fmt::format("{} to ", fewest) : "", counted(most, "step"), fmt::join(seeds, ", ")));
   }
   add(all, each_of(apart, "part in exact arithmetic too", [](const CellResult& cell) {
         const Divergence& first = *cell.exact->divergence;
@@ -99,12 +132,12 @@ std::vector<std::string> exact_sentences(const Results& results) {
   return all;
 }
 
-std::vector<std::string> mechanism_sentences(const SortedCells& sorted) {
+std::vector<std::string> mechanism_sentences(const Results& results, const SortedCells& sorted) {
   std::vector<std::string> all;
   if (!sorted.identical.empty()) {
-    all.push_back(fmt::format("{} compute{} the same as {}: every compared bit is equal.",
+    all.push_back(fmt::format("{} compute{} the same as {}{}: every compared bit is equal.",
                               names_of(sorted.identical), sorted.identical.size() == 1 ? "s" : "",
-                              references_of(sorted.identical)));
+                              references_of(sorted.identical), compared_in_words(sorted.identical, results)));
   }
   if (!sorted.within.empty()) {
     double used = 0, meaning = 0;
@@ -116,13 +149,14 @@ std::vector<std::string> mechanism_sentences(const SortedCells& sorted) {
       for (const ForcedStep& step : cell->mechanism->forced) meaning = std::max(meaning, step.meaning_used);
     }
     const std::string names = names_of(sorted.within), references = references_of(sorted.within);
+    const std::string where = forced_in_words(sorted.within, results);
     const char* ending = sorted.within.size() == 1 ? "s" : "";
     all.push_back(
-        twins ? fmt::format("{} mean{} the same as {}, as float64 shows ({:.1g} % of the bound used), and round{} alike "
+        twins ? fmt::format("{} mean{} the same as {}{}, as float64 shows ({:.1g} % of the bound used), and round{} alike "
                             "({:.0f} % of the bound used).",
-                            names, ending, references, meaning * 100, ending, used * 100)
-              : fmt::format("{} compute{} the same as {} within the floating-point band ({:.0f} % of it used{}).", names,
-                            ending, references, used * 100, measured ? "" : "; bound, not measured"));
+                            names, ending, references, where, meaning * 100, ending, used * 100)
+              : fmt::format("{} compute{} the same as {}{} within the floating-point band ({:.0f} % of it used{}).", names,
+                            ending, references, where, used * 100, measured ? "" : "; bound, not measured"));
   }
   add(all, each_of(sorted.divergent, "do not compute the same", mechanism_divergence));
   add(all, each_of(sorted.undecided, "are undecided", [](const CellResult& cell) {

@@ -40,14 +40,16 @@ void add(std::vector<std::string>& to, const std::vector<std::string>& more);
 
 /// "8x3 does not compute the same as 1x24: …" of a cell that has a mechanism.
 std::string mechanism_divergence(const CellResult& cell);
+/// "at step 3", "before the first step".
+std::string step_in_words(int64_t step);
 /// The outcome's own sentence, or that it could not be judged.
 std::string undecided_in_words(const CellResult& cell);
 
 /// What the first steps in exact arithmetic show of the cells; nothing if the matrix asked for none.
 std::vector<std::string> exact_sentences(const Results& results);
 
-/// What cells compute: the same, within the band, not the same, undecided.
-std::vector<std::string> mechanism_sentences(const SortedCells& sorted);
+/// What cells compute: the same, within the band, not the same, undecided; over how many steps of which seed.
+std::vector<std::string> mechanism_sentences(const Results& results, const SortedCells& sorted);
 /// What cells learn, and which rule fits a growing batch.
 std::vector<std::string> outcome_sentences(const Results& results, const SortedCells& sorted);
 

@@ -158,6 +158,7 @@ struct Outcome {
   std::string metric;
   double margin = 0, alpha = 0.05;
   int n = 0;
+  double samples_ratio = 1;  ///< samples that a run of the cell saw over those of its reference's
   /// What decided. Under the sign test the middle of `primary` is the median of the paired differences, with the
   /// interval of that.
   OutcomeTest test = OutcomeTest::t;
@@ -170,8 +171,8 @@ struct Outcome {
   /// Seeds with which those powers reach 0.8. 0: decided already; 2: one seed shows no spread; 10,000: that
   /// many or more.
   int seeds_needed = 0, seeds_needed_half = 0;
-  /// Smallest true difference that n seeds call divergent with probability 0.8, at sd_upper; infinite: none. 0:
-  /// not known.
+  /// Smallest true difference that n seeds call divergent with probability 0.8, at the widest sd_upper of the question's cells
+  /// and power controls; infinite: none. 0: not known, as where nothing scatters.
   double detectable = 0;
   double skewness = 0;  ///< of the paired differences
   double p_skewed = 1;  ///< of so much skewness among normal differences
@@ -268,13 +269,14 @@ struct Growth {
   };
   std::string reference;
   int from_batch = 0, to_batch = 0;
+  double samples_ratio = 1;  ///< samples that a cell's runs saw over those of the reference's
   std::vector<Rule> rules;
   int n = 0;                           ///< seeds that all judged rules share; 0: not known
   std::string best;                    ///< rule with the best mean of the primary metric
   std::vector<std::string> not_worse;  ///< other rules that no rule is shown to be better than
   double predicted_exponent = 0;       ///< NaN where there is no noise scale
   double measured_exponent = 0;  ///< where a parabola through the rules has its best; NaN if it has none
-  Interval measured_interval;    ///< over resampled seeds, of the best exponent from none to linear
+  Interval measured_interval;    ///< of the best exponent from none to linear, by Student's t over seeds
   std::string caveat;
   Layout from, to;
   /// Rows, by the noise scale of the cell whose rate is not scaled; NaN where there is none.

@@ -285,8 +285,10 @@ Object<Outcome> describe_statistics() {
            KEY(test, added(usual<OutcomeTest>()),
                "What decided: t, on the mean; sign, on the median, which then stands as the primary metric's mean."),
            KEY(detectable, added(exact()),
-               "Smallest true difference that so many seeds call divergent with probability 0.8, at sd_upper; 0: "
-               "not known."),
+               "Smallest true difference that so many seeds call divergent with probability 0.8, at the largest sd_upper of "
+               "the question's cells and power controls; 0: not known."),
+           KEY(samples_ratio, added(exact()),
+               "Samples that a run of the cell saw over those of its reference's; 1 where both saw as many."),
            KEY(skewness, added(exact())),
            KEY(p_skewed, added(exact()), "Of so much skewness among normal differences."),
            KEY(rounding, if_any(usual<RoundingShift>()))}};

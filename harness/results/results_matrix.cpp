@@ -33,7 +33,8 @@ Object<Growth> describe() {
            KEY(not_worse, "Other rules that no rule is shown to be better than (all pairs, paired by seed, Holm)."),
            KEY(noise_batch, exact()), KEY(predicted_exponent, exact()), KEY(predicted_interval),
            KEY(measured_exponent, exact()), KEY(measured_interval), KEY(caveat), KEY(sentence),
-           KEY(n, added(whole<int>(0)), "Seeds that all judged rules share; 0: not known.")}};
+           KEY(n, added(whole<int>(0)), "Seeds that all judged rules share; 0: not known."),
+           KEY(samples_ratio, added(exact()), "Samples that a cell's runs saw over those of the reference's.")}};
 }
 
 template <>

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "harness/stats/power.h"
 
 namespace lockstep {
@@ -11,12 +13,15 @@ std::string failure_text(const Failure& failure) {
   return fmt::format("{}: {}", failure.kind, failure.message.empty() ? failure.run : failure.message);
 }
 
-/// What a control would show stands in the matrix, if anywhere; what these pairs could have seen is known.
+/// What a control would show stands in the matrix, if anywhere; what pairs that scatter as these could have seen is known.
 std::string without_control(const Outcome& outcome) {
-  return fmt::format("; no power control stands beside it, but by its spread a true difference of {} or more "
-                     "comes out divergent with "
-                     "probability {:g} or more.",
-                     format_difference(outcome.detectable, outcome.margin), kWantedPower);
+  std::string text = "; no power control stands beside it";
+  if (outcome.detectable > 0 && std::isfinite(outcome.detectable)) {
+    text += fmt::format(": were its pairs to scatter no more than these, a true difference of {} or more would come out "
+                        "divergent with probability {:g} or more",
+                        format_at_least(outcome.detectable, outcome.margin), kWantedPower);
+  }
+  return text + ".";
 }
 
 }  // namespace
@@ -34,7 +39,8 @@ OutcomeComparison compare_arms(const ArmPair& pair, const Primary& primary) {
   if (!comparison.failure) {
     const MetricsBySeed cells = metrics_of(pair.cell), references = metrics_of(pair.reference);
     try {
-      comparison.outcome = judge_outcome({cell, pair.reference.name, cells, references, primary});
+      comparison.outcome = judge_outcome(
+          {cell, pair.reference.name, cells, references, primary, samples_ratio(pair.cell.config, pair.reference.config)});
     } catch (const OutcomeError& error) {
       comparison.failure.emplace();
       comparison.failure->kind = error.kind();

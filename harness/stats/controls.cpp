@@ -29,6 +29,33 @@ std::string question_of(const Results& results, const CellResult& cell) {
 
 bool has_pairs(const CellResult* cell) { return !cell->failure && cell->outcome && cell->outcome->n >= 2; }
 
+constexpr std::vector<const CellResult*> ControlledQuestion::* kCells[] = {
+    &ControlledQuestion::cells, &ControlledQuestion::caught, &ControlledQuestion::missed};
+
+bool holds(const ControlledQuestion& question, const CellResult& cell) {
+  return std::ranges::any_of(kCells, [&](auto list) { return std::ranges::find(question.*list, &cell) != (question.*list).end(); });
+}
+
+/// Of all cells and controls the one whose differences scatter most: what is as good as a copy of its reference hardly scatters,
+/// and says nothing of how a cell would that differs. Null: none scatters.
+const CellResult* widest_of(const ControlledQuestion& question) {
+  const CellResult* widest = nullptr;
+  for (const auto list : kCells) {
+    for (const CellResult* cell : question.*list) {
+      if (!has_pairs(cell) || !(cell->outcome->sd_upper > 0)) continue;
+      if (widest == nullptr || cell->outcome->sd_upper > widest->outcome->sd_upper) widest = cell;
+    }
+  }
+  return widest;
+}
+
+/// What the outcome's pairs would see at that spread, at the level of its last look.
+double detectable_at(const Outcome& outcome, double sd) {
+  const bool looked = outcome.sequential && !outcome.sequential->looks.empty();
+  const double alpha = looked ? outcome.sequential->looks.back().alpha_here : outcome.alpha;
+  return detectable_difference({outcome.n, sd, outcome.margin, alpha, 0.0, outcome.test});
+}
+
 /// "; the margin is 21 % of what 1x24 layer learns beyond guessing", where guessing is known and that is much.
 std::string share_in_words(const ControlledQuestion& question, const Outcome& outcome) {
   const MetricName name = metric_name(outcome.metric);
@@ -104,6 +131,12 @@ std::string uncontrolled_in_words(const std::string& references, std::size_t cel
 
 void note_controls(Results& results) {
   const std::vector<ControlledQuestion> questions = controlled_questions(results);
+  for (const ControlledQuestion& question : questions) {
+    const double sd = widest_of(question) ? widest_of(question)->outcome->sd_upper : 0;
+    for (CellResult& cell : results.cells) {
+      if (has_pairs(&cell) && holds(question, cell)) cell.outcome->detectable = detectable_at(*cell.outcome, sd);
+    }
+  }
   for (CellResult& cell : results.cells) {
     if (!is_uncontrolled(questions, cell) || !cell.outcome) continue;
     std::string& sentence = cell.outcome->sentence;
@@ -113,28 +146,34 @@ void note_controls(Results& results) {
 }
 
 std::string sight_in_words(const ControlledQuestion& question) {
+  const CellResult* const widest = widest_of(question);
+  if (widest == nullptr) return "";
+  const double sd = widest->outcome->sd_upper;
   const Outcome* blindest = nullptr;
+  double seen = 0;
   int fewest = 0, most = 0;
   for (const CellResult* cell : question.cells) {
-    if (!has_pairs(cell) || cell->outcome->detectable <= 0) continue;
+    if (!has_pairs(cell)) continue;
     const Outcome& outcome = *cell->outcome;
-    if (blindest == nullptr || outcome.detectable > blindest->detectable) blindest = &outcome;
+    const double here = detectable_at(outcome, sd);
+    if (blindest == nullptr || here > seen) {
+      blindest = &outcome;
+      seen = here;
+    }
     fewest = fewest == 0 ? outcome.n : std::min(fewest, outcome.n);
     most = std::max(most, outcome.n);
   }
   if (blindest == nullptr) return "";
-  if (!std::isfinite(blindest->detectable)) {
+  const std::string pairs = pairs_in_words(fewest, most);
+  if (!std::isfinite(seen)) {
     return fmt::format("Against {} no difference, however large, is sure to come out divergent: {} are too few "
                        "for the {} test",
-                       question.reference, pairs_in_words(fewest, most), name_of(blindest->test));
+                       question.reference, pairs, name_of(blindest->test));
   }
-  return fmt::format(
-             "Against {} a true difference in {} of {} or more comes out divergent with probability {:g} or more "
-             "({}, at the "
-             "upper bound of their spread)",
-             question.reference, metric_label(blindest->metric),
-             format_difference(blindest->detectable, blindest->margin),
-             kWantedPower, pairs_in_words(fewest, most)) +
+  return fmt::format("Against {} a true difference in {} of {} or more comes out divergent with probability {:g} or more "
+                     "({} that scatter like {}, at the upper bound of that spread)",
+                     question.reference, metric_label(blindest->metric), format_at_least(seen, blindest->margin),
+                     kWantedPower, pairs, widest->scenario) +
          share_in_words(question, *blindest) + distance_in_words(question);
 }
 

@@ -42,13 +42,15 @@ std::vector<std::string> uncontrolled_references(const Results& results);
 /// a sentence.
 std::string uncontrolled_in_words(const std::string& references, std::size_t cells);
 
-/// Adds that to the sentences of the outcomes that it is true of.
+/// Adds that to the sentences of the outcomes that it is true of, and takes every outcome's `detectable` at the widest upper
+/// bound of spread among the cells and power controls of its question: a cell that is as good as a copy of its reference
+/// scatters less than one that differs.
 void note_controls(Results& results);
 
 /// "Against 1x24 global a true difference of 0.041 in 24-way accuracy or more comes out divergent with
-/// probability 0.8 (10 paired seeds, at the upper bound of their spread); ...", and what share of what is learnt
+/// probability 0.8 (10 paired seeds that scatter like 8x3 lr_scale=0.125, at the upper bound of that spread); ...", and what share of what is learnt
 /// the margin is where that is much, and how far the nearest that came out divergent lies beyond the margin
-/// where that is far. Empty where no cell of the question has two pairs.
+/// where that is far. Empty where no cell of the question has two pairs, or none scatters.
 std::string sight_in_words(const ControlledQuestion& question);
 
 }  // namespace lockstep

@@ -84,11 +84,15 @@ std::string which_fits(const Growth& growth) {
 
 }  // namespace
 
+std::string samples_in_words(double ratio) {
+  return ratio == 1 ? "at equally many samples" : fmt::format("at {:.3g} times the samples", ratio);
+}
+
 std::string growth_sentence(const Growth& growth, const std::string& unmeasured) {
   if (growth.from_batch == growth.to_batch) return at_equal_batch(growth);
   std::string text = fmt::format(
-      "From {} to {} ({} to {} rows) {}. Exponent of the rate in the batch: ", layout_name(growth.from),
-      layout_name(growth.to), growth.from_batch, growth.to_batch, which_fits(growth));
+      "From {} to {} ({} to {} rows, {}) {}. Exponent of the rate in the batch: ", layout_name(growth.from),
+      layout_name(growth.to), growth.from_batch, growth.to_batch, samples_in_words(growth.samples_ratio), which_fits(growth));
   if (!std::isnan(growth.predicted_exponent)) {
     text += fmt::format("predicted {} at a noise scale of {} rows",
                         // Over the noise scale's interval, and for Adam over a from 0.5 to 1 too.

@@ -12,6 +12,9 @@ namespace lockstep {
 /// measured.
 std::string growth_sentence(const Growth& growth, const std::string& unmeasured);
 
+/// "at equally many samples"; "at 8 times the samples".
+std::string samples_in_words(double ratio);
+
 /// "35 rows (95 % interval 28 to 44), over 400 steps", of the estimate alone; the caveat stands beside it.
 std::string noise_scale_words(const NoiseScale& scale);
 

@@ -136,7 +136,7 @@ std::string size_in_words(const Outcome& o) {
   const double high = lower ? -d.interval.low : d.interval.high;
   return fmt::format("{} {} ({} interval {} to {}, {}){}", format_difference(std::abs(d.mean), o.margin),
                      lower ? "lower" : "higher", level_words(d.interval.level), format_difference(low, o.margin),
-                     format_difference(high, o.margin), counted(o.n, "paired seed"), middle_in_words(o));
+                     format_difference(high, o.margin), pairs_in_words(o), middle_in_words(o));
 }
 
 /// ", although its training loss reads better": other metrics that speak against the primary one, or nothing.
@@ -163,10 +163,15 @@ std::string disagreement(const Outcome& o) {
                      sense < 0 ? "better" : "worse");
 }
 
+int decimals_of(double margin) {
+  const double digits = margin > 0 ? 1.0 - std::floor(std::log10(margin)) : 6.0;
+  return static_cast<int>(std::clamp(digits, 0.0, 12.0));
+}
+
 std::string count_of(int seeds) { return seeds >= kMostSeeds ? "10,000 or more" : std::to_string(seeds); }
 
 std::string sentence_of(const OutcomeInputs& inputs, const Outcome& o) {
-  const std::string pairs = counted(o.n, "paired seed");
+  const std::string pairs = pairs_in_words(o);
   const std::string mean = format_signed_difference(o.primary.mean, o.margin);
   if (o.n < 2) {
     return fmt::format(
@@ -198,14 +203,17 @@ std::string sentence_of(const OutcomeInputs& inputs, const Outcome& o) {
 }  // namespace
 
 std::string format_difference(double value, double margin) {
-  const double digits = margin > 0 ? 1.0 - std::floor(std::log10(margin)) : 6.0;
-  const int decimals = static_cast<int>(std::clamp(digits, 0.0, 12.0));
-  std::string text = fmt::format("{:.{}f}", value, decimals);
+  std::string text = fmt::format("{:.{}f}", value, decimals_of(margin));
   // "-0.000" says no more than "0.000".
   if (text.starts_with('-') && text.find_first_of("123456789") == std::string::npos && std::isfinite(value)) {
     text.erase(0, 1);
   }
   return text;
+}
+
+std::string format_at_least(double value, double margin) {
+  const double unit = std::pow(10.0, -decimals_of(margin));
+  return format_difference(std::isfinite(value) ? std::ceil(value / unit) * unit : value, margin);
 }
 
 std::string format_signed_difference(double value, double margin) {
@@ -222,8 +230,19 @@ std::string interval_in_words(const Interval& interval, double margin) {
 std::string figures_in_words(const Outcome& o) {
   const std::string mean = format_signed_difference(o.primary.mean, o.margin);
   if (o.n < 2) return mean + ", one seed, which has no interval";
-  return fmt::format("{}, {}, {}", mean, interval_in_words(o.primary.interval, o.margin),
-                     counted(o.n, "paired seed"));
+  return fmt::format("{}, {}, {}", mean, interval_in_words(o.primary.interval, o.margin), pairs_in_words(o));
+}
+
+double samples_ratio(const RunConfig& cell, const RunConfig& reference) {
+  const auto seen = [](const RunConfig& config) {
+    return static_cast<double>(steps_to_run(config)) * meant_layout(config).global_batch();
+  };
+  return seen(reference) > 0 ? seen(cell) / seen(reference) : 1;
+}
+
+std::string pairs_in_words(const Outcome& o) {
+  const std::string pairs = counted(o.n, "paired seed");
+  return o.samples_ratio == 1 ? pairs : fmt::format("{}, {:.3g} times the samples", pairs, o.samples_ratio);
 }
 
 std::string middle_in_words(const Outcome& o) { return o.test == OutcomeTest::sign ? " in the median" : ""; }
@@ -235,26 +254,39 @@ std::string beyond_in_words(const Outcome& o) {
   return fmt::format(", of which {} {} beyond it", beyond, beyond == 1 ? "lies" : "lie");
 }
 
+bool leaves_out(const Interval& interval, double size) {
+  const auto holds = [&](double value) { return interval.low <= value && value <= interval.high; };
+  return !holds(size) && !holds(-size);
+}
+
 std::string seeds_in_words(const Outcome& o) {
+  const Interval& interval = o.primary.interval;
   const std::string half = count_of(o.seeds_needed_half);
   // Tests at the full level after each addition find too often what is not there.
   const std::string anew =
       "; they are counted for one test: to add seeds to these and test again, take seeds: auto";
+  const std::string near = "the true difference may lie near the margin or beyond it";
+  if (leaves_out(interval, 0)) {
+    if (leaves_out(interval, o.margin / 2) || o.seeds_needed_half <= o.n)
+      return fmt::format("the interval leaves 0 out, and {}, where no number of seeds is sure to decide", near);
+    return fmt::format("the interval leaves 0 out: {} seeds would decide this with probability {:g} if the true "
+                       "difference is half the margin{}",
+                       half, kWantedPower, anew);
+  }
   if (o.seeds_needed > o.n) {
     return fmt::format(
         "{} seeds would decide this with probability {:g} if the true difference is 0, {} if it is half the "
         "margin{}",
         count_of(o.seeds_needed), kWantedPower, half, anew);
   }
-  const std::string near = "so the true difference may lie near the margin or beyond it";
   if (o.seeds_needed_half > o.n) {
     return fmt::format(
-        "{} seeds would do with probability {:g} if the true difference were 0, {}: {} would decide this if it is "
+        "{} seeds would do with probability {:g} if the true difference were 0, so {}: {} would decide this if it is "
         "half the margin{}",
         count_of(o.seeds_needed), kWantedPower, near, half, anew);
   }
   return fmt::format(
-      "{} seeds would do with probability {:g} if the true difference were half the margin, {}, where no number "
+      "{} seeds would do with probability {:g} if the true difference were half the margin, so {}, where no number "
       "of seeds is sure to decide",
       half, kWantedPower, near);
 }
@@ -283,9 +315,8 @@ void adjust_for_family(std::vector<CellResult>& cells) {
   }
 }
 
-std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words,
-                                const std::string& reason) {
-  return fmt::format("{} {}{}{}", metric_in_words, size_in_words(outcome), reason, disagreement(outcome));
+std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words) {
+  return fmt::format("{} {}{}", metric_in_words, size_in_words(outcome), disagreement(outcome));
 }
 
 Outcome judge_outcome(const OutcomeInputs& inputs) {
@@ -300,6 +331,7 @@ Outcome judge_outcome(const OutcomeInputs& inputs) {
   }
   Outcome outcome;
   outcome.metric = primary.metric;
+  outcome.samples_ratio = inputs.samples_ratio;
   outcome.margin = primary.margin;
   outcome.alpha = primary.alpha;
   outcome.test = primary.test;

@@ -30,6 +30,7 @@ struct OutcomeInputs {
   const MetricsBySeed& cell_metrics;
   const MetricsBySeed& reference_metrics;
   Primary primary;
+  double samples_ratio = 1;  ///< samples that the cell's runs saw over those of the reference's
 };
 
 /// Verdict, intervals, estimates, power and sentence of one cell. Throws OutcomeError. A metric other than
@@ -37,10 +38,14 @@ struct OutcomeInputs {
 Outcome judge_outcome(const OutcomeInputs& inputs);
 
 /// "24-way accuracy 0.094 lower (95 % interval 0.074 to 0.114, 10 paired seeds), although its training loss reads
-/// better": the difference's size with its (1 - alpha) interval and n, `reason` (", because ...", or nothing),
-/// and the other metrics whose intervals speak against it. Of an outcome with n >= 2.
-std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words,
-                                const std::string& reason = "");
+/// better": the difference's size with its (1 - alpha) interval and n, and the other metrics whose intervals speak against it. Of an outcome with n >= 2.
+std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words);
+
+/// Samples that a run of `cell` sees over those of a run of `reference`.
+double samples_ratio(const RunConfig& cell, const RunConfig& reference);
+
+/// "10 paired seeds"; "10 paired seeds, 8 times the samples" where the cell's runs saw so many times the reference's.
+std::string pairs_in_words(const Outcome& outcome);
 
 /// " in the median" where the sign test decided; nothing where the mean did.
 std::string middle_in_words(const Outcome& outcome);
@@ -50,9 +55,12 @@ std::string middle_in_words(const Outcome& outcome);
 std::string beyond_in_words(const Outcome& outcome);
 
 /// Of an undecided outcome with n >= 2: "28 seeds would decide this if the true difference is 0, 61 if it is
-/// half the margin", or, where that many have run, that the difference may lie near the margin. It never uses
-/// the difference that was measured.
+/// half the margin", or, where that many have run, that the difference may lie near the margin. Seeds are never
+/// counted at the difference that was measured; what its interval leaves out is not supposed.
 std::string seeds_in_words(const Outcome& outcome);
+
+/// Are neither `size` nor minus it in the interval?
+bool leaves_out(const Interval& interval, double size);
 
 /// Of a difference that is claimed of a cell picked from a matrix: empty, or "; among the matrix's cells it
 /// may be chance (Holm's p 0.08)" if p_holm exceeds alpha.
@@ -66,6 +74,8 @@ void adjust_for_family(std::vector<CellResult>& cells);
 /// "0.094": as many decimals as the margin needs for two digits of it. Signed: "+0.094", "-0.094".
 std::string format_difference(double value, double margin);
 std::string format_signed_difference(double value, double margin);
+/// The same, rounded up: of what a true value has to reach.
+std::string format_at_least(double value, double margin);
 
 /// "90 % interval -0.004 to +0.005".
 std::string interval_in_words(const Interval& interval, double margin);

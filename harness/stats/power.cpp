@@ -137,13 +137,12 @@ int seeds_needed(const PowerQuestion& question) {
 double detectable_difference(PowerQuestion q) {
   constexpr int kMostDoublings = 40, kHalvings = 40;
   if (q.n < 2 || !std::isfinite(q.sd)) return kInfinity;
+  if (q.sd == 0) return 0;
   const auto enough = [&q](double difference) {
     q.true_difference = difference;
     return divergence_power(q) >= kWantedPower;
   };
-  // Of differences without spread all lie beyond the margin, or none: any one beyond it will do.
-  const double unit = q.sd > 0 ? q.sd : 1e-9 * q.margin;
-  double low = q.margin, step = unit;
+  double low = q.margin, step = q.sd;
   for (int doublings = 0; !enough(q.margin + step); ++doublings) {
     if (doublings == kMostDoublings) return kInfinity;
     low = q.margin + step;

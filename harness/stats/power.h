@@ -36,7 +36,8 @@ inline constexpr double kWantedPower = 0.8;
 int seeds_needed(const PowerQuestion& question);
 
 /// Smallest true difference, beyond the margin, that n pairs call `divergent` with probability kWantedPower
-/// (question.true_difference is ignored); infinite where no difference does, as with one pair.
+/// (question.true_difference is ignored); infinite where no difference does, as with one pair. 0, not known, where sd is 0:
+/// differences that do not scatter are of copies, and say nothing of runs that differ.
 double detectable_difference(PowerQuestion question);
 
 }  // namespace lockstep

@@ -83,6 +83,7 @@ Outcome judge_sequentially(const OutcomeInputs& inputs, const SeedsAuto& seeds) 
   const MetricsBySeed reference = first_of(inputs.reference_metrics, last.n);
   OutcomeInputs at_look{inputs.cell, inputs.reference, cell, reference, inputs.primary};
   at_look.primary.alpha = last.alpha_here;
+  at_look.samples_ratio = inputs.samples_ratio;
   Outcome outcome = judge_outcome(at_look);
   // So that p <= alpha says what the look says at its nominal level.
   outcome.alpha = inputs.primary.alpha;

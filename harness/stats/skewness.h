@@ -11,14 +11,14 @@ namespace lockstep {
 
 /// Level at which a verdict by t warns of skewed differences.
 inline constexpr double kSkewLevel = 0.05;
-/// Fewest pairs that are tested: of three, skewness says next to nothing.
+/// Fewest pairs of which a verdict warns: of three, skewness says next to nothing.
 inline constexpr int kSkewPairs = 4;
 
 /// Third central moment over the second to the power 3/2, both with n in the denominator; 0 for values without
 /// spread.
 double skewness_of(std::span<const double> values);
 
-/// Two-sided p of such a skewness among normal values of any mean and spread; 1 for fewer than kSkewPairs or
+/// Two-sided p of such a skewness among normal values of any mean and spread; 1 for fewer than three, whose skewness is always 0, or
 /// without spread.
 ///
 /// Up to 100 values by simulation from keyed draws (Dwass 1957; Barnard 1963): with 9,999 normal samples of the

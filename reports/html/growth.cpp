@@ -7,6 +7,7 @@
 #include <map>
 
 #include "harness/results/rate_scaling.h"
+#include "harness/stats/growth_words.h"
 #include "reports/grid.h"
 #include "reports/growth.h"
 #include "reports/html/parts.h"
@@ -186,7 +187,7 @@ std::string growth_caption(const Growth& g) {
         "Dashed: the parabola through the means of none, sqrt and linear; its best exponent is {:.2f}",
         g.measured_exponent);
     if (std::isfinite(g.measured_interval.low) && std::isfinite(g.measured_interval.high)) {
-      text += fmt::format(", {} interval {:.2f} to {:.2f} over resampled seeds (bar above the axis)",
+      text += fmt::format(", {} interval {:.2f} to {:.2f} by Student's t over seeds (bar above the axis)",
                           level_words(g.measured_interval.level), g.measured_interval.low,
                           g.measured_interval.high);
     }
@@ -210,8 +211,7 @@ void write_growth(Markup& out, const Page& page) {
     if (!opened) {
       open_section(
           out, "growth", "Which rule fits when the batch grows?",
-          fmt::format("Difference of {} to the small batch at equally many samples, with its {} over paired "
-                      "seeds; green is the margin.",
+          fmt::format("Difference of {} to the small batch, with its {} over paired seeds; green is the margin.",
                       metric_words(page.results.primary.metric), rule_interval_name(g)));
     }
     opened = true;
@@ -219,7 +219,8 @@ void write_growth(Markup& out, const Page& page) {
         "h3", {},
         g.from_batch == g.to_batch
             ? fmt::format("{}: the batch stays at {} rows", name_words(g.reference), g.to_batch)
-            : fmt::format("{}: from {} to {} rows", name_words(g.reference), g.from_batch, g.to_batch));
+            : fmt::format("{}: from {} to {} rows, {}", name_words(g.reference), g.from_batch, g.to_batch,
+                          samples_in_words(g.samples_ratio)));
     if (g.from_batch == g.to_batch) {
       if (!g.caveat.empty()) out.element("p", {{"class", "why"}}, clean_line(g.caveat));
     } else {

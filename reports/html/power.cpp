@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/stats/outcome.h"
 #include "reports/grid.h"
 #include "reports/html/parts.h"
 #include "reports/numbers.h"
@@ -76,8 +77,11 @@ void write_power_rows(Markup& out, const Page& page, const std::vector<std::size
     figure("upper bound", spread(o.sd_upper, o.margin));
     figure("power, 0", probability_words(o.power));
     figure("½ margin", probability_words(o.power_half));
-    figure("seeds, 0", seeds_needed_words(o.seeds_needed));
-    figure("½ margin", seeds_needed_words(o.seeds_needed_half));
+    const auto seeds = [&o](double size, int needed) {
+      return needed > 0 && leaves_out(o.primary.interval, size) ? "left out" : seeds_needed_words(needed);
+    };
+    figure("seeds, 0", seeds(0, o.seeds_needed));
+    figure("½ margin", seeds(o.margin / 2, o.seeds_needed_half));
     figure("could see", o.detectable > 0 ? spread(o.detectable, o.margin) : "not known");
     out.close();
   }
@@ -144,8 +148,9 @@ void write_power(Markup& out, const Page& page) {
       "margin; never computed from the difference that was measured, and with the upper bound of the "
       "standard "
       "deviation (level 0.8). Green is 0.8 and above. Seeds needed are those with which it reaches 0.8, counted "
-      "for one test: to add seeds to these and test again, take seeds: auto. Could see: the smallest true "
-      "difference that so many seeds call divergent with probability 0.8.");
+      "for one test: to add seeds to these and test again, take seeds: auto; left out: the interval holds no such "
+      "difference. Could see: the smallest true difference that so many seeds call divergent with probability 0.8, at "
+      "the largest upper bound among the cells and power controls of the question.");
   write_power_rows(out, page, cells);
   write_p_values(out, page, cells);
   write_estimates(out, page, cells);

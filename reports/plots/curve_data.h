@@ -52,6 +52,7 @@ struct CurveFrame {
   double low = 0, high = 1;
   std::optional<double> off_low, off_high;  ///< furthest values outside, if there are any
   double chance = -1;
+  bool by_samples = false;  ///< the axis counts samples
 };
 
 /// What all panels of a metric show: references whole; a cell that leaves them by more than their height runs

@@ -20,13 +20,15 @@
 namespace lockstep {
 namespace {
 
+std::string axis_word(const CurveFrame& frame) { return frame.by_samples ? "samples" : "step"; }
+
 /// The curves of one figure in numbers, folded: a row for each, eight steps or as many as there are.
 std::string curve_table(const std::vector<Curve>& curves, const CurveFrame& frame) {
   Markup out;
   out.open("details").element("summary", {}, "The curves in numbers: median [lowest, highest seed]");
   open_scroll(out, "The curves in numbers");
   out.open("table", {{"class", "plain"}}).open("thead").open("tr");
-  out.element("th", {{"scope", "col"}}, "step");
+  out.element("th", {{"scope", "col"}}, axis_word(frame));
   constexpr int kColumns = 8;
   const auto step_of = [&](const Curve& curve, int column) {
     // The points nearest to even distances, so that whatever was evaluated is found.
@@ -125,8 +127,7 @@ void make_room(Panel& panel, const CurveFrame& frame, bool small) {
   }
 }
 
-void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes, bool small,
-               bool by_samples) {
+void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes, bool small) {
   const Ticks ys = value_ticks(frame, small);
   const double right = panel.width - panel.right, floor = panel.height - panel.bottom;
   for (const double value : ys.values) {
@@ -147,7 +148,7 @@ void draw_axes(Markup& out, const Panel& panel, const CurveFrame& frame, const A
     out.element(
         "text",
         {{"class", "tick mid"}, {"x", px(panel.left + panel.plot_width() / 2)}, {"y", px(panel.height - 3)}},
-        by_samples ? "samples" : "step");
+        axis_word(frame));
   }
   if (frame.chance >= 0 && frame.chance <= frame.high && frame.chance >= frame.low) {
     const std::string y = px(panel.top + axes.y(frame.chance));
@@ -197,7 +198,7 @@ struct Label {
   }
 };
 
-Label label_of(const Curve& curve, double width, double common_end) {
+Label label_of(const Curve& curve, double width, const CurveFrame& frame) {
   std::vector<std::string> lines{""};
   const std::string name = name_words(curve.label);
   for (std::size_t begin = 0; begin < name.size();) {
@@ -215,7 +216,8 @@ Label label_of(const Curve& curve, double width, double common_end) {
     int columns = display_width(line);
     while (columns > 1 && text_width_px(line, kLabelPx) > width) line = shorten(line, --columns);
   }
-  return {lines, ends_early(curve, common_end) ? fmt::format("ends at step {}", curve.last_step) : ""};
+  const std::string end = fmt::format(fmt::runtime(frame.by_samples ? "ends after {} samples" : "ends at step {}"), curve.last_step);
+  return {lines, ends_early(curve, frame.common_end) ? end : ""};
 }
 
 void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const Axes& axes,
@@ -229,7 +231,7 @@ void draw_labels(Markup& out, const Panel& panel, const CurveFrame& frame, const
   std::vector<Label> labels;
   const double column = panel.width - panel.right;
   for (const Curve* curve : curves) {
-    labels.push_back(label_of(*curve, panel.right - 50, frame.common_end));
+    labels.push_back(label_of(*curve, panel.right - 50, frame));
     wanted.push_back(end_y(curve));
     heights.push_back(kLinePx * static_cast<double>(labels.back().all().size()) + 3);
   }
@@ -301,7 +303,7 @@ void open_panel(Markup& out, const Panel& panel, std::string_view title, std::st
 }
 
 std::string description_of(const std::vector<const Curve*>& curves) {
-  std::string text = "Values at the last step:";
+  std::string text = "Values at the end:";
   for (const Curve* curve : curves) {
     text += " " + name_words(curve->name) + " " + compact_number(curve->points.back().median) + ";";
   }
@@ -309,21 +311,20 @@ std::string description_of(const std::vector<const Curve*>& curves) {
   return text;
 }
 
-std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric,
-                         bool by_samples) {
+std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
   Panel panel{580, 320, 44, 60, 10, 46, 180};
   make_room(panel, frame, false);
   std::vector<const Curve*> all;
   for (const Curve& curve : curves) all.push_back(&curve);
   for (const Curve* curve : all) {
-    for (const std::string& line : label_of(*curve, 135, frame.common_end).all()) {
+    for (const std::string& line : label_of(*curve, 135, frame).all()) {
       panel.right = std::max(panel.right, text_width_px(line, kLabelPx) + 52);
     }
   }
   const Axes axes = axes_of(panel, frame);
   Markup out;
-  open_panel(out, panel, metric_words(metric) + " by step", description_of(all));
-  draw_axes(out, panel, frame, axes, false, by_samples);
+  open_panel(out, panel, metric_words(metric) + " by " + axis_word(frame), description_of(all));
+  draw_axes(out, panel, frame, axes, false);
   open_plot(out, panel);
   for (auto curve = all.rbegin(); curve != all.rend(); ++curve) draw_curve(out, **curve, axes, panel);
   out.close();
@@ -332,8 +333,7 @@ std::string shared_panel(const std::vector<Curve>& curves, const CurveFrame& fra
   return out.take();
 }
 
-std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric,
-                         bool by_samples) {
+std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& frame, std::string_view metric) {
   // Of many panels each is looked at for its shape; the table behind them holds the numbers.
   const std::size_t kFew = 12;
   Panel panel{260, 168, 38, 14, 6, 34, curves.size() > kFew ? 28 : 60};
@@ -346,7 +346,7 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
   for (const Curve& curve : curves) {
     if (!curve.is_reference() || references.contains(curve.name)) continue;
     const std::string id =
-        fmt::format("ref-{}{}-{}", slug(metric), by_samples ? "-" + slug(curve.name) : "", references.size());
+        fmt::format("ref-{}{}-{}", slug(metric), frame.by_samples ? "-" + slug(curve.name) : "", references.size());
     references[curve.name] = {id, &curve};
     out.open("g", {{"id", id}});
     draw_curve(out, curve, axes, panel);
@@ -363,9 +363,9 @@ std::string small_panels(const std::vector<Curve>& curves, const CurveFrame& fra
         .open("figcaption")
         .element("a", {{"href", "#" + curve.anchor}}, name_words(curve.name))
         .close();
-    open_panel(out, panel, name_words(curve.name) + ": " + metric_words(metric) + " by step",
+    open_panel(out, panel, name_words(curve.name) + ": " + metric_words(metric) + " by " + axis_word(frame),
                description_of(shown));
-    draw_axes(out, panel, frame, axes, true, by_samples);
+    draw_axes(out, panel, frame, axes, true);
     open_plot(out, panel);
     if (reference != references.end()) out.empty("use", {{"href", "#" + reference->second.first}});
     draw_curve(out, curve, axes, panel);
@@ -406,12 +406,12 @@ std::string curve_panels(const Results& results, std::string_view metric) {
     if (curves.empty()) continue;
     const auto cells =
         std::count_if(curves.begin(), curves.end(), [](const Curve& curve) { return !curve.is_reference(); });
-    const CurveFrame frame = frame_of(curves, metric, group.by_samples() ? 0 : results.steps);
+    CurveFrame frame = frame_of(curves, metric, group.by_samples() ? 0 : results.steps);
+    frame.by_samples = group.by_samples();
     const bool shared = static_cast<std::size_t>(cells) <= kMostShared;
     out.open("figure", {{"class", shared ? "panel" : "panels"}});
     write_caption(out, metric, frame, results, shared, group);
-    out.raw(shared ? shared_panel(curves, frame, metric, group.by_samples())
-                   : small_panels(curves, frame, metric, group.by_samples()));
+    out.raw(shared ? shared_panel(curves, frame, metric) : small_panels(curves, frame, metric));
     out.raw(curve_table(curves, frame)).close();
   }
   return out.take();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/stats/growth_words.h"
 #include "reports/grid.h"
 #include "reports/numbers.h"
 #include "reports/plots/row_plot.h"
@@ -234,7 +235,8 @@ std::string group_of(const Results& results, const CellResult& cell) {
   if (cell.power_control)
     return "Power controls: had they not come out divergent, nothing above would mean anything.";
   if (is_of_grown_batch(results, cell)) {
-    return fmt::format("The batch grows, against {} at equally many samples.", name_words(cell.reference));
+    return fmt::format("The batch grows, against {} {}.", name_words(cell.reference),
+                       samples_in_words(cell.outcome ? cell.outcome->samples_ratio : 1));
   }
   const std::optional<AnswerGrid> grid = grid_of(results);
   return grid ? "Equal global batch, each cell against the same one at " + held_against(results, *grid) + "."

@@ -54,7 +54,7 @@ void row_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
   } else if (cell.power_control) {
     out.element("span", {{"class", "sub"}}, "✓ as it must be");
   } else {
-    out.element("span", {{"class", "sub"}}, cell.expected.empty() ? "none presupposed" : "✓ as expected");
+    out.element("span", {{"class", "sub"}}, cell.expected.empty() ? "no expectation stated" : "✓ as expected");
   }
   out.close();
 }

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "harness/base/hashing.h"
 #include "harness/base/hex.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/observation.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
+#include "scenarios/flow_rl/terms.h"
 
 namespace lockstep {
 namespace {
@@ -129,7 +132,21 @@ std::string noise_scale_caveat(const RunConfig&) {
   return "The theory does not apply: an advantage is made of the rewards of other rows, so rows are not independent.";
 }
 
+constexpr std::array<std::string_view, kTermKinds> kTermWords{
+    "log-probability of the rollout", "action", "reward", "cost", "success", "old log-probability", "log-probability", "divergence from the clone", "advantage"};
+
 }  // namespace
+
+std::string term_words(int64_t column) {
+  const Term term = term_of(column);
+  const auto kind = static_cast<std::size_t>(term.kind);
+  if (kind >= kTermWords.size()) return fmt::format("column {}", column);
+  const bool of_chunks = term.kind == TermKind::action || term.kind == TermKind::kl;
+  const bool of_transitions = term.kind == TermKind::chosen || term.kind == TermKind::old_log_pi || term.kind == TermKind::log_pi;
+  if (!of_chunks && !of_transitions) return std::string(kTermWords[kind]);
+  return fmt::format("{}, chunk {}{}", kTermWords[kind], term.chunk,
+                     of_transitions ? fmt::format(", transition {}", term.transition) : "");
+}
 
 const TrainerSpec& flow_rl_spec() {
   static const TrainerSpec kSpec{
@@ -151,7 +168,7 @@ const TrainerSpec& flow_rl_spec() {
       .objective = &objective,
       .other_objective = &other_objective,
       .noise_scale_caveat = &noise_scale_caveat,
-      .scores = {.record = "terms", .column = "term"},
+      .scores = {.record = "terms", .row = "episode", .column = "term", .column_name = &term_words},
   };
   return kSpec;
 }

@@ -36,4 +36,7 @@ constexpr Term term_of(int64_t column) {
   return {static_cast<TermKind>(column / 1000000), column % 1000000 / 100, column % 100};
 }
 
+/// "advantage", "log-probability, chunk 3, transition 2": the column in words.
+std::string term_words(int64_t column);
+
 }  // namespace lockstep

@@ -154,7 +154,7 @@ TEST(Headline, SaysWhatMayComeOutOtherwise) {
 
 TEST(Headline, SaysWhyCellsDivergeAndWhichRuleFits) {
   const Results r = convergence_results();
-  const std::string why = text_of(r, "Why not?");
+  const std::string why = text_of(r, "Where do they first differ?");
   EXPECT_THAT(why, HasSubstr("4x6 local and 8x3 local: Each row sees"));
   EXPECT_THAT(why, HasSubstr("24x1 local: a row has no negatives"));
   const std::string rule = text_of(r, "Which rule fits when the batch grows?");
@@ -170,7 +170,7 @@ TEST(Headline, ClaimsAllAtOnceOnlyWhereAllAreEquivalent) {
     if (grid_of(r)->holds(cell)) cell.verdict = VerdictKind::equivalent;
   }
   EXPECT_THAT(text_of(r, "How sure is that?"), HasSubstr("needs no correction"));
-  EXPECT_EQ(text_of(r, "Why not?"), "");
+  EXPECT_EQ(text_of(r, "Where do they first differ?"), "");
   for (CellResult& cell : r.cells) {
     if (!grid_of(r)->holds(cell) || cell.anchor) continue;
     cell.verdict = VerdictKind::failed;

@@ -113,5 +113,45 @@ TEST(NoteWords, SayWhatMatters) {
   EXPECT_EQ(note_words(missed_control_results().cells[1]).find("a power control must be divergent"), 0u);
 }
 
+TEST(Status, SaysThatNothingWasExpectedWhereNoExpectationIsStated) {
+  Results r = outcome_results();
+  r.cells.resize(2);
+  r.summary.exit_code = 0;
+  for (CellResult& cell : r.cells) {
+    cell.as_expected = true;
+    cell.power_control = false;
+    cell.expected.clear();
+  }
+  EXPECT_EQ(status_of(r).word, "Judged");
+  EXPECT_EQ(status_of(r).detail, "The config states no expectation of a cell, and none failed.");
+  EXPECT_EQ(unstated_cells(r), 2);
+  r.cells[0].expected = {r.cells[0].verdict};
+  EXPECT_EQ(status_of(r).word, "As expected");
+  EXPECT_EQ(status_of(r).detail,
+            "Every verdict of which an expectation is stated is an expected one; of 1 cell none is stated.");
+  r.cells[1].expected = {r.cells[1].verdict};
+  EXPECT_EQ(status_of(r).detail, "Every verdict is an expected one.");
+}
+
+TEST(NoteWords, SeedsAreNotCountedForADifferenceThatTheIntervalLeavesOut) {
+  CellResult cell = outcome_results().cells[0];
+  cell.verdict = VerdictKind::inconclusive;
+  Outcome& outcome = *cell.outcome;
+  outcome.seeds_needed = 34;
+  outcome.seeds_needed_half = 121;
+  outcome.primary.interval = {-0.01, 0.05, 0.95};
+  EXPECT_EQ(note_words(cell).find("to decide with 0.8: 34 seeds if 0, 121 if half the margin"), 0u) << note_words(cell);
+  outcome.primary.interval = {0.01, 0.05, 0.95};
+  EXPECT_EQ(note_words(cell).find("not 0; to decide with 0.8: 121 seeds if half the margin"), 0u) << note_words(cell);
+  outcome.primary.interval = {0.02, 0.05, 0.95};
+  EXPECT_EQ(note_words(cell).find("not 0: may lie near the margin or beyond it"), 0u) << note_words(cell);
+}
+
+TEST(NoteWords, AnUnexplainedDifferenceShowsWhatIsKnown) {
+  CellResult cell = outcome_results().cells[1];
+  cell.mechanism->cause = Cause{"unexplained", 0, "no known mistake fits; local gradients: head 8 (the world size) times", "Look."};
+  EXPECT_NE(note_words(cell).find("cause: unexplained: no known mistake fits; local gradients: head 8"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -304,13 +304,13 @@ Results outcome_results() {
       r, 74, 3,
       "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.000 (90 % interval -0.004 to "
       "+0.005), margin 0.03, 10 paired seeds; 8x3 local does not: 24-way accuracy 0.094 lower (95 % interval "
-      "0.074 to 0.114, 10 paired seeds), because a row has 2 negatives instead of 23, those of its own rank "
-      "alone, although its training loss / log N and its raw cross-entropy read better. 8x3 global "
+      "0.074 to 0.114, 10 paired seeds), although its training loss / log N and its raw cross-entropy read better; the first "
+      "difference found, at step 0: a row has 2 negatives instead of 23, those of its own rank alone. 8x3 global "
       "lr_rule=linear failed: rank 3 died at step 41 in all_gather loss.actions: killed by signal 9. The power "
       "control 8x3 global lr_scale=0.125 came out divergent, as it must: 24-way accuracy 0.347 lower (95 % "
       "interval 0.329 to 0.365, 10 paired seeds). Against 1x24 global a true "
-      "difference in 24-way accuracy of 0.076 or more comes out divergent with probability 0.8 or more (10 paired seeds, at the upper "
-      "bound of their spread); its power control 8x3 global lr_scale=0.125 lies 12 margins away and says little of smaller "
+      "difference in 24-way accuracy of 0.077 or more comes out divergent with probability 0.8 or more (10 paired seeds that scatter "
+      "like 8x3 global lr_rule=sqrt, at the upper bound of that spread); its power control 8x3 global lr_scale=0.125 lies 12 margins away and says little of smaller "
       "differences.");
   r.summary.runs_reused = 8;
   return with_facts(std::move(r));

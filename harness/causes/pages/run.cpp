@@ -95,8 +95,8 @@ constexpr CausePage kRunPages[] = {
      "Give both runs the same value, or make the key an axis of the matrix if it is what you ask about.", ""},
     {"unexplained", "always", "No known mistake fits, or two fit equally well.",
      "the difference lies outside its band; the evidence lists what was seen", "", "",
-     "Look at the first point that parts: everything before it agrees. A wrong name would be worse than "
-     "none.",
+     "Look at the first point that parts, and at what the run does just before it. A wrong name would be worse "
+     "than none.",
      ""},
 };
 

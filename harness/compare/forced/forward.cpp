@@ -139,6 +139,14 @@ void place_by_rows(const ForcedContext& context, Difference& found) {
 
 }  // namespace
 
+namespace {
+
+std::string column_words(const ScoreSpec& scores, int64_t id) {
+  return scores.column_name ? scores.column_name(id) : fmt::format("column {}", id);
+}
+
+}  // namespace
+
 std::optional<Difference> judge_scores(ForcedContext& context) {
   const ForcedValues &a = context.evidence.reference, &b = context.evidence.cell;
   const std::string record(context.scores.record), column(context.scores.column);
@@ -178,7 +186,8 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   if (found.compared > 0) context.looked_at(Looked::scores);
   if (!context.outside(record, use)) return std::nullopt;
   return forced_difference(context, Phase::energies, found.rank,
-              fmt::format("{}, row {}, column {}", record, found.row_id, found.column_id), "band",
+              fmt::format("{}, {} {}, {}", record, context.scores.row, found.row_id, column_words(context.scores, found.column_id)),
+              "band",
               exact_number(found.expected), exact_number(found.actual) + "; " + context.band_text(use));
 }
 

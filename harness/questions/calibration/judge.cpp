@@ -32,7 +32,7 @@ const QuestionJudge& judge() {
       .verdict = [](const CellResult&) { return VerdictKind::identical; },
       .omits_references = [](const Results& results) { return results.calibration.has_value(); },
       .complete = &complete,
-      .sentences = [](const Results&, const SortedCells& cells) { return mechanism_sentences(cells); },
+      .sentences = &mechanism_sentences,
       .whole_summary = &whole_summary,
       .passed = &passed,
   };

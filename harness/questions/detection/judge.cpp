@@ -52,7 +52,7 @@ const QuestionJudge& judge() {
       // Hundreds of references that only serve a trial each say nothing by themselves.
       .omits_references = [](const Results&) { return true; },
       .complete = &complete,
-      .sentences = [](const Results&, const SortedCells& cells) { return mechanism_sentences(cells); },
+      .sentences = &mechanism_sentences,
       .whole_summary = &whole_summary,
       .passed = &passed,
   };

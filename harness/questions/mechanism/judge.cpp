@@ -10,7 +10,7 @@ const QuestionJudge& judge() {
   static const QuestionJudge kJudge{
       .verdict = &verdict_by_mechanism,
       .compare_untraced = &compare_results,
-      .sentences = [](const Results&, const SortedCells& cells) { return mechanism_sentences(cells); },
+      .sentences = &mechanism_sentences,
   };
   return kJudge;
 }

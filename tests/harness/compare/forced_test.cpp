@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "harness/config/trainer_spec.h"
 #include "harness/trace/reader.h"
 #include "harness/trace/trace_error.h"
 #include "tests/support/fake_run.h"
@@ -315,6 +316,17 @@ TEST_P(JudgeForced, OneWrongEnergyIsNamedByRowAndColumn) {
   EXPECT_EQ(result.first_divergence->rank, 2);
   EXPECT_EQ(result.first_divergence->where, "energies, row " + std::to_string(support::fake_sample(5, 2)) +
                                                 ", column " + std::to_string(support::fake_sample(5, 4)));
+}
+
+TEST(ScoreSpecs, ColumnsWhoseIdsAreACodeHaveNames) {
+  const ScoreSpec& scores = find_trainer_spec("flow_rl")->scores;
+  ASSERT_NE(scores.column_name, nullptr);
+  EXPECT_EQ(scores.column_name(8'000'000), "advantage");
+  EXPECT_EQ(scores.column_name(7'000'300), "divergence from the clone, chunk 3");
+  EXPECT_EQ(scores.column_name(6'000'302), "log-probability, chunk 3, transition 2");
+  EXPECT_EQ(scores.column_name(99'000'000), "column 99000000");
+  EXPECT_EQ(scores.row, "episode");
+  EXPECT_EQ(find_trainer_spec("energy")->scores.column_name, nullptr) << "its columns are samples";
 }
 
 TEST_P(JudgeForced, AnotherLossIsNamed) {

@@ -351,5 +351,17 @@ TEST(MatrixReader, NamesAFileThatCannotBeRead) {
   EXPECT_THROW(read_matrix("/tmp", {}), ConfigError);
 }
 
+TEST(MatrixReader, PlacesAProblemOfACellWhereTheCellWasGivenTheKey) {
+  EXPECT_THAT(problems_of(kHead + "include:\n  - {layout: 8x3}\n  - {layout: 3x8, accumulation: 3}\n"),
+              ElementsAre("m.yaml:6:19: cell '3x8 accumulation=3': accumulation 3 does not divide the 8 rows of a rank"));
+  // Of its reference: in the reference's block, or in the cell's own.
+  EXPECT_THAT(problems_of("# Is it so?\nname: tiny\nreference: {layout: 1x24, accumulation: 5}\naxes: {layout: [8x3]}\n"),
+              ElementsAre(StartsWith("m.yaml:3:27: cell '8x3': its reference: accumulation 5 does not divide")));
+  EXPECT_THAT(problems_of(kHead + "include:\n  - {layout: 8x3, reference: {accumulation: 5}}\n"),
+              ElementsAre(StartsWith("m.yaml:5:31: cell '8x3 against accumulation=5': its reference: accumulation 5 does not divide")));
+  // A key that nobody gave: the cell.
+  EXPECT_THAT(problems_of(kHead + "warmup_steps: 3\ninclude:\n  - {layout: 8x3}\n"), Contains(StartsWith("m.yaml:4:1: ")));
+}
+
 }  // namespace
 }  // namespace lockstep

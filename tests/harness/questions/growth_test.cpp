@@ -11,11 +11,16 @@
 #include "harness/results/results.h"
 #include "scenarios/energy/config.h"
 #include "tests/support/json_schema.h"
+#include "tests/support/normal_draws.h"
+#include "tests/support/proportion.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {
 namespace {
 
+using support::certain_bounds;
+using support::NormalDraws;
+using support::Proportion;
 using support::scatter;
 using support::schema_violations;
 using testing::AllOf;
@@ -141,7 +146,7 @@ TEST(Growth, FindsTheRuleThatFits) {
   EXPECT_THAT(g.caveat, IsEmpty());
   EXPECT_THAT(
       g.sentence,
-      AllOf(HasSubstr("From 1x3 to 8x3 (3 to 24 rows) adam_sqrt has the best mean 24-way accuracy over 10 paired "
+      AllOf(HasSubstr("From 1x3 to 8x3 (3 to 24 rows, at equally many samples) adam_sqrt has the best mean 24-way accuracy over 10 paired "
                       "seeds; the rules none "
                       "and linear are shown to be worse; the rule sqrt is not shown to be worse."),
             HasSubstr("predicted 0.59 (range 0.38 to 0.82) at a noise scale of 35 rows, measured 0.56 (95 % interval ")));
@@ -184,7 +189,7 @@ TEST(Growth, MeasuresNothingOutsideOrWhereTheMiddleIsWorst) {
   bent.add(LrRule::linear, -0.05);
   g = bent.judge().front();
   EXPECT_TRUE(std::isnan(g.measured_exponent));
-  EXPECT_EQ(g.measured_interval.high, 0);
+  EXPECT_EQ(g.measured_interval.low, 0);
   EXPECT_THAT(g.sentence, HasSubstr("the rule in between does worse than the ends"));
   Rules two;
   two.add(LrRule::none, 0.0);
@@ -365,6 +370,75 @@ TEST(MatrixJudge, AsksForTheNoiseScaleOfTheFirstSeedsRun) {
   const Results torn = judge_matrix_from(matrix.plan, matrix.options, sources);
   EXPECT_EQ(torn.cells[0].verdict, VerdictKind::failed);
   EXPECT_EQ(torn.cells[0].failure->kind, "unreadable");
+}
+
+/// How often intervals hold the true best exponent `best`, over seeds whose parabolas scatter.
+template <typename Interval>
+Proportion coverage(double best, double noise, int seeds, Interval interval) {
+  NormalDraws draws(static_cast<uint64_t>(1000 * best) + static_cast<uint64_t>(seeds));
+  const double x[3] = {0, 0.5, 1};
+  Proportion held;
+  for (; held.trials < 4'000; ++held.trials) {
+    std::vector<std::array<double, 3>> values(static_cast<std::size_t>(seeds));
+    for (auto& value : values) {
+      const double common = draws.normal();
+      for (int i = 0; i < 3; ++i) value[static_cast<std::size_t>(i)] = common - (x[i] - best) * (x[i] - best) + noise * draws.normal();
+    }
+    const auto found = interval(x, values);
+    const double true_best = std::clamp(best, 0.0, 1.0);
+    held.hits += found.low <= true_best && true_best <= found.high;
+  }
+  return held;
+}
+
+TEST(ExponentInterval, HoldsTheTrueExponentAsOftenAsItSays) {
+  const auto ours = [](const double (&x)[3], const std::vector<std::array<double, 3>>& values) {
+    return exponent_interval(x, values, 0.95);
+  };
+  for (const int seeds : {2, 3, 5, 10}) {
+    for (const double best : {0.3, 0.5, 0.9, 1.0, 1.4, -0.2}) {
+      for (const double noise : {0.02, 0.1, 0.5}) {
+        EXPECT_GE(certain_bounds(coverage(best, noise, seeds, ours)).high, 0.95) << seeds << " seeds, " << best << ", " << noise;
+      }
+    }
+  }
+  // No wider than it has to be where the parabola is sure.
+  EXPECT_LE(certain_bounds(coverage(0.5, 0.02, 5, ours)).low, 0.95);
+  const double x[3] = {0, 0.5, 1};
+  const Interval narrow = ours(x, {{-0.25, 0, -0.25}, {-0.25, 0.001, -0.251}, {-0.251, 0, -0.25}});
+  EXPECT_LT(narrow.high - narrow.low, 0.02);
+}
+
+TEST(ExponentInterval, WhatResamplingGivesIsFoundTooNarrow) {
+  NormalDraws draws(7);
+  const auto resampled = [&draws](const double (&x)[3], const std::vector<std::array<double, 3>>& values) {
+    std::vector<double> best;
+    for (int r = 0; r < 200; ++r) {
+      double sums[3] = {};
+      for (std::size_t k = 0; k < values.size(); ++k) {
+        const auto& value = values[static_cast<std::size_t>(draws.uniform() * 0.999999 * static_cast<double>(values.size()))];
+        for (int i = 0; i < 3; ++i) sums[i] += value[static_cast<std::size_t>(i)];
+      }
+      best.push_back(parabola_maximum(x, sums));
+    }
+    std::ranges::sort(best);
+    return Interval{best[5], best[194], 0.95};
+  };
+  EXPECT_LT(certain_bounds(coverage(0.5, 0.02, 3, resampled)).high, 0.9);
+}
+
+TEST(ExponentInterval, OneSeedHasNone) {
+  const double x[3] = {0, 0.5, 1};
+  EXPECT_TRUE(std::isinf(exponent_interval(x, {{-1, 0, -1}}, 0.95).high));
+}
+
+TEST(Growth, SaysHowManyMoreSamplesTheLargerBatchSaw) {
+  Rules rules = usual();
+  EXPECT_EQ(rules.judge().front().samples_ratio, 1);
+  for (Cell& cell : rules.matrix.cells) cell.config.steps = cell.reference.steps;
+  const Growth g = rules.judge().front();
+  EXPECT_EQ(g.samples_ratio, 8);
+  EXPECT_THAT(g.sentence, HasSubstr("From 1x3 to 8x3 (3 to 24 rows, at 8 times the samples) adam_sqrt"));
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ TEST(ExactSentences, SayHowFarCellsAgreeAndWhereTheyPart) {
     each.reference = "1x24";
     each.exact.emplace();
     each.exact->asked = each.exact->steps = 100;
+    each.exact->seed = 3;
   }
   results.cells[1].scenario = "8x3 local";
   results.cells[1].exact->steps = 0;
@@ -50,8 +51,8 @@ TEST(ExactSentences, SayHowFarCellsAgreeAndWhereTheyPart) {
   results.cells[1].exact->divergence->where = "inputs";
   const std::vector<std::string> said = exact_sentences(results);
   ASSERT_EQ(said.size(), 2u);
-  EXPECT_EQ(said[0], "cell computes the same as 1x24 to the last bit for 100 steps in exact arithmetic: what differs there is "
-                     "rounding.");
+  EXPECT_EQ(said[0], "cell computes the same as 1x24 to the last bit for 100 steps of seed 3 in exact arithmetic: what differs "
+                     "there is rounding.");
   EXPECT_EQ(said[1], "8x3 local parts from 1x24 in exact arithmetic too, at step 0, energies, inputs: that is no rounding.");
 }
 
@@ -147,7 +148,7 @@ TEST(SummarySentence, SaysWhichTrainTheSameWhichNotAndByHowMuch) {
       "better. The power control 8x3 global lr_scale=0.125 came out divergent, as it must: 24-way accuracy "
       "0.347 lower (95 % interval 0.334 to 0.360, 10 paired seeds). "
       "Against 1x24 global a true difference in 24-way accuracy of 0.056 or more comes out divergent with "
-      "probability 0.8 or more (10 paired seeds, at the upper bound of their spread); the nearest that came out "
+      "probability 0.8 or more (10 paired seeds that scatter like 8x3 local, at the upper bound of that spread); the nearest that came out "
       "divergent, 8x3 local, lies 3 margins away and says little of smaller differences. What strikes fewer than "
       "26 % of the seeds is missing from 10 pairs with a probability above 0.05.");
 }
@@ -160,18 +161,20 @@ TEST(SummarySentence, IsItsSentencesOneAfterTheOther) {
                                   summary.sentences[3]);
 }
 
-TEST(SummarySentence, SaysWhyACellDoesNotTrainTheSame) {
+TEST(SummarySentence, SaysWhatWasFoundFirstOfACellThatDoesNotTrainTheSame) {
   Results results = SyntheticMatrix::usual().judge();
   Mechanism& mechanism = results.cells[1].mechanism.emplace();
   mechanism.verdict = VerdictKind::divergent;
+  mechanism.first_divergence.emplace().step = 2;
   const auto sentence = [&results] { return summarize_results(results).sentence; };
   mechanism.cause = Cause{"local-negatives", 0.98, "a row has 2 negatives instead of 23", "Gather them."};
-  EXPECT_THAT(sentence(), HasSubstr("0.080 to 0.108, 10 paired seeds), because a row has 2 negatives instead of "
-                                    "23, although its training loss / log N"));
+  EXPECT_THAT(sentence(), HasSubstr("0.080 to 0.108, 10 paired seeds), although its training loss / log N"));
+  EXPECT_THAT(sentence(), HasSubstr("; the first difference found, at step 2: a row has 2 negatives instead of 23."));
+  EXPECT_THAT(sentence(), Not(HasSubstr("because"))) << "whether it makes the outcome was not tried";
   mechanism.cause->code = "unexplained";
-  EXPECT_THAT(sentence(), Not(HasSubstr("because")));
+  EXPECT_THAT(sentence(), Not(HasSubstr("first difference")));
   mechanism.cause.reset();
-  EXPECT_THAT(sentence(), Not(HasSubstr("because")));
+  EXPECT_THAT(sentence(), Not(HasSubstr("first difference")));
 }
 
 TEST(SummarySentence, PromisesOfSeveralCellsNoMoreThanTheirIntervals) {
@@ -297,7 +300,7 @@ TEST(SummarySentence, OfAMechanismQuestion) {
   planted.verdict = VerdictKind::divergent;
   planted.sentence = "step 0, reduced gradients: ratio 8.00.";
   EXPECT_EQ(matrix.judge().summary.sentence,
-            "3x8 computes the same as 1x24 global: every compared bit is equal. 8x3 computes the same as "
+            "3x8 computes the same as 1x24 global over 100 steps of seed 0: every compared bit is equal. 8x3 computes the same as "
             "1x24 global within the "
             "floating-point band (19 % of it used). 8x3 grad x 8 does not compute the same as 1x24 global: "
             "step 0, reduced "
@@ -319,6 +322,32 @@ TEST(Summary, Counts) {
   EXPECT_EQ(s.power_controls_caught, 1);
   EXPECT_EQ(s.runs, 10 + 5 * 11);
   EXPECT_EQ(s.runs_reused, 1);
+}
+
+TEST(SummarySentence, OfAMechanismSaysOverHowManyStepsOfWhichSeed) {
+  SyntheticMatrix matrix(1);
+  matrix.plan.matrix.question = "mechanism";
+  matrix.add_cell({"3x8"});
+  matrix.add_cell({"8x3"});
+  matrix.mechanisms["3x8 seed 0"].verdict = VerdictKind::identical;
+  matrix.mechanisms["3x8 seed 0"].compared_steps = 40;
+  matrix.mechanisms["8x3 seed 0"].verdict = VerdictKind::within_envelope;
+  matrix.mechanisms["8x3 seed 0"].forced.resize(2);
+  const std::string said = matrix.judge().summary.sentence;
+  EXPECT_THAT(said, HasSubstr("3x8 computes the same as 1x24 global over 40 steps of seed 0: every compared bit is equal."));
+  EXPECT_THAT(said, HasSubstr("8x3 computes the same as 1x24 global at 2 forced steps of seed 0 within"));
+}
+
+TEST(SummarySentence, OfTwoArithmeticsBeginsWithHowFarRoundingCarried) {
+  Results results = SyntheticMatrix::usual().judge();
+  EXPECT_THAT(results.summary.sentence, Not(HasSubstr("rounding alone")));
+  CurveBand& parameters = results.cells[0].drift.emplace_back();
+  parameters.metric = "parameters";
+  parameters.steps = {1, 300};
+  parameters.median = parameters.low = parameters.high = {1e-8, 8e-6};
+  EXPECT_THAT(summarize_results(results).sentences.front(),
+              HasSubstr("against 1x24 global, 10 paired seeds: Up to step 300 rounding alone carried the parameters at most "
+                        "8.0e-06 of their length apart."));
 }
 
 }  // namespace

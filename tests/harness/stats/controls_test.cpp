@@ -6,12 +6,20 @@
 #include <gtest/gtest.h>
 
 #include "harness/questions/summary.h"
+#include "harness/stats/decision.h"
+#include "harness/stats/power.h"
+#include "harness/stats/stats.h"
 #include "harness/results/document.h"
+#include "tests/support/normal_draws.h"
+#include "tests/support/proportion.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {
 namespace {
 
+using support::certain_bounds;
+using support::NormalDraws;
+using support::Proportion;
 using support::SyntheticMatrix;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -117,13 +125,12 @@ TEST(Controls, ADifferenceThatWasSeenNeedsNoControl) {
 TEST(Controls, SaysHowSmallADifferenceCouldBeSeenAndHowFarTheControlLies) {
   const Results results = SyntheticMatrix::usual().judge();
   const double seen = results.cells[1].outcome->detectable;
-  ASSERT_GT(seen, results.cells[0].outcome->detectable) << "the cell that scatters more counts";
+  EXPECT_EQ(seen, results.cells[0].outcome->detectable) << "the cell that scatters more counts for all";
   EXPECT_NEAR(seen, 0.056, 0.0005);
   EXPECT_THAT(results.summary.sentences.at(2),
               AllOf(HasSubstr("Against 1x24 global a true difference in 24-way accuracy of 0.0"),
-                    HasSubstr(" or more comes out divergent with probability 0.8 or more (10 paired seeds, at the "
-                              "upper bound of "
-                              "their spread); the nearest that came out divergent, 8x3 local, lies 3 margins away "
+                    HasSubstr(" or more comes out divergent with probability 0.8 or more (10 paired seeds that scatter like 8x3 "
+                              "local, at the upper bound of that spread); the nearest that came out divergent, 8x3 local, lies 3 margins away "
                               "and says little of "
                               "smaller differences.")));
   // With the control alone.
@@ -143,6 +150,74 @@ TEST(Controls, SaysWhereTheMarginIsMuchOfWhatIsLearnt) {
   EXPECT_THAT(sight(), HasSubstr("; the margin is 20 % of what 1x24 global learns beyond guessing"));
   for (CellResult& cell : results.cells) cell.outcome->primary.reference_mean = 1.0 / 24;
   EXPECT_THAT(sight(), HasSubstr("; the margin is no less than all that 1x24 global learns beyond guessing"));
+}
+
+TEST(Controls, ACopyOfTheReferenceDoesNotSayHowADifferenceScatters) {
+  // The margin is 0.03. A cell that is as good as a copy would be said to see 0.030: what lies at the margin comes out divergent
+  // with a probability of 0.025 alone.
+  SyntheticMatrix matrix;
+  matrix.add_cell({"8x3 global", 1e-9, 1e-9});
+  matrix.add_cell({"8x3 global lr_scale=0.125", -0.347, 0.018, 0.2, true});
+  const Results results = matrix.judge();
+  EXPECT_THAT(results.summary.sentence, HasSubstr("10 paired seeds that scatter like 8x3 global lr_scale=0.125, at the upper bound"));
+  EXPECT_THAT(results.summary.sentence, Not(HasSubstr("of 0.030 or more")));
+  EXPECT_GT(results.cells[0].outcome->detectable, 0.045);
+  SyntheticMatrix copies;
+  copies.add_cell({"8x3 global", 0, 0});
+  EXPECT_THAT(copies.judge().summary.sentence, Not(HasSubstr("comes out divergent with probability")));
+  EXPECT_EQ(copies.judge().cells[0].outcome->detectable, 0);
+}
+
+/// A cell whose differences were drawn.
+CellResult drawn_cell(const std::string& name, bool control, const std::vector<double>& differences, const Primary& primary) {
+  const PairedSummary summary = summarize_differences(differences);
+  CellResult cell;
+  cell.scenario = name;
+  cell.reference = "1x24";
+  cell.power_control = control;
+  cell.outcome.emplace();
+  cell.outcome->verdict = decide(differences, primary);
+  cell.outcome->metric = primary.metric;
+  cell.outcome->margin = primary.margin;
+  cell.outcome->n = summary.n;
+  cell.outcome->primary.mean = summary.mean;
+  cell.outcome->sd_upper = sd_upper_bound(summary);
+  return cell;
+}
+
+TEST(Controls, WhatIsSaidToBeSeenIsSeen) {
+  // Matrices of a copy and a control whose runs scatter with 0.02; then a cell that differs by as much as was told, or by the margin.
+  NormalDraws draws(30);
+  const Primary primary{"accuracy_24", 0.03, 0.05};
+  const auto sample = [&draws](double mean, double sd, std::size_t n) {
+    std::vector<double> values(n);
+    for (double& value : values) value = mean + sd * draws.normal();
+    return values;
+  };
+  for (const std::size_t n : {3, 5, 10}) {
+    Proportion seen, at_margin, of_copy_alone;
+    for (int trial = 0; trial < 40; ++trial) {
+      Results results;
+      results.cells = {drawn_cell("copy", false, sample(0, 1e-6, n), primary),
+                       drawn_cell("control", true, sample(0.4, 0.02, n), primary)};
+      const double by_copy = detectable_difference({static_cast<int>(n), results.cells[0].outcome->sd_upper, 0.03, 0.05, 0});
+      note_controls(results);
+      const auto is_divergent = [&](double difference) {
+        return decide(sample(difference, 0.02, n), primary) == VerdictKind::divergent;
+      };
+      for (int cell = 0; cell < 100; ++cell) {
+        for (Proportion* share : {&seen, &at_margin, &of_copy_alone}) ++share->trials;
+        seen.hits += is_divergent(results.cells[0].outcome->detectable);
+        at_margin.hits += is_divergent(primary.margin);
+        of_copy_alone.hits += is_divergent(by_copy);
+      }
+    }
+    EXPECT_GE(certain_bounds(seen).high, kWantedPower) << n;
+    EXPECT_LE(certain_bounds(at_margin).low, 0.025) << n;
+    EXPECT_GE(certain_bounds(at_margin).high, 0.025) << n;
+    EXPECT_LT(certain_bounds(of_copy_alone).high, 0.05) << n << ": by the copy's spread, nothing of that size is seen";
+    RecordProperty("seen_of_" + std::to_string(n), std::to_string(seen.hits / 4'000.0));
+  }
 }
 
 }  // namespace

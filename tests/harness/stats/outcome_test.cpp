@@ -18,6 +18,7 @@ namespace {
 using support::scatter;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 
 /// Two arms whose differences are planted, metric by metric.
@@ -154,13 +155,18 @@ TEST_F(Outcomes, SeedsThatDidNotDecideAreNotNamedAsThoseThatWould) {
   EXPECT_THAT(near.sentence,
               HasSubstr("the true difference may lie near the margin or beyond it, where no number of "
                         "seeds is sure to decide."));
-  plant("accuracy_24", 0.028, 0.02);
+  EXPECT_THAT(near.sentence, Not(HasSubstr("true difference is 0"))) << "the interval leaves 0 out";
+  EXPECT_THAT(near.sentence, Not(HasSubstr("true difference were 0")));
+  plant("accuracy_24", 0.020, 0.04);
   const Outcome wider = judge();
-  EXPECT_LE(wider.seeds_needed, 10);
-  EXPECT_GT(wider.seeds_needed_half, 10);
-  EXPECT_THAT(wider.sentence,
-              HasSubstr("near the margin or beyond it: " + std::to_string(wider.seeds_needed_half) +
-                        " would decide this if it is half the margin; "));
+  EXPECT_LT(wider.primary.interval.low, 0);
+  EXPECT_THAT(wider.sentence, HasSubstr(std::to_string(wider.seeds_needed) + " seeds would d"));
+  plant("accuracy_24", 0.024, 0.025);
+  const Outcome beside = judge();
+  EXPECT_GT(beside.primary.interval.low, 0);
+  EXPECT_LT(beside.primary.interval.low, 0.015);
+  EXPECT_THAT(beside.sentence, HasSubstr("; the interval leaves 0 out: " + std::to_string(beside.seeds_needed_half) +
+                                         " seeds would decide this with probability 0.8 if the true difference is half the margin; "));
 }
 
 TEST_F(Outcomes, OneSeedIsInconclusiveWithoutInterval) {
@@ -294,6 +300,21 @@ TEST(FormatDifference, ShowsTwoDigitsOfTheMargin) {
   EXPECT_EQ(format_signed_difference(-0.0004, 0.03), "+0.000");
   EXPECT_EQ(format_signed_difference(-1.26, 0.5), "-1.26");
   EXPECT_EQ(format_difference(12.6, 20), "13");
+}
+
+TEST_F(Outcomes, MoreSamplesThanTheReferenceSawAreSaid) {
+  for (const double effect : {0.1, 0.001}) {
+    plant("accuracy_24", effect, 0.01);
+    const OutcomeInputs inputs{"8x24", "1x24", cell_, reference_, primary_, 8};
+    EXPECT_THAT(judge_outcome(inputs).sentence, HasSubstr("10 paired seeds, 8 times the samples)"));
+    EXPECT_THAT(judge().sentence, Not(HasSubstr("samples")));
+  }
+}
+
+TEST(FormatAtLeast, RoundsUp) {
+  EXPECT_EQ(format_difference(0.0301, 0.03), "0.030");
+  EXPECT_EQ(format_at_least(0.0301, 0.03), "0.031");
+  EXPECT_EQ(format_at_least(0.03, 0.03), "0.030");
 }
 
 }  // namespace

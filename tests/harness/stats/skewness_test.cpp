@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "harness/stats/decision.h"
 #include "tests/support/normal_draws.h"
 #include "tests/support/proportion.h"
 #include "tests/support/synthetic_matrix.h"
@@ -39,7 +40,7 @@ TEST(Skewness, IsTheThirdMoment) {
 
 TEST(Skewness, WarnsOfNormalDifferencesNoMoreOftenThanItsLevel) {
   NormalDraws draws(1);
-  for (const std::size_t n : {4, 5, 8, 10, 20, 40, 101, 150}) {
+  for (const std::size_t n : {3, 4, 5, 8, 10, 20, 40, 101, 150}) {
     const auto normal = [&] { return 3 + 0.1 * draws.normal(); };
     const Interval bounds = certain_bounds(warned(n, n > 100 ? 4'000 : 10'000, normal));
     EXPECT_LE(bounds.low, kSkewLevel) << n;
@@ -58,8 +59,10 @@ TEST(Skewness, WarnsOfTheMoreSkewedMoreOftenWithMorePairs) {
   EXPECT_GT(many, 0.8);
 }
 
-TEST(Skewness, FewOrEqualValuesAreNotTested) {
-  EXPECT_EQ(skewness_p(std::vector{0.0, 0.0, 9.0}), 1);
+TEST(Skewness, FewOrEqualValuesAreNotSkewed) {
+  EXPECT_EQ(skewness_p(std::vector{0.0, 9.0}), 1) << "two values never are";
+  EXPECT_LT(skewness_p(std::vector{0.0, 0.0, 9.0}), 0.01) << "no three normal values are more";
+  EXPECT_GT(skewness_p(std::vector{0.0, 1.0, 2.0}), 0.99);
   EXPECT_EQ(skewness_p(std::vector{1.0, 1.0, 1.0, 1.0, 1.0}), 1);
   EXPECT_EQ(skewness_p(std::vector{0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0}), 1e-4) << "no normal sample is that skewed";
 }
@@ -97,6 +100,33 @@ TEST(Skewness, TheSignTestHasNothingToWarnOf) {
   EXPECT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
   EXPECT_THAT(results.summary.sentence, Not(HasSubstr("skewed")));
   EXPECT_THAT(results.summary.sentence, HasSubstr(" in the median, margin 0.3"));
+}
+
+/// How often n log-normal differences whose mean lies at the margin are called equivalent.
+Proportion wrongly_equivalent(OutcomeTest test, std::size_t n) {
+  NormalDraws draws(4 + n);
+  Primary primary{"accuracy_24", 0.03, 0.05};
+  primary.test = test;
+  Proportion share;
+  std::vector<double> values(n);
+  for (share.trials = 0; share.trials < 10'000; ++share.trials) {
+    // exp(z) has the mean exp(1/2).
+    for (double& value : values) value = 0.03 + 0.01 * (std::exp(draws.normal()) - std::exp(0.5));
+    share.hits += decide(values, primary) == VerdictKind::equivalent;
+  }
+  return share;
+}
+
+TEST(Skewness, TheWarningAdvisesWhatErrsLess) {
+  const Proportion t = wrongly_equivalent(OutcomeTest::t, 20), sign = wrongly_equivalent(OutcomeTest::sign, 20),
+                   more = wrongly_equivalent(OutcomeTest::t, 160);
+  EXPECT_GT(certain_bounds(sign).low, certain_bounds(t).high) << "the sign test asks of the median";
+  EXPECT_LT(certain_bounds(more).high, certain_bounds(t).low) << "more seeds help";
+  RecordProperty("t_20", std::to_string(t.hits / 10'000.0));
+  RecordProperty("sign_20", std::to_string(sign.hits / 10'000.0));
+  RecordProperty("t_160", std::to_string(more.hits / 10'000.0));
+  const std::string words = skew_in_words(*collapsing(0.2).judge().cells[0].outcome);
+  EXPECT_THAT(words, HasSubstr("less so with more seeds; primary.test: sign asks of the median, and for the mean errs more still"));
 }
 
 }  // namespace
