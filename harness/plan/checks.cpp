@@ -119,6 +119,12 @@ class Checker {
                     primary.metric));
   }
 
+  std::vector<std::string> messages() const {
+    std::vector<std::string> all;
+    for (const Found& found : found_) all.push_back(found.message);
+    return all;
+  }
+
   void report() {
     for (const Found& found : found_) {
       const std::string more = found.cells > 1 ? fmt::format(" and {} more", found.cells - 1) : "";
@@ -395,6 +401,13 @@ class Checker {
 };
 
 }  // namespace
+
+std::vector<std::string> cell_problems(const MatrixSource& source, const Cell& cell) {
+  Problems none("");
+  Checker checker(source, none);
+  checker.check_cell(cell);
+  return checker.messages();
+}
 
 void check_matrix(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems) {
   Checker checker(source, problems);

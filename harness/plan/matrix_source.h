@@ -50,6 +50,9 @@ struct MatrixSource {
 /// themselves.
 std::vector<Cell> expand_cells(const MatrixSource& source, Problems& problems);
 
+/// What check_matrix would say of that cell alone.
+std::vector<std::string> cell_problems(const MatrixSource& source, const Cell& cell);
+
 /// Reports combinations of values that cannot run or cannot be judged, each once with the cells that it
 /// concerns.
 void check_matrix(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems);

@@ -83,7 +83,7 @@ struct QuestionPlan {
   /// Settles what a config of this question leaves unsaid; reports keys that have no place in it.
   void (*finish)(MatrixSource& source, Problems& problems) = nullptr;
   /// Its cells; null: those of axes and includes.
-  std::vector<Cell> (*cells)(const MatrixSource& source, Problems& problems) = nullptr;
+  std::vector<Cell> (*cells)(MatrixSource& source, Problems& problems) = nullptr;
   /// Reports what cannot be asked of these cells, before `--only` selects some; and what is wrong where another
   /// question is asked and this one's section is given all the same.
   void (*check)(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems) = nullptr;

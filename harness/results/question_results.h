@@ -62,12 +62,18 @@ struct DetectionMiss {
   std::string cell, wrong, planted, said, rerun;
 };
 
+/// A mutant that is not tried, or whose trials say nothing.
+struct LeftOutMutant {
+  std::string mutant, reason;
+};
+
 /// Which planted faults were found and named, and what clean pairs raised.
 struct Detection {
   std::vector<std::string> detectors;
   std::vector<DetectionRow> rows;  ///< mutants in the table's order, then "pairs"
   std::vector<DetectionRate> rates;
   std::vector<DetectionMiss> misses;
+  std::vector<LeftOutMutant> left_out;  ///< that cannot act here
   int64_t clean = 0, false_alarms = 0;
   double loss_tolerance = 0;  ///< relative, of the loss curves
   bool passed = true;         ///< every rate is enough

@@ -147,6 +147,12 @@ Object<DetectionMiss> describe() {
 }
 
 template <>
+Object<LeftOutMutant> describe() {
+  using S = LeftOutMutant;
+  return {"left_out_mutant", "", {KEY(mutant), KEY(reason, "Why it cannot act here.")}};
+}
+
+template <>
 Object<Detection> describe() {
   using S = Detection;
   return {"detection",
@@ -158,7 +164,8 @@ Object<Detection> describe() {
            KEY(clean, at_least(0), "Pairs without a planted fault."),
            KEY(false_alarms, at_least(0)), KEY(rates), KEY(detectors),
            {"mutants", &S::rows},
-           KEY(misses)},
+           KEY(misses),
+           KEY(left_out, added(usual<std::vector<LeftOutMutant>>()), "Mutants that cannot act here, which no rate counts.")},
           [](S& d) {
         for (const DetectionRow& row : d.rows) {
           if (row.first_found.size() != d.detectors.size())

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <set>
 
 #include "harness/config/canonical.h"
 #include "harness/config/layout_name.h"
 #include "harness/evidence/run_evidence.h"
 #include "harness/stats/rate.h"
 #include "harness/plan/planted.h"
+#include "harness/questions/detection/trials.h"
 
 namespace lockstep {
 namespace {
@@ -231,6 +233,8 @@ void set_rates(Detection& detection, int64_t idle, bool exact) {
   const DetectionRow all = total_of(detection.rows);
   auto& rates = detection.rates;
   rates.push_back(asked(detection_rate("caught", all.caught, all.trials), exact ? 1 : kAskedCaught));
+  // Of mutants of which none can act nothing is known.
+  if (all.trials + all.exact_trials == 0 && !detection.left_out.empty()) rates.back().enough = false;
   rates.push_back(asked(detection_rate("of these at the exact step and place", all.exact, all.caught),
                         exact ? 1 : kAskedExact));
   const DetectionRate named = detection_rate("named rightly", all.right_cause, all.trials);
@@ -250,6 +254,14 @@ void set_rates(Detection& detection, int64_t idle, bool exact) {
 }
 
 }  // namespace
+
+std::string left_out_words(const std::vector<LeftOutMutant>& left_out) {
+  std::string text;
+  for (const LeftOutMutant& each : left_out) {
+    text += fmt::format("{}{} ({})", text.empty() ? "left out, for they cannot act here: " : "; ", each.mutant, each.reason);
+  }
+  return text;
+}
 
 bool TrialScore::is_found() const { return planted && !idle && caught && exact(); }
 
@@ -297,10 +309,27 @@ Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
   const auto is_exact = [](const Cell& cell) { return cell.config.arithmetic == Arithmetic::exact; };
   // Where others are native, trials in exact arithmetic stand beside them.
   const bool exact = !matrix.cells.empty() && std::ranges::all_of(matrix.cells, is_exact);
+  detection.left_out = section_of<DetectionConfig>(matrix).left_out;
+  std::vector<TrialScore> scores;
+  std::set<std::string> acted;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    scores.push_back(score_trial(matrix.cells[i], cells[i], loss_gaps[i]));
+    if (!scores.back().idle) acted.insert(matrix.cells[i].config.mutant.name);
+  }
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = matrix.cells[i];
     CellResult& result = cells[i];
-    const TrialScore score = score_trial(cell, result, loss_gaps[i]);
+    const TrialScore& score = scores[i];
+    if (score.idle && !acted.contains(cell.config.mutant.name)) {
+      // It did nothing in any of its trials: nothing here lets it act.
+      const std::string& name = cell.config.mutant.name;
+      if (std::ranges::find(detection.left_out, name, &LeftOutMutant::mutant) == detection.left_out.end()) {
+        detection.left_out.push_back({name, result.failure->message});
+      }
+      result.as_expected = true;
+      slim(cell, result);
+      continue;
+    }
     if (result.failure && result.failure->kind == kIdleFault && !score.idle && result.mechanism) {
       result.failure.reset();  // The trial is that of its first fault.
       result.verdict = result.mechanism->verdict;
@@ -342,14 +371,22 @@ std::vector<std::string> detection_sentences(const Detection& detection) {
     else
       text += fmt::format(", where {:.0f} % are required", 100 * rate.asked);
   }
-  if (!text.empty()) return {"The detectors fall short: " + text + "."};
+  std::vector<std::string> sentences;
+  if (!text.empty()) sentences = {"The detectors fall short: " + text + "."};
   const DetectionRow all = total_of(detection.rows);
-  return {fmt::format(
+  if (text.empty()) {
+    sentences = {fmt::format(
               "{} of {} planted faults were caught, {} of them at the exact step and place, {} named rightly "
               "and {} wrongly; {} false alarms on {} clean pairs.",
               all.caught, all.trials, all.exact, all.right_cause, all.wrong_cause, detection.false_alarms,
               detection.clean),
           fmt::format("Comparing loss curves would have found {} of them.", all.by_loss_curve)};
+  }
+  if (std::string left_out = left_out_words(detection.left_out); !left_out.empty()) {
+    left_out[0] = 'L';
+    sentences.push_back(left_out + ".");
+  }
+  return sentences;
 }
 
 }  // namespace lockstep

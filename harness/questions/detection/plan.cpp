@@ -13,6 +13,7 @@
 #include "harness/config/ranges.h"
 #include "harness/plan/question.h"
 #include "harness/plan/schema.h"
+#include "harness/questions/detection/detection.h"
 #include "harness/questions/detection/trials.h"
 
 namespace lockstep::questions::detection {
@@ -90,8 +91,11 @@ void finish(MatrixSource& source, Problems& problems) {
 }
 
 std::string headline(const Matrix& matrix) {
-  return fmt::format("{}, each of 1 to {} steps", counted(static_cast<int64_t>(matrix.cells.size()), "trial"),
-                     section_of<DetectionConfig>(matrix).steps);
+  const DetectionConfig& own = section_of<DetectionConfig>(matrix);
+  const std::string text =
+      fmt::format("{}, each of 1 to {} steps", counted(static_cast<int64_t>(matrix.cells.size()), "trial"), own.steps);
+  const std::string left_out = left_out_words(own.left_out);
+  return left_out.empty() ? text : text + "; " + left_out;
 }
 
 /// Trials are many: "flip_bit" of "flip_bit #3", "1x24" of "1x24 #5d9e2c7a".

@@ -85,7 +85,7 @@ bool fails(const MutantEntry& entry) { return entry.phase == "failed"; }
 
 class Expansion {
  public:
-  Expansion(const MatrixSource& source, Problems& problems)
+  Expansion(MatrixSource& source, Problems& problems)
       : source_(source), problems_(problems), detection_(section_of<DetectionConfig>(source.matrix)) {
     const TrainerSpec& trainer = spec_of(source.base);
     for (const MutantEntry& entry : mutant_entries()) {
@@ -107,6 +107,7 @@ class Expansion {
         }
       }
     }
+    leave_out();
     for (int64_t pair = 0; pair < detection_.pairs; ++pair) {
       if (!add_pair(pair)) break;
     }
@@ -116,6 +117,41 @@ class Expansion {
 
  private:
   Place place() const { return source_.place_of("question"); }
+
+  void cannot_act(const MutantEntry& entry, std::string reason) {
+    std::vector<LeftOutMutant>& all = detection_.left_out;
+    if (std::ranges::find(all, entry.name, &LeftOutMutant::mutant) != all.end()) return;
+    all.push_back({std::string(entry.name), std::move(reason)});
+  }
+
+  /// Neither pairs nor trials of other seeds take a mutant that cannot act.
+  void leave_out() {
+    const auto& all = detection_.left_out;
+    const auto is_left_out = [&](std::string_view name) {
+      return std::ranges::find(all, name, &LeftOutMutant::mutant) != all.end();
+    };
+    for (std::size_t i = entries_.size(); i-- > 0;) {
+      if (!is_left_out(entries_[i]->name)) continue;
+      entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(i));
+      settings_.erase(settings_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    std::erase_if(cells_, [&](const Cell& cell) { return is_left_out(cell.config.mutant.name); });
+    if (!entries_.empty() || all.empty()) return;
+    for (const LeftOutMutant& each : all) problems_.add(place(), fmt::format("mutant {} cannot act: {}", each.mutant, each.reason));
+  }
+
+  /// What is wrong with the last cell and not with the same run without what its mutant asks for; empty: nothing.
+  std::string refused(RunConfig plain) {
+    const std::vector<std::string> found = cell_problems(source_, cells_.back());
+    if (found.empty()) return "";
+    finish("", std::move(plain));
+    const std::vector<std::string> without = cell_problems(source_, cells_.back());
+    cells_.pop_back();
+    for (const std::string& message : found) {
+      if (std::ranges::find(without, message) == without.end()) return message;
+    }
+    return "";
+  }
 
   /// `all` means those that can act in the trainer. A mutant that is named but cannot act there is reported:
   /// a wrong trainer where its run is checked, a missing key here.
@@ -249,12 +285,14 @@ class Expansion {
         faultless(seed, static_cast<int64_t>(XXH3_64bits(entry.name.data(), entry.name.size()) % kVariants));
     const bool beside = arithmetic != config.arithmetic;
     config.arithmetic = arithmetic;
+    RunConfig plain = config;
     lockstep::apply(settings_[index], config);
     config.layout = beside ? most_ranks(settings_[index], config)
                            : draw_layout(draws, entry.min_world, settings_[index], config, fails(entry));
+    plain.layout = config.layout;
     const std::optional<MutantConfig> mutant = draw_mutant(draws, entry, config);
     if (!mutant) {
-      problems_.add(place(), fmt::format("mutant {} cannot show within {} steps", entry.name, config.steps));
+      cannot_act(entry, fmt::format("it cannot show within {} steps", config.steps));
       return;
     }
     config.mutant = *mutant;
@@ -264,6 +302,9 @@ class Expansion {
       if (entry.causes.find("hung") != std::string_view::npos) config.timeout_s = kHungTimeoutS;
     }
     finish(fmt::format("{}{} #{}", entry.name, beside ? " exact" : "", seed), std::move(config));
+    if (std::string reason = refused(std::move(plain)); !reason.empty()) {
+      cannot_act(entry, fmt::format("with {}, {}", entry.settings, reason));
+    }
   }
 
   /// Settings of both; false if they want different values of one key.
@@ -288,6 +329,7 @@ class Expansion {
       if (paired_.contains(both) && attempt < kMostAttempts / 2) continue;
       const auto& seeds = source_.matrix.seeds;
       RunConfig config = faultless(draws.pick("seed", seeds), draws.between("variant", 0, kVariants - 1));
+      RunConfig plain = config;
       if (!merge_settings(a, b, config)) continue;
       std::vector<Setting> settings = settings_[a];
       settings.insert(settings.end(), settings_[b].begin(), settings_[b].end());
@@ -304,6 +346,11 @@ class Expansion {
       config.second_mutant = *two;
       paired_.insert(both);
       finish(fmt::format("{} + {} #{}", one->name, two->name, number), std::move(config));
+      plain.layout = config.layout;
+      if (!refused(std::move(plain)).empty()) {
+        cells_.pop_back();
+        continue;
+      }
       return true;
     }
     problems_.add(place(), "no two mutants fit together: name more of them, or set detection.pairs to 0");
@@ -329,7 +376,7 @@ class Expansion {
 
   const MatrixSource& source_;
   Problems& problems_;
-  const DetectionConfig& detection_;
+  DetectionConfig& detection_;
   std::vector<const MutantEntry*> entries_;
   std::vector<std::vector<Setting>> settings_;  // by entry
   std::vector<ModelParameter> parameters_;
@@ -360,7 +407,7 @@ void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& prob
   }
 }
 
-std::vector<Cell> detection_cells(const MatrixSource& source, Problems& problems) {
+std::vector<Cell> detection_cells(MatrixSource& source, Problems& problems) {
   return Expansion(source, problems).run();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/plan/matrix_source.h"
+#include "harness/results/results.h"
 
 namespace lockstep {
 
@@ -19,6 +20,7 @@ struct DetectionConfig {
   int64_t draw_seed = 1;                      ///< of everything that is drawn
   /// Each mutant's trials again in exact arithmetic, 8x3 against one process, without a forced step.
   bool exact = false;
+  std::vector<LeftOutMutant> left_out;  ///< that cannot act here; filled as trials are drawn
 };
 
 /// Reads `all` or a list of mutants.
@@ -28,7 +30,8 @@ void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& prob
 /// then, if asked for, mutants x seeds in exact arithmetic ("flip_bit exact #3"), then clean ones ("clean #512"). What a trial draws (layout, optimizer, rank, step, tensor, bit, factor) is
 /// a hash of (draw_seed, its name, what is drawn), so that a trial is the same whatever else is in the
 /// matrix. References are one process of the same global batch; trials of one seed draw from few settings, so
-/// that they share references. Reports mutants that cannot show within detection.steps.
-std::vector<Cell> detection_cells(const MatrixSource& source, Problems& problems);
+/// that they share references. A mutant that cannot show within detection.steps, or whose own settings the rest of the config refuses, is left
+/// out; where none is left of those that are asked for, that is a problem.
+std::vector<Cell> detection_cells(MatrixSource& source, Problems& problems);
 
 }  // namespace lockstep

@@ -74,6 +74,40 @@ TEST(Detection, RefusesAMutantThatNeedsAKeyOfAnotherTrainer) {
                           "classify does not have"));
 }
 
+const std::string kShortContext =
+    "# Is it found?\nname: d\nquestion: detection\nmodel: {width: 8, hidden: 12}\n"
+    "data: {source: synthetic, series: 40, series_steps: 60, channels: 4, context_steps: 7, action_steps: 3, min_context: 3}\n";
+
+TEST(Detection, LeavesAMutantOutWhoseOwnSettingsTheDataRefuse) {
+  for (const char* mutants : {"[context_mask_ignored, sign_flipped]", "all"}) {
+    const Matrix matrix =
+        parse(kShortContext + "detection: {mutants: " + mutants + ", seeds: 0..1, pairs: 2, clean: 2}\n");
+    const auto& left_out = section_of<DetectionConfig>(matrix).left_out;
+    const auto found = std::ranges::find(left_out, "context_mask_ignored", &LeftOutMutant::mutant);
+    ASSERT_NE(found, left_out.end()) << mutants;
+    EXPECT_EQ(found->reason, "with data.min_context=10, data.min_context 10 is longer than data.context_steps 7");
+    for (const LeftOutMutant& each : left_out) {
+      EXPECT_TRUE(each.mutant == found->mutant || each.reason == "it cannot show within 20 steps") << each.mutant << ": " << each.reason;
+    }
+    for (const std::string& name : names_of(matrix)) EXPECT_THAT(name, Not(HasSubstr("context_mask_ignored")));
+    EXPECT_THAT(names_of(matrix), Contains("sign_flipped #1"));
+  }
+  EXPECT_THAT(problems_of(kShortContext + "detection: {mutants: [context_mask_ignored], seeds: [0], pairs: 0, clean: 2}\n"),
+              ElementsAre(HasSubstr("mutant context_mask_ignored cannot act: with data.min_context=10")))
+      << "nothing would be left to find";
+}
+
+TEST(Detection, AMutantThatCannotShowWithinTheRunIsLeftOutAndAMistakeOfTheUsersIsNot) {
+  const Matrix matrix = parse(detection("mutants: [set_epoch_forgotten, sign_flipped], seeds: [0], pairs: 0, clean: 0, steps: 3"));
+  const auto& left_out = section_of<DetectionConfig>(matrix).left_out;
+  ASSERT_EQ(left_out.size(), 1u);
+  EXPECT_EQ(left_out[0].mutant, "set_epoch_forgotten");
+  EXPECT_EQ(left_out[0].reason, "it cannot show within 3 steps");
+  EXPECT_THAT(names_of(matrix), ElementsAre("sign_flipped #0"));
+  EXPECT_THAT(problems_of(kShortContext + "warmup_steps: 3\ndetection: {mutants: [sign_flipped], seeds: [0], pairs: 0, clean: 0}\n"),
+              ElementsAre(HasSubstr("warmup_steps has no effect")));
+}
+
 TEST(Detection, ATrialIsTheSameWhateverElseIsInTheMatrix) {
   const Matrix all = parse(detection("mutants: all, seeds: 0..4, pairs: 4, clean: 20"));
   const Matrix one = parse(detection("mutants: [grad_scale], seeds: [2], pairs: 0, clean: 12"));

@@ -57,10 +57,10 @@ CellResult perfect(const Cell& cell) {
 }
 
 struct Trials {
-  Matrix matrix = parse_matrix(kConfig, "d.yaml", {});
+  Matrix matrix;
   std::vector<CellResult> cells;
   std::vector<double> gaps;
-  Trials() {
+  Trials(const std::string& config = kConfig) : matrix(parse_matrix(config, "d.yaml", {})) {
     for (const Cell& cell : matrix.cells) {
       cells.push_back(perfect(cell));
       gaps.push_back(0.01);
@@ -114,19 +114,35 @@ TEST(DetectionScore, AFaultThatNeverActedIsNeitherCaughtNorMissed) {
   EXPECT_THAT(results.summary.sentence, HasSubstr("never acted 1 of 40, where none is allowed"));
 }
 
+TEST(DetectionScore, AMutantThatNeverActedInAnyTrialIsLeftOutWithItsReason) {
+  std::string config = kConfig;
+  config.replace(config.find("pairs: 10"), 9, "pairs: 0");
+  Trials trials(config);
+  for (int number = 0; number < 10; ++number) {
+    CellResult& idle = trials.of_mutant("flip_bit", number);
+    idle.verdict = VerdictKind::failed;
+    idle.failure.emplace();
+    idle.failure->kind = "idle";
+    idle.failure->operation = "mutant";
+    idle.failure->message = "the planted fault flip_bit never acted";
+  }
+  const Results results = trials.score();
+  const Detection& detection = *results.detection;
+  EXPECT_TRUE(detection.passed);
+  EXPECT_THAT(detection.misses, IsEmpty());
+  ASSERT_EQ(detection.left_out.size(), 1u);
+  EXPECT_EQ(detection.left_out[0].mutant, "flip_bit");
+  EXPECT_EQ(detection.left_out[0].reason, "the planted fault flip_bit never acted");
+  EXPECT_EQ(results.summary.exit_code, 0);
+  EXPECT_THAT(detection_sentences(detection).back(),
+              "Left out, for they cannot act here: flip_bit (the planted fault flip_bit never acted).");
+}
+
 /// The same trials, with those in exact arithmetic beside them.
 Trials with_exact_trials() {
-  Trials trials;
   std::string config = kConfig;
   config.replace(config.find("clean: 40"), 9, "clean: 40, exact: true");
-  trials.matrix = parse_matrix(config, "d.yaml", {});
-  trials.cells.clear();
-  trials.gaps.clear();
-  for (const Cell& cell : trials.matrix.cells) {
-    trials.cells.push_back(perfect(cell));
-    trials.gaps.push_back(0.01);
-  }
-  return trials;
+  return {config};
 }
 
 TEST(DetectionScore, TrialsInExactArithmeticHaveAColumnOfTheirOwn) {
