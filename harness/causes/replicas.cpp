@@ -27,6 +27,8 @@ std::map<std::string, uint64_t> hashes_of(const StepRecords& rank) {
   return hashes;
 }
 
+bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
+
 std::optional<Drift> drift_of(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.kind != "replica" ||
       !inputs.cell) {
@@ -36,7 +38,14 @@ std::optional<Drift> drift_of(const CauseInputs& inputs) {
   for (const StepRecords& rank : inputs.cell->ranks) by_rank.push_back(hashes_of(rank));
   Drift drift;
   drift.names = by_rank[0].size();
+  const auto alike = [&](const std::string& name) {
+    return std::ranges::all_of(by_rank, [&](const auto& rank) { return !rank.contains(name) || rank.at(name) == by_rank[0].at(name); });
+  };
+  // A mean of the parameters differs where they do: buffers tell only where every parameter agrees.
+  const bool of_parameters =
+      std::ranges::any_of(by_rank[0], [&](const auto& each) { return !is_buffer(each.first) && !alike(each.first); });
   for (const auto& [name, unused] : by_rank[0]) {
+    if (of_parameters && is_buffer(name)) continue;
     std::map<uint64_t, std::set<std::size_t>> holders;
     for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
       const auto found = by_rank[rank].find(name);
@@ -64,8 +73,6 @@ std::optional<Cause> initial_weights_differ(const CauseInputs& inputs) {
           "before the first step rank {} differs from most ranks in {} of {} tensors, {} first",
           fmt::join(drift->ranks, ", "), drift->odd.size(), drift->names, drift->odd.begin()->first));
 }
-
-bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
 
 std::optional<Cause> buffers_not_synchronised(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);

@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/hex.h"
 #include "harness/base/special_values.h"
 #include "harness/base/word_list.h"
 #include "harness/compare/bits.h"
@@ -296,21 +295,6 @@ class FreeLayouts {
     if (judged_steps_ == 0) assumed_ = parameters_.assumed();
     ++judged_steps_;
     last_judged_ = step;
-  }
-
-  /// Weights before the first step are drawn or loaded: no layout changes them.
-  static std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b) {
-    for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
-      const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
-      if (!other || other->stats.hash == record->stats.hash) continue;
-      if (other->shape != record->shape && !other->replicated) continue;  // a shard
-      const auto text = [](const Record& each) {
-        return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
-      };
-      return difference_at(a.step, Phase::parameters, -1, record->name, "bits", text(*record), text(*other),
-                           static_cast<int>(b.ranks.size()));
-    }
-    return std::nullopt;
   }
 
   void note_apart(const StepOfRun& a, const StepOfRun& b) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "harness/base/counted.h"
+#include "harness/base/hex.h"
 #include "harness/base/special_values.h"
 #include "harness/compare/exact_phases.h"
 #include "harness/compare/step_pairs.h"
@@ -54,6 +55,9 @@ void read_on(CauseInputs& inputs, StepPairs& pairs) {
   if (of_rates && inputs.reference && inputs.cell) {
     remember_rate(inputs.reference_rates, *inputs.reference);
     remember_rate(inputs.cell_rates, *inputs.cell);
+    // The pairs may stand behind the place where the runs part.
+    remember_rate(inputs.reference_rates, pairs.step_a());
+    remember_rate(inputs.cell_rates, pairs.step_b());
   }
   for (bool first = true; (first || of_rates) && pairs.next(); first = false) {
     if (first) {
@@ -135,6 +139,20 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
   return first;
 }
 
+std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b) {
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
+    if (!other || other->stats.hash == record->stats.hash) continue;
+    if (other->shape != record->shape && !other->replicated) continue;  // a shard
+    const auto text = [](const Record& each) {
+      return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
+    };
+    return difference_at(a.step, Phase::parameters, -1, record->name, "bits", text(*record), text(*other),
+                         static_cast<int>(b.ranks.size()));
+  }
+  return std::nullopt;
+}
+
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
                          bool exact_phases) {
   OwnFindings found;
@@ -183,6 +201,9 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
       OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true);
       if (const auto number = number_of_one_run(a, b); number && (!own.difference || earlier(*number, *own.difference)))
         own = {number, std::nullopt};
+      if (const auto initial = a.step < 0 ? initial_difference(a, b) : std::nullopt;
+          initial && (!own.difference || earlier(*initial, *own.difference)))
+        own = {initial, std::nullopt};
       if (own.difference) {
         free.found = inputs_at(pairs, *own.difference);
         free.found->ledger = own.ledger;

@@ -39,6 +39,9 @@ std::optional<double> mean_loss(const StepOfRun& step);
 /// rank is told where one rank alone holds them.
 std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun& b);
 
+/// Weights before the first step are drawn or loaded: no layout changes them.
+std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b);
+
 /// Replica drift as a difference.
 Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size);
 
