@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 using Cells = std::vector<std::string>;
-constexpr int kGap = 2, kLeastText = 14;
+constexpr int kGap = 2, kLeastText = 14, kLeastName = 20;
 
 int widest(const std::vector<Cells>& rows, std::size_t column) {
   int width = 0;
@@ -32,15 +32,12 @@ int width_with_broken_head(const std::vector<Cells>& rows, const std::string& he
   return width;
 }
 
-/// What the first column, which names the rows, keeps at least.
-int least_name(int width) { return std::max(kLeastText, width / 3); }
-
 /// Takes from the widest texts what is too much for a line, as long as they stay texts.
 std::vector<int> squeezed(const std::vector<Column>& heads, std::vector<int> widths, int width) {
   while (width_of(widths) > width) {
     int* widest = nullptr;
     for (std::size_t i = 0; i < widths.size(); ++i) {
-      const int least = i == 0 ? least_name(width) : kLeastText;
+      const int least = i == 0 ? kLeastName : kLeastText;
       if (!heads[i].numbers && widths[i] > least && (widest == nullptr || widths[i] > *widest)) widest = &widths[i];
     }
     if (widest == nullptr) return widths;
@@ -52,7 +49,7 @@ std::vector<int> squeezed(const std::vector<Column>& heads, std::vector<int> wid
 /// The columns of each block; the first column stands in all of them.
 std::vector<std::vector<std::size_t>> blocks_of(std::vector<int>& widths, int width) {
   if (widths.empty()) return {};
-  if (width_of(widths) > width) widths[0] = std::min(widths[0], least_name(width));
+  if (width_of(widths) > width) widths[0] = std::min(widths[0], std::max(kLeastText, width / 3));
   std::vector<std::vector<std::size_t>> blocks{{0}};
   int used = widths[0];
   for (std::size_t i = 1; i < widths.size(); ++i) {

@@ -39,6 +39,8 @@ std::map<std::string, uint64_t> hashes_of(const StepRecords& rank) {
   return hashes;
 }
 
+bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
+
 std::optional<Drift> drift_of(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.kind != "replica" ||
       !inputs.cell) {
@@ -54,9 +56,14 @@ std::optional<Drift> drift_of(const CauseInputs& inputs) {
     if (holders.right < 0 && holders.groups.size() == 2 && told.rank >= 0 && told.where == record.name) {
       holders.right = std::ranges::find(holders.groups[0], told.rank) == holders.groups[0].end() ? 0 : 1;
     }
+    drift.held[record.name] = std::move(holders);
+  }
+  // A mean of the parameters differs where they do: buffers tell only where every parameter agrees.
+  if (std::ranges::any_of(drift.held, [](const auto& each) { return !is_buffer(each.first); }))
+    std::erase_if(drift.held, [](const auto& each) { return is_buffer(each.first); });
+  for (const auto& [name, holders] : drift.held) {
     drift.known = drift.known && holders.right >= 0;
     for (const int rank : holders.odd()) drift.ranks.insert(static_cast<std::size_t>(rank));
-    drift.held[record.name] = std::move(holders);
   }
   return drift.held.empty() ? std::nullopt : std::optional(drift);
 }
@@ -68,8 +75,6 @@ std::optional<Cause> initial_weights_differ(const CauseInputs& inputs) {
               fmt::format("before the first step ranks differ in {} of {} tensors, {} first: {}", drift->held.size(), drift->names,
                           drift->held.begin()->first, drift->who()));
 }
-
-bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
 
 std::optional<Cause> buffers_not_synchronised(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);

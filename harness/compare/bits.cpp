@@ -78,6 +78,7 @@ RecordList of_phase(const StepRecords& step, Phase phase) {
   for (const Record& record : step.records) {
     if (record.phase == phase) list.push_back(&record);
   }
+  std::ranges::stable_sort(list, {}, [](const Record* record) { return place_of(record->phase, record->name); });
   return list;
 }
 
@@ -341,8 +342,9 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
   }
   if (found.empty()) return std::nullopt;
   const auto first =
-      std::min_element(found.begin(), found.end(), [](const RankDifference& x, const RankDifference& y) {
-        return place_of(x.phase) < place_of(y.phase);  // of equal phases the first stays: the lowest rank
+      // Of equal places the first stays: the lowest rank.
+      std::ranges::min_element(found, {}, [](const RankDifference& each) {
+        return place_of(each.phase, (each.a ? each.a : each.b)->name);
       });
   if (!is_exact(first->phase)) {
     if (const auto collective = faulty_collective(a, b, *first)) {
@@ -416,7 +418,7 @@ std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun
   std::optional<ReplicaDrift> first;
   for (std::size_t i = 0; i < records.size(); ++i) {
     const Record& mine = records[i];
-    if (!mine.replicated || (first && place_of(mine.phase) >= place_of(first->phase))) continue;
+    if (!mine.replicated || (first && place_of(mine.phase, mine.name) >= place_of(first->phase, first->name))) continue;
     bool differs = false;
     for (std::size_t rank = 1; rank < step.ranks.size() && !differs; ++rank) {
       const Record* other = subject_on(step.ranks[rank], mine, i);

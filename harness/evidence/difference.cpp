@@ -2,8 +2,12 @@
 
 namespace lockstep {
 
+int place_of(Phase phase, std::string_view name) {
+  return place_of(phase) + (phase == Phase::parameters && name.starts_with("buffer/") ? 1 : 0);
+}
+
 int place_of(const Difference& difference) {
-  return difference.place >= 0 ? difference.place : place_of(difference.phase);
+  return difference.place >= 0 ? difference.place : place_of(difference.phase, difference.divergence.where);
 }
 
 bool earlier(const Difference& x, const Difference& y) {

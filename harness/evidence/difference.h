@@ -2,6 +2,7 @@
 // Where two runs differ at a step, and which of two differences comes first.
 
 #include <limits>
+#include <string_view>
 
 #include "harness/results/results.h"
 #include "harness/trace/record.h"
@@ -20,7 +21,11 @@ struct Difference {
   int place = -1;
 };
 
-/// The phase's place in a step, or the difference's own.
+/// Where in a step a record stands: at its phase, buffers behind the parameters. A mean of the parameters follows them; what an
+/// update follows is its gradient.
+int place_of(Phase phase, std::string_view name);
+
+/// The record's place in a step, or the difference's own.
 int place_of(const Difference& difference);
 
 /// By step, then by place in the step.

@@ -259,10 +259,28 @@ inline void toy_write_tensor(TraceWriter& writer, Phase phase, const std::string
                 whole ? Keep::whole : Keep::by_level);
 }
 
-inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& rank, bool forced) {
+/// Kinds of records that a trainer may leave out, as bits of a set.
+enum ToyEvidence : unsigned {
+  kToyLedger = 1,
+  kToyStreams = 2,
+  kToyRates = 4,
+  kToyScores = 8,
+  kToyLosses = 16,
+  kToyLocal = 32,
+  kToyNorm = 64,
+  kToySnapshots = 128,
+  kToyBuffer = 256,
+  kToyAverage = 512,  ///< of the parameters, a buffer; left out unless it is asked for
+  kToyUsual = 511,
+  kToyAll = 1023,
+};
+
+inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& rank, bool forced, unsigned evidence) {
   writer.begin_step(it.step);
-  for (const CollectiveRecord& collective : rank.collectives) writer.collective(collective);
-  if (!forced && rank.rank == 0) {
+  if (evidence & kToyLedger) {
+    for (const CollectiveRecord& collective : rank.collectives) writer.collective(collective);
+  }
+  if ((evidence & kToySnapshots) && !forced && rank.rank == 0) {
     for (const auto& [name, size] : toy_parameters()) {
       toy_write_tensor(writer, Phase::snapshot, name, it.before.at(name), Sharing::replicated, true);
       toy_write_tensor(writer, Phase::snapshot, "first_moment/" + name, it.first.at(name),
@@ -276,32 +294,48 @@ inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& ran
                   Keep::whole);
   }
   writer.samples(rank.samples);
-  for (const auto& [name, use] : rank.streams) writer.random(name, use.first, use.second);
-  writer.scalar(Phase::control, "learning_rate", rank.rate, Sharing::replicated);
+  if (evidence & kToyStreams) {
+    for (const auto& [name, use] : rank.streams) writer.random(name, use.first, use.second);
+  }
+  if (evidence & kToyRates) writer.scalar(Phase::control, "learning_rate", rank.rate, Sharing::replicated);
   const Keep keep = forced ? Keep::whole : Keep::by_level;
   const auto rows = static_cast<int64_t>(rank.samples.size()),
              columns = static_cast<int64_t>(rank.columns.size());
   const std::vector<int64_t> columns_shape = {columns}, shape = {rows, columns}, rows_shape = {rows};
-  writer.tensor(Phase::energies, "columns", {rank.columns.data(), DType::int64, columns_shape, {}},
-                Sharing::own, {}, keep);
-  writer.tensor(Phase::energies, "energies", {rank.energies.data(), DType::float32, shape, {}}, Sharing::own,
-                rank.samples, keep);
-  writer.scalar(Phase::loss, "loss", rank.loss, Sharing::own);
-  writer.scalar(Phase::loss, "row_weight", rank.row_weight, Sharing::own);
-  writer.scalar(Phase::loss, "temperature", rank.temperature, Sharing::own);
-  if (forced) {
-    writer.tensor(Phase::loss, "row_losses", {rank.row_losses.data(), DType::float64, rows_shape, {}},
-                  Sharing::own, {}, Keep::whole);
+  if (evidence & kToyScores) {
+    writer.tensor(Phase::energies, "columns", {rank.columns.data(), DType::int64, columns_shape, {}},
+                  Sharing::own, {}, keep);
+    writer.tensor(Phase::energies, "energies", {rank.energies.data(), DType::float32, shape, {}}, Sharing::own,
+                  rank.samples, keep);
   }
-  for (const auto& [name, values] : rank.local)
-    toy_write_tensor(writer, Phase::local_gradients, name, values, Sharing::own, forced);
+  if (evidence & kToyLosses) {
+    writer.scalar(Phase::loss, "loss", rank.loss, Sharing::own);
+    writer.scalar(Phase::loss, "row_weight", rank.row_weight, Sharing::own);
+    writer.scalar(Phase::loss, "temperature", rank.temperature, Sharing::own);
+    if (forced) {
+      writer.tensor(Phase::loss, "row_losses", {rank.row_losses.data(), DType::float64, rows_shape, {}},
+                    Sharing::own, {}, Keep::whole);
+    }
+  }
+  for (const auto& [name, values] : rank.local) {
+    if (evidence & kToyLocal) toy_write_tensor(writer, Phase::local_gradients, name, values, Sharing::own, forced);
+  }
   for (const auto& [name, values] : rank.reduced)
     toy_write_tensor(writer, Phase::reduced_gradients, name, values, Sharing::replicated, forced);
-  writer.scalar(Phase::gradient_norm, "gradient_norm", rank.norm, Sharing::replicated);
+  if (evidence & kToyNorm) writer.scalar(Phase::gradient_norm, "gradient_norm", rank.norm, Sharing::replicated);
+  // Trainers that keep a dictionary of tensors record an average before what it is made of.
+  for (const auto& [name, values] : rank.parameters) {
+    std::vector<float> average;
+    for (std::size_t i = 0; i < values.size(); ++i) average.push_back(0.9F * it.before.at(name)[i] + 0.1F * values[i]);
+    if (evidence & kToyAverage)
+      toy_write_tensor(writer, Phase::parameters, "buffer/average." + name, average, Sharing::replicated, forced);
+  }
   for (const auto& [name, values] : rank.parameters)
     toy_write_tensor(writer, Phase::parameters, name, values, Sharing::replicated, forced);
-  toy_write_tensor(writer, Phase::parameters, "buffer/energy_mean", {static_cast<float>(rank.buffer)},
-                   Sharing::replicated, forced);
+  if (evidence & kToyBuffer) {
+    toy_write_tensor(writer, Phase::parameters, "buffer/energy_mean", {static_cast<float>(rank.buffer)},
+                     Sharing::replicated, forced);
+  }
   if (forced && it.ranks.size() == 1) {
     for (const auto& [name, values] : rank.reduced) {
       std::vector<float> terms;
@@ -314,7 +348,7 @@ inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& ran
 
 /// Writes the traces of a run: free of steps 0 to 7, or forced at steps 0, 1, 2, 4. `trainer`: as they name it.
 inline void toy_run(const std::string& dir, const RunConfig& config, bool forced,
-                    const ToyFaults& faults = {}, const std::string& trainer = "energy") {
+                    const ToyFaults& faults = {}, const std::string& trainer = "energy", unsigned evidence = kToyUsual) {
   std::filesystem::create_directories(dir);
   const std::vector<int64_t> steps = forced ? std::vector<int64_t>{0, 1, 2, 4} : steps_up_to(8);
   std::vector<ToyStep> made;
@@ -323,7 +357,7 @@ inline void toy_run(const std::string& dir, const RunConfig& config, bool forced
     TraceWriter writer(dir + "/rank-" + std::to_string(rank) + ".trace",
                        {"hash", rank, config.layout.world_size, trainer, TraceLevel::hash, "emulated"});
     for (const ToyStep& step : made)
-      toy_write(writer, step, step.ranks[static_cast<std::size_t>(rank)], forced);
+      toy_write(writer, step, step.ranks[static_cast<std::size_t>(rank)], forced, evidence);
     writer.finish();
   }
 }

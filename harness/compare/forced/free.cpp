@@ -57,6 +57,9 @@ void read_on(CauseInputs& inputs, StepPairs& pairs) {
   if (of_rates && inputs.reference && inputs.cell) {
     remember_rate(inputs.reference_rates, *inputs.reference);
     remember_rate(inputs.cell_rates, *inputs.cell);
+    // The pairs may stand behind the place where the runs part.
+    remember_rate(inputs.reference_rates, pairs.step_a());
+    remember_rate(inputs.cell_rates, pairs.step_b());
   }
   for (bool first = true; (first || of_rates) && pairs.next(); first = false) {
     if (first) {
@@ -180,7 +183,7 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
     found.difference =
         same_layout ? first_difference(reference, cell, {.exact_phases_only = true}) : first_exact_difference(reference, cell);
   }
-  if (cell.step < 0 && !same_layout) keep_earlier(found.difference, initial_difference(reference, cell));
+  if (cell.step < 0) keep_earlier(found.difference, initial_difference(reference, cell));
   if (compared) {
     if (exact_phases) compared->add_exact_phases(reference, cell);
     compared->add_ledger(reference, cell);

@@ -433,6 +433,43 @@ TEST_P(JudgeForced, ComparesForcedRunsAloneForCompareRuns) {
   EXPECT_EQ(result.first_divergence->phase, "samples");
 }
 
+TEST_P(JudgeForced, OtherInitialParametersAreNamedBesideForcedStepsToo) {
+  write_reference();
+  write_cell(nullptr);
+  for (const bool wrong : {false, true}) {
+    FakeRun a = free(1, 1), b = free(GetParam(), 1);
+    for (FakeRun* run : {&a, &b}) run->steps.insert(run->steps.begin(), -1), run->noise = 0;
+    b.fault = [wrong](FakeStep& it) {
+      if (wrong && it.step < 0) it.parameters[1].second[0] += 0.25F;
+    };
+    support::write_fake_run(inputs_.reference_free, a);
+    support::write_fake_run(inputs_.cell_free, b);
+    const Mechanism result = judge_forced(inputs_);
+    EXPECT_EQ(result.verdict, wrong ? VerdictKind::divergent : VerdictKind::within_envelope) << result.sentence;
+    if (!wrong) continue;
+    EXPECT_EQ(result.first_divergence->step, -1) << result.sentence;
+    EXPECT_EQ(result.first_divergence->phase, "parameters");
+  }
+}
+
+TEST_P(JudgeForced, TheHistoryOfRatesNamesAScheduleBesideForcedStepsToo) {
+  const auto rate_at = [](int64_t step) { return 1e-3 / (1 + 0.1 * static_cast<double>(step)); };
+  write_reference();
+  write_cell(nullptr);
+  FakeRun a = free(1, 1), b = free(GetParam(), 1);
+  a.trainer = b.trainer = "theirs";
+  // As short as three rates show it.
+  a.steps = b.steps = support::steps_up_to(3 * GetParam() + 1);
+  a.fault = [&](FakeStep& it) { it.controls = {{"learning_rate", rate_at(it.step)}}; };
+  b.fault = [&](FakeStep& it) { it.controls = {{"learning_rate", rate_at(it.step * it.world_size)}}; };
+  support::write_fake_run(inputs_.reference_free, a);
+  support::write_fake_run(inputs_.cell_free, b);
+  const Mechanism result = judge_forced(inputs_);
+  ASSERT_TRUE(result.cause.has_value()) << result.sentence;
+  EXPECT_EQ(result.first_divergence->step, 1);
+  EXPECT_EQ(result.cause->code, "scheduler-stepped-per-rank") << result.cause->evidence;
+}
+
 TEST_P(JudgeForced, AtOneLayoutEqualBitsAreIdentical) {
   write_reference(GetParam());
   write_cell(nullptr, nullptr, false, GetParam(), 1);
