@@ -132,7 +132,7 @@ const QuestionJudge& judge() {
       .verdict = &verdict_by_mechanism,
       .omits_references = [](const Results&) { return true; },
       .complete = &complete,
-      .sentences = [](const Results&, const SortedCells& cells) { return mechanism_sentences(cells); },
+      .sentences = &mechanism_sentences,
       .whole_summary = &whole_summary,
   };
   return kJudge;

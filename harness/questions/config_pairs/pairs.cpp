@@ -177,7 +177,7 @@ void find_config_pairs(const MatrixSource& source, ConfigPairsConfig& section, P
   }
 }
 
-std::vector<Cell> config_pair_cells(const MatrixSource& source, Problems&) {
+std::vector<Cell> config_pair_cells(MatrixSource& source, Problems&) {
   std::vector<Cell> cells;
   for (const KeyPair& pair : section_of<ConfigPairsConfig>(source.matrix).pairs) {
     for (const Layout& of_reference : {kOneRank, kManyRanks}) cells.push_back(Search::cell_of(pair, of_reference));

@@ -32,6 +32,6 @@ void find_config_pairs(const MatrixSource& source, ConfigPairsConfig& section, P
 
 /// Each pair twice: against a reference of one rank, and against one of the cell's own layout, where bits show whether the
 /// key changes anything ("4x6 momentum=0.5 against 4x6").
-std::vector<Cell> config_pair_cells(const MatrixSource& source, Problems& problems);
+std::vector<Cell> config_pair_cells(MatrixSource& source, Problems& problems);
 
 }  // namespace lockstep

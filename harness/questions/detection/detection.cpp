@@ -255,14 +255,6 @@ void set_rates(Detection& detection, int64_t idle, bool exact) {
 
 }  // namespace
 
-std::string left_out_words(const std::vector<LeftOutMutant>& left_out) {
-  std::string text;
-  for (const LeftOutMutant& each : left_out) {
-    text += fmt::format("{}{} ({})", text.empty() ? "left out, for they cannot act here: " : "; ", each.mutant, each.reason);
-  }
-  return text;
-}
-
 bool TrialScore::is_found() const { return planted && !idle && caught && exact(); }
 
 bool TrialScore::is_right() const { return planted ? is_found() && right_cause : !caught; }

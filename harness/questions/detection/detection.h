@@ -42,9 +42,6 @@ TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_g
 Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
                           const std::vector<double>& loss_gaps);
 
-/// "left out, for they cannot act here: NAME (REASON); …", or empty.
-std::string left_out_words(const std::vector<LeftOutMutant>& left_out);
-
 /// The report's first sentences.
 std::vector<std::string> detection_sentences(const Detection& detection);
 

@@ -386,6 +386,14 @@ class Expansion {
 
 }  // namespace
 
+std::string left_out_words(const std::vector<LeftOutMutant>& left_out) {
+  std::string text;
+  for (const LeftOutMutant& each : left_out) {
+    text += fmt::format("{}{} ({})", text.empty() ? "left out, for they cannot act here: " : "; ", each.mutant, each.reason);
+  }
+  return text;
+}
+
 void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& problems) {
   detection.mutants.clear();
   if (entry.value.is_scalar() && entry.value.text == "all") return;

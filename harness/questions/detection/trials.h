@@ -26,6 +26,9 @@ struct DetectionConfig {
 /// Reads `all` or a list of mutants.
 void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& problems);
 
+/// "left out, for they cannot act here: NAME (REASON); …", or empty.
+std::string left_out_words(const std::vector<LeftOutMutant>& left_out);
+
 /// Cells of a detection matrix: mutants x seeds ("flip_bit #3"), then pairs ("flip_bit + grad_scale #7"),
 /// then, if asked for, mutants x seeds in exact arithmetic ("flip_bit exact #3"), then clean ones ("clean #512"). What a trial draws (layout, optimizer, rank, step, tensor, bit, factor) is
 /// a hash of (draw_seed, its name, what is drawn), so that a trial is the same whatever else is in the

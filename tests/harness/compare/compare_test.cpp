@@ -40,7 +40,7 @@ class CompareSameLayout : public ::testing::TestWithParam<int> {
   Mechanism compare(const FakeRun& a, const FakeRun& b, int64_t steps = 0) {
     support::write_fake_run(folder_ / "a", a);
     support::write_fake_run(folder_ / "b", b);
-    return compare_runs({folder_ / "a", folder_ / "b", {}, {}, nullptr, nullptr, steps});
+    return compare_runs({folder_ / "a", folder_ / "b", {}, {}, nullptr, nullptr, {}, steps});
   }
   Mechanism with_fault(std::function<void(FakeStep&)> fault) {
     FakeRun faulty = clean();
@@ -252,7 +252,7 @@ TEST_P(CompareSameLayout, ACopyCutShortIsComparedUpToThere) {
   support::write_file(path, bytes.substr(0, bytes.size() * 6 / 10));
   const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
   EXPECT_EQ(result.verdict, VerdictKind::inconclusive);
-  EXPECT_EQ(compare_runs({folder_ / "a", folder_ / "b", {}, {}, nullptr, nullptr, 10}).verdict, VerdictKind::identical);
+  EXPECT_EQ(compare_runs({folder_ / "a", folder_ / "b", {}, {}, nullptr, nullptr, {}, 10}).verdict, VerdictKind::identical);
   EXPECT_GT(result.compared_steps, 10);
   EXPECT_LT(result.compared_steps, 25);
   EXPECT_THAT(result.sentence, AllOf(HasSubstr("b/rank-1.trace is cut short in the record after step " +
