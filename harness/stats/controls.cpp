@@ -49,10 +49,14 @@ const CellResult* widest_of(const ControlledQuestion& question) {
   return widest;
 }
 
-/// What the outcome's pairs would see at that spread, at the level of its last look.
+/// What the outcome's pairs would see at that spread, at the level of its last look; 0: not known, as of figures that no
+/// judgement has.
 double detectable_at(const Outcome& outcome, double sd) {
+  constexpr double kLeastLevel = 1e-9, kMostLevel = 0.5;
   const bool looked = outcome.sequential && !outcome.sequential->looks.empty();
   const double alpha = looked ? outcome.sequential->looks.back().alpha_here : outcome.alpha;
+  const bool usual = std::isfinite(sd) && outcome.margin > 0 && std::isfinite(outcome.margin) && alpha > kLeastLevel && alpha < kMostLevel;
+  if (!usual) return 0;
   return detectable_difference({outcome.n, sd, outcome.margin, alpha, 0.0, outcome.test});
 }
 
@@ -156,6 +160,7 @@ std::string sight_in_words(const ControlledQuestion& question) {
     if (!has_pairs(cell)) continue;
     const Outcome& outcome = *cell->outcome;
     const double here = detectable_at(outcome, sd);
+    if (here == 0) continue;
     if (blindest == nullptr || here > seen) {
       blindest = &outcome;
       seen = here;

@@ -36,7 +36,7 @@ std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat, int64_t m
 /// terms), no less than the sum over rows of |row's contribution|. Terms are what the task has marked within each row. With random
 /// signs on all of them, the square of the gradient has that sum as its mean, so that a few backward passes measure it, however
 /// many rows there are. From the graphs of the step itself: computed again, its collectives would stand in the ledger twice.
-void trace_term_sums(const RankContext& context, TracedStep& traced, const std::vector<StepOutput>& passes) {
+void trace_term_sums(const RankContext& context, int64_t step, TracedStep& traced, const std::vector<StepOutput>& passes) {
   constexpr int kDraws = 8;
   ParameterList& parameters = context.task->parameters();
   std::vector<at::Tensor> squares, gradients;  // the update still needs the gradients
@@ -47,6 +47,7 @@ void trace_term_sums(const RankContext& context, TracedStep& traced, const std::
   int64_t rows = 0;
   for (const StepOutput& pass : passes) rows += pass.row_losses_B.numel();
   traced.listen(false);
+  traced.seed_signs(step);
   for (int draw = 0; draw < kDraws; ++draw) {
     for (at::Tensor& parameter : parameters.tensors) parameter.mutable_grad() = at::Tensor();
     traced.turn_signs(true);
@@ -105,7 +106,7 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
     context.trace->begin_step(step);
     const TracedStep::Outcome outcome = traced.run(step, options);
     if (options.keep_passes) {
-      trace_term_sums(context, traced, outcome.passes);
+      trace_term_sums(context, step, traced, outcome.passes);
     }
     update.apply(step, outcome, options.learning_rate, options.keep);
     context.trace->end_step();

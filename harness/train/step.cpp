@@ -107,8 +107,11 @@ std::vector<int64_t> TracedStep::row_positions(std::size_t first, std::size_t ro
   return positions;
 }
 
+void TracedStep::seed_signs(int64_t step) {
+  generator_ = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step) + 1);
+}
+
 at::Tensor TracedStep::signs_like(const at::Tensor& tensor) {
-  if (!generator_.defined()) generator_ = at::make_generator<at::CPUGeneratorImpl>(1);
   const at::Tensor either = at::randint(0, 2, tensor.sizes(), generator_, at::kFloat);
   return (either * 2 - 1).to(tensor.scalar_type());
 }

@@ -55,6 +55,8 @@ class TracedStep {
   void listen(bool on) { listening_ = on; }
   /// While this is true, gradients of the terms that tasks have marked in passes with `keep_passes` get random signs.
   void turn_signs(bool on) { turns_signs_ = on; }
+  /// The signs that follow are those of this step, whatever came before it.
+  void seed_signs(int64_t step);
   /// Random signs of that shape and type: other ones at each call, the same ones in each run.
   at::Tensor signs_like(const at::Tensor& tensor);
 

@@ -20,7 +20,8 @@ constexpr Layout kManyRanks{4, 6}, kOneRank{1, 24};
 
 /// Keys of which a second value is another question, or a file.
 bool is_tried(const RunField& field) {
-  static constexpr auto kNot = std::to_array<std::string_view>({"trainer", "layout", "steps", "rows", "data.train_file", "data.test_file"});
+  static constexpr auto kNot = std::to_array<std::string_view>({"trainer", "layout", "steps", "rows", "resume_from", "resume_step", "data.source",
+                                                               "data.train_file", "data.test_file"});
   const std::string_view key = field.spec.key;
   return field.spec.setter == Setter::user && decides_learning(key) && std::ranges::find(kNot, key) == kNot.end() &&
          !key.starts_with("mutant.") && !key.starts_with("second_mutant.");
@@ -92,13 +93,10 @@ class Search {
  private:
   /// Why no run can be that; empty: one can.
   std::string refusal(const KeyPair& pair) const {
-    Problems problems(source_.matrix.file);
-    check_matrix(source_, {cell_of(pair, kOneRank), cell_of(pair, kManyRanks)}, problems);
-    if (problems.empty()) return "";
-    // The cells' names are told already.
-    const std::string message = problems.list().front().message;
-    const std::size_t colon = message.find(": ");
-    return message.starts_with("cell ") && colon != std::string::npos ? message.substr(colon + 2) : message;
+    for (const Layout& of_reference : {kOneRank, kManyRanks}) {
+      if (const auto problems = cell_problems(source_, cell_of(pair, of_reference)); !problems.empty()) return problems.front();
+    }
+    return "";
   }
 
   void try_key(const RunField& field, const RunConfig& base, const std::string& on) {

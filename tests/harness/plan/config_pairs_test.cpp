@@ -39,12 +39,16 @@ TEST(ConfigPairs, AreEveryKeyThatDecidesLearningAtAnotherValueOrLeftOutWithAReas
   }
   for (const RunField* field : fields_of(spec_of(section.pairs.front().base))) {
     const std::string key(field->spec.key);
-    const bool apart = key == "trainer" || key == "layout" || key == "steps" || key == "rows" || key.ends_with("_file") ||
+    const bool apart = key == "trainer" || key == "layout" || key == "steps" || key == "rows" || key == "data.source" || key.ends_with("_file") || key.starts_with("resume_") ||
                        key.find("mutant.") != std::string::npos;
     if (field->spec.setter == Setter::user && decides_learning(key) && !apart) {
       EXPECT_THAT(tried, Contains(key));
     }
   }
+}
+
+TEST(ConfigPairs, MayBeSetOnTheCommandLine) {
+  EXPECT_NO_THROW(parse(kBase, {{"data.source=synthetic", "lr=0.01"}, "", "", ""}));
 }
 
 TEST(ConfigPairs, StandOnceBetweenLayoutsAndOnceAtOne) {
