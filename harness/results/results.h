@@ -61,7 +61,7 @@ struct ForcedStep {
   std::string worst_tensor;
   /// With float64 twins, of which band_used is the larger: of the bound of meaning, and of that of rounding.
   double meaning_used = 0, arithmetic_used = 0;
-  /// A row for which rounding chose other columns than float64 does, so that the gradients' arithmetic is not judged; or -1.
+  /// A row for which rounding chose other columns than float64 does, so that gradients are held against the size of their terms; or -1.
   int64_t chosen_otherwise = -1;
 };
 
@@ -373,7 +373,7 @@ struct CertificateRow {
 };
 
 struct Certificate {
-  double exact = 0;  ///< allowed is this times max(|g_ref|, |sum of |row contributions||)
+  double exact = 0;  ///< allowed is this times max(|g_ref|, size of the terms that are added up)
   std::vector<int64_t> steps;
   std::vector<CertificateRow> rows;
 };

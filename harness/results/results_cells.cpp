@@ -162,8 +162,8 @@ Object<ForcedStep> describe() {
   return {"", "",
           {KEY(step), KEY(band_used, exact()), KEY(worst_tensor), KEY(meaning_used, exact()),
            KEY(arithmetic_used, exact()),
-           KEY(chosen_otherwise, "A row whose hardest candidates float64 chooses otherwise; -1: none. Where there is one the "
-                                 "arithmetic of gradients is not judged."),
+           KEY(chosen_otherwise, "A row whose hardest candidates float64 chooses otherwise; -1: none. Where there is one "
+                                 "gradients are held against the size of their terms."),
            KEY(groups)}};
 }
 

@@ -89,8 +89,8 @@ template <>
 Object<Certificate> describe() {
   using S = Certificate;
   return {"certificate",
-          "Losses against their plain references in one process; allowed is exact * max(|g_ref|, |sum of "
-          "|row contributions||).",
+          "Losses against their plain references in one process; allowed is exact * max(|g_ref|, t), with t "
+          "the size of the terms that are added up.",
           {KEY(exact, number()), KEY(steps), KEY(rows)}};
 }
 

@@ -23,7 +23,7 @@ enum class Phase : uint8_t {
   gradient_norm,
   parameters,  ///< after the update
   evaluation,
-  term_sums,  ///< sums of |row contributions| of each gradient; forced references alone
+  term_sums,  ///< size of the terms that make each gradient, by element; forced references alone
   applied_gradients,  ///< what the optimizer took: after clipping, before parameters
   optimizer_state,    ///< after the update, as are parameters
 };

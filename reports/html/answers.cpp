@@ -44,7 +44,7 @@ void write_certificate(Markup& out, const Page& page) {
       out, "certificate", "Does every loss equal that of one process?",
       fmt::format(
           "Gradients after the mean over ranks, at the weights of step {} of the plain reference, a process "
-          "that holds all rows. Allowed is {:g} of max(|g_ref|, |sum of |row contributions||), in each "
+          "that holds all rows. Allowed is {:g} of max(|g_ref|, size of the terms that are added up), in each "
           "parameter group; the row shows the case and group that use most of it. Energies are those that "
           "the busiest rank computes in a step, received is what a rank gets from the loss's collectives, "
           "time is relative to the same cases with local negatives, in the median over the cases, of a few steps "

@@ -117,7 +117,7 @@ void write_first_difference(Markup& out, const Mechanism& m) {
   } else {
     out.text(m.compared_steps > 0 && m.verdict == VerdictKind::identical
                  ? fmt::format("not in {}", counted(m.compared_steps, "step"))
-             : m.verdict == VerdictKind::within_envelope ? "by rounding alone"
+             : m.verdict == VerdictKind::within_envelope ? "within its bounds"
                                                          : "—");
   }
   out.close();

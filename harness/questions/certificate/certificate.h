@@ -13,7 +13,7 @@ namespace lockstep {
 
 /// At each forced step and for each parameter group ("all" too)
 ///
-///   |g - g_ref| <= exact * max(|g_ref|, |sum of |row contributions||)    (2-norms, exact =
+///   |g - g_ref| <= exact * max(|g_ref|, t), t the size of the terms    (2-norms, exact =
 ///   inputs.band.exact)
 ///
 /// and likewise for the loss, whose rounding follows the energies' size. The second term judges a gradient
