@@ -2,11 +2,8 @@
 // Which keys of two configs fit the place at which their runs part.
 
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "harness/causes/cause.h"
-#include "harness/config/config_difference.h"
 
 namespace lockstep::causes {
 

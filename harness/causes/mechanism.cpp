@@ -27,11 +27,7 @@ Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& diff
 Mechanism compare_runs(const CompareOptions& options) { return named(compare_traces(options), differences_of(options)); }
 
 Mechanism judge_forced(const ForcedInputs& inputs) {
-  if (!inputs.forced_reference.empty()) {
-    const bool known = inputs.reference_config && inputs.cell_config;
-    return named(compare_forced(inputs), known ? config_differences(*inputs.reference_config, *inputs.cell_config, inputs.declared)
-                                               : std::vector<ConfigDifference>{});
-  }
+  if (!inputs.forced_reference.empty()) return named(compare_forced(inputs), config_differences(inputs.configs()));
   CompareOptions free;
   free.run_a = inputs.reference_free;
   free.run_b = inputs.cell_free;

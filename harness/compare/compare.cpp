@@ -68,8 +68,7 @@ void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options
   inputs.reference_config = options.reference_config;
   inputs.cell_config = options.cell_config;
   inputs.reference_facts = training_facts(options.reference_config, pairs.a());
-  inputs.cell_facts = facts_to_meet(inputs.reference_facts, training_facts(options.cell_config, pairs.b()),
-                                    {options.reference_config, options.cell_config, options.declared});
+  inputs.cell_facts = facts_to_meet(inputs.reference_facts, training_facts(options.cell_config, pairs.b()), options.configs());
   inputs.trainer = trainer_of(pairs.a(), pairs.b());
   read_on(inputs, pairs);
 }
@@ -83,8 +82,8 @@ void note_shards(std::set<std::string>& names, const StepOfRun& a, const StepOfR
   }
 }
 
-Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options) {
-  const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
+/// `ours`: both are runs of a trainer of ours, which promises equal bits.
+Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, bool ours) {
   std::optional<Difference> passed;  // the first difference in bits that of_any_trainer makes none
   std::set<std::string> shards;
   Mechanism result;
@@ -177,7 +176,7 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
   const bool is_small = !size || *size <= rounding_bound(0), may_be_rounding = bits.kind == "bits" && is_small;
   StepPairs pairs(options.run_a, options.run_b, options.steps);
-  Comparison by_values = compare_layouts(pairs, {options.reference_config, options.cell_config, options.declared});
+  Comparison by_values = compare_layouts(pairs, options.configs());
   const std::optional<Divergence>& first = by_values.mechanism.first_divergence;
   if (first && by_values.around && first->step == bits.step && bits.kind == "bits" && !of_buckets &&
       earlier(around.difference, by_values.around->difference) && !(around.difference.relative <= rounding_bound(0))) {
@@ -197,10 +196,7 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
 }  // namespace
 
 std::vector<ConfigDifference> differences_of(const CompareOptions& options) {
-  if (options.reference_config && options.cell_config) {
-    return config_differences(*options.reference_config, *options.cell_config, options.declared);
-  }
-  if (options.reference_config || options.cell_config) return {};
+  if (options.reference_config || options.cell_config) return config_differences(options.configs());
   return declared_differences(RunReader(options.run_a).header().declared.get(), RunReader(options.run_b).header().declared.get());
 }
 
@@ -224,15 +220,15 @@ Comparison compare_traces(const CompareOptions& options) {
   if (both_exact(options.reference_config, options.cell_config)) {
     return compare_exact_runs(pairs, options.reference_config, options.cell_config);
   }
-  if (!pairs.same_layout()) return compare_layouts(pairs, {options.reference_config, options.cell_config, options.declared});
-  Comparison by_bits = compare_same_layout(pairs, options);
+  if (!pairs.same_layout()) return compare_layouts(pairs, options.configs());
+  const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
+  Comparison by_bits = compare_same_layout(pairs, options, ours);
   const std::optional<CauseInputs>& around = by_bits.around;
   // Sums over rows in another order round otherwise, as those of two layouts do.
   if (around && around->difference.phase == Phase::samples && rows_reordered(*around->reference, *around->cell)) {
     StepPairs again(options.run_a, options.run_b, options.steps);
-    return compare_layouts(again, {options.reference_config, options.cell_config, options.declared});
+    return compare_layouts(again, options.configs());
   }
-  const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
   return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/compare/cause_inputs.h"
+#include "harness/config/config_difference.h"
 #include "harness/config/run_config.h"
 #include "harness/plan/matrix.h"
 #include "harness/results/results.h"
@@ -21,6 +22,8 @@ struct CompareOptions {
   const RunConfig* cell_config = nullptr;
   std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
   int64_t steps = 0;  ///< the first so many steps alone are judged, and the traces may end where they like after them; 0: all
+
+  ConfigPair configs() const { return {reference_config, cell_config, declared}; }
 };
 
 /// How two runs are configured otherwise, by their configs or by what their traces' headers declare. Throws TraceError.

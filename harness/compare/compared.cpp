@@ -84,11 +84,13 @@ std::string Compared::lacking(std::initializer_list<Looked> kinds) const {
   return join_words(texts);
 }
 
-void Compared::add_exact_phases(const StepOfRun& a, const StepOfRun& b) {
+void Compared::add_exact(const StepOfRun& a, const StepOfRun& b) {
   const std::set<Phase> of_a = phases_of(a), of_b = phases_of(b);
   for (const Phase phase : {Phase::samples, Phase::random, Phase::control}) {
     if (of_a.contains(phase) && of_b.contains(phase)) add(*kind_of(phase), b.step);
   }
+  add_ledger(a, b);
+  add_replicas(b);
 }
 
 void Compared::add_ledger(const StepOfRun& a, const StepOfRun& b) {

@@ -55,13 +55,14 @@ class Compared {
   std::string lacking(std::initializer_list<Looked> kinds) const;
 
   /// What must agree exactly at any layout, and what run B's ranks and collectives show: what both runs recorded of it.
-  void add_exact_phases(const StepOfRun& a, const StepOfRun& b);
-  void add_ledger(const StepOfRun& a, const StepOfRun& b);
-  void add_replicas(const StepOfRun& b);
+  void add_exact(const StepOfRun& a, const StepOfRun& b);
   /// Every phase of which both runs' rank 0 has records: two runs of one layout are compared bit for bit.
   void add_bits(const StepOfRun& a, const StepOfRun& b);
 
  private:
+  void add_ledger(const StepOfRun& a, const StepOfRun& b);
+  void add_replicas(const StepOfRun& b);
+
   struct Count {
     int64_t steps = 0, last = -1;
   };

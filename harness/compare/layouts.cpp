@@ -54,11 +54,7 @@ class BoundedStep {
   std::optional<Difference> within(Phase phase, const std::string& where, double expected, double actual,
                                    double size) {
     const double gap = distance(expected, actual);
-    const Looked kind = phase == Phase::energies            ? Looked::scores
-                        : phase == Phase::loss              ? Looked::loss
-                        : phase == Phase::reduced_gradients ? Looked::reduced_gradients
-                                                            : Looked::gradient_norm;
-    compared_.add(kind, a_.step);
+    compared_.add(*kind_of(phase), a_.step);
     const double share = gap == 0 ? 0 : size > 0 && std::isfinite(gap) ? gap / (bound_ * size) : kInfinity;
     if (share <= 1) {
       used_ = std::max(used_, share);
@@ -273,9 +269,7 @@ class FreeLayouts {
 
   std::optional<CauseInputs> by_values(const StepOfRun& a, const StepOfRun& b) {
     JudgedStep step = judge_equal_step(values_at(a, b, equal_), rules_);
-    exact_.add_exact_phases(a, b);
-    exact_.add_ledger(a, b);
-    exact_.add_replicas(b);
+    exact_.add_exact(a, b);
     judged(a.step, step.at.band_used);
     reduced_by_sum_ = step.reduced_by_sum;
     return std::move(step.first);

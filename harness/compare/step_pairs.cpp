@@ -148,6 +148,12 @@ std::string gaps_sentence(const std::string& gaps) {
   return gaps.empty() ? "" : fmt::format(" Not compared: {}.", gaps);
 }
 
+void tell_of_missing_end(const std::string& missing_end, const std::string& ends, std::string& sentence) {
+  if (missing_end.empty()) return;
+  if (ends != missing_end) sentence += fmt::format(" {}.", missing_end);
+  sentence += " What comes after was not compared; --steps N judges the first N steps alone.";
+}
+
 void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string& sentence, Mechanism& result) {
   const std::string ends = pairs.ends(), missing = pairs.missing_end();
   result.verdict = VerdictKind::inconclusive;
@@ -157,10 +163,7 @@ void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string
   }
   result.sentence = sentence + (ends.empty() ? "" : ", as far as both traces go: " + ends) + ".";
   if (missing.empty() && pairs.gap_is_bridged()) result.verdict = verdict;
-  if (!missing.empty()) {
-    if (ends != missing) result.sentence += fmt::format(" {}.", missing);
-    result.sentence += " What comes after was not compared; --steps N judges the first N steps alone.";
-  }
+  tell_of_missing_end(missing, ends, result.sentence);
   result.sentence += gaps_sentence(pairs.gaps());
 }
 

@@ -70,6 +70,9 @@ class StepPairs {
 /// " Not compared: steps 3 to 9 have no partner: only A recorded them."; empty if each step has one.
 std::string gaps_sentence(const std::string& gaps);
 
+/// Where `missing_end` says that the traces end apart: says so, but where `ends` has, and how to judge what both have.
+void tell_of_missing_end(const std::string& missing_end, const std::string& ends, std::string& sentence);
+
 /// Writes `verdict` and `sentence` (without its full stop) of runs that agree in all that was compared; `inconclusive` if nothing
 /// was, if the traces end at different steps, or if nothing shows what lies behind a gap. Pairs must be at their end.
 void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string& sentence, Mechanism& result);

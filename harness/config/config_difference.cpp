@@ -41,6 +41,11 @@ std::vector<ConfigDifference> config_differences(const RunConfig& reference, con
   return differences;
 }
 
+std::vector<ConfigDifference> config_differences(const ConfigPair& configs) {
+  if (!configs.both_known()) return {};
+  return config_differences(*configs.reference, *configs.cell, configs.declared);
+}
+
 std::string differences_text(std::span<const ConfigDifference> differences) {
   std::string text;
   for (const ConfigDifference& it : differences) {

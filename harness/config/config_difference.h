@@ -23,6 +23,17 @@ struct ConfigDifference {
 std::vector<ConfigDifference> config_differences(const RunConfig& reference, const RunConfig& cell,
                                                  std::span<const std::string> declared = {});
 
+/// Two configs of which either may be unknown, and the keys in which they may differ: see ConfigDifference.
+struct ConfigPair {
+  const RunConfig* reference = nullptr;
+  const RunConfig* cell = nullptr;
+  std::vector<std::string> declared = {};
+
+  bool both_known() const { return reference && cell; }
+};
+/// The same of a pair; nothing where one of the two is unknown.
+std::vector<ConfigDifference> config_differences(const ConfigPair& configs);
+
 /// "weight_decay 0 / 0.1, clip_norm 0 / 1": the reference's value first.
 std::string differences_text(std::span<const ConfigDifference> differences);
 

@@ -260,9 +260,7 @@ class Audit {
       const CollectiveRecord& first = ledgers_[0][i]->collective;
       const std::size_t occurrence = occurrences[ledgers_[0][i]->name]++;
       if (first.op != "all_reduce" && first.op != "all_gather" && first.op != "broadcast") continue;
-      uint64_t right = right_result(i, occurrence);
-      const Record* expected = reference_ ? nth_of(reference_->ranks[0], *ledgers_[0][i], occurrence) : nullptr;
-      const bool of_reference = expected && expected->collective.hash_out == right;
+      auto [right, of_reference] = right_result(i, occurrence);
       const auto root = std::ranges::find(members_.ranks, static_cast<std::size_t>(std::max(first.root, 0)));
       const bool rooted = first.op == "broadcast" && first.root >= 0 && root != members_.ranks.end();
       if (rooted) {
@@ -307,9 +305,14 @@ class Audit {
     return std::ranges::all_of(holders, [](const auto& each) { return each.second > 1; });
   }
 
+  struct RightResult {
+    uint64_t hash = 0;
+    bool of_reference = false;
+  };
+
   /// The result of a call that ranks do not agree on: the reference's if one holds it, else that of most. What a rank still
   /// holds from before has no vote, but where so few elements may come out as before by chance: there it loses a tie alone.
-  uint64_t right_result(std::size_t i, std::size_t occurrence) const {
+  RightResult right_result(std::size_t i, std::size_t occurrence) const {
     constexpr int64_t kTellingElements = 16;
     const Record* expected = reference_ ? nth_of(reference_->ranks[0], *ledgers_[0][i], occurrence) : nullptr;
     struct Votes {
@@ -318,7 +321,7 @@ class Audit {
     std::map<uint64_t, Votes> votes;
     for (std::size_t k = 0; k < ledgers_.size(); ++k) {
       const CollectiveRecord& it = ledgers_[k][i]->collective;
-      if (expected && expected->collective.hash_out == it.hash_out) return it.hash_out;
+      if (expected && expected->collective.hash_out == it.hash_out) return {it.hash_out, true};
       const Record* earlier = before_of(members_.ranks[k], *ledgers_[k][i], occurrence);
       const bool old = earlier && earlier->collective.hash_out == it.hash_out;
       Votes& vote = votes[it.hash_out];
@@ -330,7 +333,7 @@ class Audit {
       const Votes& vote = each.second;
       return few ? 2 * vote.all + (vote.fresh > 0 ? 1 : 0) : vote.fresh;
     };
-    return std::ranges::max_element(votes, {}, weight)->first;
+    return {std::ranges::max_element(votes, {}, weight)->first, false};
   }
 
   static int64_t elements_of(const CollectiveRecord& it) {

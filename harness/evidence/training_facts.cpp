@@ -103,7 +103,7 @@ std::vector<ConfigDifference> declared_differences(const Declared* reference, co
 
 TrainingFacts facts_to_meet(const TrainingFacts& reference, const TrainingFacts& cell, const ConfigPair& configs) {
   TrainingFacts facts = cell;
-  if (configs.reference && configs.cell) {
+  if (configs.both_known()) {
     constexpr std::array<std::string_view, 7> kOfTheOptimizer{"optimizer", "momentum",     "beta1",    "beta2",
                                                               "eps",       "weight_decay", "clip_norm"};
     RunConfig meant = *configs.cell;

@@ -2,7 +2,6 @@
 // What is known of how a run trains: from its config where it is one of ours, else from what its traces' header declares.
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,12 +47,6 @@ TrainingFacts training_facts(const RunConfig* config, const RunReader& run);
 /// global_batch, precision. Null: nothing is declared.
 std::vector<ConfigDifference> declared_differences(const Declared* reference, const Declared* cell);
 
-/// Two configs of which either may be unknown, and the keys in which they may differ: see ConfigDifference.
-struct ConfigPair {
-  const RunConfig* reference = nullptr;
-  const RunConfig* cell = nullptr;
-  std::vector<std::string> declared = {};
-};
 /// What a cell's updates are held against: what the reference's optimizer is configured to do, but for keys that are
 /// declared. Of what the reference does not tell, the cell's own.
 TrainingFacts facts_to_meet(const TrainingFacts& reference, const TrainingFacts& cell, const ConfigPair& configs);

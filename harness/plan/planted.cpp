@@ -25,6 +25,22 @@ std::vector<std::string_view> split_words(std::string_view text, char at) {
   return parts;
 }
 
+std::vector<Setting> settings_of(std::string_view text, const TrainerSpec& trainer, const Place& place, Problems& problems) {
+  SettingsReader reader("", problems);
+  reader.read_for(trainer);
+  std::vector<Setting> settings;
+  for (const std::string_view part : split_words(text, ' ')) {
+    const std::size_t sign = std::min(part.find('='), part.size() - 1);
+    Entry one;
+    one.key = std::string(part.substr(0, sign));
+    one.place = place;
+    one.value = read_yaml(std::string(part.substr(sign + 1)), place.source, problems);
+    one.value.place = place;
+    if (std::optional<Setting> setting = reader.setting(one)) settings.push_back(std::move(*setting));
+  }
+  return settings;
+}
+
 bool is_closed_form(double factor, double form) { return std::abs(factor - form) < 1e-9 * std::abs(form); }
 
 int64_t shown_at(const MutantEntry& entry, int64_t step, int64_t epoch_steps) {

@@ -10,6 +10,7 @@
 
 #include "harness/config/mutants.h"
 #include "harness/config/run_config.h"
+#include "harness/config/settings.h"
 #include "harness/config/trainer_spec.h"
 
 namespace lockstep {
@@ -48,5 +49,8 @@ bool is_closed_form(double factor, double form);
 
 /// The parts of a text between separators, without empty ones.
 std::vector<std::string_view> split_words(std::string_view text, char at);
+
+/// "key=value key=value" as settings of the trainer's runs; what cannot be read is a problem at `place`.
+std::vector<Setting> settings_of(std::string_view text, const TrainerSpec& trainer, const Place& place, Problems& problems);
 
 }  // namespace lockstep

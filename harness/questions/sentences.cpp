@@ -62,28 +62,26 @@ std::string step_in_words(int64_t step) { return step < 0 ? "before the first st
 
 namespace {
 
-/// " over 100 steps of seed 0": how far the first seed's runs were compared.
-std::string compared_in_words(const CellList& cells, const Results& results) {
-  int64_t fewest = cells.front()->mechanism->compared_steps, most = fewest;
+/// " over 100 steps of seed 0": what was counted in each cell's comparison of the first seed's runs, from the fewest to the most.
+/// Empty where nothing was.
+template <class Count>
+std::string counted_in_words(const CellList& cells, const Results& results, const char* preposition, const char* noun, Count count) {
+  int64_t fewest = count(*cells.front()->mechanism), most = fewest;
   for (const CellResult* cell : cells) {
-    fewest = std::min(fewest, cell->mechanism->compared_steps);
-    most = std::max(most, cell->mechanism->compared_steps);
+    fewest = std::min(fewest, count(*cell->mechanism));
+    most = std::max(most, count(*cell->mechanism));
   }
   if (most == 0) return "";
-  return fmt::format(" over {}{}{}", fewest < most ? fmt::format("{} to ", fewest) : "", counted(most, "step"),
+  return fmt::format(" {} {}{}{}", preposition, fewest < most ? fmt::format("{} to ", fewest) : "", counted(most, noun),
                      results.seeds.empty() ? "" : fmt::format(" of seed {}", results.seeds.front()));
 }
 
-/// " at 2 forced steps of seed 0".
+std::string compared_in_words(const CellList& cells, const Results& results) {
+  return counted_in_words(cells, results, "over", "step", [](const Mechanism& it) { return it.compared_steps; });
+}
+
 std::string forced_in_words(const CellList& cells, const Results& results) {
-  std::size_t fewest = cells.front()->mechanism->forced.size(), most = fewest;
-  for (const CellResult* cell : cells) {
-    fewest = std::min(fewest, cell->mechanism->forced.size());
-    most = std::max(most, cell->mechanism->forced.size());
-  }
-  if (most == 0) return "";
-  return fmt::format(" at {}{}{}", fewest < most ? fmt::format("{} to ", fewest) : "", counted(static_cast<int64_t>(most), "forced step"),
-                     results.seeds.empty() ? "" : fmt::format(" of seed {}", results.seeds.front()));
+  return counted_in_words(cells, results, "at", "forced step", [](const Mechanism& it) { return std::ssize(it.forced); });
 }
 
 }  // namespace

@@ -252,41 +252,39 @@ std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
 
 namespace {
 
+constexpr double kClippingRoundings = 16;  // of an element that was clipped
+
 /// How far what the optimizer took is from `factor` times the reduced gradient, as a multiple of what rounding explains;
 /// the worst tensor.
 ReductionUse applied_use(const ForcedValues& values, double factor) {
-  constexpr double kRoundings = 16;
   ReductionUse worst;
   for (const NamedTensor& taken : values.applied) {
     const NamedTensor* reduced = find_tensor(values.gradients, taken.name);
     if (!reduced || reduced->values.size() != taken.values.size()) continue;
     for (std::size_t i = 0; i < taken.values.size(); ++i) {
       const double expected = factor * reduced->values[i], gap = distance(expected, taken.values[i]);
-      const double allowance = kRoundings * taken.epsilon * std::abs(expected) + std::numeric_limits<float>::denorm_min();
+      const double allowance = kClippingRoundings * taken.epsilon * std::abs(expected) + std::numeric_limits<float>::denorm_min();
       if (gap / allowance > worst.used) worst = {taken.name, gap / allowance};
     }
   }
   return worst;
 }
 
-double largest_of(const std::vector<NamedTensor>& tensors) {
+double largest_of_all(const std::vector<NamedTensor>& tensors) {
   double largest = 0;
-  for (const NamedTensor& tensor : tensors) {
-    for (const double value : tensor.values) largest = std::max(largest, std::abs(value));
-  }
+  for (const NamedTensor& tensor : tensors) largest = std::max(largest, largest_of(tensor.values));
   return largest;
 }
 
 /// Is every element what it was, cut off at the largest that was taken?
 bool is_cut_off(const ForcedValues& values) {
-  constexpr double kRoundings = 16;
-  const double limit = largest_of(values.applied);
+  const double limit = largest_of_all(values.applied);
   return std::ranges::all_of(values.applied, [&](const NamedTensor& taken) {
     const NamedTensor* reduced = find_tensor(values.gradients, taken.name);
     if (!reduced || reduced->values.size() != taken.values.size()) return true;
     for (std::size_t i = 0; i < taken.values.size(); ++i) {
       const double expected = std::clamp(reduced->values[i], -limit, limit);
-      if (distance(expected, taken.values[i]) > kRoundings * taken.epsilon * limit) return false;
+      if (distance(expected, taken.values[i]) > kClippingRoundings * taken.epsilon * limit) return false;
     }
     return true;
   });
@@ -299,7 +297,7 @@ bool may_both_clip(const ForcedValues& reference, const ForcedValues& cell) {
   const double limit = whole_norm(cell.applied);
   const double factor = limit / reduced_norm(cell);
   if (factor < 1 && applied_use(cell, factor).used <= 1) return reduced_norm(reference) <= limit * (1 + kRoundings);
-  return is_cut_off(cell) && largest_of(reference.gradients) <= largest_of(cell.applied) * (1 + kRoundings);
+  return is_cut_off(cell) && largest_of_all(reference.gradients) <= largest_of_all(cell.applied) * (1 + kRoundings);
 }
 
 }  // namespace

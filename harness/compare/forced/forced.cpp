@@ -29,8 +29,7 @@ class ForcedJudge {
         trainer_(trainer_of(reference_, cell_)),
         rules_{scores_of(trainer_), inputs_.band, training_facts(inputs_.reference_config, reference_), {}, trainer_ != nullptr},
         own_facts_(training_facts(inputs_.cell_config, cell_)) {
-    rules_.cell_facts =
-        facts_to_meet(rules_.reference_facts, own_facts_, {inputs.reference_config, inputs.cell_config, inputs.declared});
+    rules_.cell_facts = facts_to_meet(rules_.reference_facts, own_facts_, inputs.configs());
     if (!inputs.reference_twin.empty()) reference_twin_.emplace(inputs.reference_twin);
     if (!inputs.cell_twin.empty()) cell_twin_.emplace(inputs.cell_twin);
     LOCKSTEP_CHECK(reference_twin_.has_value() == cell_twin_.has_value(), "both sides have a twin, or neither");
@@ -315,10 +314,14 @@ std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, co
   const auto take = [&](const std::optional<CauseInputs>& other) {
     if (other && (!first || earlier(other->difference, first->difference))) first = other;
   };
+  /// What the forced run shows of the step at which another finding lies.
+  const auto evidence_at = [&](const CauseInputs& other) {
+    const bool same_step = first && first->difference.divergence.step == other.difference.divergence.step;
+    return same_step ? first->forced : std::optional<ForcedEvidence>();
+  };
   // At the same place the free run tells more: it holds the very step before.
   if (free.found && first && !earlier(first->difference, free.found->difference)) {
-    const bool same_step = first->difference.divergence.step == free.found->difference.divergence.step;
-    const std::optional<ForcedEvidence> evidence = same_step ? first->forced : std::nullopt;
+    const std::optional<ForcedEvidence> evidence = evidence_at(*free.found);
     const Difference forced_one = first->difference;
     first = free.found;
     first->forced = evidence;
@@ -333,8 +336,7 @@ std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, co
   if (!free.bits) return first;
   const Difference& bits = free.bits->difference;
   if (equal_bits) {
-    const bool same_step = first && first->forced && first->difference.divergence.step == bits.divergence.step;
-    const std::optional<ForcedEvidence> evidence = same_step ? first->forced : std::nullopt;
+    const std::optional<ForcedEvidence> evidence = evidence_at(*free.bits);
     take(free.bits);
     if (!first->forced) first->forced = evidence;
     return first;
@@ -392,8 +394,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   if (!ends.empty()) result.sentence += fmt::format(" Compared as far as the traces go: {}.", ends);
   if (!free.missing_end.empty() && result.verdict != VerdictKind::divergent) {
     result.verdict = VerdictKind::inconclusive;
-    if (ends != free.missing_end) result.sentence += fmt::format(" {}.", free.missing_end);
-    result.sentence += " What comes after was not compared; --steps N judges the first N steps alone.";
+    tell_of_missing_end(free.missing_end, ends, result.sentence);
   }
   if (!judge.missing_end().empty() && result.verdict != VerdictKind::divergent) {
     result.verdict = VerdictKind::inconclusive;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/compare/cause_inputs.h"
+#include "harness/config/config_difference.h"
 #include "harness/config/run_config.h"
 #include "harness/plan/matrix.h"
 
@@ -30,6 +31,8 @@ struct ForcedInputs {
   int64_t steps = 0;         ///< of the free runs, see CompareOptions
   int64_t forced_steps = 0;  ///< forced steps from this number on are not judged; 0: all are
   bool one_build = true;  ///< both were computed by one build of the programs: equal configs then have equal bits
+
+  ConfigPair configs() const { return {reference_config, cell_config, declared}; }
 };
 
 /// A cell against its reference, at each forced step.

@@ -137,10 +137,6 @@ void place_by_rows(const ForcedContext& context, Difference& found) {
                                            expected_found(exact_number(expected[worst].loss), exact_number(actual[worst].loss)));
 }
 
-}  // namespace
-
-namespace {
-
 std::string column_words(const ScoreSpec& scores, int64_t id) {
   return scores.column_name ? scores.column_name(id) : fmt::format("column {}", id);
 }

@@ -183,25 +183,15 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
     found.difference =
         same_layout ? first_difference(reference, cell, {.exact_phases_only = true}) : first_exact_difference(reference, cell);
   }
-  if (cell.step < 0) keep_earlier(found.difference, initial_difference(reference, cell));
-  if (compared) {
-    if (exact_phases) compared->add_exact_phases(reference, cell);
-    compared->add_ledger(reference, cell);
-    compared->add_replicas(cell);
-  }
-  keep_earlier(found.difference, other_count_of_updates(reference, cell));
+  if (cell.step < 0) found.keep_earlier(initial_difference(reference, cell));
+  if (compared) compared->add_exact(reference, cell);
+  found.keep_earlier(other_count_of_updates(reference, cell));
   const int world_size = static_cast<int>(cell.ranks.size());
   if (const auto ledger = audit_ledger(cell, {before, &reference, one_program})) {
-    const Difference as_difference = ledger_difference(*ledger, cell.step, world_size);
-    if (!found.difference || earlier(as_difference, *found.difference)) {
-      found.difference = as_difference;
-      found.ledger = ledger;
-    }
+    found.keep_earlier(ledger_difference(*ledger, cell.step, world_size), ledger);
   }
   const auto drift = replica_drift(cell, &reference);
-  if (!drift || replica_drift(reference)) return found;
-  const Difference as_difference = drift_difference(*drift, cell.step, world_size);
-  if (!found.difference || earlier(as_difference, *found.difference)) return {as_difference, std::nullopt};
+  if (drift && !replica_drift(reference)) found.keep_earlier(drift_difference(*drift, cell.step, world_size));
   return found;
 }
 
@@ -233,10 +223,8 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
       if (pairs.same_layout() && free.reordered < 0 && rows_reordered(a, b)) free.reordered = a.step;
       if (pairs.after_gap()) parameters.lost();
       parameters.after(a, b);
-      const auto evaluation = free.evaluations.differ(a, b, parameters.hold(), epsilon);
-      if (evaluation && (!own.difference || earlier(*evaluation, *own.difference))) own = {evaluation, std::nullopt};
-      if (const auto number = number_of_one_run(a, b); number && (!own.difference || earlier(*number, *own.difference)))
-        own = {number, std::nullopt};
+      own.keep_earlier(free.evaluations.differ(a, b, parameters.hold(), epsilon));
+      own.keep_earlier(number_of_one_run(a, b));
       if (own.difference) {
         free.found = inputs_at(pairs, *own.difference);
         free.found->ledger = own.ledger;

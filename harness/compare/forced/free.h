@@ -35,13 +35,15 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
 struct OwnFindings {
   std::optional<Difference> difference;
   std::optional<LedgerFinding> ledger;
+
+  /// Is replaced by `other`, which `of_ledger` tells more of, if that lies earlier in the step.
+  void keep_earlier(const std::optional<Difference>& other, const std::optional<LedgerFinding>& of_ledger = std::nullopt) {
+    if (other && (!difference || earlier(*other, *difference))) *this = {other, of_ledger};
+  }
 };
 /// `one_program`: see AuditedBeside.
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
                          bool exact_phases, bool one_program, Compared* compared = nullptr);
-
-/// The mean of the ranks' losses; nothing where a rank recorded none.
-std::optional<double> mean_loss(const StepOfRun& step);
 
 /// NaN and infinity in one run alone are no rounding, whatever the parameters are: the first such place of the step. The
 /// rank is told where one rank alone holds them.

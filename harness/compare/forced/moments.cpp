@@ -23,14 +23,13 @@ std::optional<double> moment_band(const ForcedContext& context, const NamedTenso
   const std::vector<TensorUse>& uses = context.evidence.reduced.tensors;
   const auto use = std::ranges::find(uses, moment.name.substr((second ? kSecond : kFirst).size()), &TensorUse::name);
   if (use == uses.end()) return std::nullopt;
-  double band = use->use.band, largest = 0;
+  double band = use->use.band;
   if (context.reference_facts.clip_norm > 0 || context.cell_facts.clip_norm > 0) {
     double whole = 0, uncertain = 0;
     for (const TensorUse& each : uses) whole = std::hypot(whole, each.norm_reference), uncertain = std::hypot(uncertain, each.use.band);
     if (whole > 0) band += use->norm_reference * uncertain / whole;
   }
-  for (const double value : moment.values) largest = std::max(largest, std::abs(value));
-  if (second) band = band * (2 * std::sqrt(largest) + band);
+  if (second) band = band * (2 * std::sqrt(largest_of(moment.values)) + band);
   return band + rounding_bound(0, epsilon) * norm(moment.values);
 }
 

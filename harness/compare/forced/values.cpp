@@ -152,6 +152,12 @@ double norm(const std::vector<double>& values) {
   return std::sqrt(squares);
 }
 
+double largest_of(const std::vector<double>& values) {
+  double largest = 0;
+  for (double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
 double term_size(const NamedTensor& gradient, const ForcedValues& values) {
   const double own = norm(gradient.values);
   if (const NamedTensor* terms = find_tensor(values.term_sums, gradient.name)) return std::max(own, norm(terms->values));

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <optional>
 
 #include "harness/base/counted.h"
 #include "harness/compare/forced/values.h"
@@ -67,14 +69,25 @@ bool names(const CellResult& result, const std::string& key) {
   return cause.evidence.find("the configs differ in " + key + " ") != std::string::npos || cause.code == key + "-differs";
 }
 
+/// What a pair's runs of one layout show.
+struct Shown {
+  std::size_t cell = 0;  ///< of that layout
+  std::optional<Effect> effect = std::nullopt;  ///< nothing: not yet read
+};
+
 void complete(const MatrixEvidence& evidence, Results& results) {
   const std::vector<Cell>& cells = evidence.matrix().cells;
+  std::map<std::string, Shown> shown;  // by the pair's name
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (cells[i].paired) shown.try_emplace(cells[i].short_name, Shown{i});
+  }
   for (std::size_t i = 0; i < cells.size(); ++i) {
     CellResult& result = results.cells[i];
-    const auto own = std::ranges::find_if(cells, [&](const Cell& each) { return each.paired && each.short_name == cells[i].short_name; });
-    if (result.failure || own == cells.end()) continue;
+    const auto own = shown.find(cells[i].short_name);
+    if (result.failure || own == shown.end()) continue;
     const std::string& key = cells[i].settings.front().first;
-    const Effect effect = effect_of(evidence, *own);
+    if (!own->second.effect) own->second.effect = effect_of(evidence, cells[own->second.cell]);
+    const Effect effect = *own->second.effect;
     if (effect == Effect::training) {
       result.expected = {VerdictKind::divergent};
       result.as_expected = result.verdict == VerdictKind::divergent && (cells[i].paired || names(result, key));
@@ -86,7 +99,7 @@ void complete(const MatrixEvidence& evidence, Results& results) {
       // Exact against native is not judged: see MatrixJudge::judge_computing.
       if (key == "arithmetic") result.expected.push_back(VerdictKind::inconclusive);
       // Where bits differ at one layout there is a difference, if a small one; then its key must be told.
-      const CellResult& bits = results.cells[static_cast<std::size_t>(own - cells.begin())];
+      const CellResult& bits = results.cells[own->second.cell];
       const bool told = bits.verdict == VerdictKind::divergent && result.verdict == VerdictKind::divergent && names(result, key);
       if (told) result.expected.push_back(VerdictKind::divergent);
       result.as_expected = std::ranges::find(result.expected, result.verdict) != result.expected.end();

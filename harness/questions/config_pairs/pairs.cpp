@@ -40,6 +40,16 @@ std::vector<double> other_numbers(double value, const Range& range) {
   return numbers;
 }
 
+template <class Integer>
+std::vector<FieldValue> other_whole_numbers(Integer value, const Range& range) {
+  std::vector<FieldValue> numbers;
+  for (const double number : other_numbers(static_cast<double>(value), range)) {
+    const auto integer = static_cast<Integer>(number);
+    if (number == static_cast<double>(integer)) numbers.emplace_back(integer);
+  }
+  return numbers;
+}
+
 /// Other values of the field, and whether each is to be tried, or the first that can be.
 struct Others {
   std::vector<FieldValue> values;
@@ -64,14 +74,9 @@ Others others_of(const RunField& field, const RunConfig& base) {
   } else if (const auto* real = std::get_if<double*>(&ref)) {
     for (const double number : other_numbers(**real, field.spec.range)) others.values.emplace_back(number);
   } else if (const auto* whole = std::get_if<int*>(&ref)) {
-    for (const double number : other_numbers(**whole, field.spec.range)) {
-      if (number == static_cast<int>(number)) others.values.emplace_back(static_cast<int>(number));
-    }
+    others.values = other_whole_numbers(**whole, field.spec.range);
   } else if (const auto* longer = std::get_if<int64_t*>(&ref)) {
-    for (const double number : other_numbers(static_cast<double>(**longer), field.spec.range)) {
-      const auto integer = static_cast<int64_t>(number);
-      if (number == static_cast<double>(integer)) others.values.emplace_back(integer);
-    }
+    others.values = other_whole_numbers(**longer, field.spec.range);
   } else if (const auto* list = std::get_if<std::vector<int64_t>*>(&ref)) {
     for (const std::vector<int64_t>& other : {std::vector<int64_t>{0}, {1}, {0, 1}}) {
       if (other != **list) others.values.emplace_back(other);
@@ -149,20 +154,12 @@ class Search {
 
 /// The base with these settings; nothing, and a problem, where they cannot be read.
 std::optional<RunConfig> with_settings(const MatrixSource& source, const std::string& on, Problems& problems) {
-  RunConfig config = source.base;
   const std::size_t before = problems.size();
-  SettingsReader reader("", problems);
-  reader.read_for(spec_of(config));
-  for (const std::string_view part : split_words(on, ' ')) {
-    const std::size_t sign = std::min(part.find('='), part.size() - 1);
-    Entry one;
-    one.key = std::string(part.substr(0, sign));
-    one.place = source.place_of("config_pairs.on");
-    one.value = read_yaml(std::string(part.substr(sign + 1)), one.place.source, problems);
-    one.value.place = one.place;
-    if (const std::optional<Setting> setting = reader.setting(one)) apply({*setting}, config);
-  }
-  return problems.size() == before ? std::optional(config) : std::nullopt;
+  const std::vector<Setting> settings = settings_of(on, spec_of(source.base), source.place_of("config_pairs.on"), problems);
+  if (problems.size() != before) return std::nullopt;
+  RunConfig config = source.base;
+  apply(settings, config);
+  return config;
 }
 
 }  // namespace

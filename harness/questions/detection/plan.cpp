@@ -13,7 +13,6 @@
 #include "harness/config/ranges.h"
 #include "harness/plan/question.h"
 #include "harness/plan/schema.h"
-#include "harness/questions/detection/detection.h"
 #include "harness/questions/detection/trials.h"
 
 namespace lockstep::questions::detection {

@@ -59,23 +59,6 @@ std::string_view lacking_key(const MutantEntry& entry, const TrainerSpec& traine
   return {};
 }
 
-/// Settings of the table's entries: data of ours, so a mistake in them is a problem of the config's first
-/// line.
-std::vector<Setting> settings_of(const MutantEntry& entry, const TrainerSpec& trainer, Problems& problems) {
-  SettingsReader reader("", problems);
-  reader.read_for(trainer);
-  std::vector<Setting> settings;
-  for (const std::string_view part : split_words(entry.settings, ' ')) {
-    const std::size_t sign = std::min(part.find('='), part.size() - 1);
-    Entry one;
-    one.key = std::string(part.substr(0, sign));
-    one.place = {0, 1, 1};
-    one.value = read_yaml(std::string(part.substr(sign + 1)), 0, problems);
-    if (std::optional<Setting> setting = reader.setting(one)) settings.push_back(std::move(*setting));
-  }
-  return settings;
-}
-
 bool has(const std::vector<Setting>& settings, std::string_view key) {
   return std::any_of(settings.begin(), settings.end(),
                      [key](const Setting& setting) { return setting.field->spec.key == key; });
@@ -91,7 +74,8 @@ class Expansion {
     for (const MutantEntry& entry : mutant_entries()) {
       if (is_wanted(entry, trainer)) entries_.push_back(&entry);
     }
-    for (const MutantEntry* entry : entries_) settings_.push_back(settings_of(*entry, trainer, problems));
+    // Data of ours: a mistake in them is a problem of the config's first line.
+    for (const MutantEntry* entry : entries_) settings_.push_back(settings_of(entry->settings, trainer, {0, 1, 1}, problems));
     parameters_ = trainer.parameters(source.base, source.base.data.channels);
   }
 
