@@ -20,11 +20,13 @@ int64_t kept_of(int64_t candidates) { return std::max<int64_t>(1, candidates / 4
 
 constexpr const char* kHardInBatchAlone = "hard: only infonce supports explicit negatives";
 
-/// [B, N] bool: each row's own candidate and its hardest negatives.
-at::Tensor hardest(const Block& block) {
+/// [B, N] bool: each row's own candidate and its hardest negatives, by the energies to choose by if there are any.
+at::Tensor hardest(const Block& block, const at::Tensor& choosing_BN) {
   const int64_t rows = block.energy_BN.size(0);
   const int64_t columns = block.energy_BN.size(1);
-  const at::Tensor energy = block.energy_BN.detach().to(at::kDouble).contiguous();
+  TORCH_CHECK_VALUE(!choosing_BN.defined() || choosing_BN.sizes() == block.energy_BN.sizes(), "hard: energies to choose by are ",
+                    choosing_BN.sizes(), ", and the row's own ", block.energy_BN.sizes());
+  const at::Tensor energy = (choosing_BN.defined() ? choosing_BN : block.energy_BN.detach()).to(at::kDouble).contiguous();
   at::Tensor kept = at::zeros({rows, columns}, at::kBool);
   bool* keep = kept.mutable_data_ptr<bool>();
   for (int64_t i = 0; i < rows; ++i, keep += columns) {
@@ -52,7 +54,7 @@ class HardLoss : public Loss {
   LossOutput forward(const LossInput& input) override {
     require_in_batch(input.options, input.explicit_BnA, kHardInBatchAlone);
     Block block = make_block(input);
-    block.valid_BN = hardest(block);
+    block.valid_BN = hardest(block, input.choosing_BN);
     LossOutput output = make_output(
         input, block.counted_B,
         infonce_row_losses(block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN, input.mark));
@@ -64,14 +66,15 @@ class HardLoss : public Loss {
   LossOutput reference(const ReferenceInput& input) override {
     require_in_batch(input.options, input.explicit_BnA, kHardInBatchAlone);
     ReferenceBlock block = reference_block(input);
+    const at::Tensor& choosing_BB = input.choosing_BB.defined() ? input.choosing_BB : block.energy_BB;
     std::vector<at::Tensor> losses;
     for (int64_t i = 0; i < block.rows(); ++i) {
       std::vector<int64_t>& negatives = block.negatives[static_cast<std::size_t>(i)];
       const int64_t candidates =
           std::count(block.group.begin(), block.group.end(), block.group[static_cast<std::size_t>(i)]);
       const auto easier = [&](int64_t a, int64_t b) {
-        const double of_a = block.energy_BB[i][a].item<double>();
-        const double of_b = block.energy_BB[i][b].item<double>();
+        const double of_a = choosing_BB[i][a].item<double>();
+        const double of_b = choosing_BB[i][b].item<double>();
         return of_a != of_b ? of_a < of_b
                             : input.ids[static_cast<std::size_t>(a)] < input.ids[static_cast<std::size_t>(b)];
       };

@@ -75,6 +75,8 @@ struct LossInput {
   double total_rows = 0;               ///< rows that count, of all ranks and micro-steps
   LossOptions options = {};
   TermMark mark = {};  ///< of the logits that a row's loss is made of
+  /// [rows, N] float64: energies by which a form that takes some of the candidates chooses them; undefined: its own.
+  at::Tensor choosing_BN = {};
   /// Exact arithmetic: what the rows of a micro-step share, and the loss has unit weight (row_weight 1). Else null.
   const SharedBatch* shared = nullptr;
 };
@@ -105,6 +107,7 @@ struct ReferenceInput {
   at::Tensor counted_B = {};
   at::Tensor explicit_BnA = {};
   at::Tensor group_B = {};  ///< [B] int64
+  at::Tensor choosing_BB = {};  ///< as LossInput's
   LossOptions options = {};
   TermMark mark = {};  ///< as LossInput's
 };

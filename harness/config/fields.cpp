@@ -117,6 +117,7 @@ const RunField kCoreFields[] = {
     RUN(forced.repeat, from(0), "", "which permutation of rows or ranks; 0: as they are", Words::any,
         kPlanner),
     RUN(forced.twin, kAny, "", "computes in float64 at the snapshots of a run in another precision", Words::any, kPlanner),
+    RUN(forced.chosen_by, kAny, "", "run in float64 whose scores decide which candidates a row takes", Words::any, kPlanner),
     RUN(forced.kept_step, kAny, "", "trace of a kept step whose snapshots are loaded instead of training", Words::any,
         kPlanner),
     RUN(checkpoint.every, kStep, "steps", "steps between saves of all that the run goes on from; 0: none"),

@@ -87,6 +87,9 @@ struct ForcedConfig {
   std::string kept_step;  ///< file of a kept step's trace whose snapshots are loaded; empty: of none
   /// Computes in float64 what the run itself computes in its `precision`: what is left of a difference is meaning.
   bool twin = false;
+  /// Id of the run in float64 whose scores decide which candidates a row takes, where a loss takes some of them: rounding then
+  /// takes no others. Empty: its own scores decide.
+  std::string chosen_by = {};
   /// Computes gradients at loaded snapshots; else the run trains freely.
   bool on() const { return !from.empty() || !kept_step.empty(); }
   /// Do both load the same snapshots?

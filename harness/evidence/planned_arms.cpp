@@ -80,9 +80,7 @@ const PlannedRun* PlannedArms::twin_of(const PlannedRun& forced) const {
   const BandConfig& band = plan_.matrix.band;
   if (band.exact > 0 || band.repeats > 0) return nullptr;
   if (forced.config.precision == Precision::float64) return &forced;
-  RunConfig twin = forced.config;
-  twin.forced.twin = true;
-  return run_of(twin);
+  return run_of(twin_config(forced.config));
 }
 
 const PlannedRun* PlannedArms::run_of(const RunConfig& config) const {

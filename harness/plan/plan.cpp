@@ -188,10 +188,22 @@ class Planner {
   }
 
   // A run in float64 is its own twin. A declared bound and a measured band judge without any.
-  void add_twin(const std::string& name, RunConfig forced, const Reference& reference) {
-    if (matrix_.band.exact > 0 || matrix_.band.repeats > 0 || forced.precision == Precision::float64) return;
-    forced.forced.twin = true;
-    add(RunRole::forced_twin, name, std::move(forced), needs_of(reference));
+  bool has_twin(const RunConfig& config) const {
+    return matrix_.band.exact == 0 && matrix_.band.repeats == 0 && config.precision != Precision::float64;
+  }
+
+  /// The forced run and its twin. Where the loss takes some of a row's candidates, those that the twin takes.
+  void add_forced(RunRole role, const std::string& name, RunConfig config, const Reference& reference) {
+    std::vector<std::string> needs = needs_of(reference);
+    if (has_twin(config)) {
+      const std::size_t twin = add(RunRole::forced_twin, name, twin_config(config), needs_of(reference));
+      const auto taken = spec_of(config).scores.taken;
+      if (taken != nullptr && taken(config, 1) > 0) {
+        config.forced.chosen_by = runs_[twin].id;
+        needs.push_back(runs_[twin].id);
+      }
+    }
+    add(role, name, std::move(config), std::move(needs));
   }
 
   void add_forced_reference(const Reference& reference) {
@@ -199,11 +211,10 @@ class Planner {
     const std::string& name = reference.first->reference_name;
     // Repeats measure how rounding scatters, if they are asked for; a certificate's bound is declared.
     const int repeats = matrix_.band.exact > 0 ? 0 : matrix_.band.repeats;
-    for (int repeat = 0; repeat <= repeats; ++repeat) {
-      add(repeat == 0 ? RunRole::forced_reference : RunRole::forced_repeat, name,
-          forced(reference.first->reference, reference, repeat), needs_of(reference));
+    add_forced(RunRole::forced_reference, name, forced(reference.first->reference, reference, 0), reference);
+    for (int repeat = 1; repeat <= repeats; ++repeat) {
+      add(RunRole::forced_repeat, name, forced(reference.first->reference, reference, repeat), needs_of(reference));
     }
-    add_twin(name, forced(reference.first->reference, reference, 0), reference);
   }
 
   void add_cell(const Cell& cell, const Reference& reference) {
@@ -223,8 +234,7 @@ class Planner {
       add(RunRole::exact_cell, cell.name, std::move(pair->cell));
     }
     if (wants_forced(matrix_, cell)) {
-      add(RunRole::forced_cell, cell.name, forced(cell.config, reference, 0), needs_of(reference));
-      add_twin(cell.name, forced(cell.config, reference, 0), reference);
+      add_forced(RunRole::forced_cell, cell.name, forced(cell.config, reference, 0), reference);
     }
   }
 

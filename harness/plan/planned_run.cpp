@@ -35,4 +35,10 @@ RunConfig as_it_runs(RunConfig config) {
   return config;
 }
 
+RunConfig twin_config(RunConfig forced) {
+  forced.forced.twin = true;
+  forced.forced.chosen_by.clear();
+  return forced;
+}
+
 }  // namespace lockstep

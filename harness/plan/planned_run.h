@@ -26,6 +26,8 @@ const char* name_of(RunRole role);
 
 /// A config as it is run: emulated ranks have no carrier, so that what carries the real ones leaves them as they are.
 RunConfig as_it_runs(RunConfig config);
+/// The twin of a forced run: the same in float64, which chooses by its own scores.
+RunConfig twin_config(RunConfig forced);
 
 struct PlannedRun {
   std::string id;  ///< folder under OUT/runs: readable, then the first 8 digits of the hash

@@ -206,7 +206,9 @@ int run_rank(Process& process, int rank, const Meeting& meet) {
     context.meter = &meter;
     context.show = [&process, rank](double value) { process.beats.show(rank, value); };
     if (config.forced.on()) {
-      compute_forced(context, snapshots_of(process), result);
+      const std::string& chosen_by = config.forced.chosen_by;
+      const std::string choosing = chosen_by.empty() ? "" : process.path("../" + chosen_by + "/rank-" + std::to_string(rank) + ".trace");
+      compute_forced(context, snapshots_of(process), choosing, result);
       exit_code = 0;
     } else if (keeps) {
       RankCheckpoints checkpoints(process.task.run_dir, process.planted, config, rank, meet.groups());

@@ -61,7 +61,7 @@ struct ForcedStep {
   std::string worst_tensor;
   /// With float64 twins, of which band_used is the larger: of the bound of meaning, and of that of rounding.
   double meaning_used = 0, arithmetic_used = 0;
-  /// A row for which rounding chose other columns than float64 does, so that gradients are held against the size of their terms; or -1.
+  /// A row for which rounding alone would choose other columns than float64 does, whose choice the step was given; or -1.
   int64_t chosen_otherwise = -1;
 };
 

@@ -7,6 +7,8 @@
 #include <stdexcept>
 
 #include "harness/comm/tensor_view.h"
+#include "harness/config/trainer_spec.h"
+#include "harness/train/choosing.h"
 #include "harness/train/snapshots.h"
 #include "harness/train/step.h"
 #include "harness/train/update.h"
@@ -69,12 +71,15 @@ void trace_term_sums(const RankContext& context, int64_t step, TracedStep& trace
 
 }  // namespace
 
-void compute_forced(const RankContext& context, const std::string& trace_path, RankResult& result) {
+void compute_forced(const RankContext& context, const std::string& trace_path, const std::string& choosing_path,
+                    RankResult& result) {
   const RunConfig& config = *context.config;
   const ForcedConfig& forced = config.forced;
   const bool alone = context.comm->world_size() == 1;
   context.beat(0, "read snapshots");
   const std::map<int64_t, Snapshot> snapshots = read_snapshots(trace_path, forced.steps, forced.twin);
+  std::map<int64_t, std::vector<at::Tensor>> choosing;
+  if (!choosing_path.empty()) choosing = read_choosing(choosing_path, forced.steps, spec_of(config).scores.record);
   TracedStep traced(context);
   Update update(context);
   for (const int64_t step : forced.steps) {
@@ -102,6 +107,7 @@ void compute_forced(const RankContext& context, const std::string& trace_path, R
       // An odd weight, another one each: times a power of two everything rounds as it did.
       options.weight = 1 + 2 * forced.repeat;
     }
+    if (!choosing.empty()) options.choosing = choosing.at(step);
     options.keep_passes = forced.repeat == 0 && alone && context.trace->enabled();
     context.trace->begin_step(step);
     const TracedStep::Outcome outcome = traced.run(step, options);

@@ -142,6 +142,7 @@ std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options&
       pass.input.places = options.places;
       pass.input.prepared = options.prepared;
       pass.input.micro_step = micro;
+      if (!options.choosing.empty()) pass.input.choosing_BN = options.choosing.at(static_cast<std::size_t>(micro));
       if (options.keep_passes) pass.input.as_terms = [this](const at::Tensor& values) { return as_terms(values); };
       pass.input.first_row = first;
       pass.input.end_row = std::min(rows, first + part);

@@ -34,6 +34,7 @@ class TracedStep {
     /// The loss is differentiated times this, and the reduced gradients are divided by it: ranks weight their
     /// rows by the world size and take the mean, which rounds at other places than one process does.
     double weight = 1;
+    std::vector<at::Tensor> choosing = {};  ///< by micro-step, as StepInput's; empty: none
     bool keep_passes = false;  ///< the passes' graphs are kept, and handed out
   };
   struct Outcome {

@@ -45,6 +45,9 @@ struct StepInput {
   /// Marks what a row's gradient is added up from, such as the logits of its candidates, and gives the tensor to go on with. Empty:
   /// nobody asks how large these terms are.
   std::function<at::Tensor(const at::Tensor&)> as_terms = {};
+  /// [rows of the micro-step, columns] float64: scores by which a loss that takes some of a row's candidates chooses them. Undefined:
+  /// those that it computes itself.
+  at::Tensor choosing_BN = {};
 };
 
 struct StreamUse {

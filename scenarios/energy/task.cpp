@@ -295,6 +295,9 @@ class EnergyTask : public Task {
     loss_input.explicit_BnA = explicit_BnA;
     loss_input.total_rows = input.exact ? counted_ : counted_rows(input);
     loss_input.shared = input.exact ? &shared_ : nullptr;
+    if (input.choosing_BN.defined()) {
+      loss_input.choosing_BN = input.choosing_BN.narrow(0, input.first_row, input.end_row - input.first_row);
+    }
     return (fault_ == nullptr ? *loss_ : fault_->loss(input.step, *loss_)).forward(loss_input);
   }
 
@@ -307,6 +310,7 @@ class EnergyTask : public Task {
     reference.explicit_BnA = explicit_BnA;
     reference.group_B = groups(input);
     reference.options = loss_options();
+    reference.choosing_BB = input.choosing_BN;
     reference.mark = input.as_terms;
     return loss_->reference(reference);
   }

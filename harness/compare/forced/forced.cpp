@@ -138,16 +138,6 @@ class ForcedJudge {
                                [&](int64_t columns) { return rules_.scores.taken(*inputs_.cell_config, columns); });
   }
 
-  /// Does no gradient of the cell lie further from its twin's than other terms of the same size would bring it?
-  static bool may_be_of_choice(const ForcedEvidence& evidence, const ForcedValues& reference_twin) {
-    constexpr double kTerms = 4;
-    const auto within = [&](const TensorUse& tensor) {
-      const NamedTensor* gradient = find_tensor(reference_twin.gradients, tensor.name);
-      return gradient && tensor.use.difference <= tensor.use.band + kTerms * term_size(*gradient, reference_twin);
-    };
-    return std::ranges::all_of(evidence.local.tensors, within) && std::ranges::all_of(evidence.reduced.tensors, within);
-  }
-
   static CauseInputs bits_found(const Difference& bits, const StepOfRun& a, const StepOfRun& b, const std::optional<StepOfRun>& before) {
     CauseInputs inputs;
     inputs.difference = bits;
@@ -155,12 +145,6 @@ class ForcedJudge {
     inputs.cell = b;
     inputs.cell_before = before;
     return inputs;
-  }
-
-  static bool is_of_gradients(const Difference& difference) {
-    return difference.divergence.kind == "band" &&
-           (difference.phase == Phase::local_gradients || difference.phase == Phase::reduced_gradients ||
-            difference.phase == Phase::gradient_norm);
   }
 
   /// The twins against each other, then the cell against its own.
@@ -184,11 +168,7 @@ class ForcedJudge {
     ForcedStep at = std::move(meaning.at);
     at.meaning_used = at.band_used;
     at.chosen_otherwise = chosen_otherwise(steps);
-    // What was chosen otherwise has another gradient, in whatever precision; one as large as its terms, not more.
-    const bool by_choice = at.chosen_otherwise >= 0 && arithmetic.first && is_of_gradients(arithmetic.first->difference) &&
-                           may_be_of_choice(*arithmetic.first->forced, wide);
-    if (by_choice) arithmetic.first.reset();
-    at.arithmetic_used = by_choice ? 0 : arithmetic.at.band_used;
+    at.arithmetic_used = arithmetic.at.band_used;
     if (at.arithmetic_used > at.band_used) {
       at.band_used = at.arithmetic_used;
       at.worst_tensor = arithmetic.at.worst_tensor;
@@ -269,8 +249,8 @@ std::string twins_sentence(const Mechanism& result) {
                                  counted(static_cast<int64_t>(result.forced.size()), "forced step"));
   text += fmt::format("They round alike: {:.2g} % of the bound of rounding is used, at step {}.", 100 * most->arithmetic_used, most->step);
   if (otherwise > 0) {
-    text += fmt::format(" At {} of these steps rounding chose other candidates: there the rounding of gradients was not judged, but that none is "
-                        "larger than its terms.",
+    text += fmt::format(" At {} of these steps rounding alone would choose other candidates: there as everywhere the run was given those that "
+                        "its twin takes.",
                         otherwise);
   }
   return text;

@@ -218,6 +218,23 @@ TEST(Plan, ForcesCellsAtTheReferencesSnapshots) {
   }
 }
 
+TEST(Plan, ATwinChoosesForItsRunWhereALossTakesSomeCandidates) {
+  const Plan plan = plan_of(kOutcome + "loss: hard\n");
+  EXPECT_EQ(counts(plan), counts(plan_of(kOutcome))) << "no run more";
+  for (const RunRole role : {RunRole::forced_reference, RunRole::forced_cell}) {
+    const PlannedRun* forced = find_run(plan, role == RunRole::forced_cell ? "8x3 lr_scale=0.125" : "1x24", role, 3);
+    ASSERT_NE(forced, nullptr);
+    const auto twin = std::ranges::find(plan.runs, forced->config.forced.chosen_by, &PlannedRun::id);
+    ASSERT_NE(twin, plan.runs.end());
+    EXPECT_EQ(twin->hash, config_hash(twin_config(forced->config)));
+    EXPECT_THAT(forced->needs, ElementsAre(forced->config.forced.from, twin->id));
+  }
+  for (const PlannedRun& run : plan_of(kOutcome).runs) EXPECT_EQ(run.config.forced.chosen_by, "") << run.id;
+  for (const PlannedRun& run : plan_of(kOutcome + "loss: hard\n", set({"band.repeats=4"})).runs) {
+    EXPECT_EQ(run.config.forced.chosen_by, "") << "no twin: " << run.id;
+  }
+}
+
 TEST(Plan, RepeatsTheReferenceWhereABandIsMeasured) {
   const Plan plan = plan_of(kOutcome, set({"band.repeats=4"}));
   const PlannedRun* reference = find_run(plan, "1x24", RunRole::reference, 3);
