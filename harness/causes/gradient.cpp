@@ -9,6 +9,7 @@
 
 #include "harness/causes/step_gradients.h"
 #include "harness/causes/rules.h"
+#include "harness/compare/exact_runs.h"
 #include "harness/compare/forced/flipped_bit.h"
 
 namespace lockstep::causes {
@@ -96,6 +97,29 @@ std::optional<Cause> non_finite_on_a_rank(const CauseInputs& inputs) {
   return made("non-finite", 0.9,
               fmt::format("{} of {} is not finite on rank {}", counted(static_cast<int64_t>(first->stats.nonfinite), "value"),
                           first->name, fmt::join(ranks, ", ")));
+}
+
+/// In exact arithmetic nothing rounds, so that the reduced gradients have equal bits but for what a fault has changed.
+std::optional<Cause> one_element_alone(const CauseInputs& inputs) {
+  const auto local = local_of(inputs);
+  if (!local || !both_exact(inputs.reference_config, inputs.cell_config)) return std::nullopt;
+  const NamedTensor* changed = nullptr;
+  std::size_t element = 0;
+  for (const NamedTensor& tensor : local->evidence->cell.gradients) {
+    const NamedTensor* reference = find_tensor(local->evidence->reference.gradients, tensor.name);
+    if (!reference || reference->values.size() != tensor.values.size()) return std::nullopt;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      if (distance(reference->values[i], tensor.values[i]) == 0) continue;
+      if (changed) return std::nullopt;
+      changed = &tensor, element = i;
+    }
+  }
+  // Of a tensor of one element a factor changes no more.
+  if (!changed || changed->values.size() < 2) return std::nullopt;
+  const double gap = changed->values[element] - find_tensor(local->evidence->reference.gradients, changed->name)->values[element];
+  return made("bit-flip", 0.9,
+              fmt::format("element {} of {} alone differs, by {}, where in exact arithmetic every other element of every gradient has equal bits",
+                          element, changed->name, short_number(gap)));
 }
 
 std::optional<Cause> bit_flip(const CauseInputs& inputs) {
@@ -208,7 +232,7 @@ std::optional<Cause> forms_differ(const CauseInputs& inputs) {
 }
 
 constexpr Rule kGradientRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
-                           gradient_not_scaled_by_accumulation, non_finite, bit_flip,
+                           gradient_not_scaled_by_accumulation, non_finite, bit_flip, one_element_alone,
                            stale_local, rank_without_gradient, accumulated_before, forms_differ};
 constexpr Rule kFiniteRules[] = {non_finite_on_a_rank};
 

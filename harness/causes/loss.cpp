@@ -23,14 +23,14 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
   for (const RankRows& rows : ranks) {
     double sum = 0;
     std::size_t counted_rows = 0;
-    for (const double loss : rows.rank->row_losses) {
+    for (const double loss : rows.rank.row_losses) {
       sum += loss;
       counted_rows += loss != 0;
     }
     fewest = std::min(fewest, counted_rows);
     most = std::max(most, counted_rows);
     const double mean = counted_rows > 0 ? sum / static_cast<double>(counted_rows) : 0;
-    if (!(std::abs(mean - rows.rank->loss) <= inputs.forced->loss_band + 1e-12)) return std::nullopt;
+    if (!(std::abs(mean - rows.rank.loss) <= inputs.forced->loss_band + 1e-12)) return std::nullopt;
   }
   if (fewest == most) return std::nullopt;
   return made(
@@ -48,8 +48,8 @@ std::optional<Cause> mean_of_weighted_means(const CauseInputs& inputs) {
   double all_rows = 0, divisors = 0, fewest = std::numeric_limits<double>::infinity(), most = 0;
   for (const RankRows& rows : ranks) {
     double sum = 0;
-    for (const double loss : rows.rank->row_losses) sum += loss;
-    const double divisor = sum / rows.rank->loss;
+    for (const double loss : rows.rank.row_losses) sum += loss;
+    const double divisor = sum / rows.rank.loss;
     if (!(divisor > 0) || !std::isfinite(divisor)) return std::nullopt;
     all_rows += sum;
     divisors += divisor;
@@ -91,7 +91,7 @@ std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
   if (!std::isfinite(weight)) return std::nullopt;
   std::size_t without = 0, rows = 0, wrong_rank = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const double loss = ranks[r].rank->loss;
+    const double loss = ranks[r].rank.loss;
     double sum = 0;
     for (const double row : ranks[r].expected) sum += row;
     rows += ranks[r].expected.size();

@@ -4,8 +4,11 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <numeric>
 
 #include <fmt/format.h>
+
+#include "harness/compare/exact_runs.h"
 
 namespace lockstep::causes {
 namespace {
@@ -50,18 +53,25 @@ std::vector<RankRows> rows_that_agree(const CauseInputs& inputs) {
   std::map<int64_t, std::size_t> seen;
   std::vector<RankRows> ranks;
   bool any = false;
+  const bool as_differentiated = both_exact(inputs.reference_config, inputs.cell_config);
   for (const RankLoss& rank : inputs.forced->cell.losses) {
     if (rank.row_ids.size() != rank.row_losses.size()) return {};
     const double tolerance = tolerance_of(*inputs.forced, rank);
-    RankRows own{&rank, {}};
+    RankRows own{rank, {}};
     for (std::size_t row = 0; row < rank.row_ids.size(); ++row) {
       const auto found = known.find(rank.row_ids[row]);
       const std::size_t occurrence = seen[rank.row_ids[row]]++;
       if (found == known.end() || occurrence >= found->second.size()) return {};
       own.expected.push_back(found->second[occurrence]);
-      if (rank.row_losses[row] == 0) continue;
+      if (as_differentiated || rank.row_losses[row] == 0) continue;
       any = true;
       if (!(std::abs(rank.row_losses[row] - own.expected.back()) <= tolerance)) return {};
+    }
+    if (as_differentiated) {
+      const double sum = std::accumulate(rank.row_losses.begin(), rank.row_losses.end(), 0.0);
+      own.rank.loss = sum * rank.row_weight * static_cast<double>(inputs.forced->cell.losses.size());
+      own.rank.row_losses = own.expected;
+      any = true;
     }
     ranks.push_back(std::move(own));
   }

@@ -10,6 +10,7 @@
 #include "harness/causes/config_keys.h"
 #include "harness/causes/rules.h"
 #include "harness/causes/trainer_rules.h"
+#include "harness/compare/exact_runs.h"
 #include "harness/config/trainer_spec.h"
 
 namespace lockstep {
@@ -131,6 +132,10 @@ std::string plain_evidence(const CauseInputs& inputs) {
   std::string text = "no known mistake fits";
   for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)}) {
     if (!fact.empty()) text += "; " + fact;
+  }
+  const bool only_hashes = !inputs.forced && inputs.difference.divergence.step >= 0 && !is_exact(inputs.difference.phase);
+  if (only_hashes && both_exact(inputs.reference_config, inputs.cell_config)) {
+    text += "; with trace: full the runs keep their values, from which most mistakes are told";
   }
   return text;
 }

@@ -25,10 +25,14 @@ struct Update {
   }
 };
 
+/// "bits": where everything before the update has equal bits.
+bool is_of_update(const CauseInputs& inputs) {
+  const std::string& kind = inputs.difference.divergence.kind;
+  return inputs.difference.phase == Phase::parameters && (kind == "update" || kind == "bits" || kind == "replica");
+}
+
 std::optional<Update> update_of(const CauseInputs& inputs) {
-  const Divergence& divergence = inputs.difference.divergence;
-  const bool of_update = divergence.kind == "update" || divergence.kind == "replica";
-  if (inputs.difference.phase != Phase::parameters || !of_update) return std::nullopt;
+  if (!is_of_update(inputs)) return std::nullopt;
   if (!inputs.forced || !inputs.forced->state) return std::nullopt;
   const ForcedValues& cell = inputs.forced->cell;
   const auto made_from = update_inputs(*inputs.forced->state, cell, inputs.cell_facts);
@@ -153,7 +157,7 @@ std::optional<Cause> rate_not_applied(const CauseInputs& inputs) {
 }
 
 std::optional<Cause> parameter_not_updated(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.kind != "update") return std::nullopt;
+  if (!is_of_update(inputs) || inputs.difference.divergence.kind == "replica") return std::nullopt;
   if (!inputs.forced || !inputs.forced->state) return std::nullopt;
   const ForcedValues& cell = inputs.forced->cell;
   std::vector<std::string> kept, wrong;

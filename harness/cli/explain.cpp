@@ -62,6 +62,7 @@ not promised   it is not the arithmetic of your trainer: PyTorch's Reducer does 
                seen (emulated against real ranks, in native arithmetic, is the proof about that). Objectives that depend on
                the layout, as local negatives, differ. Statistics over rows (norm) are refused.
 
+With `trace: full` the runs keep their values, and the cause of a difference is named from them as from a forced step.
 `certify: {exact: 100}` adds the first 100 steps of each cell in it to any matrix. Native against exact arithmetic at one
 layout is rounding alone: configs/rounding.yaml shows how far that carries a run.
 )"},

@@ -11,6 +11,7 @@
 
 #include "harness/base/hex.h"
 #include "harness/base/same_bits.h"
+#include "harness/compare/forced/equal_step.h"
 #include "harness/compare/forced/free.h"
 #include "harness/compare/step_records.h"
 #include "harness/compare/trainer_of.h"
@@ -76,8 +77,8 @@ std::vector<uint64_t> tensor_sums(const StepOfRun& step) {
 
 class StepComparison {
  public:
-  StepComparison(const StepOfRun& a, const StepOfRun& b, Compared* compared)
-      : a_(a), b_(b), compared_(compared), rows_a_(rows_of(a)), rows_b_(rows_of(b)), world_size_(static_cast<int>(b.ranks.size())) {}
+  StepComparison(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& spec, Compared& compared)
+      : a_(a), b_(b), spec_(spec), compared_(compared), rows_a_(rows_of(a)), rows_b_(rows_of(b)), world_size_(static_cast<int>(b.ranks.size())) {}
 
   /// Phase by phase, in the order in which a step goes.
   std::optional<Difference> first() const {
@@ -126,7 +127,7 @@ class StepComparison {
   }
 
   void looked_at(Looked kind) const {
-    if (compared_) compared_->add(kind, b_.step);
+    compared_.add(kind, b_.step);
   }
 
   std::optional<std::pair<Row, Row>> first_row(Phase phase) const {
@@ -166,8 +167,19 @@ class StepComparison {
   std::optional<Difference> scores() const {
     const auto found = first_row(Phase::energies);
     if (!found) return std::nullopt;
-    return at_row(*found, Phase::energies, Phase::energies, "energies", "hash " + hex16(found->first.scores),
-                  "hash " + hex16(found->second.scores));
+    const std::string record(spec_.record), column(spec_.column);
+    const auto columns = [&](const StepOfRun& step, const Row& row) {
+      return columns_of(step.ranks[static_cast<std::size_t>(row.rank)], record);
+    };
+    const int64_t expected = columns(a_, found->first), actual = columns(b_, found->second);
+    if (expected < 0 || actual < 0 || expected == actual) {
+      return at_row(*found, Phase::energies, Phase::energies, record, "hash " + hex16(found->first.scores),
+                    "hash " + hex16(found->second.scores));
+    }
+    Difference told = at_row(*found, Phase::energies, Phase::energies, record, counted(expected - spec_.own_columns, column) + " a row",
+                             counted(actual - spec_.own_columns, column) + " a row");
+    told.divergence.kind = "missing";
+    return told;
   }
 
   std::optional<Difference> losses() const {
@@ -230,22 +242,24 @@ class StepComparison {
   }
 
   const StepOfRun &a_, &b_;
-  Compared* compared_;
+  const ScoreSpec& spec_;
+  Compared& compared_;
   std::vector<Row> rows_a_, rows_b_;
   int world_size_;
 };
 
-}  // namespace
+struct ExactFinding {
+  std::optional<Difference> difference;
+  std::optional<LedgerFinding> ledger;  ///< if that is what was found first
+};
 
-bool both_exact(const RunConfig* reference, const RunConfig* cell) {
-  return reference != nullptr && cell != nullptr && reference->arithmetic == Arithmetic::exact &&
-         cell->arithmetic == Arithmetic::exact;
-}
-
-ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before, Compared* compared) {
-  OwnFindings own = own_findings(a, b, before, true, true, compared);
+/// The first difference at one step, whatever the layouts: rows by their place in the whole batch, with sample, rank and tensor; then
+/// what all ranks hold alike, on each rank of B against rank 0 of A. `before` is B's step before and may be null.
+ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before, const ScoreSpec& scores,
+                           Compared& compared) {
+  OwnFindings own = own_findings(a, b, before, true, true, &compared);
   ExactFinding found{std::move(own.difference), std::move(own.ledger)};
-  const std::optional<Difference> bits = StepComparison(a, b, compared).first();
+  const std::optional<Difference> bits = StepComparison(a, b, scores, compared).first();
   if (!bits) return found;
   if (!found.difference || earlier(*bits, *found.difference)) return {bits, std::nullopt};
   Divergence& first = found.difference->divergence;
@@ -257,16 +271,37 @@ ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfR
   return found;
 }
 
+/// Both runs began the step with the same bits, so that its values tell of a known mistake as those of a forced step do. Nothing
+/// where either kept them in part: below trace level full.
+std::optional<ForcedEvidence> evidence_at(StepPairs& pairs, const CauseInputs& around) {
+  const StepOfRun &a = *around.reference, &b = *around.cell;
+  if (a.step < 0 || !keeps_gradients(a) || !keeps_gradients(b)) return std::nullopt;
+  const std::vector<ForcedValues> no_repeats;
+  const BandConfig band;  // a closed form rounds: a factor that is no power of two, each row's own backward pass
+  const StepRules rules{scores_of(around.trainer), band, around.reference_facts, around.cell_facts};
+  return evidence_of_step({a, pairs.a().dir(), b, pairs.b().dir(), around.cell_before, no_repeats,
+                           state_before(a, around.reference_before), state_before(b, around.cell_before), false, true},
+                          rules);
+}
+
+}  // namespace
+
+bool both_exact(const RunConfig* reference, const RunConfig* cell) {
+  return reference != nullptr && cell != nullptr && reference->arithmetic == Arithmetic::exact &&
+         cell->arithmetic == Arithmetic::exact;
+}
+
 Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config) {
   Mechanism result;
   std::optional<CauseInputs> around;
   SampleHistory samples_a, samples_b;
   Compared compared;
+  const TrainerSpec* trainer = trainer_of(pairs.a(), pairs.b());
   while (!around && pairs.next()) {
     remember_samples(samples_a, pairs.step_a());
     remember_samples(samples_b, pairs.step_b());
     ExactFinding found =
-        exact_finding(pairs.step_a(), pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr, &compared);
+        exact_finding(pairs.step_a(), pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr, scores_of(trainer), compared);
     if (!found.difference) continue;
     around.emplace();
     around->difference = *found.difference;
@@ -284,10 +319,12 @@ Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_confi
     around->reference_config = reference_config;
     around->cell_config = cell_config;
     around->reference_facts = training_facts(reference_config, pairs.a());
-    around->cell_facts = training_facts(cell_config, pairs.b());
-    around->trainer = trainer_of(pairs.a(), pairs.b());
+    around->cell_facts =
+        facts_to_meet(around->reference_facts, training_facts(cell_config, pairs.b()), {reference_config, cell_config});
+    around->trainer = trainer;
     around->reference_samples = samples_a;
     around->cell_samples = samples_b;
+    around->forced = evidence_at(pairs, *around);
     const std::string gaps = gaps_sentence(pairs.gaps());
     read_on(*around, pairs);
     result.verdict = VerdictKind::divergent;

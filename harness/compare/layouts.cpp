@@ -71,14 +71,6 @@ class BoundedStep {
     return found;
   }
 
-  /// Columns of one rank's scores, -1 if it recorded none.
-  int64_t columns_of(const StepRecords& rank) const {
-    const Record* columns = find_record(rank, Phase::energies, "columns");
-    if (columns && columns->shape.size() == 1) return columns->shape[0];
-    const Record* scores = find_record(rank, Phase::energies, record_);
-    return scores && scores->shape.size() == 2 ? scores->shape[1] : -1;
-  }
-
   double merged_norm(const StepOfRun& step) const {
     double squares = 0;
     for (const StepRecords& rank : step.ranks) {
@@ -100,12 +92,12 @@ class BoundedStep {
   /// Their number is no matter of rounding, nor of parameters.
   std::optional<Difference> columns() const {
     const int world_size = static_cast<int>(b_.ranks.size());
-    const int64_t expected = columns_of(a_.ranks[0]);
+    const int64_t expected = columns_of(a_.ranks[0], record_);
     if (expected < 0) return std::nullopt;
     std::vector<int> wrong;
     int64_t found = expected;
     for (int rank = 0; rank < world_size; ++rank) {
-      const int64_t actual = columns_of(b_.ranks[static_cast<std::size_t>(rank)]);
+      const int64_t actual = columns_of(b_.ranks[static_cast<std::size_t>(rank)], record_);
       if (actual == expected || actual < 0) continue;
       if (wrong.empty()) found = actual;
       wrong.push_back(rank);

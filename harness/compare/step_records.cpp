@@ -21,6 +21,13 @@ std::vector<const Record*> records_of(const StepRecords& step, Phase phase) {
   return list;
 }
 
+int64_t columns_of(const StepRecords& rank, const std::string& scores) {
+  const Record* columns = find_record(rank, Phase::energies, "columns");
+  if (columns && columns->shape.size() == 1) return columns->shape[0];
+  const Record* record = find_record(rank, Phase::energies, scores);
+  return record && record->shape.size() == 2 ? record->shape[1] : -1;
+}
+
 Difference difference_at(int64_t step, Phase phase, int rank, const std::string& where,
                          const std::string& kind, const std::string& expected, const std::string& actual,
                          int world_size) {

@@ -14,6 +14,9 @@ namespace lockstep {
 const Record* find_record(const StepRecords& step, Phase phase, const std::string& name);
 std::vector<const Record*> records_of(const StepRecords& step, Phase phase);
 
+/// How many columns the rank's scores of that name have; -1 where it recorded none.
+int64_t columns_of(const StepRecords& rank, const std::string& scores);
+
 /// The mean of the ranks' losses; nothing where a rank recorded none.
 std::optional<double> mean_loss(const StepOfRun& step);
 

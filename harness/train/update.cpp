@@ -90,8 +90,9 @@ void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate
   context_.task->update_buffers();
   trace_buffers(Phase::parameters, keep);
   trace_parameters(context_, Phase::parameters, keep);
-  // What an update does to the moments alone shows in parameters one update later, and a forced run makes none.
-  if (keep == Keep::whole) trace_optimizer(Phase::optimizer_state, keep);
+  // What an update does to the moments alone shows in parameters one update later, and a forced run makes none. Whoever keeps
+  // everything keeps what the next update is made from.
+  if (keep == Keep::whole || context_.trace->level() == TraceLevel::full) trace_optimizer(Phase::optimizer_state, keep);
 }
 
 void Update::trace_optimizer(Phase phase, Keep keep) {

@@ -75,7 +75,7 @@ struct Ranks {
 bool follows(const CauseInputs& inputs, const Ranks& ranks, const Denominator& denominator) {
   const int world = static_cast<int>(ranks.rows.size());
   for (std::size_t rank = 0; rank < ranks.rows.size(); ++rank) {
-    const RankLoss& own = *ranks.rows[rank].rank;
+    const RankLoss& own = ranks.rows[rank].rank;
     const double predicted = loss_with(denominator, own, ranks.counts[rank], ranks.all, world);
     if (!(std::abs(predicted - own.loss) <= world * inputs.forced->loss_band + 1e-12)) return false;
   }
@@ -108,7 +108,7 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
   ranks.rows = rows_that_agree(inputs);
   if (ranks.rows.empty() || !inputs.cell_config) return std::nullopt;
   for (const RankRows& rows : ranks.rows) {
-    ranks.counts.push_back(counts_of(*inputs.cell_config, rows.rank->row_ids));
+    ranks.counts.push_back(counts_of(*inputs.cell_config, rows.rank.row_ids));
     ranks.all.rows += ranks.counts.back().all.rows;
     ranks.all.valid_steps += ranks.counts.back().all.valid_steps;
   }

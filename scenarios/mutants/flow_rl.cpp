@@ -11,7 +11,7 @@ namespace {
 constexpr MutantRow kFlowRlRows[] = {
   {{.name = "rollout_policy_stale", .trainer = "flow_rl",
     .help = "rollouts of a rank are made by the policy that training began with: it is never synchronised",
-    .draws = {.rank = true}, .phase = "energies", .where = "terms", .causes = "stale-rollout-policy", .first_step = 1},
+    .draws = {.rank = true}, .phase = "energies", .where = "terms|inputs", .causes = "stale-rollout-policy", .first_step = 1},
    LOCKSTEP_BUG(PlantedInFlowRl,
      bool never_synchronised(int64_t step) override { return acts(step); })},
   {{.name = "reward_not_broadcast", .trainer = "flow_rl",

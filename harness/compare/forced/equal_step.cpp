@@ -53,24 +53,26 @@ void place_by_update(const EqualStep& step, const StepRules& rules, const Forced
 
 }  // namespace
 
-JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
-  const StepOfRun &a = step.a, &b = step.b;
-  ForcedContext context{a,          b,  step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins,   {},           {}, step.compared};
-  context.at.step = a.step;
+namespace {
+
+ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
+  ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
+                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins, {}, {}, step.compared};
+  context.at.step = step.a.step;
   ForcedEvidence& evidence = context.evidence;
-  evidence.reference = forced_values(a, step.dir_a, rules.scores);
+  evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
   evidence.reference.working_epsilon = working_epsilon(rules.reference_facts, evidence.reference.epsilon);
-  evidence.cell = forced_values(b, step.dir_b, rules.scores);
+  evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
   evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
   if (!step.twins) note_reduction_by_sum(evidence);
   evidence.reference_state = step.state;
   evidence.state = step.cell_state ? step.cell_state : step.state;
+  return context;
+}
 
-  const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, step.before_b ? &*step.before_b : nullptr,
-                                       step.exact_phases, rules.loss_is_differentiated);
-  std::optional<Difference> first = own.difference;
-  if (first) place_by_update(step, rules, evidence, *first);
+/// Each phase's first difference beyond its band, the earliest of all; fills in what the evidence tells of the bands.
+void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<Difference>& first) {
+  const ForcedEvidence& evidence = context.evidence;
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
                      judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters, judge_moments}) {
     std::optional<Difference> found = judge(context);
@@ -78,6 +80,25 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
     keep_earlier(first, found);
   }
   context.at.groups = evidence.reduced.groups;
+}
+
+void add_step_before(const EqualStep& step, const StepRules& rules, ForcedEvidence& evidence) {
+  if (step.before_b && keeps_gradients(*step.before_b)) {
+    evidence.cell_before = forced_values(*step.before_b, step.dir_b, rules.scores);
+  }
+}
+
+}  // namespace
+
+JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
+  const StepOfRun &a = step.a, &b = step.b;
+  ForcedContext context = context_of(step, rules);
+  ForcedEvidence& evidence = context.evidence;
+  const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, step.before_b ? &*step.before_b : nullptr,
+                                       step.exact_phases, rules.loss_is_differentiated);
+  std::optional<Difference> first = own.difference;
+  if (first) place_by_update(step, rules, evidence, *first);
+  judge_phases(context, rules, first);
   JudgedStep judged{context.at, std::nullopt, evidence.cell.reduced_by_sum};
   if (!first) return judged;
   CauseInputs& inputs = judged.first.emplace();
@@ -86,11 +107,17 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   inputs.cell = b;
   inputs.cell_before = step.before_b;
   if (first->phase == Phase::collective) inputs.ledger = own.ledger;
-  if (step.before_b && keeps_gradients(*step.before_b)) {
-    evidence.cell_before = forced_values(*step.before_b, step.dir_b, rules.scores);
-  }
+  add_step_before(step, rules, evidence);
   inputs.forced = std::move(evidence);
   return judged;
+}
+
+ForcedEvidence evidence_of_step(const EqualStep& step, const StepRules& rules) {
+  ForcedContext context = context_of(step, rules);
+  std::optional<Difference> first;
+  judge_phases(context, rules, first);
+  add_step_before(step, rules, context.evidence);
+  return std::move(context.evidence);
 }
 
 std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum) {
@@ -113,9 +140,7 @@ std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules
   inputs.reference = step.a;
   inputs.cell = step.b;
   inputs.cell_before = step.before_b;
-  if (step.before_b && keeps_gradients(*step.before_b)) {
-    evidence.cell_before = forced_values(*step.before_b, step.dir_b, rules.scores);
-  }
+  add_step_before(step, rules, evidence);
   inputs.forced = std::move(evidence);
   return inputs;
 }

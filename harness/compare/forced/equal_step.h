@@ -49,6 +49,9 @@ struct JudgedStep {
 /// Throws TraceError where a run did not keep its gradients whole.
 JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules);
 
+/// What the step's values tell of a difference that was found in its bits. Throws as judge_equal_step.
+ForcedEvidence evidence_of_step(const EqualStep& step, const StepRules& rules);
+
 /// A step that the runs began with parameters of their own: what the cell's records show by themselves, where the
 /// reference's show that it must hold. Reduction, gradient norm, clipping, update. `reduced_by_sum`: see JudgedStep.
 std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum);

@@ -249,16 +249,29 @@ std::optional<Snapshot> state_before(const StepOfRun& step, const std::optional<
 
 namespace {
 
-RankLoss rank_loss(const StepRecords& rank) {
+/// A number of the rank's loss; rank 0's where that is alike on all and rank 0 alone has written it.
+std::optional<double> loss_scalar(const StepOfRun& step, std::size_t rank, const char* name) {
+  const auto of = [name](const StepRecords& records, bool of_all) -> const Record* {
+    const auto found = std::ranges::find_if(records.records, [&](const Record& record) {
+      return record.phase == Phase::loss && record.is_scalar && record.name == name && (!of_all || record.replicated);
+    });
+    return found == records.records.end() ? nullptr : &*found;
+  };
+  const Record* record = of(step.ranks[rank], false);
+  if (!record) record = of(step.ranks[0], true);
+  return record ? std::optional(record->value) : std::nullopt;
+}
+
+RankLoss rank_loss(const StepOfRun& step, std::size_t rank) {
   RankLoss found;
+  for (const auto& [member, name] : {std::pair(&RankLoss::loss, "loss"), {&RankLoss::row_weight, "row_weight"},
+                                     {&RankLoss::temperature, "temperature"}}) {
+    if (const auto value = loss_scalar(step, rank, name)) found.*member = *value;
+  }
   std::vector<int64_t> samples;
-  for (const Record& record : rank.records) {
+  for (const Record& record : step.ranks[rank].records) {
     if (record.phase == Phase::samples) samples = record.ids;
-    if (record.phase != Phase::loss) continue;
-    if (record.is_scalar && record.name == "loss") found.loss = record.value;
-    if (record.is_scalar && record.name == "row_weight") found.row_weight = record.value;
-    if (record.is_scalar && record.name == "temperature") found.temperature = record.value;
-    if (record.name != "row_losses") continue;
+    if (record.phase != Phase::loss || record.name != "row_losses") continue;
     if (auto tensor = whole_tensor(record)) found.row_losses = std::move(tensor->values);
     found.row_ids = record.ids;
   }
@@ -337,17 +350,14 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, co
   values.local_ranks = ranks_reduced_together(step);
   values.local = local_gradients(step, values.local_ranks);
   values.reduced_by_sum = step.declared && step.declared->gradient_reduction == "sum";
-  for (const StepRecords& rank : step.ranks) values.losses.push_back(rank_loss(rank));
   double sum = 0;
-  std::size_t losses = 0;
-  for (const StepRecords& rank : step.ranks) {
-    for (const Record& record : rank.records) {
-      if (record.phase != Phase::loss || record.name != "loss" || !record.is_scalar) continue;
-      sum += record.value;
-      ++losses;
-    }
+  bool on_all = true;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    values.losses.push_back(rank_loss(step, rank));
+    sum += values.losses.back().loss;
+    on_all = on_all && loss_scalar(step, rank, "loss");
   }
-  if (losses == step.ranks.size()) values.loss = sum / static_cast<double>(losses);
+  if (on_all) values.loss = sum / static_cast<double>(step.ranks.size());
   values.scores = kept_scores(step, run_dir, scores.record);
   return values;
 }

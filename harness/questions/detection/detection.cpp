@@ -228,7 +228,7 @@ DetectionRate forbidden(DetectionRate rate) {
 }
 
 /// `idle`: trials whose fault never acted, which the rows leave out. `exact`: of free runs in exact arithmetic, where every
-/// fault must show at its step and place, and of which no forced step tells a cause from another.
+/// fault must show at its step and place.
 void set_rates(Detection& detection, int64_t idle, bool exact) {
   const DetectionRow all = total_of(detection.rows);
   auto& rates = detection.rates;
@@ -237,8 +237,7 @@ void set_rates(Detection& detection, int64_t idle, bool exact) {
   if (all.trials + all.exact_trials == 0 && !detection.left_out.empty()) rates.back().enough = false;
   rates.push_back(asked(detection_rate("of these at the exact step and place", all.exact, all.caught),
                         exact ? 1 : kAskedExact));
-  const DetectionRate named = detection_rate("named rightly", all.right_cause, all.trials);
-  rates.push_back(exact ? named : asked(named, kAskedNamed));
+  rates.push_back(asked(detection_rate("named rightly", all.right_cause, all.trials), kAskedNamed));
   rates.push_back(forbidden(detection_rate("named wrongly", all.wrong_cause, all.trials)));
   rates.push_back(
       forbidden(detection_rate("false alarms on clean pairs", detection.false_alarms, detection.clean)));

@@ -241,9 +241,12 @@ class Expansion {
     reference.layout = {1, config.layout.global_batch()};
     // One process has all rows, however ranks are dealt theirs.
     reference.rows = RowDeal::equal;
-    // What may differ without changing a number is the base's again, so that references are shared.
+    // What may differ without changing a number is the base's again, so that references are shared. Without a forced step the free
+    // run's own values name the cause.
     reference.backend = Backend::emulated;
-    reference.trace = source_.base.trace;
+    const bool exact = config.arithmetic == Arithmetic::exact;
+    reference.trace = exact ? TraceLevel::full : source_.base.trace;
+    if (exact && config.mutant.name != "none") config.trace = TraceLevel::full;
     reference.bucket_cap_bytes = source_.base.bucket_cap_bytes;
     reference.gradient_as_bucket_view = source_.base.gradient_as_bucket_view;
     reference.find_unused_parameters = source_.base.find_unused_parameters;

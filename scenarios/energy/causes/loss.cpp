@@ -22,6 +22,7 @@ struct EnergyRows {
   std::vector<const ScoreRow*> rows;
   const std::vector<int64_t>* columns = nullptr;
   std::size_t offset = 0;  ///< where this rank's own candidates begin, if all ranks' are there
+  std::vector<int64_t> first_ids = {};  ///< of rank 0's rows
   const RankLoss* loss = nullptr;
 };
 
@@ -35,6 +36,9 @@ std::vector<EnergyRows> rank_rows(const ForcedValues& values) {
       if (row.rank == static_cast<int>(rank)) own.rows.push_back(&row);
     }
     own.columns = &values.scores->columns[rank];
+    for (const ScoreRow& row : values.scores->rows) {
+      if (row.rank == 0) own.first_ids.push_back(row.row_id);
+    }
     own.loss = &values.losses[rank];
     own.offset = offset;
     offset += own.rows.size();
@@ -47,7 +51,7 @@ std::vector<EnergyRows> rank_rows(const ForcedValues& values) {
 /// How a row's loss is made from its energies. The plain one is as it should be.
 struct Formula {
   int64_t label_shift = 0;   ///< columns beside the row's own
-  bool local_label = false;  ///< the row's place on its rank as the column
+  bool local_label = false;  ///< the row's place on its rank as the column: the label of rank 0's row of that place
   bool padding = false;      ///< padding counts as candidates
   bool mask_duplicates = false;
   double temperature_power = 1;
@@ -61,13 +65,21 @@ std::size_t own_column(const EnergyRows& rank, std::size_t row) {
   return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), id) - columns.begin());
 }
 
+/// Where candidates stand rank by rank, the column of the row's place on its rank; in another order the one that rank 0's row of
+/// that place has.
+std::size_t column_without_offset(const EnergyRows& rank, std::size_t row) {
+  const std::vector<int64_t>& columns = *rank.columns;
+  if (row >= rank.first_ids.size() || (row < columns.size() && columns[row] == rank.first_ids[row])) return row;
+  return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), rank.first_ids[row]) - columns.begin());
+}
+
 double row_loss(const EnergyRows& rank, std::size_t row, const Formula& formula) {
   const std::vector<int64_t>& columns = *rank.columns;
   const std::size_t own = own_column(rank, row);
   const auto count = static_cast<int64_t>(columns.size());
   if (own >= columns.size() || count == 0) return std::numeric_limits<double>::quiet_NaN();
   std::size_t target = own;
-  if (formula.local_label) target = row;
+  if (formula.local_label) target = column_without_offset(rank, row);
   if (formula.label_shift != 0) {
     target =
         static_cast<std::size_t>(((static_cast<int64_t>(own) + formula.label_shift) % count + count) % count);

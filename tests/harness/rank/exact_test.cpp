@@ -261,6 +261,35 @@ INSTANTIATE_TEST_SUITE_P(
                     Fault{"sample_replaced", "samples", false}),
     [](const auto& fault) { return fault.param.mutant; });
 
+/// Both runs began the step with the same bits: what they kept whole tells the cause as a forced step does.
+TEST(ExactArithmetic, NamesACauseFromTheValuesOfAFreeRun) {
+  struct Named {
+    const char *mutant, *code;
+    std::function<void(RunConfig&)> change = [](RunConfig&) {};
+  };
+  const auto unequal = [](RunConfig& config) { config.rows = RowDeal::unequal; };
+  for (const Named& each : {Named{"local_negatives", "local-negatives"}, Named{"label_offset", "label-offset"},
+                            Named{"mean_of_means", "mean-of-means", unequal}, Named{"rows_left_out", "rows-left-out"},
+                            Named{"loss_over_world", "loss-over-world"}, Named{"flip_bit", "bit-flip"},
+                            Named{"candidates_detached", "candidates-detached"}, Named{"optimizer_state_lost", "optimizer-state-lost"},
+                            Named{"clip_missing", "clip-missing"}, Named{"gradient_sum", "gradient-sum-not-mean"}}) {
+    const support::TempFolder folder;
+    RunConfig config = exact_config();
+    config.trace = TraceLevel::full;
+    config.clip_norm = 0.01;
+    RunConfig cell = config;
+    cell.layout = {8, 3};
+    each.change(cell);
+    const int rank = std::string(each.mutant) == "flip_bit" ? 5 : -1;
+    cell.mutant = {each.mutant, 3, rank, "energy_head.key.weight", 4, 1.0};
+    const std::string reference = mini_run(folder.path(), "reference", config);
+    const Mechanism mechanism = compared(reference, config, mini_run(folder.path(), "cell", cell), cell);
+    ASSERT_TRUE(mechanism.first_divergence && mechanism.cause) << each.mutant << ": " << mechanism.sentence;
+    EXPECT_EQ(mechanism.first_divergence->step, 3) << each.mutant << ": " << mechanism.sentence;
+    EXPECT_EQ(mechanism.cause->code, each.code) << mechanism.cause->evidence;
+  }
+}
+
 TEST(ExactArithmetic, FindsOneFlippedBitOfOneRankHundredsOfStepsIn) {
   const support::TempFolder folder;
   RunConfig config = exact_config();
