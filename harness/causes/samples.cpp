@@ -245,6 +245,14 @@ bool seen_elsewhere(const CauseInputs& inputs, std::size_t rank, const Ids& ids)
   return false;
 }
 
+/// Is the whole batch one that either run had at another step, whoever of the ranks had which of its rows?
+bool is_batch_of_another_step(const CauseInputs& inputs, const Samples& samples) {
+  const int64_t step = inputs.difference.divergence.step;
+  const Ids now = sorted(samples.now);
+  return std::ranges::any_of(inputs.reference_samples, [&](const auto& each) { return each.first != step && sorted(each.second) == now; }) ||
+         std::ranges::any_of(inputs.cell_samples, [&](const auto& each) { return each.first != step && sorted(each.second) == now; });
+}
+
 /// Does a batch of that many rows or more hold ids that follow one another without a gap? A shuffled one does so by a chance
 /// that is nil.
 bool is_in_order(const Ids& sorted_ids) {
@@ -281,7 +289,7 @@ std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
   if (samples->extra.size() != samples->missing.size() || shuffle_differs(inputs) || other_samples(inputs)) return std::nullopt;
   const bool one_row = samples->now.front().size() == 1 && !samples->right_at_next.value_or(true);
   if (samples->extra.size() < 2 && !one_row) return std::nullopt;
-  if (shards_overlap(inputs) || shards_identical(inputs)) return std::nullopt;
+  if (shards_overlap(inputs) || shards_identical(inputs) || is_batch_of_another_step(inputs, *samples)) return std::nullopt;
   for (const std::size_t rank : samples->differing) {
     Ids expected = samples->expected[rank];
     std::sort(expected.begin(), expected.end());

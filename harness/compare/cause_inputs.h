@@ -8,6 +8,7 @@
 
 #include "harness/compare/forced/gradients.h"
 #include "harness/compare/forced/values.h"
+#include "harness/compare/step_pairs.h"
 #include "harness/config/config_difference.h"
 #include "harness/config/run_config.h"
 #include "harness/evidence/align.h"
@@ -22,9 +23,6 @@ struct TrainerSpec;
 namespace causes {
 struct TrainerRules;
 }
-
-/// Sample ids by step and rank.
-using SampleHistory = std::map<int64_t, std::vector<std::vector<int64_t>>>;
 
 /// What forced runs tell of the step of the divergence.
 struct ForcedEvidence {

@@ -88,14 +88,11 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
   std::set<std::string> shards;
   Mechanism result;
   std::optional<CauseInputs> inputs;
-  SampleHistory samples_a, samples_b;
   std::optional<std::string> drift_of_both;
   std::optional<Difference> zeros;  // the first difference that lies in signs of zeros alone
   Compared compared;
   Evaluations evaluations;
   while (pairs.next()) {
-    remember_samples(samples_a, pairs.step_a());
-    remember_samples(samples_b, pairs.step_b());
     std::optional<Difference> difference = first_difference(pairs.step_a(), pairs.step_b());
     if (difference && differ_in_zeros_alone(pairs.step_a(), pairs.step_b())) {
       if (!zeros) zeros = difference;
@@ -119,8 +116,6 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
       inputs = inputs_at(pairs, *difference);
       inputs->ledger =
           audit_ledger(pairs.step_b(), {pairs.before_b() ? &*pairs.before_b() : nullptr, &pairs.step_a(), ours});
-      inputs->reference_samples = samples_a;
-      inputs->cell_samples = samples_b;
       break;
     }
     compared.add_bits(pairs.step_a(), pairs.step_b());

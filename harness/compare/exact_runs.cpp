@@ -294,36 +294,26 @@ bool both_exact(const RunConfig* reference, const RunConfig* cell) {
 Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config) {
   Mechanism result;
   std::optional<CauseInputs> around;
-  SampleHistory samples_a, samples_b;
   Compared compared;
   const TrainerSpec* trainer = trainer_of(pairs.a(), pairs.b());
   while (!around && pairs.next()) {
-    remember_samples(samples_a, pairs.step_a());
-    remember_samples(samples_b, pairs.step_b());
     ExactFinding found =
         exact_finding(pairs.step_a(), pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr, scores_of(trainer), compared);
     if (!found.difference) continue;
-    around.emplace();
-    around->difference = *found.difference;
+    around = inputs_at(pairs, *found.difference);
     around->ledger = std::move(found.ledger);
-    around->reference = pairs.step_a();
-    around->cell = pairs.step_b();
   }
   result.compared_steps = pairs.compared();
   if (around) {
     result.first_divergence = around->difference.divergence;
     if (auto skipped = pairs.skipped_step(around->difference)) result.first_divergence = std::move(skipped);
     around->difference.divergence = *result.first_divergence;
-    around->reference_before = pairs.before_a();
-    around->cell_before = pairs.before_b();
     around->reference_config = reference_config;
     around->cell_config = cell_config;
     around->reference_facts = training_facts(reference_config, pairs.a());
     around->cell_facts =
         facts_to_meet(around->reference_facts, training_facts(cell_config, pairs.b()), {reference_config, cell_config});
     around->trainer = trainer;
-    around->reference_samples = samples_a;
-    around->cell_samples = samples_b;
     around->forced = evidence_at(pairs, *around);
     const std::string gaps = gaps_sentence(pairs.gaps());
     read_on(*around, pairs);

@@ -193,8 +193,6 @@ class FreeLayouts {
     Mechanism result;
     std::optional<CauseInputs> around;
     while (!around && pairs_.next()) {
-      remember_samples(samples_a_, pairs_.step_a());
-      remember_samples(samples_b_, pairs_.step_b());
       if (pairs_.after_gap()) parameters_.lost();
       if (reordered_ < 0 && rows_reordered(pairs_.step_a(), pairs_.step_b())) reordered_ = pairs_.step_a().step;
       around = first_at_step();
@@ -305,8 +303,8 @@ class FreeLayouts {
     inputs.reference_facts = rules_.reference_facts;
     inputs.cell_facts = rules_.cell_facts;
     inputs.trainer = trainer_;
-    inputs.reference_samples = samples_a_;
-    inputs.cell_samples = samples_b_;
+    inputs.reference_samples = pairs_.samples_a();
+    inputs.cell_samples = pairs_.samples_b();
     read_on(inputs, pairs_);
   }
 
@@ -386,7 +384,6 @@ class FreeLayouts {
   StepRules rules_;
   double epsilon_;
   EqualParameters parameters_;
-  SampleHistory samples_a_, samples_b_;
   Apart losses_, gradients_;
   Compared exact_, equal_, own_;  ///< of all steps; of those from equal parameters; of others, by themselves
   Evaluations evaluations_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/base/word_list.h"
+#include "harness/evidence/replicas.h"
 
 namespace lockstep {
 namespace {
@@ -19,12 +20,30 @@ bool is_state_alone(const StepOfRun& step) {
   return std::ranges::none_of(of_steps, [&](Phase phase) { return records_phase(step.ranks[0], phase); });
 }
 
+void remember_samples(SampleHistory& history, const StepOfRun& step) {
+  std::vector<std::vector<int64_t>>& by_rank = history[step.step];
+  by_rank.clear();
+  for (const int rank : ranks_with_rows(step)) {
+    by_rank.emplace_back();
+    for (const Record& record : step.ranks[static_cast<std::size_t>(rank)].records) {
+      if (record.phase == Phase::samples) by_rank.back() = record.ids;
+    }
+  }
+}
+
 }  // namespace
 
-void StepPairs::pass_by(RunReader& run, std::optional<StepOfRun>& step, std::optional<StepOfRun>& before, bool of_a) {
-  const int64_t number = step->step;
+/// The next step of a run becomes its current one, and that the one before.
+void StepPairs::read(bool of_a) {
+  std::optional<StepOfRun>&step = of_a ? step_a_ : step_b_, &before = of_a ? before_a_ : before_b_;
   before = std::move(step);
-  step = run.next();
+  step = (of_a ? a_ : b_).next();
+  if (step) remember_samples(of_a ? samples_a_ : samples_b_, *step);
+}
+
+void StepPairs::pass_by(bool of_a) {
+  const int64_t number = (of_a ? step_a_ : step_b_)->step;
+  read(of_a);
   if (number < 0) return;  // initial parameters are no step
   open_gap_ = true;
   after_gap_ = true;
@@ -39,8 +58,7 @@ void StepPairs::pass_by(RunReader& run, std::optional<StepOfRun>& step, std::opt
 bool StepPairs::pair_up() {
   const std::size_t gaps = alone_.size();
   while (step_a_ && step_b_ && step_a_->step != step_b_->step) {
-    if (step_a_->step < step_b_->step) pass_by(a_, step_a_, before_a_, true);
-    else pass_by(b_, step_b_, before_b_, false);
+    pass_by(step_a_->step < step_b_->step);
   }
   if (!step_a_ || !step_b_) {
     // No step of both lies behind these: they belong to the end.
@@ -55,23 +73,15 @@ bool StepPairs::pair_up() {
 
 bool StepPairs::next() {
   if (asked_reached_) return false;
-  before_a_ = std::move(step_a_);
-  before_b_ = std::move(step_b_);
-  step_a_ = a_.next();
-  step_b_ = b_.next();
+  read(true);
+  read(false);
   after_gap_ = false;
   if (!pair_up()) return false;
   // What a resumed run wrote first may be the state that it begins with.
   if (!begun_ && is_state_alone(*step_a_) != is_state_alone(*step_b_)) {
     const bool of_a = !is_state_alone(*step_a_);
-    if (of_a) {
-      before_b_ = std::move(step_b_);
-      step_b_ = b_.next();
-    } else {
-      before_a_ = std::move(step_a_);
-      step_a_ = a_.next();
-    }
-    pass_by(of_a ? a_ : b_, of_a ? step_a_ : step_b_, of_a ? before_a_ : before_b_, of_a);
+    read(!of_a);
+    pass_by(of_a);
     if (!pair_up()) return false;
   }
   begun_ = true;

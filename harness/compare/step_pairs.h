@@ -2,6 +2,7 @@
 // Two runs read side by side.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "harness/evidence/difference.h"
 
 namespace lockstep {
+
+/// Sample ids by step and rank, of ranks that have rows of their own.
+using SampleHistory = std::map<int64_t, std::vector<std::vector<int64_t>>>;
 
 /// How two runs' steps pair up until one of them ends.
 class StepPairs {
@@ -30,6 +34,9 @@ class StepPairs {
   const std::optional<StepOfRun>& before_a() const { return before_a_; }
   const std::optional<StepOfRun>& before_b() const { return before_b_; }
   int64_t compared() const { return compared_; }
+  /// Of all steps that have been read, those without a partner too.
+  const SampleHistory& samples_a() const { return samples_a_; }
+  const SampleHistory& samples_b() const { return samples_b_; }
 
   /// Do steps without a partner lie just before these?
   bool after_gap() const { return after_gap_; }
@@ -55,14 +62,16 @@ class StepPairs {
     bool of_a = true;
   };
 
+  void read(bool of_a);
   bool pair_up();
-  void pass_by(RunReader& run, std::optional<StepOfRun>& step, std::optional<StepOfRun>& before, bool of_a);
+  void pass_by(bool of_a);
   std::string text_of(const Alone& alone) const;
 
   RunReader a_, b_;
   int64_t most_steps_ = 0;
   bool begun_ = false, asked_reached_ = false, after_gap_ = false, open_gap_ = false;
   std::optional<StepOfRun> step_a_, step_b_, before_a_, before_b_;
+  SampleHistory samples_a_, samples_b_;
   std::vector<Alone> alone_;
   int64_t compared_ = 0, last_ = -1;
 };

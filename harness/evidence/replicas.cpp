@@ -41,6 +41,29 @@ bool is_replica(const StepRecords& first, const StepRecords& rank) {
   return true;
 }
 
+/// Do all ranks have local gradients of the same names and shapes, and do ranks hold parts of what these belong to? Ranks that hold
+/// parts of what they compute with, as tensor-parallel ones do, have gradients of those parts.
+bool have_whole_gradients_of_shards(const StepOfRun& step) {
+  using Shapes = std::map<std::string, std::vector<int64_t>>;
+  const auto shapes_of = [](const StepRecords& rank, Phase phase) {
+    Shapes shapes;
+    for (const Record& record : rank.records) {
+      if (record.phase == phase && !record.is_scalar) shapes[record.name] = record.shape;
+    }
+    return shapes;
+  };
+  const Shapes gradients = shapes_of(step.ranks[0], Phase::local_gradients);
+  bool holds_parts = false;
+  for (const StepRecords& rank : step.ranks) {
+    if (shapes_of(rank, Phase::local_gradients) != gradients) return false;
+    for (const auto& [name, shape] : shapes_of(rank, Phase::parameters)) {
+      const auto gradient = gradients.find(name);
+      holds_parts = holds_parts || (gradient != gradients.end() && gradient->second != shape);
+    }
+  }
+  return holds_parts;
+}
+
 /// The declared group of rank 0; nothing if none is declared.
 std::optional<std::vector<int>> declared_replicas(const StepOfRun& step) {
   if (!step.declared || step.declared->replicas.empty()) return std::nullopt;
@@ -62,7 +85,7 @@ std::vector<int> ranks_reduced_together(const StepOfRun& step) {
   std::iota(all.begin(), all.end(), 0);
   const bool replicas =
       std::ranges::all_of(step.ranks, [&](const StepRecords& rank) { return is_replica(step.ranks[0], rank); });
-  return replicas ? all : std::vector<int>{};
+  return replicas || have_whole_gradients_of_shards(step) ? all : std::vector<int>{};
 }
 
 std::vector<int> ranks_with_rows(const StepOfRun& step) {

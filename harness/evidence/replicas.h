@@ -9,7 +9,7 @@
 namespace lockstep {
 
 /// The ranks whose local gradients are reduced with rank 0's: as the header declares, or else all, if each holds rank
-/// 0's parameters; none where the traces do not tell.
+/// 0's parameters, or shards of parameters whose gradients it has whole; none where the traces do not tell.
 std::vector<int> ranks_reduced_together(const StepOfRun& step);
 
 /// The ranks whose rows together are the step's batch. A rank that holds other parameters than rank 0, or other shards of

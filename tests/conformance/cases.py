@@ -189,6 +189,9 @@ TOKENS = Settings(Transformer(), optimizer={"name": "adamw", "weight_decay": 0.1
 CLIPPED = MLP.but(clip=0.3, applied=True)
 PAIRS = Settings(Clip(), roles={"vision": "row encoder", "text": "candidate encoder", "log_scale": "temperature"},
                  optimizer={"name": "sgd"}, rate=0.1)  # fmt: skip
+# Whoever records more than gradients: an average of the weights, a metric, counts that are summed over ranks.
+RICH = MLP.but(average=0.9, evaluates=True, counts=True, state=True)
+RICH_TOKENS = TOKENS.but(average=0.9, evaluates=True, counts=True)
 TENSOR, STAGES = Parallel("tensor"), Parallel("pipeline")
 
 
@@ -241,6 +244,21 @@ def clean():
     yield Case("tensor-parallel, one and two replicas", TENSOR, TENSOR.but(replicas=2), repeats=True,
                verdict="within_envelope")  # fmt: skip
     yield Case("tensor-parallel, free", TENSOR, TENSOR.but(replicas=2))
+    for base, label in ((RICH, "mlp"), (RICH_TOKENS, "tokens")):
+        for repeats in (True, False):
+            yield Case(f"{label} with an average, a metric and counts{'' if repeats else ', free'}", base, base.but(**four),
+                       repeats=repeats, verdict="within_envelope" if repeats else None)  # fmt: skip
+        yield Case(f"{label} with an average, a metric and counts, twice", base.but(**four), base.but(**four),
+                   verdict="identical")  # fmt: skip
+        micro = base.but(accumulation=2, batch=16, samples=48)
+        yield Case(f"{label} with all of it and accumulation", micro, micro.but(world=4, accumulation=4), repeats=True,
+                   verdict="within_envelope")  # fmt: skip
+        yield Case(f"{label} resumed", base, base.but(world=4, resume=3))
+        yield Case(f"{label} resumed on as many ranks", base.but(**four), base.but(world=4, resume=3))
+        yield Case(f"{label} resumed, by repeats", base.but(resume=3), base.but(world=4, resume=3), repeats=True)
+        yield Case(f"{label} in shards", base, base.but(world=2, shards=True))
+        yield Case(f"{label} in shards, by repeats", base, base.but(world=2, shards=True), repeats=True)
+        yield Case(f"{label} in shards of two and four", base.but(world=2, shards=True), base.but(world=4, shards=True))
     silent = TENSOR.but(declared=False)
     yield Case("tensor-parallel, not declared", silent, silent.but(replicas=2), repeats=True)
     yield Case("pipeline, one and two replicas", STAGES, STAGES.but(replicas=2), repeats=True, verdict="within_envelope")
@@ -251,7 +269,7 @@ def clean():
 
 def reductions():
     """Faults between local and reduced gradients."""
-    for base, label in ((MLP, "mlp"), (TOKENS, "tokens")):
+    for base, label in ((MLP, "mlp"), (TOKENS, "tokens"), (RICH, "rich mlp"), (RICH_TOKENS, "rich tokens")):
         for repeats in (True, False):
             how = "" if repeats else ", free"
             faults = {
@@ -264,7 +282,7 @@ def reductions():
                 "largest": (["wrong-reduction-op"], Fault(reduced=folded(lambda x: x.max(0).values))),
             }
             for what, (causes, fault) in faults.items():
-                if not repeats and label == "tokens" and what not in ("sum", "stale rank 3"):
+                if not repeats and label != "mlp" and what not in ("sum", "stale rank 3"):
                     continue
                 yield Case(f"{label}: {what}{how}", base, base.but(world=4, fault=fault), 3, causes, repeats,
                            "reduced gradients")  # fmt: skip
@@ -336,7 +354,7 @@ def updates():
     yield Case("clip by own norms, free", CLIPPED, CLIPPED.but(world=4, fault=local_norm), 3, ["clip-on-local-norm"])
     lost = Fault(once=True, optimizer=optimizer_reset)
     momentum = MLP.but(state=True)
-    for base, label in ((momentum, "momentum"), (TOKENS, "moments")):
+    for base, label in ((momentum, "momentum"), (TOKENS, "moments"), (RICH, "rich momentum"), (RICH_TOKENS, "rich moments")):
         for repeats in (True, False):
             yield Case(f"{label} lost{'' if repeats else ', free'}", base, base.but(world=4, fault=lost), 3,
                        ["optimizer-state-lost"], repeats, "parameters")  # fmt: skip
@@ -349,6 +367,21 @@ def updates():
     yield Case("mlp: rank 2 makes no update", MLP, MLP.but(world=4, fault=behind), 3, ["rank-behind"], False, "")
     drift = Fault(once=True, after=nudged(2, "body.0.weight", 0.01))
     yield Case("mlp: a replica drifts", MLP, MLP.but(world=4, fault=drift), 3, ["replica-corrupted"], False, "body.0.weight")
+    for base, label in ((RICH, "rich mlp"), (RICH_TOKENS, "rich tokens")):
+        name = "body.0.weight" if base is RICH else "mlp.up.bias"
+        yield Case(f"{label}: rank 2 makes no update", base, base.but(world=4, fault=behind), 3, ["rank-behind"])
+        yield Case(f"{label}: a parameter is not updated", base, base.but(world=4, fault=Fault(after=kept_by(None, name))), 3,
+                   ["parameter-not-updated"], False, name)  # fmt: skip
+        yield Case(f"{label}: signs", base, base.but(world=4, fault=Fault(local=every(scaled(-1.0)))), 3, ["sign-flipped"], True)
+        wrong = Fault(metric=lambda value: value + 0.4)
+        yield Case(f"{label}: a wrong metric", base.but(world=4), base.but(world=4, fault=wrong), 3, [], False, "held_out_loss")
+        yield Case(f"{label} in shards: signs", base, base.but(world=2, shards=True, fault=Fault(local=every(scaled(-1.0)))), 3,
+                   ["sign-flipped"], True)  # fmt: skip
+        again = Fault(step=4, batch=lambda ids, step, s: batch_of(s, step - 1))
+        yield Case(f"{label} resumed: a batch again", base, base.but(world=4, resume=4, fault=again), 4, [], False, "samples")
+        summed = Fault(step=4, reduced=every(scaled(4.0)))
+        yield Case(f"{label} resumed: sum", base.but(resume=3), base.but(world=4, resume=3, fault=summed), 4,
+                   ["gradient-sum-not-mean"], True, "reduced gradients")  # fmt: skip
     initial = Fault(step=-1, initial=nudged(3, "body.0.weight", 0.01))
     yield Case("mlp: other initial weights on rank 3", MLP, MLP.but(world=4, fault=initial), -1, ["initial-weights-differ"])
     full = Fault(used_rate=lambda rate, s: s.rate)

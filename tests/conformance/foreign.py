@@ -184,8 +184,12 @@ class Settings:
 
     def __init__(self, model, world=1, batch=8, steps=6, seed=1, optimizer=None, clip=0.0, rate=0.05, warmup=0,
                  accumulation=1, fault=None, order=0, declared=True, roles=None, prefix="", state=False, applied=False,
-                 noise=False, precision="float32", reduction="mean", resume=None, shuffle=True, samples=24, bucket=1,
-                 alike=True, ledger=True, backwards=False, drop=()):  # fmt: skip
+                 noise=False, precision="float32", reduction="mean", resume=0, shuffle=True, samples=24, bucket=1,
+                 alike=True, ledger=True, backwards=False, drop=(), average=0.0, evaluates=False, counts=False,
+                 shards=False):  # fmt: skip
+        """`resume`: steps before it are another trace's. `average`: decay of an average of the weights, a buffer. `counts`: sums of
+        two small counts over ranks. `shards`: each rank holds its part of every parameter's rows, and of their gradients.
+        """
         self.__dict__.update({k: v for k, v in locals().items() if k != "self"})
         self.optimizer = optimizer or {"name": "sgd", "momentum": 0.9}
         self.fault = fault or Fault()
@@ -239,6 +243,7 @@ class Run:
         self.buffers = [s.model.buffers() for _ in range(s.world)]
         self.optimizers = [self._optimizer(p) for p in self.params]
         self.writers = [TraceWriter(folder, r, s.world, "run-" + folder[-40:], s.header()) for r in range(s.world)]
+        self.averages = [{k: v.detach().clone() for k, v in p.items()} for p in self.params] if s.average else None
         self.updates = 0
         self.last = None
 
@@ -246,7 +251,7 @@ class Run:
         return OPTIMIZERS[self.s.optimizer["name"]](list(params.values()), self.s.optimizer)
 
     def go(self):
-        if "initial" not in self.s.drop:
+        if "initial" not in self.s.drop and not self.s.resume:
             for w in self.writers:
                 w.begin(-1)
             self._parameters()
@@ -260,10 +265,12 @@ class Run:
 
     def _parameters(self):
         s = self.s
-        for w, p, b, o in zip(self.writers, self.params, self.buffers, self.optimizers):
+        for r, (w, p, b, o) in enumerate(zip(self.writers, self.params, self.buffers, self.optimizers)):
             for name, value in p.items():
                 if name not in s.drop:
-                    w.tensor("parameters", s.prefix + name, value, alike=s.alike)
+                    w.tensor("parameters", s.prefix + name, self._held(value, r), alike=s.alike and not s.shards)
+            for name, value in self.averages[r].items() if self.averages else ():
+                w.tensor("parameters", f"buffer/average.{s.prefix}{name}", value, alike=s.alike)
             for name, value in b.items():
                 w.tensor("parameters", "buffer/" + s.prefix + name, value, alike=s.alike)
             if not s.state:
@@ -273,6 +280,15 @@ class Run:
                     if o.state.get(value, {}).get(key) is not None:
                         w.tensor("optimizer state", f"{what}_moment/{s.prefix}{name}", o.state[value][key], alike=True)
             w.scalar("optimizer state", "updates", self.updates, alike=True)
+
+    def _held(self, tensor, rank):
+        """What the rank holds of a parameter or its reduced gradient."""
+        return tensor.tensor_split(self.s.world)[rank] if self.s.shards and tensor.shape[0] >= self.s.world else tensor
+
+    def _evaluated(self):
+        with torch.no_grad():
+            ((row, count),) = self.s.model.forward(self.params[:1], [self.s.model.buffers()], [list(range(1000, 1008))])
+        return float(row.sum() / count.sum())
 
     def _ids(self, step):
         s = self.s
@@ -342,6 +358,14 @@ class Run:
         self.updates += 1
         self.buffers = s.fault("buffers", step, self.buffers, s)
         self.params = s.fault("after", step, self.params, before, self, s)
+        for average, p in zip(self.averages or (), self.params):
+            for k, v in p.items():
+                average[k] = s.average * average[k] + (1 - s.average) * v.detach()
+        self.last = {"local": local, "reduced": reduced, "ids": ids, "applied": applied}
+        if step < s.resume:
+            return
+        metric = s.fault("metric", step, self._evaluated()) if s.evaluates else None
+        odd = [torch.tensor([float(sum(i % 2 for i in own)), float(sum(i % 2 == 0 for i in own))]) for own in ids]
         for r in range(s.world):
             w[r].begin(step)
             w[r].samples(ids[r])
@@ -352,6 +376,8 @@ class Run:
                 count = torch.tensor([float(rows[r].numel())])
                 w[r].collective("all_reduce", "data", "valid", tensor_hash(count), tensor_hash(torch.tensor([total])),
                                 (1,), "sum")  # fmt: skip
+            if s.counts:
+                w[r].collective("all_reduce", "data", "odd and even", tensor_hash(odd[r]), tensor_hash(sum(odd)), (2,), "sum")
             w[r].scalar("loss", "loss", float(losses[r]))
             w[r].tensor("loss", "row_losses", rows[r], ids=ids[r])
             for k in local[r]:
@@ -359,15 +385,16 @@ class Run:
             if s.ledger and s.world > 1:
                 self._buckets(w[r], local[r], reduced[r], r, step)
             for k in reduced[r]:
-                w[r].tensor("reduced gradients", s.prefix + k, reduced[r][k], alike=True)
+                w[r].tensor("reduced gradients", s.prefix + k, self._held(reduced[r][k], r), alike=not s.shards)
             w[r].scalar("gradient norm", "gradient_norm", norms[r], alike=True)
             if s.applied:
                 for k in applied[r]:
                     w[r].tensor("applied gradients", s.prefix + k, applied[r][k], alike=True)
         self._parameters()
         for each in w:
+            if metric is not None:
+                each.scalar("evaluation", "held_out_loss", metric, alike=True)
             each.end()
-        self.last = {"local": local, "reduced": reduced, "ids": ids, "applied": applied}
 
     def _buckets(self, w, local, reduced, rank, step):
         names = list(local)

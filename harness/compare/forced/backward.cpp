@@ -222,6 +222,12 @@ std::optional<Difference> judge_own_norm(const ForcedContext& context) {
   };
   const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
   if (!reference.gradient_norm || !cell.gradient_norm || cell.other_stages || reference.other_stages) return std::nullopt;
+  // A norm of shards is no norm of the whole.
+  const auto is_part = [&](const NamedTensor& tensor) {
+    const NamedTensor* whole = find_tensor(reference.gradients, tensor.name);
+    return tensor.may_be_shard && (!whole || whole->shape != tensor.shape);
+  };
+  if (std::ranges::any_of(cell.gradients, is_part)) return std::nullopt;
   if (gap(reference) > kMost) return std::nullopt;
   context.looked_at(Looked::own_norm);
   if (gap(cell) <= kMost) return std::nullopt;
@@ -304,7 +310,7 @@ bool may_both_clip(const ForcedValues& reference, const ForcedValues& cell) {
 
 std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
   const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
-  if (reference.applied.empty() || cell.applied.empty()) return std::nullopt;
+  if (reference.applied.empty() || cell.applied.empty() || !knows_norm(reference) || !knows_norm(cell)) return std::nullopt;
   const double of_reference = clip_factor(context.reference_facts.clip_norm, reduced_norm(reference)),
                of_cell = clip_factor(context.cell_facts.clip_norm, reduced_norm(cell));
   if (applied_use(reference, of_reference).used > 1) return std::nullopt;

@@ -21,17 +21,6 @@ void keep_earlier(std::optional<Difference>& first, const std::optional<Differen
   if (other && (!first || earlier(*other, *first))) first = other;
 }
 
-void remember_samples(SampleHistory& history, const StepOfRun& step) {
-  std::vector<std::vector<int64_t>>& by_rank = history[step.step];
-  by_rank.clear();
-  for (const int rank : ranks_with_rows(step)) {
-    by_rank.emplace_back();
-    for (const Record& record : step.ranks[static_cast<std::size_t>(rank)].records) {
-      if (record.phase == Phase::samples) by_rank.back() = record.ids;
-    }
-  }
-}
-
 namespace {
 
 void remember_rate(std::map<int64_t, double>& rates, const StepOfRun& step) {
@@ -49,6 +38,8 @@ CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
   inputs.cell = pairs.step_b();
   inputs.reference_before = pairs.before_a();
   inputs.cell_before = pairs.before_b();
+  inputs.reference_samples = pairs.samples_a();
+  inputs.cell_samples = pairs.samples_b();
   return inputs;
 }
 
@@ -63,8 +54,8 @@ void read_on(CauseInputs& inputs, StepPairs& pairs) {
   }
   for (bool first = true; (first || of_rates) && pairs.next(); first = false) {
     if (first) {
-      remember_samples(inputs.reference_samples, pairs.step_a());
-      remember_samples(inputs.cell_samples, pairs.step_b());
+      inputs.reference_samples = pairs.samples_a();
+      inputs.cell_samples = pairs.samples_b();
     }
     if (!of_rates) continue;
     remember_rate(inputs.reference_rates, pairs.step_a());
@@ -210,12 +201,9 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
   EqualParameters parameters;
   free.compared_bits = pairs.same_layout();
   const bool one_program = trainer_of(pairs.a(), pairs.b()) != nullptr;
-  SampleHistory samples_a, samples_b;
   bool beyond = false;  // The step after a finding is read for its samples and snapshots alone.
   while (pairs.next()) {
     const StepOfRun &a = pairs.step_a(), &b = pairs.step_b();
-    remember_samples(samples_a, a);
-    remember_samples(samples_b, b);
     keep_state(free.states, a);
     if (!free.found) {
       free.compared = pairs.compared();
@@ -240,19 +228,15 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
       }
     } else if (!beyond) {
       beyond = true;
-      free.found->reference_samples = samples_a;
-      free.found->cell_samples = samples_b;
+      free.found->reference_samples = pairs.samples_a();
+      free.found->cell_samples = pairs.samples_b();
       if (free.found->difference.divergence.where == "learning_rate") read_on(*free.found, pairs);
       break;
     }
   }
-  if (free.found && !beyond) {
-    free.found->reference_samples = samples_a;
-    free.found->cell_samples = samples_b;
-  }
   if (free.bits) {
-    free.bits->reference_samples = samples_a;
-    free.bits->cell_samples = samples_b;
+    free.bits->reference_samples = pairs.samples_a();
+    free.bits->cell_samples = pairs.samples_b();
   }
   free.ends = pairs.ends();
   free.missing_end = pairs.missing_end();

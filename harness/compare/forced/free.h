@@ -58,9 +58,6 @@ void keep_earlier(std::optional<Difference>& first, const std::optional<Differen
 /// Goes on with the runs that part at the step before: its samples, and where rates are what differs these to the end.
 void read_on(CauseInputs& inputs, StepPairs& pairs);
 
-/// Writes the sample ids of a step into the history.
-void remember_samples(SampleHistory& history, const StepOfRun& step);
-
 /// Everything that free runs tell of the step at which they are.
 CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference);
 

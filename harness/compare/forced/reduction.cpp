@@ -9,8 +9,8 @@ namespace lockstep {
 std::vector<double> reduction_allowance(const ForcedValues& values, const NamedTensor& tensor) {
   const auto ranks = static_cast<double>(values.local.size());
   const double divisor = values.reduced_by_sum ? 1 : ranks;
-  // Below the smallest normal number rounding is absolute.
-  const double least = tensor.epsilon < 1e-10 ? 0 : std::numeric_limits<float>::denorm_min();
+  // Below the smallest normal number rounding is absolute: softmax of a model that explodes gives such gradients in float64, too.
+  const double least = tensor.epsilon < 1e-10 ? std::numeric_limits<double>::denorm_min() : std::numeric_limits<float>::denorm_min();
   std::vector<double> allowance(tensor.values.size(), least * ranks);
   for (const std::vector<NamedTensor>& rank : values.local) {
     const NamedTensor* own = find_tensor(rank, tensor.name);

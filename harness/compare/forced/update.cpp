@@ -83,10 +83,15 @@ double reduced_norm(const ForcedValues& values) {
   return values.gradient_norm ? *values.gradient_norm : whole_norm(values.gradients);
 }
 
+bool knows_norm(const ForcedValues& values) {
+  return values.gradient_norm || std::ranges::none_of(values.gradients, &NamedTensor::may_be_shard);
+}
+
 std::optional<UpdateInputs> update_inputs(const Snapshot& state, const ForcedValues& values,
                                           const TrainingFacts& facts) {
   if (!values.learning_rate || !facts.update) return std::nullopt;
   const bool taken = !values.applied.empty();
+  if (!taken && facts.clip_norm > 0 && !knows_norm(values)) return std::nullopt;
   return UpdateInputs{state,         taken ? values.applied : values.gradients, reduced_norm(values), *values.learning_rate,
                       *facts.update, taken ? 0 : facts.clip_norm};
 }

@@ -21,12 +21,14 @@ struct UpdateInputs {
 };
 
 /// Those of a run's step: from the gradients that the optimizer took where they are recorded, else from the reduced
-/// ones, to be clipped. Nothing where rate or optimizer are not known.
+/// ones, to be clipped. Nothing where rate or optimizer are not known, or the norm to clip by.
 std::optional<UpdateInputs> update_inputs(const Snapshot& state, const ForcedValues& values,
                                           const TrainingFacts& facts);
 
 /// The recorded norm of the reduced gradients, or else their norm.
 double reduced_norm(const ForcedValues& values);
+/// Is that the whole gradient's? A norm of what may be shards is none.
+bool knows_norm(const ForcedValues& values);
 
 /// The update as it should be, or with one thing changed: how mistakes are recognised.
 struct UpdateVariant {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "harness/compare/forced/reduction.h"
+
 namespace lockstep {
 namespace {
 
@@ -107,6 +111,22 @@ TEST(JudgeGradients, TheFloorKnowsInWhichPrecisionTermsWereComputed) {
 
 TEST(JudgeGradients, ASingleElementScaledByAThousandthIsFound) {
   EXPECT_GT(share_used({1}, {1.001}, {1 + 1e-6}), 1);
+}
+
+/// Where numbers are so small that they have no digits left, a mean is rounded by whole steps.
+TEST(JudgeReduction, AMeanOfTheSmallestNumbersIsRoundedByTheirSteps) {
+  for (const auto& [epsilon, least] : {std::pair<double, double>{std::numeric_limits<double>::epsilon(), std::numeric_limits<double>::denorm_min()},
+                                       {std::numeric_limits<float>::epsilon(), std::numeric_limits<float>::denorm_min()}}) {
+    const auto used = [&](double mean) {
+      ForcedValues cell = values({mean, 1});
+      cell.gradients.front().epsilon = cell.epsilon = epsilon;
+      for (const double own : {3 * least, 2 * least, 3 * least}) cell.local.push_back(values({own, 1}).gradients);
+      return judge_reduction(cell).at(0).used;
+    };
+    EXPECT_LE(used(2 * least), 1) << epsilon;
+    EXPECT_LE(used(3 * least), 1) << epsilon;
+    EXPECT_GT(used(12 * least), 1) << epsilon;
+  }
 }
 
 }  // namespace
