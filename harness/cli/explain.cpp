@@ -36,8 +36,8 @@ constexpr auto kTopics = std::to_array<ExplainTopic>({
 configured, and in float64, with their own code, layout and reduction. The second computation is the run's twin.
 
   meaning      the two twins against each other, per tensor, with t the size of what is added up to make it (what
-               each logit of each row gives), T that of all tensors, e how far the reference lies from its own twin, u
-               the epsilon in which it computes:
+               each logit of each row gives), T that of all tensors, e how far the reference lies from its own twin (no less
+               than its worst forced step gives, against t), u the epsilon in which it computes:
                    |g_cell - g| <= 1e-12 max(|g|, t) + 1e-14 T + 64 (2^-52 / u) e
                A factor of 1.0000000001 on one tensor is found at the first forced step.
   arithmetic   a run against its own twin, which has the same ranks, rows and tensors:

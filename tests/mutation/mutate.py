@@ -26,9 +26,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The comparison itself, and what finds differences in one run's own evidence.
 JUDGED = ["harness/compare/*.cpp", "harness/compare/forced/*.cpp", "harness/evidence/ledger_audit.cpp",
           "harness/evidence/replicas.cpp", "harness/evidence/align.cpp", "harness/evidence/difference.cpp"]
-# Tests of these rooms run first; what survives them meets the others.
-ROOMS = ["compare", "causes", "evidence", "questions"]
-FURTHER = {"unit_test": "*", "torch_test": "Verdicts*:Forced*:ExactArithmetic*:*ExactFault*:*Mutant*"}
+# Tests of these rooms run first; what survives them meets real runs.
+ROOMS = ["compare", "causes", "evidence", "questions", "results", "cli"]
+REAL_RUNS = "Verdicts*:Forced*:ExactArithmetic*:*ExactFault*"
 
 SWAPS = {" < ": " >= ", " >= ": " < ", " <= ": " > ", " > ": " <= ", " == ": " != ", " != ": " == ", " && ": " || ", " || ": " && "}
 CONSTANT = re.compile(r"(constexpr double k\w+ = )([0-9][0-9.e+-]*)(;)")
@@ -68,7 +68,7 @@ class Build:
         commands = json.loads((self.folder / "compile_commands.json").read_text())
         self.compile = {str(pathlib.Path(c["file"]).resolve()): c["command"] for c in commands}
         self.link = {}
-        for program in FURTHER:
+        for program in ("unit_test", "torch_test"):
             lines = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", program], capture_output=True, text=True, check=True)
             self.link[program] = next(l for l in reversed(lines.stdout.splitlines()) if f"bin/{program}" in l)
 
@@ -115,19 +115,18 @@ def failed_test(program, tests, folder):
     return failed[1] if failed else f"exit {done.returncode}"
 
 
-def judged(build, mutant, quick, base):
+def judged(build, mutant, stages):
     path, number, _, changed = mutant
     lines = (ROOT / path).read_text().splitlines()
     lines[number - 1] = changed
-    with tempfile.TemporaryDirectory(prefix="lockstep-mutant-", dir=base) as name:
+    with tempfile.TemporaryDirectory(prefix="lockstep-mutant-") as name:
         into = pathlib.Path(name)
         if not build.compiled(path, "\n".join(lines) + "\n", into):
             return None
         linked = {}
         try:
-            for program, tests in [("unit_test", quick), *FURTHER.items()]:
-                if program not in linked:
-                    linked[program] = build.linked(program, into)
+            for program, tests in stages:
+                linked[program] = build.linked(program, into)
                 if killer := failed_test(linked[program], tests, build.folder):
                     return killer
             return ""
@@ -149,14 +148,14 @@ def main():
     files = asked.files or sorted({str(p.relative_to(ROOT)) for pattern in JUDGED for p in ROOT.glob(pattern)})
     build = Build(asked.build)
     places, mutants = drawn(files, asked.count, asked.seed)
-    quick = suites_of(ROOMS)
-    for program, tests in FURTHER.items():
+    stages = [("unit_test", suites_of(ROOMS)), ("torch_test", REAL_RUNS)]
+    for program, tests in stages:
         if failed := failed_test(build.folder / "bin" / program, tests, build.folder):
             sys.exit(f"{failed} fails without any change")
     print(f"{places} places of {len(files)} files can be changed; {len(mutants)} are drawn", flush=True)
     began, table, killed, survived = time.monotonic(), [], 0, []
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-        runs = {pool.submit(judged, build, m, quick, None): m for m in mutants}
+        runs = {pool.submit(judged, build, m, stages): m for m in mutants}
         for run in concurrent.futures.as_completed(runs):
             path, number, what, _ = runs[run]
             killer = run.result()

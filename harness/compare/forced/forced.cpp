@@ -40,6 +40,7 @@ class ForcedJudge {
   /// `states`: what the reference's free run kept before its steps.
   void run(bool exact_phases_too, const std::map<int64_t, Snapshot>& states) {
     std::optional<StepOfRun> before, before_a, before_twin;
+    if (has_twins()) read_errors();
     while (true) {
       std::optional<StepOfRun> a = next_with_gradients(reference_, before_a);
       std::optional<StepOfRun> b = next_with_gradients(cell_, before);
@@ -122,6 +123,18 @@ class ForcedJudge {
                                  twin.end().empty() ? "" : "; " + twin.end()));
   }
 
+  /// Of all the reference's forced steps, before the first is judged.
+  void read_errors() {
+    RunReader narrow(inputs_.forced_reference), wide(inputs_.reference_twin);
+    std::optional<StepOfRun> passed;
+    while (true) {
+      const std::optional<StepOfRun> a = next_with_gradients(narrow, passed), twin = next_with_gradients(wide, passed);
+      if (!a || !twin || a->step != twin->step) return;
+      if (!keeps_gradients(*a) || !keeps_gradients(*twin)) return;
+      add_errors(errors_, forced_values(*a, narrow.dir(), rules_.scores), forced_values(*twin, wide.dir(), rules_.scores));
+    }
+  }
+
   struct TwinSteps {
     const StepOfRun &a, &b, &a_twin, &b_twin;
     const std::optional<StepOfRun>&before, &before_twin;  ///< the cell's
@@ -152,7 +165,7 @@ class ForcedJudge {
     ForcedValues single = forced_values(steps.a, reference_.dir(), rules_.scores);
     single.working_epsilon = working_epsilon(rules_.reference_facts, single.epsilon);
     const ForcedValues wide = forced_values(steps.a_twin, reference_twin_->dir(), rules_.scores);
-    const TwinBounds of_meaning(TwinQuestion::meaning, single, wide), of_rounding(TwinQuestion::arithmetic, single, wide);
+    const TwinBounds of_meaning(TwinQuestion::meaning, single, wide, errors_), of_rounding(TwinQuestion::arithmetic, single, wide, errors_);
     const std::vector<ForcedValues> no_repeats;
     const std::optional<Snapshot> as_reference;
     JudgedStep meaning =
@@ -233,6 +246,7 @@ class ForcedJudge {
   const TrainingFacts own_facts_;  ///< what the cell's own config says
   std::vector<RunReader> repeats_;
   std::optional<RunReader> reference_twin_, cell_twin_;
+  LargestErrors errors_;
   std::vector<ForcedStep> steps_;
   std::optional<CauseInputs> first_;
   Compared compared_;

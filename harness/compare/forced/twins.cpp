@@ -13,6 +13,10 @@ constexpr double kMeaningWhole = 1e-14;
 constexpr double kMeaningOwn = 64;
 constexpr double kEpsilon64 = std::numeric_limits<double>::epsilon();
 
+/// Of a sum's size: who errs by so much has no digit left.
+constexpr double kNoDigit = 1.0 / 8;
+constexpr double kEpsilon32 = std::numeric_limits<float>::epsilon();
+
 constexpr double kRatio = 16;
 constexpr double kTerms = 8;
 constexpr double kWhole = 4;
@@ -23,17 +27,31 @@ double difference(const std::optional<double>& a, const std::optional<double>& b
   return std::isfinite(found) ? found : 0;
 }
 
+/// |narrow - wide|; 0 where there is none of that name, or no number.
+double own_error(const NamedTensor& wide, const NamedTensor* narrow) {
+  const double found = narrow && narrow->values.size() == wide.values.size() ? distance(narrow->values, wide.values) : 0;
+  return std::isfinite(found) ? found : 0;
+}
+
 }  // namespace
 
-TwinBounds::TwinBounds(TwinQuestion question, const ForcedValues& reference, const ForcedValues& twin)
-    : question_(question), epsilon_(reference.working_epsilon) {
-  const auto own_error = [](const NamedTensor& wide, const NamedTensor* narrow) {
-    const double found = narrow && narrow->values.size() == wide.values.size() ? distance(narrow->values, wide.values) : 0;
-    return std::isfinite(found) ? found : 0;
-  };
+void add_errors(LargestErrors& errors, const ForcedValues& reference, const ForcedValues& twin) {
   for (const NamedTensor& wide : twin.gradients) {
     const double size = term_size(wide, twin);
-    gradients_[wide.name] = {own_error(wide, find_tensor(reference.gradients, wide.name)), size, wide.values.size() == 1};
+    if (!(size > 0)) continue;
+    double& largest = errors[wide.name];
+    largest = std::max(largest, own_error(wide, find_tensor(reference.gradients, wide.name)) / size);
+  }
+}
+
+TwinBounds::TwinBounds(TwinQuestion question, const ForcedValues& reference, const ForcedValues& twin, const LargestErrors& errors)
+    : question_(question), epsilon_(reference.working_epsilon) {
+  for (const NamedTensor& wide : twin.gradients) {
+    const double size = term_size(wide, twin);
+    const auto largest = errors.find(wide.name);
+    const double at_worst = largest == errors.end() ? 0 : largest->second * size;
+    const double own = std::max(own_error(wide, find_tensor(reference.gradients, wide.name)), at_worst);
+    gradients_[wide.name] = {own, size, wide.values.size() == 1};
     whole_ = std::hypot(whole_, size);
   }
   for (const NamedTensor& wide : twin.parameters) {
@@ -49,7 +67,8 @@ TwinBounds::TwinBounds(TwinQuestion question, const ForcedValues& reference, con
 
 double TwinBounds::bound(const Value& value, double whole) const {
   if (question_ == TwinQuestion::meaning) {
-    return kMeaning * value.size + kMeaningWhole * whole + kMeaningOwn * kEpsilon64 / epsilon_ * value.own;
+    const double epsilon = value.own >= kNoDigit * value.size ? std::min(epsilon_, kEpsilon32) : epsilon_;
+    return kMeaning * value.size + kMeaningWhole * whole + kMeaningOwn * kEpsilon64 / epsilon * value.own;
   }
   return kRatio * value.own + (value.single ? kSingle : 1) * epsilon_ * (kTerms * value.size + kWhole * whole);
 }

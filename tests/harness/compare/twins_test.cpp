@@ -66,6 +66,27 @@ TEST(TwinBounds, AReferenceThatIsNoNumberAllowsNothingMore) {
   EXPECT_DOUBLE_EQ(rounding.of_gradient("head.weight"), kEpsilon * (8 * 50 + 4 * 50));
 }
 
+TEST(TwinBounds, TheReferencesWorstStepCountsAtEach) {
+  LargestErrors errors;
+  add_errors(errors, rounded(5e-3, 0), twin());
+  add_errors(errors, rounded(1e-6, 0), twin());
+  for (const TwinQuestion question : {TwinQuestion::meaning, TwinQuestion::arithmetic}) {
+    const TwinBounds quiet(question, rounded(1e-6, 1e-7), twin(), errors);
+    EXPECT_NEAR(quiet.of_gradient("head.weight"), bounds(question, 5e-3, 1e-7).of_gradient("head.weight"), 1e-9) << "5e-3 of terms of 50";
+    EXPECT_EQ(quiet.of_gradient("head.bias"), bounds(question).of_gradient("head.bias"));
+  }
+}
+
+TEST(TwinBounds, APrecisionWithoutADigitLeftMeasuresNothing) {
+  const auto of = [](double error) {
+    ForcedValues coarse = rounded(error, 0);
+    coarse.working_epsilon = 0x1p-8;
+    return TwinBounds(TwinQuestion::meaning, coarse, twin()).of_gradient("head.weight");
+  };
+  EXPECT_LT(of(6), 1e-9);
+  EXPECT_NEAR(of(7), 64 * 0x1p-29 * 7, 1e-9) << "of terms of 50 an eighth is 6.25";
+}
+
 Scores one_row(std::vector<double> values) {
   Scores scores;
   scores.rows = {{7, 0, std::move(values)}};
