@@ -137,7 +137,7 @@ class BandedPrefix {
       name_rank(*first, *judged.first);
       // What the emulated ranks show of themselves is planted, and no matter of what carries the real ones.
       const JudgedStep itself = judge({a, inputs_.forced, a, inputs_.forced, before_a, kNoBandRepeats, known, std::nullopt, false, true});
-      if (itself.first && same_place(itself.first->difference, *first)) first.reset();
+      if (itself.first && same_place(itself.first->difference, *first)) first = reduced_apart(*judged.first, b);
     }
     keep_earlier(first, moved_otherwise(a, b));
     if (first) return first->divergence;
@@ -149,6 +149,14 @@ class BandedPrefix {
   }
 
   JudgedStep judge(const EqualStep& step) const { return judge_equal_step(step, rules_); }
+
+  /// What is planted in both shows alike in both: their reduced gradients lie no further apart than rounding brings them.
+  static std::optional<Difference> reduced_apart(const CauseInputs& around, const StepOfRun& b) {
+    const TensorUse* worst = around.forced ? around.forced->reduced.worst() : nullptr;
+    if (!worst || worst->use.used() <= 1) return std::nullopt;
+    return difference_at(b.step, Phase::reduced_gradients, kAllRanks, worst->name, "band", "norm " + exact_number(worst->norm_reference),
+                         "norm " + exact_number(worst->norm_cell), static_cast<int>(b.ranks.size()));
+  }
 
   static bool same_place(const Difference& a, const Difference& b) {
     return a.phase == b.phase && a.divergence.where == b.divergence.where && a.divergence.kind == b.divergence.kind;

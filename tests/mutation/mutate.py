@@ -5,8 +5,9 @@
 
 BUILD is a configured and built folder of CMake and Ninja with its files compiled one by one (preset dev). Each mutant is compiled
 beside the tree and linked before the library that holds the right file: neither the sources nor the build change. A mutant is
-killed if it fails a test, crashes or does not end; it survives if all tests pass; one that does not compile is left out. Prints a
-line a mutant and the survivors; exit 0 if at least the asked share was killed.
+killed if it fails a test, crashes or does not end; it survives if the tests of its rooms, those of real runs and the exam of
+foreign runs pass; one that does not compile is left out. Prints a line a mutant and the survivors; exit 0 if at least the asked
+share was killed.
 """
 
 import argparse
@@ -68,7 +69,7 @@ class Build:
         commands = json.loads((self.folder / "compile_commands.json").read_text())
         self.compile = {str(pathlib.Path(c["file"]).resolve()): c["command"] for c in commands}
         self.link = {}
-        for program in ("unit_test", "torch_test"):
+        for program in ("unit_test", "torch_test", "lockstep"):
             lines = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", program], capture_output=True, text=True, check=True)
             self.link[program] = next(l for l in reversed(lines.stdout.splitlines()) if f"bin/{program}" in l)
 
@@ -76,7 +77,9 @@ class Build:
         source = into / pathlib.Path(path).name
         source.write_text(text)
         words = shlex.split(self.compile[str(ROOT / path)])
-        words = [str(source) if w == str(ROOT / path) else w for w in words if w != "ccache" and w != "-Werror"]
+        words = [str(source) if w == str(ROOT / path) else w for w in words if w != "ccache" and w != "-Werror" and w != "-Winvalid-pch"]
+        # What a mutant reads beyond a container's end, or of an empty optional, ends it.
+        words.insert(1, "-D_GLIBCXX_ASSERTIONS")
         words[words.index("-o") + 1] = str(into / "mutant.o")
         for flag in ("-MF", "-MT"):
             if flag in words:
@@ -115,6 +118,12 @@ def failed_test(program, tests, folder):
     return failed[1] if failed else f"exit {done.returncode}"
 
 
+def passes_exam(program):
+    """tests/conformance, with the Python that runs this: it needs torch."""
+    exam = [sys.executable, str(ROOT / "tests/conformance/conformance.py"), "--lockstep", str(program)]
+    return subprocess.run(exam, capture_output=True).returncode == 0
+
+
 def judged(build, mutant, stages):
     path, number, _, changed = mutant
     lines = (ROOT / path).read_text().splitlines()
@@ -129,7 +138,8 @@ def judged(build, mutant, stages):
                 linked[program] = build.linked(program, into)
                 if killer := failed_test(linked[program], tests, build.folder):
                     return killer
-            return ""
+            linked["lockstep"] = build.linked("lockstep", into)
+            return "" if passes_exam(linked["lockstep"]) else "the exam of foreign runs"
         finally:
             for path in linked.values():
                 path.unlink()
@@ -152,6 +162,8 @@ def main():
     for program, tests in stages:
         if failed := failed_test(build.folder / "bin" / program, tests, build.folder):
             sys.exit(f"{failed} fails without any change")
+    if not passes_exam(build.folder / "bin/lockstep"):
+        sys.exit("the exam of foreign runs fails without any change")
     print(f"{places} places of {len(files)} files can be changed; {len(mutants)} are drawn", flush=True)
     began, table, killed, survived = time.monotonic(), [], 0, []
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:

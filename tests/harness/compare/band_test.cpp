@@ -126,6 +126,18 @@ TEST_F(Band, TakesWhatIsPlantedInBothForNoDifference) {
   EXPECT_EQ(result.steps, kSteps);
 }
 
+TEST_F(Band, SeesAnotherFaultOfTheRealRanksBesideOneThatIsPlantedInBoth) {
+  FakeRun real = bare();
+  real.fault = [](FakeStep& it) {
+    reduce_in_order(it, {2, 0});
+    if (it.step == 3) tensor_of(it.reduced_gradients, "head.weight")[3] += 1000;
+  };
+  const Certification result = hold(run_in_order({0, 2}), real);
+  ASSERT_TRUE(result.divergence);
+  EXPECT_EQ(result.divergence->step, 3);
+  EXPECT_EQ(result.divergence->where, "head.weight");
+}
+
 TEST_F(Band, CountsTheStepsOfAPrefixThatEnds) {
   FakeRun real = run_in_order({2, 1, 0});
   real.steps = support::steps_up_to(4);

@@ -435,6 +435,7 @@ TEST_P(CompareLayouts, AnotherLossLeavesTheBound) {
   });
   ASSERT_TRUE(result.first_divergence.has_value());
   EXPECT_EQ(result.first_divergence->phase, "loss");
+  EXPECT_EQ(result.first_divergence->rank, kRankUnknown) << "a mean over ranks tells no rank";
 }
 
 }  // namespace

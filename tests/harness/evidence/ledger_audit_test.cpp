@@ -44,6 +44,25 @@ TEST(AuditLedger, AResultOfItsOwnIsACorruptedMessage) {
   EXPECT_EQ(found->rank, 1);
 }
 
+TEST(AuditLedger, WhoHoldsAfterABroadcastWhatItHadBeforeDidNotReceive) {
+  StepOfRun broadcast = sums(4, {400, 401, 400});
+  for (StepRecords& rank : broadcast.ranks) {
+    rank.records[0].collective.op = "broadcast";
+    rank.records[0].collective.root = 0;
+  }
+  const auto missed = audit_ledger(broadcast, {nullptr, nullptr, true});
+  ASSERT_TRUE(missed);
+  EXPECT_EQ(missed->code, "broadcast-not-received");
+  EXPECT_EQ(missed->rank, 1);
+  broadcast.ranks[1].records[0].collective.hash_out = 9;
+  const auto corrupted = audit_ledger(broadcast, {nullptr, nullptr, true});
+  ASSERT_TRUE(corrupted);
+  EXPECT_EQ(corrupted->code, "message-corrupted") << "neither the root's nor its own";
+  const auto summed = audit_ledger(sums(4, {8, 401, 8}), {nullptr, nullptr, true});
+  ASSERT_TRUE(summed);
+  EXPECT_EQ(summed->code, "message-corrupted") << "a sum has no root";
+}
+
 TEST(AuditLedger, ARankThatHoldsTheReferencesResultIsRightHoweverFewDo) {
   const StepOfRun before = sums(3, {7, 7, 7}), reference = sums(4, {8});
   const auto found = audit_ledger(sums(4, {9, 8, 9}), {&before, &reference, true});
