@@ -105,18 +105,18 @@ std::optional<Cause> one_element_alone(const CauseInputs& inputs) {
   if (!local || !both_exact(inputs.reference_config, inputs.cell_config)) return std::nullopt;
   const NamedTensor* changed = nullptr;
   std::size_t element = 0;
+  double gap = 0;
   for (const NamedTensor& tensor : local->evidence->cell.gradients) {
     const NamedTensor* reference = find_tensor(local->evidence->reference.gradients, tensor.name);
     if (!reference || reference->values.size() != tensor.values.size()) return std::nullopt;
     for (std::size_t i = 0; i < tensor.values.size(); ++i) {
       if (distance(reference->values[i], tensor.values[i]) == 0) continue;
       if (changed) return std::nullopt;
-      changed = &tensor, element = i;
+      changed = &tensor, element = i, gap = tensor.values[i] - reference->values[i];
     }
   }
   // Of a tensor of one element a factor changes no more.
   if (!changed || changed->values.size() < 2) return std::nullopt;
-  const double gap = changed->values[element] - find_tensor(local->evidence->reference.gradients, changed->name)->values[element];
   return made("bit-flip", 0.9,
               fmt::format("element {} of {} alone differs, by {}, where in exact arithmetic every other element of every gradient has equal bits",
                           element, changed->name, short_number(gap)));

@@ -248,9 +248,8 @@ bool seen_elsewhere(const CauseInputs& inputs, std::size_t rank, const Ids& ids)
 /// Is the whole batch one that either run had at another step, whoever of the ranks had which of its rows?
 bool is_batch_of_another_step(const CauseInputs& inputs, const Samples& samples) {
   const int64_t step = inputs.difference.divergence.step;
-  const Ids now = sorted(samples.now);
-  return std::ranges::any_of(inputs.reference_samples, [&](const auto& each) { return each.first != step && sorted(each.second) == now; }) ||
-         std::ranges::any_of(inputs.cell_samples, [&](const auto& each) { return each.first != step && sorted(each.second) == now; });
+  const auto is_now = [&, now = sorted(samples.now)](const auto& each) { return each.first != step && sorted(each.second) == now; };
+  return std::ranges::any_of(inputs.reference_samples, is_now) || std::ranges::any_of(inputs.cell_samples, is_now);
 }
 
 /// Does a batch of that many rows or more hold ids that follow one another without a gap? A shuffled one does so by a chance

@@ -50,15 +50,6 @@ std::optional<Difference> moved_otherwise(const StepOfRun& a, const StepOfRun& b
   return std::nullopt;
 }
 
-/// The next step that has gradients; `before` becomes the step before it.
-std::optional<StepOfRun> next_with_gradients(RunReader& run, std::optional<StepOfRun>& before) {
-  while (std::optional<StepOfRun> step = run.next()) {
-    if (!records_of(step->ranks[0], Phase::reduced_gradients).empty()) return step;
-    before = std::move(step);
-  }
-  return std::nullopt;
-}
-
 /// The one rank without whose part, and no other's, the reduced gradient is what the others' give; -1: there is none.
 int rank_left_out(const ForcedValues& values, const std::string& tensor) {
   const NamedTensor* reduced = find_tensor(values.gradients, tensor);

@@ -248,22 +248,15 @@ class StepComparison {
   int world_size_;
 };
 
-struct ExactFinding {
-  std::optional<Difference> difference;
-  std::optional<LedgerFinding> ledger;  ///< if that is what was found first
-};
-
 /// The first difference at one step, whatever the layouts: rows by their place in the whole batch, with sample, rank and tensor; then
 /// what all ranks hold alike, on each rank of B against rank 0 of A. `before` is B's step before and may be null.
-ExactFinding exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before, const ScoreSpec& scores,
-                           Compared& compared) {
-  OwnFindings own = own_findings(a, b, before, true, true, &compared);
-  ExactFinding found{std::move(own.difference), std::move(own.ledger)};
+OwnFindings exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before, const ScoreSpec& scores,
+                          Compared& compared) {
+  OwnFindings found = own_findings(a, b, before, true, true, &compared);
   const std::optional<Difference> bits = StepComparison(a, b, scores, compared).first();
   if (!bits) return found;
-  if (!found.difference || earlier(*bits, *found.difference)) return {bits, std::nullopt};
-  Divergence& first = found.difference->divergence;
-  if (first.phase == bits->divergence.phase && !found.ledger) {
+  found.keep_earlier(bits);
+  if (Divergence& first = found.difference->divergence; first.phase == bits->divergence.phase && !found.ledger) {
     // At the same place the row is what the rank's own records do not say.
     first.row = bits->divergence.row;
     first.sample = bits->divergence.sample;
@@ -297,7 +290,7 @@ Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_confi
   Compared compared;
   const TrainerSpec* trainer = trainer_of(pairs.a(), pairs.b());
   while (!around && pairs.next()) {
-    ExactFinding found =
+    OwnFindings found =
         exact_finding(pairs.step_a(), pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr, scores_of(trainer), compared);
     if (!found.difference) continue;
     around = inputs_at(pairs, *found.difference);

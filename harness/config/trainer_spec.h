@@ -78,6 +78,7 @@ struct ScoreSpec {
   /// Of so many columns, how many the loss takes of each row: those with the lowest scores, besides its own. Null or 0: all.
   /// Which these are is a choice, and rounding decides it where two scores are nearly equal.
   int64_t (*taken)(const RunConfig& config, int64_t columns) = nullptr;
+  bool takes_some(const RunConfig& config) const { return taken != nullptr && taken(config, 1) > 0; }
 };
 
 /// A key of a config and what is wrong with it.

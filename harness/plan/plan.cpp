@@ -197,8 +197,7 @@ class Planner {
     std::vector<std::string> needs = needs_of(reference);
     if (has_twin(config)) {
       const std::size_t twin = add(RunRole::forced_twin, name, twin_config(config), needs_of(reference));
-      const auto taken = spec_of(config).scores.taken;
-      if (taken != nullptr && taken(config, 1) > 0) {
+      if (spec_of(config).scores.takes_some(config)) {
         config.forced.chosen_by = runs_[twin].id;
         needs.push_back(runs_[twin].id);
       }

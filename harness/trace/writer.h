@@ -33,6 +33,8 @@ class TraceWriter {
 
   bool enabled() const;
   TraceLevel level() const;
+  /// Are a tensor's values kept that asks for `keep`, on rank 0 at least?
+  bool keeps_whole(Keep keep) const { return keep == Keep::whole || level() == TraceLevel::full; }
 
   void begin_step(int64_t step);
   void samples(std::span<const int64_t> ids);

@@ -177,7 +177,7 @@ void TracedStep::trace_rows(const Options& options, const std::vector<StepOutput
                Keep::whole);
   write("row_gradients", rows_->row_hashes(), options.ids);
   write("row_gradients_by_tensor", rows_->tensor_hashes(), {});
-  if (options.keep == Keep::whole || trace.level() == TraceLevel::full) {
+  if (trace.keeps_whole(options.keep)) {
     trace.scalar(Phase::loss, "row_weight", outputs.front().row_weight / outputs.front().row_divisor, Sharing::own);
   }
 }

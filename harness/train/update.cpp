@@ -92,7 +92,7 @@ void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate
   trace_parameters(context_, Phase::parameters, keep);
   // What an update does to the moments alone shows in parameters one update later, and a forced run makes none. Whoever keeps
   // everything keeps what the next update is made from.
-  if (keep == Keep::whole || context_.trace->level() == TraceLevel::full) trace_optimizer(Phase::optimizer_state, keep);
+  if (context_.trace->keeps_whole(keep)) trace_optimizer(Phase::optimizer_state, keep);
 }
 
 void Update::trace_optimizer(Phase phase, Keep keep) {

@@ -19,6 +19,14 @@ bool keeps_gradients(const StepOfRun& step) {
          std::ranges::all_of(gradients, [](const Record* record) { return whole_tensor(*record).has_value(); });
 }
 
+std::optional<StepOfRun> next_with_gradients(RunReader& run, std::optional<StepOfRun>& before) {
+  while (std::optional<StepOfRun> step = run.next()) {
+    if (!records_of(step->ranks[0], Phase::reduced_gradients).empty()) return step;
+    before = std::move(step);
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 bool all_within(const GradientJudgement& judgement) {

@@ -59,4 +59,7 @@ std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules
 /// Did rank 0 keep reduced gradients, and every one whole?
 bool keeps_gradients(const StepOfRun& step);
 
+/// The next step that has gradients, which initial parameters and evaluations are not; `before` becomes the last of those passed.
+std::optional<StepOfRun> next_with_gradients(RunReader& run, std::optional<StepOfRun>& before);
+
 }  // namespace lockstep

@@ -143,7 +143,7 @@ class ForcedJudge {
 
   /// See ForcedStep.
   int64_t chosen_otherwise(const TwinSteps& steps) const {
-    if (!inputs_.cell_config || !rules_.scores.taken || rules_.scores.taken(*inputs_.cell_config, 1) == 0) return -1;
+    if (!inputs_.cell_config || !rules_.scores.takes_some(*inputs_.cell_config)) return -1;
     const ForcedValues wide = forced_values(steps.b_twin, cell_twin_->dir(), rules_.scores),
                        narrow = forced_values(steps.b, cell_.dir(), rules_.scores);
     if (!wide.scores || !narrow.scores) return -1;
@@ -196,15 +196,6 @@ class ForcedJudge {
     told.parted = rounds ? "arithmetic" : "meaning";
     told.sentence += rounds ? " In float64 they agree there: this is arithmetic, not meaning."
                             : " Computed in float64: this is meaning, not rounding.";
-  }
-
-  /// Initial parameters and evaluations are no steps with gradients; `before` becomes the last of those passed.
-  static std::optional<StepOfRun> next_with_gradients(RunReader& run, std::optional<StepOfRun>& before) {
-    while (std::optional<StepOfRun> step = run.next()) {
-      if (!records_of(step->ranks[0], Phase::reduced_gradients).empty()) return step;
-      before = std::move(step);
-    }
-    return std::nullopt;
   }
 
   std::vector<ForcedValues> repeats_of(const StepOfRun& reference) {

@@ -29,6 +29,10 @@ struct EnergyRows {
 std::vector<EnergyRows> rank_rows(const ForcedValues& values) {
   std::vector<EnergyRows> ranks;
   if (!values.scores || values.losses.size() != values.scores->columns.size()) return ranks;
+  std::vector<int64_t> first_ids;
+  for (const ScoreRow& row : values.scores->rows) {
+    if (row.rank == 0) first_ids.push_back(row.row_id);
+  }
   std::size_t offset = 0;
   for (std::size_t rank = 0; rank < values.losses.size(); ++rank) {
     EnergyRows own;
@@ -36,9 +40,7 @@ std::vector<EnergyRows> rank_rows(const ForcedValues& values) {
       if (row.rank == static_cast<int>(rank)) own.rows.push_back(&row);
     }
     own.columns = &values.scores->columns[rank];
-    for (const ScoreRow& row : values.scores->rows) {
-      if (row.rank == 0) own.first_ids.push_back(row.row_id);
-    }
+    own.first_ids = first_ids;
     own.loss = &values.losses[rank];
     own.offset = offset;
     offset += own.rows.size();
@@ -57,20 +59,21 @@ struct Formula {
   double temperature_power = 1;
 };
 
+/// Of that id: the place where it is expected, if it stands there, else the first.
+std::size_t column_of(const std::vector<int64_t>& columns, int64_t id, std::size_t expected) {
+  if (expected < columns.size() && columns[expected] == id) return expected;
+  return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), id) - columns.begin());
+}
+
 /// The column of the row's own candidate.
 std::size_t own_column(const EnergyRows& rank, std::size_t row) {
-  const std::vector<int64_t>& columns = *rank.columns;
-  const int64_t id = rank.rows[row]->row_id;
-  if (rank.offset + row < columns.size() && columns[rank.offset + row] == id) return rank.offset + row;
-  return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), id) - columns.begin());
+  return column_of(*rank.columns, rank.rows[row]->row_id, rank.offset + row);
 }
 
 /// Where candidates stand rank by rank, the column of the row's place on its rank; in another order the one that rank 0's row of
 /// that place has.
 std::size_t column_without_offset(const EnergyRows& rank, std::size_t row) {
-  const std::vector<int64_t>& columns = *rank.columns;
-  if (row >= rank.first_ids.size() || (row < columns.size() && columns[row] == rank.first_ids[row])) return row;
-  return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), rank.first_ids[row]) - columns.begin());
+  return row < rank.first_ids.size() ? column_of(*rank.columns, rank.first_ids[row], row) : row;
 }
 
 double row_loss(const EnergyRows& rank, std::size_t row, const Formula& formula) {

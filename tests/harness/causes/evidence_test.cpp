@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -30,6 +31,11 @@ struct Answer {
   int64_t step = kBehindAll;
   std::string code, told;
 };
+
+const std::vector<Planted>& faults() {
+  static const std::vector<Planted> all = support::all_faults();
+  return all;
+}
 
 /// By the fault's number among all.
 class EvidenceSubsets : public ::testing::TestWithParam<std::size_t> {
@@ -59,7 +65,7 @@ class EvidenceSubsets : public ::testing::TestWithParam<std::size_t> {
 };
 
 TEST_P(EvidenceSubsets, MoreOfItNeverGivesALaterStepOrTakesARightNameAway) {
-  const Planted planted = support::all_faults().at(GetParam());
+  const Planted& planted = faults().at(GetParam());
   std::map<unsigned, Answer> answers;
   const auto of = [&](unsigned evidence) -> const Answer& {
     const auto known = answers.find(evidence);
@@ -84,15 +90,15 @@ TEST_P(EvidenceSubsets, MoreOfItNeverGivesALaterStepOrTakesARightNameAway) {
 }
 
 std::string name_of_fault(const testing::TestParamInfo<std::size_t>& number) {
-  std::string name = fmt::format("{}_{}", number.param, support::all_faults()[number.param].name);
+  std::string name = fmt::format("{}_{}", number.param, faults()[number.param].name);
   std::ranges::replace_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
 }
 
 /// A half each, so that both run at once.
-const std::size_t kMiddle = support::all_faults().size() / 2;
+const std::size_t kMiddle = faults().size() / 2;
 INSTANTIATE_TEST_SUITE_P(FirstHalf, EvidenceSubsets, testing::Range(std::size_t{0}, kMiddle), &name_of_fault);
-INSTANTIATE_TEST_SUITE_P(SecondHalf, EvidenceSubsets, testing::Range(kMiddle, support::all_faults().size()), &name_of_fault);
+INSTANTIATE_TEST_SUITE_P(SecondHalf, EvidenceSubsets, testing::Range(kMiddle, faults().size()), &name_of_fault);
 
 }  // namespace
 }  // namespace lockstep
