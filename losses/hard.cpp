@@ -29,12 +29,14 @@ at::Tensor hardest(const Block& block, const at::Tensor& choosing_BN) {
   const at::Tensor energy = (choosing_BN.defined() ? choosing_BN : block.energy_BN.detach()).to(at::kDouble).contiguous();
   at::Tensor kept = at::zeros({rows, columns}, at::kBool);
   bool* keep = kept.mutable_data_ptr<bool>();
+  const at::Tensor valid = block.valid_BN.defined() ? block.valid_BN.contiguous() : at::Tensor();
   for (int64_t i = 0; i < rows; ++i, keep += columns) {
     const double* row = energy.const_data_ptr<double>() + i * columns;
     const int64_t own = block.target_B[i].item<int64_t>();
+    const bool* may = valid.defined() ? valid.const_data_ptr<bool>() + i * columns : nullptr;
     std::vector<std::tuple<double, int64_t, int64_t>> order;
     for (int64_t j = 0; j < columns; ++j) {
-      if (j != own && (!block.valid_BN.defined() || block.valid_BN[i][j].item<bool>())) {
+      if (j != own && (may == nullptr || may[j])) {
         order.emplace_back(row[j], block.candidates.ids[static_cast<std::size_t>(j)], j);
       }
     }

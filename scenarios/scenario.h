@@ -20,6 +20,9 @@ class Scenario {
   virtual ~Scenario() = default;
   /// Loads the data. Throws ConfigError.
   virtual void prepare(const RunConfig& config) = 0;
+  /// Makes of the data what needs no tensor, once a process: `prepare` finds it there, in this one and in those forked from it.
+  /// Throws as `prepare` does.
+  virtual void make_ready(const RunConfig& /*config*/) {}
   /// Number of training samples; ids run from 0.
   virtual int64_t samples() const = 0;
   /// Hash of the data that `prepare` read.

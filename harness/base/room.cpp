@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <thread>
 
 namespace lockstep {
 namespace {
@@ -59,5 +60,7 @@ int room_for_ranks() {
     if (const char* value = std::getenv(name)) environment[name] = value;
   return room_for_ranks(environment, cores);
 }
+
+int emulated_turns() { return 2 * std::max(2, static_cast<int>(std::thread::hardware_concurrency())); }
 
 }  // namespace lockstep

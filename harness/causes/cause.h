@@ -18,8 +18,8 @@ namespace lockstep {
 std::optional<Cause> name_cause(const CauseInputs& inputs);
 
 /// The cause of a run that did not finish, from what the launcher and the header exchange said. Nothing if it
-/// was stopped on request, or if nothing was wrong with its ranks.
-std::optional<Cause> name_failure_cause(const Failure& failure);
+/// was stopped on request, or if nothing was wrong with its ranks. `ranks` of the run that failed.
+std::optional<Cause> name_failure_cause(const Failure& failure, int ranks);
 
 /// A cause at length: what `lockstep explain CODE` prints.
 struct CausePage {

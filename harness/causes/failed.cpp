@@ -34,7 +34,7 @@ const char* header_code(const Failure& failure) {
 
 }  // namespace
 
-std::optional<Cause> name_failure_cause(const Failure& failure) {
+std::optional<Cause> name_failure_cause(const Failure& failure, int ranks) {
   std::string code;
   if (failure.kind == "threw") {
     code = header_code(failure);
@@ -45,6 +45,8 @@ std::optional<Cause> name_failure_cause(const Failure& failure) {
     code = "rank-died";
   } else if (failure.kind == "hung") {
     code = "rank-hung";
+  } else if (failure.kind == "slow") {
+    code = "rank-slow";
   } else if (failure.kind == "unreadable") {
     code = "file-damaged";
   } else {
@@ -53,6 +55,9 @@ std::optional<Cause> name_failure_cause(const Failure& failure) {
   const double confidence = code.starts_with("rank-") || code == "file-damaged" ? 0.9 : causes::kExact;
   Cause cause = causes::made(code.c_str(), confidence, told(failure));
   if (const CausePage* page = find_cause_page(code)) cause.remedy = page->remedy;
+  if (code == "rank-hung" && ranks == 1) {
+    cause.remedy = "Look at the operation named: a lock or an input that does not come. It is one process: no other rank keeps it waiting.";
+  }
   return cause;
 }
 

@@ -31,7 +31,9 @@ int plan_command(const PlanOptions& options, const Console& console) {
   const int jobs = options.selection.jobs;
   console.out << (options.json ? clean_json(plan_json(prepared.plan, jobs))
                                : clean_text(plan_text(prepared.plan, jobs)));
-  return kExitAsExpected;
+  const std::vector<std::string> lacking = lacking_here(prepared.plan);
+  for (const std::string& line : lacking) console.err << clean_text(line) << "\n";
+  return lacking.empty() ? kExitAsExpected : kExitUsage;
 }
 
 }  // namespace lockstep

@@ -166,6 +166,9 @@ int interrupted_status(const LaunchReport& launched) {
 
 /// From a plan to the reports and the exit status.
 int run_prepared(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
+  std::vector<ConfigProblem> lacking;
+  for (const std::string& words : lacking_here(prepared.plan)) lacking.push_back({prepared.plan.matrix.file, 0, 0, words, ""});
+  if (!lacking.empty()) throw ConfigError(std::move(lacking));
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
   if (options.fresh) remove_done(prepared, folder);
   console.err << clean_text(opening_text(prepared, options.selection.jobs)) << std::flush;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <mutex>
 
+#include "harness/base/turns.h"
 #include "harness/comm/process_groups.h"
 #include "harness/comm/ring_order.h"
 
@@ -253,6 +254,11 @@ class EmulatedBackend : public c10d::Backend {
         operation + " of " + std::to_string(tensor.numel()) + " " + c10::toString(tensor.scalar_type());
     std::vector<at::Tensor> result = outputs.empty() ? std::vector<at::Tensor>{tensor} : outputs;
     auto done = group_.join(getRank(), what, {tensor}, outputs, run);
+    // Waited for here: the Reducer would wait where nobody can take its rank's turn.
+    if (!done->completed()) {
+      const Turns::GivenUp waits;
+      done->wait();
+    }
     return c10::make_intrusive<EmulatedWork>(getRank(), op, std::move(done), std::move(result));
   }
 

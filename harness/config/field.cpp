@@ -17,6 +17,7 @@ namespace {
 
 using Names = WordList;
 
+constexpr std::string_view kNever = "never";
 constexpr int kMostRanks = 4096;
 constexpr int kMostRows = 65536;
 
@@ -122,6 +123,19 @@ struct Reader {
     out = Layout{static_cast<int>(ranks), static_cast<int>(rows)};
     return true;
   }
+  bool read(EvaluationPeriod& out) const {
+    int64_t steps = 0;
+    if (node.is_scalar() && node.text == kNever) {
+      out = EvaluationPeriod::never();
+      return true;
+    }
+    if (plain() && !parse_integer(node.text, steps)) {
+      return refuse("a whole number or never", nearest(node.text, std::vector<std::string_view>{kNever}));
+    }
+    if (!read_integer(node, steps)) return false;
+    out = steps;
+    return true;
+  }
   bool read(std::vector<int64_t>& out) const {
     if (!node.is_sequence()) return refuse("a list of whole numbers");
     std::vector<int64_t> values;
@@ -166,6 +180,13 @@ struct TextWriter {
   void operator()(const int64_t* value) const { append_number(out, *value); }
   void operator()(const double* value) const { append_number(out, *value); }
   void operator()(const std::string* value) const { out += *value; }
+  void operator()(const EvaluationPeriod* value) const {
+    if (value->is_never()) {
+      out += kNever;
+    } else {
+      append_number(out, value->steps());
+    }
+  }
   void operator()(const Layout* value) const {
     append_number(out, value->world_size);
     out += 'x';
@@ -194,6 +215,10 @@ struct JsonWriter : TextWriter {
   void operator()(const std::string* value) const { append_json(out, std::string_view(*value)); }
   void operator()(const std::vector<int64_t>* value) const { list(*value, ","); }
   void operator()(const Layout* value) const { quote(value); }
+  void operator()(const EvaluationPeriod* value) const {
+    if (value->is_never()) return quote(value);
+    TextWriter::operator()(value);
+  }
   void operator()(const WordRef& word) const { quote(word); }
   void quote(const auto& value) const {
     out += '"';

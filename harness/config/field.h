@@ -56,7 +56,7 @@ struct FieldTypes {
   using Ref = std::variant<T*..., WordRef>;
   using Value = std::variant<T..., Word>;
 };
-using AllFieldTypes = FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>>;
+using AllFieldTypes = FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>, EvaluationPeriod>;
 
 /// Where a field of one object lies.
 using FieldRef = AllFieldTypes::Ref;

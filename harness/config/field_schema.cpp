@@ -45,6 +45,8 @@ SchemaJson field_schema(const FieldSpec& spec, const FieldRef& ref) {
   } else if (const auto* const* whole = std::get_if<int64_t*>(&ref)) {
     schema = number_schema("integer", spec.range);
     schema["default"] = **whole;
+  } else if (const auto* const* period = std::get_if<EvaluationPeriod*>(&ref)) {
+    schema = {{"anyOf", {number_schema("integer", spec.range), {{"const", "never"}}}}, {"default", (**period).steps()}};
   } else if (const auto* const* number = std::get_if<double*>(&ref)) {
     schema = number_schema("number", spec.range);
     schema["default"] = **number;

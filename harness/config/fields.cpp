@@ -111,7 +111,7 @@ const RunField kCoreFields[] = {
         "ranks are forked from one process that has loaded LibTorch, or each started as a program"),
     RUN(trace, kAny, "", "how much of each tensor the trace keeps; the run's bits do not depend on it"),
     RUN(snapshot_steps, kStep, "steps", "steps before which the parameters are kept whole in the trace"),
-    RUN(eval_every, kStep, "steps", "steps between evaluations; 0: at the end alone"),
+    RUN(eval_every, kStep, "steps", "steps between evaluations; 0: at the end alone; or never, which is what a question of mechanism takes by default"),
     RUN(forced.from, kAny, "", "run whose snapshots are loaded instead of training", Words::any, kPlanner),
     RUN(forced.steps, kStep, "steps", "steps at which gradients are computed", Words::any, kPlanner),
     RUN(forced.repeat, from(0), "", "which permutation of rows or ranks; 0: as they are", Words::any,
@@ -133,6 +133,9 @@ const RunField kCoreFields[] = {
     RUN(watch.save_s, kThreshold, "s", "the same of a save"),
     RUN(watch.load_s, kThreshold, "s", "the same before the first step: rendezvous, data, a checkpoint's load"),
     RUN(watch.teardown_s, kThreshold, "s", "the same after the last step"),
+    RUN(watch.slow_s, kThreshold, "s",
+        "the same of a rank that computes all the while: it is slow, not hung; 0: ten times timeout_s + 2 s, and no less than twenty times what "
+        "the plan expects of the run"),
     RUN(watch.comm_check, kAny, "", "before each collective ranks compare what they are about to call"),
     RUN(watch.nan_guard, kAny, "", "a gradient that is not finite ends the run (stop), or no rank takes the update (skip)"),
     RUN(mutant.name, kAny, "", "a planted fault that tests the detectors; only in cells",

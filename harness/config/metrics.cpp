@@ -19,6 +19,7 @@ bool has_samples(const MetricSpec& metric, const SampleCounts& samples) {
 }
 
 std::string why_unmeasured(const MetricSpec& metric, const RunConfig& config) {
+  if (metric.when != MetricSpec::When::step && config.eval_every.is_never()) return "is measured by evaluations, and eval_every is never";
   return metric.unmeasured == nullptr ? "" : metric.unmeasured(config);
 }
 
@@ -82,11 +83,6 @@ struct Catalogue {
     }
   }
 };
-
-/// Points of a curve of evaluations.
-int64_t evaluations_of(const RunConfig& config) {
-  return config.eval_every > 0 ? (config.steps - 1) / config.eval_every + 1 : 1;
-}
 
 }  // namespace
 
@@ -153,11 +149,11 @@ std::string unmeasured(std::string_view metric, const RunConfig& config,
   if (const std::string why = why_unmeasured(measured, config); !why.empty()) {
     return fmt::format("{} {}", metric, why);
   }
-  if (source.prefix == kArea && evaluations_of(config) < 2) {
+  if (source.prefix == kArea && config.eval_every.evaluations(config.steps) < 2) {
     return fmt::format(
         "{} is the area under a curve of two evaluations or more, and there is one: eval_every is {}, "
         "steps {}",
-        metric, config.eval_every, config.steps);
+        metric, config.eval_every.steps(), config.steps);
   }
   if (!samples || has_samples(measured, *samples)) return "";
   const bool test = samples->test < measured.test_samples;

@@ -119,9 +119,32 @@ enum class NanGuard { off, stop, skip };
 struct WatchConfig {
   /// Longest time without progress of the rank that the others wait for, by what it does; 0: timeout_s and two seconds.
   double step_s = 0, evaluation_s = 0, save_s = 0, load_s = 0, teardown_s = 0;
+  double slow_s = 0;  ///< the same of a rank that computes all the while, whatever it does; 0: ten times timeout_s and two seconds, or more
   bool comm_check = false;  ///< ranks compare what they are about to call before each collective
   NanGuard nan_guard = NanGuard::off;
   bool operator==(const WatchConfig&) const = default;
+};
+
+/// Steps between two evaluations; 0: one at the end. Or `never`, not there either.
+class EvaluationPeriod {
+ public:
+  constexpr EvaluationPeriod(int64_t steps) : steps_(steps) {}
+  static constexpr EvaluationPeriod never() { return {-1}; }
+  constexpr bool is_never() const { return steps_ < 0; }
+  constexpr int64_t steps() const { return steps_; }
+  /// After that many of all a run's steps?
+  constexpr bool due(int64_t done, int64_t all) const {
+    return !is_never() && (done == all || (steps_ > 0 && done % steps_ == 0));
+  }
+  /// In a whole run.
+  constexpr int64_t evaluations(int64_t all) const {
+    if (is_never()) return 0;
+    return steps_ > 0 ? (all - 1) / steps_ + 1 : 1;
+  }
+  bool operator==(const EvaluationPeriod&) const = default;
+
+ private:
+  int64_t steps_;
 };
 
 /// What every trainer's runs have.
@@ -162,7 +185,7 @@ struct CoreConfig {
   ProcessStart process_start = ProcessStart::forked;
   TraceLevel trace = TraceLevel::hash;
   std::vector<int64_t> snapshot_steps;  ///< steps before which the parameters are kept whole in the trace
-  int64_t eval_every = 25;              ///< steps between evaluations; 0: only at the end
+  EvaluationPeriod eval_every = 25;     ///< steps between evaluations; 0: only at the end; or never
   ForcedConfig forced;
   CheckpointConfig checkpoint;
   WatchConfig watch;
@@ -170,6 +193,12 @@ struct CoreConfig {
   double timeout_s = 60.0;  ///< longest wait of one collective, and longest time without a finished step
   bool control_guard = false;  ///< ranks compare what steers a step before its collectives
 };
+
+/// How long a rank may compute without a report, where neither watch.slow_s nor what the plan expects of its run says more.
+inline double longest_silence_s(const CoreConfig& config) {
+  constexpr double kTimes = 10, kBeyond_s = 2;
+  return kTimes * (config.timeout_s + kBeyond_s);
+}
 
 /// What a run computes in: its `precision`, or float64 if it is the twin of one that has that precision.
 inline Precision computed_precision(const CoreConfig& config) {

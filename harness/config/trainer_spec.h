@@ -90,6 +90,15 @@ struct CheckedFor {
   bool allow_no_negatives = false;  ///< the matrix says that a loss without negatives is meant
 };
 
+/// What a run takes of the machine beside what its number of parameters tells.
+struct RunCosts {
+  double data_bytes = 0;       ///< of a process: the samples
+  double held_bytes = 0;       ///< of a rank at each moment of a step: what it has gathered, scores, records
+  double computing_bytes = 0;  ///< of a rank while it computes: what it keeps for the backward pass
+  double step_flops = 0;       ///< of a rank's step, forward and backward
+  double evaluation_flops = 0;  ///< of the evaluation at the end
+};
+
 struct TrainerSpec {
   std::string_view name = {};
   std::string_view help = {};  ///< one line
@@ -113,6 +122,8 @@ struct TrainerSpec {
 
   /// Its model's parameters in their order. `channels`: of the data.
   std::vector<ModelParameter> (*parameters)(const RunConfig& config, int64_t channels) = nullptr;
+  /// Null: next to nothing.
+  RunCosts (*costs)(const RunConfig& config) = nullptr;
   /// A parameter that every config has: a planted bug acts on it where none is named.
   std::string_view usual_parameter = {};
   std::span<const MetricSpec> (*metrics)() = nullptr;

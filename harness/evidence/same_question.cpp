@@ -67,7 +67,12 @@ std::vector<QuestionDifference> data_differences(const RunConfig& a, const RunCo
 std::vector<QuestionDifference> run_differences(const RunConfig& a, const RunConfig& b) {
   Differences differences = data_differences(a, b);
   // Evaluations after as many steps or as many samples are the same evaluations.
-  if (a.eval_every != b.eval_every) note_length(differences, "eval_every", a.eval_every, b.eval_every, a, b);
+  if (a.eval_every.is_never() != b.eval_every.is_never()) {
+    const auto words = [](const RunConfig& run) { return std::string(run.eval_every.is_never() ? "never" : "evaluated"); };
+    note(differences, "eval_every", words(a), words(b));
+  } else if (a.eval_every != b.eval_every) {
+    note_length(differences, "eval_every", a.eval_every.steps(), b.eval_every.steps(), a, b);
+  }
   note_length(differences, "steps", steps_to_run(a), steps_to_run(b), a, b);
   return differences;
 }

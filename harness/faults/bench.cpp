@@ -85,7 +85,7 @@ struct Bench::Round {
         dir(std::move(dir_)),
         order(order_),
         beats(BeatFile::create(dir + "/beat", order.world)),
-        watch(order.world, {load_s(order), order.threshold_s, order.threshold_s, order.disk_threshold_s(), order.disk_threshold_s()},
+        watch(order.world, {load_s(order), order.threshold_s, order.threshold_s, order.disk_threshold_s(), order.disk_threshold_s(), 0},
               now),
         started_at(now),
         give_up_at(now) {

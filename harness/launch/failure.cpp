@@ -187,8 +187,8 @@ bool all_lost_their_peers(const RunEnds& ends) {
   });
 }
 
-RankFailure hung_failure(const RunEnds& ends, int rank, const std::string& message) {
-  return failure_of(ends, {true, false, rank, "hung", message, {}});
+RankFailure stalled_failure(const RunEnds& ends, const char* kind, int rank, const std::string& message) {
+  return failure_of(ends, {true, false, rank, kind, message, {}});
 }
 
 RankFailure interrupted_failure(const RunEnds& ends) {

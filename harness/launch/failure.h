@@ -13,7 +13,7 @@ namespace lockstep {
 /// A rank that died, threw or hung: a value, never an exception.
 struct RankFailure {
   std::string run;
-  /// "died" (signal or exit without a result), "threw", "hung", "interrupted", "lost" (nobody saw its end), "unreadable" (it finished, and
+  /// "died" (signal or exit without a result), "threw", "hung", "slow" (it computed for longer than it may), "interrupted", "lost" (nobody saw its end), "unreadable" (it finished, and
   /// a file that it left is damaged), "not started" (a run that it needs failed)
   std::string kind;
   int rank = -1;     ///< the first that failed
@@ -52,8 +52,8 @@ bool all_lost_their_peers(const RunEnds& ends);
 /// another run (kind "unreadable"), or nothing. `run`: as planned.
 std::optional<RankFailure> unreadable_failure(const RunEnds& ends, const PlannedRun& run);
 
-/// The failure of a run that was killed because `rank` stood still; `message` says for how long.
-RankFailure hung_failure(const RunEnds& ends, int rank, const std::string& message);
+/// The failure of a run that was killed because `rank` stood still ("hung") or computed for too long ("slow"); `message` says for how long.
+RankFailure stalled_failure(const RunEnds& ends, const char* kind, int rank, const std::string& message);
 
 /// The same for a run that was stopped at the user's wish.
 RankFailure interrupted_failure(const RunEnds& ends);

@@ -38,6 +38,7 @@ void HangWatch::started(const std::vector<int>& pids, double now) {
     const int rank = static_cast<int>(r);
     processes_[r].view = pid_of(rank) > 0 ? viewer_(pid_of(rank)) : nullptr;
     processes_[r].told = nullptr;
+    processes_[r].heard_at = now;
     mark(rank, now);
   }
 }
@@ -151,6 +152,7 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
   const double before = looked_at_;
   forgive_missed(now);
   for (const int rank : watch_.look(beat, now)) {
+    processes_[static_cast<std::size_t>(rank)].heard_at = now;
     mark(rank, now);
     disk_s_ = missed_s_ = 0;
   }
@@ -160,11 +162,45 @@ std::optional<Stalled> HangWatch::look(const BeatFile& beat, double now) {
   if (found && was_starved(*found, now)) found = find();
   while (found && waits_for_disk(*found)) found = find();
   if (!found) return std::nullopt;
-  return described(*found, now);
+  name_computing(*found, now);
+  Stalled stalled = described(*found, now);
+  if (stalled.slow) grant(stalled, now);
+  return stalled;
+}
+
+bool HangWatch::computes(int rank, double now) const {
+  const Process& process = processes_[static_cast<std::size_t>(rank)];
+  if (process.view == nullptr) return false;
+  const ProcessView::Since since = process.view->since(now);
+  return now > process.marked_at && since.all_ran_s + since.all_without_core_s > kBusy * (now - process.marked_at);
+}
+
+/// Where all wait for each other, in a collective or at a save, one that computes is whom they wait for.
+void HangWatch::name_computing(Standstill& found, double now) const {
+  if (!is_collective(found.operation) || is_stopped(found.rank) || computes(found.rank, now)) return;
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    if (watch_.alive(static_cast<int>(r)) && computes(static_cast<int>(r), now)) found.rank = static_cast<int>(r);
+  }
+}
+
+/// A threshold more, or what is left to the limit of one that computes.
+void HangWatch::grant(Stalled& slow, double now) {
+  const Standstill& found = slow.standstill;
+  const Process& process = processes_[static_cast<std::size_t>(found.rank)];
+  const double silent_s = now - process.heard_at;
+  slow.ends = silent_s >= thresholds_.slow_s;
+  if (slow.ends) return;
+  const double more_s = std::min(found.threshold_s, thresholds_.slow_s - silent_s);
+  const bool all_wait = is_collective(found.operation);
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (all_wait || rank == found.rank) watch_.grant(thresholds_, rank, more_s, now);
+  }
+  mark(found.rank, now);
 }
 
 Stalled HangWatch::described(const Standstill& found, double now) const {
-  Stalled stalled{found, false, in_words(found)};
+  Stalled stalled{found, false, true, in_words(found)};
   const Process& process = processes_[static_cast<std::size_t>(found.rank)];
   if (process.view == nullptr) return stalled;
   const ProcessState state = process.view->state();
@@ -172,10 +208,10 @@ Stalled HangWatch::described(const Standstill& found, double now) const {
   const double watched_s = now - process.marked_at;
   if (state.stopped()) {
     stalled.message += "; its process is stopped by a signal";
-  } else if (watched_s > 0 && since.ran_s + since.without_core_s > kBusy * watched_s) {
+  } else if (computes(found.rank, now)) {
     stalled.slow = true;
     stalled.message += fmt::format("; its process computes (it had a core for {:.2f} of the last {:.2f} s): slow, or in a loop",
-                                   since.ran_s, watched_s);
+                                   since.all_ran_s, watched_s);
   } else {
     stalled.message += "; its process is asleep";
     if (!state.waits_in.empty()) stalled.message += " in " + state.waits_in;

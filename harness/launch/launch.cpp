@@ -22,6 +22,7 @@
 #include "harness/launch/priority.h"
 #include "harness/launch/run_folder.h"
 #include "harness/launch/stacks.h"
+#include "harness/plan/memory.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +36,13 @@ constexpr double kTold_s = 1;            ///< for the others to leave, from the 
 constexpr double kDeathDeadline_s = 10;  ///< after SIGKILL
 constexpr double kQuitDeadline_s = 5;
 constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// How long one of its ranks may compute without a report.
+double slowest_s(const PlannedRun& run) {
+  constexpr double kEstimates = 20;
+  const double own_s = run.config.watch.slow_s;
+  return own_s > 0 ? own_s : std::max(longest_silence_s(run.config), kEstimates * run.estimate_s);
+}
 
 /// One run while its ranks live.
 struct Going {
@@ -61,7 +69,7 @@ struct Going {
         job(job_),
         beat(BeatFile::create(dir + "/beat", run_.config.layout.world_size)),
         watch(run_.config.layout.world_size,
-              thresholds_of(run_.config.watch, run_.config.timeout_s + hang_grace_s), now) {
+              thresholds_of(run_.config.watch, run_.config.timeout_s + hang_grace_s, slowest_s(run_)), now) {
     facts.run = run_.id;
     facts.dir = dir;
     facts.world_size = run_.config.layout.world_size;
@@ -93,7 +101,8 @@ class Launch {
   void look_after(Going& going, double now);
   void accuse_the_silent(Going& going);
   void accuse_the_awaited(Going& going);
-  void declare_hung(Going& going, int rank, const std::string& message);
+  void declare(Going& going, const char* kind, int rank, const std::string& message);
+  void heed(Going& going, const Stalled& stalled);
   bool takes_stacks(Going& going, double now);
   void signal(Going& going, int number);
   void conclude(Going& going);
@@ -125,6 +134,7 @@ int slots_for(const LaunchOptions& options) {
 
 Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity)
     : options_(options), identity_(identity) {
+  constexpr double kShare = 0.4;  // of the machine's memory, for one of two runs side by side
   std::vector<Job> jobs;
   for (const PlannedRun& run : plan.runs) {
     if (run.reused) {
@@ -135,7 +145,8 @@ Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdenti
     runs_.push_back(&run);
     // Threads of emulated ranks wait for each other as processes do: two such runs side by side take longer
     // than one after the other.
-    jobs.push_back({run.id, run.needs, run.estimate_s, run.config.layout.world_size, run.exclusive});
+    const bool wide = !options.make_launcher && modelled_memory_bytes(run.config) > kShare * machine_memory_bytes();
+    jobs.push_back({run.id, run.needs, run.estimate_s, run.config.layout.world_size, run.exclusive || wide});
   }
   queue_.emplace(std::move(jobs), slots_for(options));
 }
@@ -302,8 +313,7 @@ void Launch::look_after(Going& going, double now) {
     return;
   }
   if (stalled && going.kill_at == kNever) {
-    declare_hung(going, stalled->standstill.rank, stalled->message);
-    going.kill_at = monotonic_s() + kTold_s;
+    heed(going, *stalled);
     return;
   }
   const int64_t step = going.beat.step(0);
@@ -314,13 +324,33 @@ void Launch::look_after(Going& going, double now) {
         going.beat.shown(0)});
 }
 
+/// One that computes is told and waited for, up to its own limit.
+void Launch::heed(Going& going, const Stalled& stalled) {
+  const int rank = stalled.standstill.rank;
+  const bool ends = !stalled.slow || stalled.ends;
+  std::string words = stalled.message;
+  if (stalled.slow) {
+    words += fmt::format("; a rank that computes may do so for {:g} s (watch.slow_s)", slowest_s(*going.run));
+    if (stalled.ends) words += ": raise it if the work is that long";
+  }
+  if (ends) {
+    declare(going, stalled.slow ? "slow" : "hung", rank, words);
+    going.kill_at = monotonic_s() + kTold_s;
+    return;
+  }
+  const RankFailure failure = stalled_failure(going.facts, "slow", rank, words);
+  RunEvent event{RunEvent::Kind::slow, going.run->id};
+  event.failure = &failure;
+  tell(event);
+}
+
 /// Every rank says that it lost its peers, and none is gone by itself: the one that the first of them waited for was silent.
 void Launch::accuse_the_awaited(Going& going) {
   if (going.hung || going.stopped_by_user || going.lost || going.awaited < 0 || !all_lost_their_peers(going.facts)) return;
   const auto first = name_failure({going.facts.run, going.facts.dir, going.facts.world_size, going.facts.beat, {going.facts.ends.front()}});
   if (!first) return;
-  going.hung = hung_failure(going.facts, going.awaited,
-                            fmt::format("silent while its peers failed; rank {}: {}", first->rank, first->message));
+  going.hung = stalled_failure(going.facts, "hung", going.awaited,
+                               fmt::format("silent while its peers failed; rank {}: {}", first->rank, first->message));
 }
 
 /// Every rank that ended says that another one was silent: that is the rank which has not ended.
@@ -329,15 +359,15 @@ void Launch::accuse_the_silent(Going& going) {
   if (going.hung || going.stopped_by_user || going.facts.ends.empty() || behind < 0) return;
   if (!all_lost_their_peers(going.facts)) return;
   const auto accusation = name_failure(going.facts);
-  declare_hung(going, behind,
-               fmt::format("silent while its peers failed; rank {}: {}", accusation->rank, accusation->message));
+  declare(going, going.watch.computes(behind, monotonic_s()) ? "slow" : "hung", behind,
+          fmt::format("silent while its peers failed; rank {}: {}", accusation->rank, accusation->message));
 }
 
 /// The others are told at once that the tool holds the rank: one that is told before that ends, and leaves no stack.
-void Launch::declare_hung(Going& going, int rank, const std::string& message) {
+void Launch::declare(Going& going, const char* kind, int rank, const std::string& message) {
   const std::string words = message + place_of(going, rank);
-  going.hung = hung_failure(going.facts, rank, words);
-  going.to_tell = fmt::format("rank {} hangs: {}", rank, words);
+  going.hung = stalled_failure(going.facts, kind, rank, words);
+  going.to_tell = fmt::format("rank {} {}: {}", rank, kind == std::string_view("slow") ? "is slow" : "hangs", words);
   const double now = monotonic_s();
   going.tell_at = now + kHold_s;
   if (const int pid = going.watch.pid_of(rank); pid > 0) going.stacks = std::make_unique<StackTaker>(pid, kStacks_s, now);

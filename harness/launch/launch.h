@@ -17,8 +17,9 @@ struct RunEvent {
   /// stray: the launcher reported on a run that is not going; the report is ignored.
   /// resumed: it goes on from the checkpoints of an attempt that was interrupted; it will say from which step.
   /// requeued: its node, or whoever had started its ranks, was lost; it is started again.
+  /// slow: a rank has computed without a report for longer than it may stand still; `failure` says what, and nothing is ended.
   /// node_lost: the agent of a node is gone; `failure` says which, and what it held; there is no run.
-  enum class Kind { started, progress, finished, failed, reused, stray, resumed, requeued, node_lost } kind = Kind::started;
+  enum class Kind { started, progress, finished, failed, reused, stray, resumed, requeued, slow, node_lost } kind = Kind::started;
   std::string run;
   int64_t step = 0, steps = 0;
   double seconds = 0;  ///< since the run started

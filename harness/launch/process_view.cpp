@@ -87,6 +87,7 @@ class LiveView : public ProcessView {
     for (const auto& [number, thread] : threads_) {
       double ran_s = 0, without_core_s = 0, uncounted_s = 0;
       if (!thread->since(span_s, ran_s, without_core_s, uncounted_s)) continue;
+      found.all_ran_s += ran_s;
       found.all_without_core_s += without_core_s;
       found.all_uncounted_s += uncounted_s;
       if (number != pid_) continue;

@@ -17,6 +17,7 @@ class ProcessView {
     double ran_s = 0;              ///< of a core that its first thread has had since the mark
     double without_core_s = 0;      ///< for which its first thread was ready and had none, as far as the kernel has counted
     double all_without_core_s = 0;  ///< the same of all its threads together: a rank in a collective waits for Gloo's
+    double all_ran_s = 0;           ///< of cores that all its threads have had: a rank may compute in another than the first
     double uncounted_s = 0, all_uncounted_s = 0;  ///< of threads that are ready now: what they may have waited or slept
   };
   /// Of a process that is gone: zeros. The kernel counts a wait when it is over.

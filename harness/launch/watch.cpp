@@ -60,10 +60,10 @@ double Thresholds::of(WatchPhase phase) const {
 
 double Thresholds::shortest_s() const { return std::min({load_s, step_s, evaluation_s, save_s, teardown_s}); }
 
-Thresholds thresholds_of(const WatchConfig& config, double otherwise_s) {
+Thresholds thresholds_of(const WatchConfig& config, double otherwise_s, double slow_s) {
   const auto or_default = [otherwise_s](double own_s) { return own_s > 0 ? own_s : otherwise_s; };
   return {or_default(config.load_s), or_default(config.step_s), or_default(config.evaluation_s), or_default(config.save_s),
-          or_default(config.teardown_s)};
+          or_default(config.teardown_s), slow_s};
 }
 
 std::string in_words(const Standstill& found) {
@@ -105,6 +105,11 @@ void RunWatch::forgive(double seconds) {
 }
 
 void RunWatch::forgive(int rank, double seconds) { ranks_[static_cast<std::size_t>(rank)].changed_at += seconds; }
+
+void RunWatch::grant(const Thresholds& thresholds, int rank, double seconds, double now) {
+  Seen& seen = ranks_[static_cast<std::size_t>(rank)];
+  seen.changed_at = std::max(seen.changed_at, now + seconds - thresholds.of(phase_of(seen.operation)));
+}
 
 std::vector<const RunWatch::Seen*> RunWatch::slowest() const {
   int64_t lowest = std::numeric_limits<int64_t>::max();

@@ -25,11 +25,12 @@ bool is_collective(const std::string& operation);
 /// Longest time without progress, in seconds, of the rank that the others wait for.
 struct Thresholds {
   double load_s = 0, step_s = 0, evaluation_s = 0, save_s = 0, teardown_s = 0;
+  double slow_s = 0;  ///< of one that computes all the while
   double of(WatchPhase phase) const;
   double shortest_s() const;
 };
-/// Those of the config; for each that it leaves at 0, `otherwise_s`.
-Thresholds thresholds_of(const WatchConfig& config, double otherwise_s);
+/// Those of the config; for each that it leaves at 0, `otherwise_s`; of one that computes `slow_s`.
+Thresholds thresholds_of(const WatchConfig& config, double otherwise_s, double slow_s);
 
 /// A rank that stands still for longer than it may.
 struct Standstill {
@@ -76,6 +77,8 @@ class RunWatch {
   double deadline(double limit_s) const;
 
   bool alive(int rank) const { return !ranks_[static_cast<std::size_t>(rank)].ended; }
+  /// A rank that has stood still for its threshold may do so for `seconds` more from now on.
+  void grant(const Thresholds& thresholds, int rank, double seconds, double now);
   /// Seconds since the rank's last report.
   double silent_s(int rank, double now) const { return now - ranks_[static_cast<std::size_t>(rank)].changed_at; }
 

@@ -311,10 +311,10 @@ class Checker {
       add("snapshot_steps", fmt::format("snapshot_steps names step {}; a run of {} steps has steps 0 to {}",
                                         config.snapshot_steps.back(), config.steps, config.steps - 1));
     }
-    if (config.eval_every > config.steps && is_meant("eval_every")) {
+    if (config.eval_every.steps() > config.steps && is_meant("eval_every")) {
       add("eval_every",
           fmt::format("eval_every {} is beyond the {} steps of the run: 0 evaluates at the end alone",
-                      config.eval_every, config.steps));
+                      config.eval_every.steps(), config.steps));
     }
   }
 

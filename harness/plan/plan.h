@@ -32,6 +32,9 @@ double estimate_total_s(const Plan& plan, int jobs = 0);
 /// channels.
 double estimate_trace_bytes(const Plan& plan);
 
+/// Runs that need more memory than the machine has, in words.
+std::vector<std::string> lacking_memory(const Plan& plan, double machine_bytes);
+
 /// What would run, for people: one line for the runs that differ by seed alone, then the totals.
 std::string plan_text(const Plan& plan, int jobs = 0);
 /// The same as JSON, every run with its config.

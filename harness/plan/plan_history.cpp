@@ -89,11 +89,14 @@ std::set<std::string> folders_in(const fs::path& path) {
 double modelled_s(const PlannedRun& run) {
   // Rough figures of a small model on two cores: good enough to order runs and to tell minutes from hours.
   constexpr double kStartS = 0.05, kStartRankS = 0.04;
-  constexpr double kBaseMs = 1.0, kRowMs = 0.08, kRankMs = 0.65, kRealRankMs = 5.0, kEvaluationMs = 40;
+  constexpr double kBaseMs = 1.0, kRowMs = 0.08, kRankMs = 0.65, kRealRankMs = 5.0;
   const RunConfig& config = run.config;
   const int ranks = config.layout.world_size;
   const bool real = config.backend == Backend::gloo && ranks > 1;
-  double step_ms = kBaseMs + kRowMs * config.layout.global_batch();
+  constexpr double kFlopsAMs = 15e6;
+  const RunCosts costs = spec_of(config).costs == nullptr ? RunCosts{} : spec_of(config).costs(config);
+  const double slower = computed_precision(config) == Precision::float64 ? 2 : 1;
+  double step_ms = kBaseMs + std::max(kRowMs * config.layout.global_batch(), slower * ranks * costs.step_flops / kFlopsAMs);
   if (ranks > 1) step_ms += (real ? kRealRankMs : kRankMs) * ranks;
   constexpr double kExactRowMs = 0.8;  // each row by itself, whoever has it
   if (config.arithmetic == Arithmetic::exact) step_ms += kExactRowMs * config.layout.global_batch();
@@ -102,11 +105,15 @@ double modelled_s(const PlannedRun& run) {
   const bool of_terms = run.role == RunRole::forced_reference || run.role == RunRole::forced_twin;
   if (of_terms && config.layout.world_size == 1) step_ms *= 1 + kTermPasses;
   const auto steps = static_cast<double>(steps_to_run(config));
-  double evaluations = 0;
-  if (!config.forced.on()) {
-    evaluations = 1 + (config.eval_every > 0 ? steps / static_cast<double>(config.eval_every) : 0);
-  }
-  return kStartS + (real ? kStartRankS * ranks : 0) + (steps * step_ms + evaluations * kEvaluationMs) / 1000;
+  return kStartS + (real ? kStartRankS * ranks : 0) + steps * step_ms / 1000 + modelled_evaluation_s(run);
+}
+
+double modelled_evaluation_s(const PlannedRun& run) {
+  constexpr double kLeast_s = 0.002, kFlopsAS = 1e10;
+  const RunConfig& config = run.config;
+  if (config.forced.on()) return 0;
+  const RunCosts costs = spec_of(config).costs == nullptr ? RunCosts{} : spec_of(config).costs(config);
+  return static_cast<double>(config.eval_every.evaluations(steps_to_run(config))) * (kLeast_s + costs.evaluation_flops / kFlopsAS);
 }
 
 double modelled_trace_bytes(const PlannedRun& run) {

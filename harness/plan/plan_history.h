@@ -18,5 +18,7 @@ double modelled_s(const PlannedRun& run);
 /// Bytes that a run's traces take: whole parameters at snapshots, whole gradients and parameters at forced
 /// steps.
 double modelled_trace_bytes(const PlannedRun& run);
+/// Of modelled_s, what evaluations take.
+double modelled_evaluation_s(const PlannedRun& run);
 
 }  // namespace lockstep

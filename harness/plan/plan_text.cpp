@@ -12,6 +12,7 @@
 #include "harness/base/word_list.h"
 #include "harness/config/canonical.h"
 #include "harness/plan/looks.h"
+#include "harness/plan/memory.h"
 #include "harness/plan/plan.h"
 #include "harness/plan/plan_history.h"
 #include "harness/plan/question.h"
@@ -44,7 +45,7 @@ struct Line {
   const PlannedRun* first = nullptr;
   std::string name;
   std::size_t runs = 0, reused = 0;
-  double estimate_s = 0;
+  double estimate_s = 0, memory_bytes = 0;
   std::string why;
 };
 
@@ -56,9 +57,10 @@ std::vector<Line> lines_of(const Plan& plan) {
     // What twins cost in all is of interest, and what each is of stands above.
     const std::string name = run.role == RunRole::forced_twin ? "in float64" : line_of != nullptr ? line_of(run) : run.cell;
     const auto [at, is_new] = index.emplace(std::pair(run.role, name), lines.size());
-    if (is_new) lines.push_back({&run, name, 0, 0, 0, ""});
+    if (is_new) lines.push_back({&run, name, 0, 0, 0, 0, ""});
     Line& line = lines[at->second];
     ++line.runs;
+    line.memory_bytes = std::max(line.memory_bytes, modelled_memory_bytes(run.config));
     if (run.reused) {
       ++line.reused;
     } else {
@@ -93,6 +95,17 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
     out += line + "\n";
   }
   return out;
+}
+
+std::string gigabytes(double bytes) { return fmt::format("{:.1f} GB", bytes / 1e9); }
+
+/// Of a plan's time, what evaluations take by the model that it is estimated by.
+double evaluations_total_s(const Plan& plan, int cores) {
+  double core_seconds = 0;
+  for (const PlannedRun& run : plan.runs) {
+    if (!run.reused) core_seconds += std::min(run.estimate_s, modelled_evaluation_s(run)) * cores_of(run, cores);
+  }
+  return core_seconds / cores;
 }
 
 std::string role_text(RunRole role) {
@@ -173,6 +186,16 @@ double estimate_total_s(const Plan& plan, int jobs) {
   return std::max(core_seconds / cores, longest);
 }
 
+std::vector<std::string> lacking_memory(const Plan& plan, double machine_bytes) {
+  std::vector<std::string> lacking;
+  for (const Line& line : lines_of(plan)) {
+    if (line.reused == line.runs || machine_bytes <= 0 || line.memory_bytes <= machine_bytes) continue;
+    lacking.push_back(fmt::format("{} '{}' ({}) needs about {} of memory, and this machine has {}", role_text(line.first->role), line.name,
+                                  ranks_text(line.first->config), gigabytes(line.memory_bytes), gigabytes(machine_bytes)));
+  }
+  return lacking;
+}
+
 double estimate_trace_bytes(const Plan& plan) {
   double bytes = 0;
   for (const PlannedRun& run : plan.runs) bytes += modelled_trace_bytes(run);
@@ -181,7 +204,7 @@ double estimate_trace_bytes(const Plan& plan) {
 
 std::string plan_text(const Plan& plan, int jobs) {
   std::vector<std::vector<std::string>> rows{
-      {"ROLE", "NAME", "RUNS", "RANKS", "STEPS", "ESTIMATE", "REUSED"}};
+      {"ROLE", "NAME", "RUNS", "RANKS", "STEPS", "ESTIMATE", "MEMORY", "REUSED"}};
   std::size_t reused = 0;
   const bool various = asked_by(plan.matrix).draws_cells();
   for (const Line& line : lines_of(plan)) {
@@ -192,7 +215,7 @@ std::string plan_text(const Plan& plan, int jobs) {
     rows.push_back({role_text(line.first->role), line.name, fmt::format("{}", line.runs),
                     various ? "" : ranks_text(line.first->config),
                     various ? "" : fmt::format("{}", steps_to_run(line.first->config)),
-                    line.reused == line.runs ? "-" : duration(line.estimate_s),
+                    line.reused == line.runs ? "-" : duration(line.estimate_s), gigabytes(line.memory_bytes),
                     line.why.empty() ? all : all + ": " + line.why});
   }
   const int cores = cores_or(jobs);
@@ -202,6 +225,9 @@ std::string plan_text(const Plan& plan, int jobs) {
   out += fmt::format("{}: {} to run, {} reused; about {} on {}", counted(static_cast<int64_t>(plan.runs.size()), "run"),
                      plan.runs.size() - reused, reused, duration(estimate_total_s(plan, cores)),
                      counted(cores, "core"));
+  if (const double evaluations_s = evaluations_total_s(plan, cores); evaluations_s >= 1) {
+    out += fmt::format(", {} of it for evaluations", duration(evaluations_s));
+  }
   if (various) out += fmt::format(", about {:.1f} GB of traces", estimate_trace_bytes(plan) / 1e9);
   out += "\n";
   return out + control_text(plan.matrix) + most_text(plan, cores);
@@ -224,6 +250,7 @@ std::string plan_json(const Plan& plan, int jobs) {
                     {"steps", steps_to_run(run.config)},
                     {"needs", run.needs},
                     {"estimate_s", run.estimate_s},
+                    {"memory_bytes", modelled_memory_bytes(run.config)},
                     {"reused", run.reused},
                     {"why", run.why},
                     {"config", Json::parse(canonical_json(run.config))}});

@@ -133,6 +133,10 @@ class SourceReader {
     }
     const QuestionPlan& asks = asked_by(source_.matrix);
     if (!is_given("forced_steps")) source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
+    // What is measured at the end of training answers no question of what it computes.
+    if (!is_given("eval_every") && !asks.measures_primary && !source_.base.checkpoint.on()) {
+      source_.base.eval_every = EvaluationPeriod::never();
+    }
     if (asks.finish != nullptr) asks.finish(source_, problems_);
     check_seeds_auto(source_, problems_);
     source_.base.seed = source_.matrix.seeds.front();

@@ -408,7 +408,11 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   }
   result.as_expected = is_as_expected(cell, result);
   if (result.certification.divergence) apply_certification_divergence(result);
-  if (result.failure) result.cause = name_failure_cause(*result.failure);
+  if (result.failure) {
+    const auto failed = std::ranges::find(plan_.runs, result.failure->run, &PlannedRun::id);
+    const Layout& layout = failed == plan_.runs.end() ? cell.config.layout : failed->config.layout;
+    result.cause = name_failure_cause(*result.failure, layout.world_size);
+  }
   return result;
 }
 

@@ -166,7 +166,7 @@ int exit_code_of_cell(const CellResult& cell) {
   if (kind == "hung") return 4;
   if (kind == "unreadable") return 7;
   if (kind == "nonfinite" || kind == "unmeasured" || kind == kIdleFault) return 1;
-  if (kind == "interrupted") return 5;
+  if (kind == "interrupted" || kind == "slow") return 5;
   return 3;
 }
 

@@ -22,5 +22,5 @@ std::string description() {
 
 int main(int argc, char** argv) {
   if (argc == 4 && std::string_view(argv[1]) == lockstep::kCarrierOption) return lockstep::carrier_main(argv[2], argv[3]);
-  return lockstep::rank_program_main(argc, argv, description().c_str(), lockstep::rank_main);
+  return lockstep::rank_program_main(argc, argv, description().c_str(), {lockstep::rank_main, lockstep::make_ready});
 }

@@ -83,13 +83,14 @@ void restore_signals() {
 
 class Parent {
  public:
-  Parent(int socket, const std::function<int(const RankTask&)>& run_rank, bool tells_signals)
-      : socket_(socket), run_rank_(run_rank), tells_signals_(tells_signals) {}
+  Parent(int socket, const RankProgram& program, bool tells_signals)
+      : socket_(socket), program_(program), tells_signals_(tells_signals) {}
   int serve();
 
  private:
   void obey(const ParentCommand& command);
   void start(const ParentCommand& command);
+  void make_ready(const ParentCommand& command);
   std::string fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids);
   [[noreturn]] void be_rank(const RankTask& task, int log, pid_t group, bool executed, int notices);
   void tell(const LauncherEvent& event) { socket_.send(to_line(event)); }
@@ -99,7 +100,7 @@ class Parent {
   void kill_all();
 
   LineSocket socket_;
-  const std::function<int(const RankTask&)>& run_rank_;
+  const RankProgram& program_;
   const bool tells_signals_;
   std::map<pid_t, Child> children_;
   std::map<std::string, pid_t> groups_;  ///< runs that have children
@@ -177,6 +178,7 @@ void Parent::start(const ParentCommand& command) {
   std::vector<int> pids;
   std::string problem;
   beats_.prepare(command);
+  make_ready(command);
   const int last = command.here > 0 ? command.first + command.here : command.processes;
   for (int r = command.first; r < last && problem.empty(); ++r) {
     problem = fork_rank(command, command.processes == 1 ? -1 : r, pids);
@@ -205,6 +207,15 @@ void Parent::start(const ParentCommand& command) {
   tell(event);
 }
 
+void Parent::make_ready(const ParentCommand& command) {
+  if (program_.make_ready == nullptr || command.executed) return;
+  try {
+    program_.make_ready(command.dir);
+  } catch (const std::exception&) {
+    // Its ranks will find the same, and say it where they are heard.
+  }
+}
+
 /// Returns what went wrong, or nothing.
 std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids) {
   const std::string log_path = rank_log_path(command.dir, rank);
@@ -224,6 +235,7 @@ std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vecto
     if (!command.address.empty()) task.address = command.address;
     task.beats = command.beats;
     task.local_rank = static_cast<int>(pids.size());
+    task.watched = command.beats == kBeatFile;
     be_rank(task, log, group, command.executed, channel[1]);
   }
   const int error = errno;
@@ -257,7 +269,7 @@ void Parent::be_rank(const RankTask& task, int log, pid_t group, bool executed, 
     ::dup2(notices, kNotices);
   ::close_range(kNotices + 1, ~0U, 0);
   if (executed) become_program(task);
-  ::_exit(run_guarded(run_rank_, task));  // destructors of the parent's objects are the parent's
+  ::_exit(run_guarded(program_.run, task));  // destructors of the parent's objects are the parent's
 }
 
 void Parent::reap(bool wait) {
@@ -320,8 +332,8 @@ int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankT
   return status;
 }
 
-int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank, bool tells_signals) {
-  return Parent(socket, run_rank, tells_signals).serve();
+int serve_ranks(int socket, const RankProgram& program, bool tells_signals) {
+  return Parent(socket, program, tells_signals).serve();
 }
 
 pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&)>& run_rank, pid_t tracer) {

@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-#include "harness/rank/rank_main.h"
+#include "harness/rank/rank_program.h"
 
 namespace lockstep {
 
@@ -16,7 +16,7 @@ namespace lockstep {
 /// while the process has one thread.
 ///
 /// `tells_signals`: SIGTERM and SIGUSR1 to this process are told to the other end, and do no more.
-int serve_ranks(int socket, const std::function<int(const RankTask&)>& run_rank, bool tells_signals = false);
+int serve_ranks(int socket, const RankProgram& program, bool tells_signals = false);
 
 /// Forks one rank with its log as output; it dies with this process. `tracer`: who may take its stacks beside this process; -1: nobody.
 /// Returns its process, or -1 with errno.

@@ -16,7 +16,9 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/files.h"
+#include "harness/base/room.h"
 #include "harness/base/sealed_json.h"
+#include "harness/base/turns.h"
 #include "harness/comm/checked.h"
 #include "harness/comm/emulated.h"
 #include "harness/checkpoint/groups/thread_group.h"
@@ -244,10 +246,12 @@ int run_emulated(Process& process) {
   const int world_size = process.config.layout.world_size;
   EmulatedWorld world(world_size, process.config.timeout_s);
   checkpoint::ThreadMeeting saving(world_size), agreeing(world_size);
+  Turns turns(emulated_turns());
   std::vector<std::thread> threads;
   std::vector<int> codes(static_cast<std::size_t>(world_size), 1);
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
+      const Turns::Taken turn(turns);
       const Meeting meet{[&world, rank] { return world.comm(rank); },
                          [&saving, &agreeing, rank] { return RankGroups{saving.group(rank), agreeing.group(rank)}; }};
       const int code = run_rank(process, rank, meet);
@@ -279,17 +283,25 @@ PeerSigns signs_of(Process& process, int rank) {
   return signs;
 }
 
+/// For a peer. Where lockstep watches them it tells who stands still at its threshold; of one that computes it says that it is slow.
+double longest_wait_s(const Process& process) {
+  constexpr double kSecond = 1.1;  // lockstep's word comes first
+  const RunConfig& config = process.config;
+  return process.task.watched ? kSecond * std::max(config.watch.slow_s, longest_silence_s(config)) : config.timeout_s;
+}
+
 /// Where calls are compared, ranks compare themselves first: who counts other ranks, comes twice, never comes, or was given another
 /// config or data is named before the first connection. Ranks that a starter has started over TCP have met and compared by then.
 std::unique_ptr<Comm> meet_really(const Process& process, int rank) {
   constexpr double kMostSkew_s = 60;  // clocks change nothing in training; logs that cannot be held together do harm
   const RunConfig& config = process.config;
   const RankTask& task = process.task;
-  const GlooOptions options{process.path(task.store), rank, config.layout.world_size, task.address, config.timeout_s, task.meet};
+  const double wait_s = longest_wait_s(process);
+  const GlooOptions options{process.path(task.store), rank, config.layout.world_size, task.address, wait_s, task.meet};
   const bool calls = config.watch.comm_check && task.meet.host.empty();
   if (calls) {
     const Identity identity{{{"libtorch", TORCH_VERSION}, {"config", config_hash(config)}, {"data", process.scenario->data_hash()}}, {}};
-    call_the_roll(options, identity, {config.timeout_s, kMostSkew_s});
+    call_the_roll(options, identity, {wait_s, kMostSkew_s});
   }
   std::unique_ptr<Comm> comm = meet_over_carrier(config, options, task.local_rank >= 0 ? task.local_rank : rank);
   // Connected: every rank has read it.
@@ -310,7 +322,7 @@ Meeting meeting_of(Process& process, int rank) {
           [&process, &config, rank, world] {
             const RankTask& task = process.task;
             const GlooOptions options{process.path(task.store + "-checkpoints"), rank, world, task.address,
-                                      config.timeout_s, task.meet};
+                                      longest_wait_s(process), task.meet};
             auto groups = make_gloo_groups(options, {"saving", "agreeing"}, signs_of(process, rank));
             return RankGroups{std::move(groups[0]), std::move(groups[1])};
           }};
@@ -342,6 +354,15 @@ int rank_main(const RankTask& task) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }
+}
+
+void make_ready(const std::string& run_dir) {
+  const std::string path = run_dir + "/run.json";
+  const nlohmann::json run = read_run(path);
+  const auto text = run.find("config");
+  if (text == run.end()) return;  // of a laboratory
+  const RunConfig config = run_config_from_json(text->dump(), path);
+  make_scenario(config.trainer)->make_ready(config);
 }
 
 }  // namespace lockstep

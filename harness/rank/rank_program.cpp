@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -19,7 +18,6 @@
 #include "harness/launch/local/standard_streams.h"
 #include "harness/launch/slurm/hello.h"
 #include "harness/rank/parent.h"
-#include "harness/rank/rank_main.h"
 #include "harness/rank/started.h"
 
 namespace lockstep {
@@ -46,7 +44,7 @@ int connected_to(const std::string& host, const std::string& port) {
 
 /// lockstep-rank --agent HOST:PORT KEY: connects, says in one line who it is (harness/launch/slurm/agents.h) and serves
 /// commands as serve_ranks does. Returns the exit status: 4 if nobody is there to connect to.
-int agent_main(const std::string& place, const std::string& key, const std::function<int(const RankTask&)>& run_rank) {
+int agent_main(const std::string& place, const std::string& key, const RankProgram& program) {
   const std::size_t colon = place.rfind(':');
   if (colon == std::string::npos) {
     std::fprintf(stderr, "lockstep-rank: --agent takes HOST:PORT KEY\n");
@@ -57,13 +55,12 @@ int agent_main(const std::string& place, const std::string& key, const std::func
   set_side_channel(there);
   const std::string hello = to_line(introduce_agent(key));
   if (::send(there, hello.data(), hello.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(hello.size())) return kHung;
-  return serve_ranks(there, run_rank, true);
+  return serve_ranks(there, program, true);
 }
 
 }  // namespace
 
-int rank_program_main(int argc, char** argv, const char* description,
-                      const std::function<int(const RankTask&)>& run_rank) {
+int rank_program_main(int argc, char** argv, const char* description, const RankProgram& program) {
   open_standard_streams();
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     std::printf("%s\n", description);
@@ -73,11 +70,12 @@ int rank_program_main(int argc, char** argv, const char* description,
     RankTask task{argv[3], std::atoi(argv[2]), std::strtod(argv[4], nullptr), kNotices};
     task.address = argv[5];
     task.beats = argv[6];
+    task.watched = task.beats == kBeatFile;
     if (argc == 8) task.local_rank = std::atoi(argv[7]);
-    ::_exit(run_guarded(run_rank, task));
+    ::_exit(run_guarded(program.run, task));
   }
-  if (argc >= 2 && (std::string_view(argv[1]) == "run" || std::string_view(argv[1]) == "--run")) return started_rank_main({argv + 2, argv + argc}, run_rank);
-  if (argc == 4 && std::string_view(argv[1]) == "--agent") return agent_main(argv[2], argv[3], run_rank);
+  if (argc >= 2 && (std::string_view(argv[1]) == "run" || std::string_view(argv[1]) == "--run")) return started_rank_main({argv + 2, argv + argc}, program.run);
+  if (argc == 4 && std::string_view(argv[1]) == "--agent") return agent_main(argv[2], argv[3], program);
   char* end = nullptr;
   const long socket =
       argc == 3 && std::string_view(argv[1]) == "--socket" ? std::strtol(argv[2], &end, 10) : -1;
@@ -87,7 +85,7 @@ int rank_program_main(int argc, char** argv, const char* description,
     return kUsage;
   }
   ::fcntl(static_cast<int>(socket), F_SETFD, FD_CLOEXEC);
-  return serve_ranks(static_cast<int>(socket), run_rank);
+  return serve_ranks(static_cast<int>(socket), program);
 }
 
 }  // namespace lockstep

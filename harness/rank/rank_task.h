@@ -18,6 +18,7 @@ struct RankTask {
   Rendezvous meet = {};
   int local_rank = -1;               ///< its place among the ranks of its host; -1: that of its rank
   std::string beats = "beat";        ///< the file of beats in run_dir that this process maps
+  bool watched = false;              ///< lockstep sees it from the same host: it says who hangs, and waits for who computes
 };
 
 }  // namespace lockstep

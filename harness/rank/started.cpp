@@ -175,6 +175,7 @@ class Supervisor {
 
   int watch(const std::function<int(const RankTask&)>& run_rank, RankTask task, BeatLine& line) {
     task.beats = line.beats();
+    task.watched = line.tracer() > 0;
     pid_ = fork_guarded(task, run_rank, line.tracer());
     if (pid_ < 0) throw MachineError(std::string("fork: ") + std::strerror(errno));
     line.started(pid_);

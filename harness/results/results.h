@@ -218,7 +218,7 @@ inline constexpr const char* kIdleFault = "idle";
 
 /// Why a run did not finish.
 struct Failure {
-  /// "died", "hung", "threw", "interrupted", "not started" (a run that it needs failed) as the launcher saw
+  /// "died", "hung", "slow", "threw", "interrupted", "not started" (a run that it needs failed) as the launcher saw
   /// it; as the judge did: "lost" (no result, or not all of what was asked), "unreadable" (a file that is torn
   /// or corrupt), "nonfinite" (NaN or infinity in what is judged), "unmeasured" (a metric that is missing).
   std::string run, kind;

@@ -320,7 +320,7 @@ Object<Failure> describe() {
   return {"failure", "",
           {KEY(run),
            KEY(kind,
-               one_of({"died", "hung", "threw", "interrupted", "not started", "lost", "unreadable", "nonfinite",
+               one_of({"died", "hung", "slow", "threw", "interrupted", "not started", "lost", "unreadable", "nonfinite",
                        "unmeasured", kIdleFault}),
                "Why a run did not finish, or cannot be judged."),
            KEY(rank, "-1: no one rank"),

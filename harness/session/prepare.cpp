@@ -15,7 +15,9 @@
 #include "harness/config/metrics.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/launch/identity.h"
+#include "harness/plan/launcher_choice.h"
 #include "harness/plan/matrix_folder.h"
+#include "harness/plan/memory.h"
 #include "harness/plan/question.h"
 #include "harness/plan/read_matrix.h"
 #include "harness/plan/timing.h"
@@ -160,6 +162,11 @@ Prepared prepare(const MatrixSelection& selection, std::string config_text) {
   prepared.identity = current_identity(prepared.rank_program, data_hash);
   prepared.plan = make_plan(matrix, prepared.out_dir, prepared.identity);
   return prepared;
+}
+
+std::vector<std::string> lacking_here(const Plan& plan) {
+  const bool here = launcher_choice(plan.matrix.launcher).kind == LauncherChoice::Kind::local;
+  return here ? lacking_memory(plan, machine_memory_bytes()) : std::vector<std::string>{};
 }
 
 std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection) {

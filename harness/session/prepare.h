@@ -42,6 +42,9 @@ Prepared prepare(const MatrixSelection& selection);
 /// The same of a config whose text has been read: a pipe can be read but once.
 Prepared prepare(const MatrixSelection& selection, std::string config_text);
 
+/// Runs that need more memory than this machine has, in words, where this machine is to run them.
+std::vector<std::string> lacking_here(const Plan& plan);
+
 /// "no cell of CONFIG is selected by --only '…'; it has these: …"
 std::string nothing_selected_text(const Prepared& prepared, const MatrixSelection& selection);
 

@@ -113,6 +113,7 @@ TracedStep::Outcome TracedStep::run_exactly(int64_t step, const Options& options
   Outcome outcome;
   std::vector<StepOutput> outputs;
   for (const Pass& turn : turns) {
+    context_.beat(step, "forward");
     outputs.push_back(forward_of(turn));
     StepOutput& output = outputs.back();
     if (!kept_counted_) {

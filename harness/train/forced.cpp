@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "harness/base/hashing.h"
 #include "harness/comm/tensor_view.h"
 #include "harness/config/trainer_spec.h"
 #include "harness/train/choosing.h"
@@ -34,6 +35,20 @@ std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat, int64_t m
   return places;
 }
 
+/// Some of a pass's rows, one behind the other: [first, first + count).
+struct SomeRows {
+  int64_t first = 0, count = 0;
+};
+
+/// Of a step's rows so many that a hundred of all passes measure the size of a row's terms: all of them, if there are no more.
+/// Where they begin is drawn by the step. A row that dominates the step dominates its gradient too, which stands beside the terms.
+SomeRows measured_rows(int64_t step, int64_t of_pass, int64_t of_step) {
+  constexpr int64_t kMost = 128;
+  if (of_step <= kMost) return {0, of_pass};
+  const int64_t count = std::clamp<int64_t>(of_pass * kMost / of_step, std::min<int64_t>(of_pass, 1), of_pass);
+  return {static_cast<int64_t>(keyed(static_cast<uint64_t>(step), of_pass) % static_cast<uint64_t>(of_pass - count + 1)), count};
+}
+
 /// Per element how much is added up to make the gradient, by which rounding is measured: the root of (rows * the sum of squares of its
 /// terms), no less than the sum over rows of |row's contribution|. Terms are what the task has marked within each row. With random
 /// signs on all of them, the square of the gradient has that sum as its mean, so that a few backward passes measure it, however
@@ -46,15 +61,20 @@ void trace_term_sums(const RankContext& context, int64_t step, TracedStep& trace
     squares.push_back(at::zeros(parameter.sizes(), at::kDouble));
     gradients.push_back(parameter.grad());
   }
-  int64_t rows = 0;
+  int64_t rows = 0, measured = 0;
   for (const StepOutput& pass : passes) rows += pass.row_losses_B.numel();
   traced.listen(false);
   traced.seed_signs(step);
   for (int draw = 0; draw < kDraws; ++draw) {
     for (at::Tensor& parameter : parameters.tensors) parameter.mutable_grad() = at::Tensor();
+    measured = 0;
     traced.turn_signs(true);
     for (const StepOutput& pass : passes) {
-      ((pass.row_losses_B * traced.signs_like(pass.row_losses_B)).sum() * pass.row_weight).backward({}, /*retain_graph=*/true);
+      context.beat(step, "size of terms");
+      const SomeRows some = measured_rows(step, pass.row_losses_B.numel(), rows);
+      const at::Tensor losses = pass.row_losses_B.narrow(0, some.first, some.count);
+      measured += some.count;
+      ((losses * traced.signs_like(losses)).sum() * pass.row_weight).backward({}, /*retain_graph=*/true);
     }
     traced.turn_signs(false);
     for (std::size_t i = 0; i < squares.size(); ++i) {
@@ -62,9 +82,10 @@ void trace_term_sums(const RankContext& context, int64_t step, TracedStep& trace
     }
   }
   traced.listen(true);
+  const double all_rows = static_cast<double>(rows) * (measured > 0 ? static_cast<double>(rows) / static_cast<double>(measured) : 1.0);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     parameters.tensors[i].mutable_grad() = gradients[i];
-    const at::Tensor sums = (squares[i] * (static_cast<double>(rows) / kDraws)).sqrt().to(parameters.tensors[i].scalar_type());
+    const at::Tensor sums = (squares[i] * (all_rows / kDraws)).sqrt().to(parameters.tensors[i].scalar_type());
     context.trace->tensor(Phase::term_sums, parameters.names[i], view_of(sums), Sharing::replicated, {}, Keep::whole);
   }
 }

@@ -116,8 +116,9 @@ void evaluate(const RankContext& context, Evaluation kind, int64_t step, RankRes
   if (context.rank != 0) {
     return;
   }
-  context.beat(step, "evaluate");
-  for (const auto& [name, value] : context.task->evaluate(kind)) {
+  const auto beat = [&] { context.beat(step, "evaluate"); };
+  beat();
+  for (const auto& [name, value] : context.task->evaluate(kind, beat)) {
     context.trace->scalar(Phase::evaluation, name, value, Sharing::own);
     if (kind == Evaluation::last) {
       result.metrics[name] = value;
@@ -271,7 +272,7 @@ int train(const RankContext& context, RankResult& result, const std::string& res
     result.activation_bytes = std::max(result.activation_bytes, static_cast<double>(outcome.kept_bytes));
     note_resident(context, step + 1, end, result);
     add_to_curves(result, step, outcome, options.learning_rate);
-    const bool evaluates = step + 1 == end || (config.eval_every > 0 && (step + 1) % config.eval_every == 0);
+    const bool evaluates = config.eval_every.due(step + 1, end);
     if (evaluates) {
       evaluate(context, step + 1 == end ? Evaluation::last : Evaluation::curve, step + 1, result);
     }

@@ -189,11 +189,11 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
   }
   guard_.begin();
   accumulated_.assign(parameters.tensors.size(), at::Tensor());
-  context_.beat(step, "forward");
   const std::vector<Pass> passes = passes_of(step, options);
   Outcome outcome;
   std::vector<StepOutput> outputs;
   for (const Pass& pass : passes) {
+    context_.beat(step, "forward");
     outputs.push_back(run_pass(pass));
     if (!kept_counted_) {
       // Every step has the first one's shapes.

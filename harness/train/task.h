@@ -81,6 +81,9 @@ struct StepOutput {
 
 enum class Evaluation { curve, last };
 
+/// Tells that long work gets on.
+using Heartbeat = std::function<void()>;
+
 /// State beside the parameters that steps change without a gradient: running statistics. Equal on all ranks.
 struct NamedBuffer {
   std::string name;  ///< "buffer/energy_mean"
@@ -107,7 +110,7 @@ class Task {
   /// After a step's update: buffers take in what its forward passes saw. Collective.
   virtual void update_buffers() {}
   /// Metrics at a common number of candidates; rank 0 alone, no communication. `curve` is the short form.
-  virtual std::map<std::string, double> evaluate(Evaluation kind) = 0;
+  virtual std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat& beat) = 0;
   /// false: `forward` needs all rows of a micro-step at once, not a part of them.
   virtual bool takes_parts() const { return true; }
 };

@@ -80,6 +80,24 @@ std::vector<ModelParameter> parameters(const RunConfig& config, int64_t channels
   return parameters;
 }
 
+RunCosts costs(const RunConfig& config) {
+  const ClassifyConfig& own = classify(config);
+  const double d = own.model.width, w = own.model.hidden, k = static_cast<double>(classes_of(config));
+  const double number = computed_precision(config) == Precision::float64 ? 8 : 4;
+  const double steps = static_cast<double>(config.layout.rows_per_rank) * own.data.max_steps;
+  const double window = static_cast<double>(config.data.channels) * ClassifierConfig::kWindow;
+  const double of_step_flops = 2 * (window * d + 2 * d * w + w * k);
+  RunCosts costs;
+  constexpr double kPasses = 3, kWithGradients = 2.5;
+  costs.step_flops = kPasses * steps * of_step_flops;
+  costs.computing_bytes = kWithGradients * number * steps * (window + 5 * d + 4 * w + 3 * k);
+  if (const auto counted = counted_crops(config)) {
+    costs.data_bytes = 4.0 * static_cast<double>(counted->train + counted->holdout + counted->test) * own.data.max_steps * config.data.channels;
+    costs.evaluation_flops = static_cast<double>(counted->test + counted->holdout) * own.data.max_steps * of_step_flops;
+  }
+  return costs;
+}
+
 /// With a global denominator, and without statistics of a part of the rows, every dealing of the rows means the
 /// same: one process holds them all.
 void make_oracle(const RunConfig& cell, RunConfig& oracle) {
@@ -145,6 +163,7 @@ const TrainerSpec& classify_spec() {
       .how_to_get_samples = &how_to_get_samples,
       .samples_word = "rows",
       .parameters = &parameters,
+      .costs = &costs,
       .usual_parameter = "mixer.weight",
       .metrics = &metrics,
       .shown_metric = "step_accuracy",

@@ -20,6 +20,7 @@
 #include "scenarios/classify/evaluation.h"
 #include "scenarios/classify/model.h"
 #include "scenarios/classify/norm.h"
+#include "scenarios/kept_data.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -135,8 +136,8 @@ class ClassifyTask : public Task {
     }
   }
 
-  std::map<std::string, double> evaluate(Evaluation kind) override {
-    return evaluate_classifier(model_, norm_ ? &*norm_ : nullptr, *data_, kind);
+  std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat& beat) override {
+    return evaluate_classifier(model_, norm_ ? &*norm_ : nullptr, *data_, kind, beat);
   }
 
  private:
@@ -251,10 +252,11 @@ class ClassifyTask : public Task {
 
 class ClassifyScenario : public Scenario {
  public:
+  void make_ready(const RunConfig& config) override { dataset_of(config); }
   void prepare(const RunConfig& config) override {
-    const CropDataset dataset = load_crops(config);
-    data_ = std::make_shared<const ClassifyData>(make_classify_data(dataset));
-    data_hash_ = dataset.hash;
+    const auto dataset = dataset_of(config);
+    data_ = std::make_shared<const ClassifyData>(make_classify_data(*dataset));
+    data_hash_ = dataset->hash;
   }
   int64_t samples() const override { return data_->train.size(); }
   std::string data_hash() const override { return data_hash_; }
@@ -263,6 +265,11 @@ class ClassifyScenario : public Scenario {
   }
 
  private:
+  static std::shared_ptr<const CropDataset> dataset_of(const RunConfig& config) {
+    static KeptData<CropDataset> kept;
+    return kept.of(config, [&] { return load_crops(config); });
+  }
+
   std::string data_hash_;
   std::shared_ptr<const ClassifyData> data_;
 };

@@ -106,15 +106,17 @@ std::vector<uint64_t> EnergyStep::row_keys(Purpose purpose) const {
 at::Tensor EnergyStep::of_head(const EncodedRows& rows, const at::Tensor& action, const Columns& columns) {
   const auto step = std::static_pointer_cast<const EnergyStep>(shared_from_this());
   return model_.head({rows.tensors[0], rows.tensors[1], rows.tensors[2]}, action, columns.own,
-                     [step, columns](bool again) { return step->dropout_factors(columns, again); });
+                     [step, columns](int64_t first, int64_t rows, bool again) {
+                       return step->dropout_factors(columns, first, rows, again);
+                     });
 }
 
-at::Tensor EnergyStep::dropout_factors(const Columns& candidates, bool again) const {
+at::Tensor EnergyStep::dropout_factors(const Columns& candidates, int64_t first, int64_t rows, bool again) const {
   if (dropout_ <= 0) {
     return {};
   }
-  const std::vector<uint64_t>& keys = again ? replay_keys_ : dropout_keys_;
-  const auto rows = static_cast<int64_t>(keys.size());
+  const auto keys = std::span<const uint64_t>(again ? replay_keys_ : dropout_keys_)
+                        .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
   const auto columns = static_cast<int64_t>(candidates.ids.size());
   const int64_t hidden = shape().hidden;
   at::Tensor factors = at::empty({rows, columns, hidden}, at::kFloat);

@@ -83,9 +83,9 @@ class EnergyStep : public EnergyFunction {
 
   at::Tensor of_head(const EncodedRows& rows, const at::Tensor& action, const Columns& columns);
 
-  /// Factors [rows, N, W] on the head's hidden layer; each pair of a row and a candidate has a stream of its
+  /// Factors [rows, N, W] on the head's hidden layer, of rows from `first` on; each pair of a row and a candidate has a stream of its
   /// own. Undefined without dropout.
-  at::Tensor dropout_factors(const Columns& candidates, bool again) const;
+  at::Tensor dropout_factors(const Columns& candidates, int64_t first, int64_t rows, bool again) const;
 
   const RunConfig& config_;
   StepModel model_;

@@ -20,7 +20,7 @@ constexpr int64_t kEnergyRowsAtOnce = 8;            // Keeps the block of energi
 
 /// Energies of each group's rows against its own candidates: [groups * N, N].
 /// With `turn` each row's context is that of the row so many places on in its group.
-at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, int64_t candidates,
+at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, const Heartbeat& beat,
                           int64_t turn = 0) {
   const int64_t groups = pairs.size() / candidates;
   const std::vector<int64_t> order = torch_randperm(pairs.size(), kGroupingSeed);
@@ -32,6 +32,7 @@ at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, in
   const at::Tensor action = model.encode_action(pairs.action_PA.index_select(0, index));
   at::Tensor energies = at::empty({groups * candidates, candidates}, at::kFloat);
   for (int64_t group = 0; group < groups; ++group) {
+    beat();
     const at::Tensor own = action.narrow(0, group * candidates, candidates);
     for (int64_t row = 0; row < candidates; row += kEnergyRowsAtOnce) {
       const int64_t begin = group * candidates + row;
@@ -99,20 +100,20 @@ double fit_temperature(const at::Tensor& energies) {
 
 }  // namespace
 
-double fitted_temperature(const EnergyModel& model, const PairTensors& holdout) {
+double fitted_temperature(const EnergyModel& model, const PairTensors& holdout, const Heartbeat& beat) {
   const c10::NoGradGuard no_grad;
   return holdout.size() < kFittedCandidates
              ? 0.0
-             : fit_temperature(group_energies(model, holdout, kFittedCandidates));
+             : fit_temperature(group_energies(model, holdout, kFittedCandidates, beat));
 }
 
-void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, double fitted_tau,
+void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, double fitted_tau, const Heartbeat& beat,
                    std::map<std::string, double>& metrics) {
   if (pairs.size() < candidates) {
     return;
   }
   const c10::NoGradGuard no_grad;
-  const at::Tensor energies = group_energies(model, pairs, candidates);
+  const at::Tensor energies = group_energies(model, pairs, candidates, beat);
   const Retrieval result = score(energies, model.temperature().item<double>());
   const std::string suffix = std::to_string(candidates);
   metrics["accuracy_" + suffix] = result.accuracy;
@@ -122,14 +123,14 @@ void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t c
   }
 }
 
-void add_shortcut_control(const EnergyModel& model, const PairTensors& pairs, int64_t candidates,
+void add_shortcut_control(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, const Heartbeat& beat,
                           std::map<std::string, double>& metrics) {
   if (pairs.size() < candidates) {
     return;
   }
   const c10::NoGradGuard no_grad;
   metrics["accuracy_" + std::to_string(candidates) + "_permuted_context"] =
-      score(group_energies(model, pairs, candidates, 1), model.temperature().item<double>()).accuracy;
+      score(group_energies(model, pairs, candidates, beat, 1), model.temperature().item<double>()).accuracy;
 }
 
 }  // namespace lockstep

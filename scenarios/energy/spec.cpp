@@ -13,6 +13,7 @@
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
 #include "scenarios/energy/pairs.h"
+#include "scenarios/energy/parts.h"
 
 namespace lockstep {
 namespace {
@@ -264,6 +265,36 @@ std::vector<ModelParameter> parameters(const RunConfig& config, int64_t c) {
 }
 
 
+RunCosts costs(const RunConfig& config) {
+  const EnergyConfig& own = energy(config);
+  const int64_t d = own.model.width, w = own.model.hidden, steps = own.data.context_steps;
+  const int64_t rows = config.layout.rows_per_rank / std::max<int64_t>(config.accumulation, 1);
+  const int64_t candidates = rows_as_candidates(config) + (makes_negatives(config) ? own.layer.count : 0);
+  const double number = computed_precision(config) == Precision::float64 ? 8 : 4;
+  const auto chunk = static_cast<double>(own.data.action_steps * config.data.channels);
+  const auto pairs = static_cast<double>(rows * candidates), all = static_cast<double>(candidates);
+  const int64_t of_pair = numbers_of_pair(d, w, steps);
+  const bool alone = config.arithmetic == Arithmetic::exact;
+  const int64_t at_once = alone ? 1 : rows_at_once(rows, candidates, of_pair);
+  // A pair's products forward, and two of the same size backward; once more forward where parts are computed again.
+  const double of_pair_flops = 2.0 * static_cast<double>(3 * d * w + 2 * steps * d);
+  RunCosts costs;
+  costs.step_flops = static_cast<double>(config.accumulation) * pairs * of_pair_flops * (at_once < rows ? 4 : 3);
+  if (const auto counted = counted_samples(config)) {
+    const auto samples = static_cast<double>(counted->train + counted->holdout + counted->test);
+    costs.data_bytes = samples * 4 * (chunk + static_cast<double>(steps * config.data.channels));
+    constexpr double kCandidates = 3 + 24 + 256, kFitted = 24;
+    costs.evaluation_flops =
+        of_pair_flops * (kCandidates * static_cast<double>(counted->test) + kFitted * static_cast<double>(counted->holdout));
+  }
+  // Gathered candidates and what encodes them; scores, their softmax and gradients. A part's activations stay till its gradient is
+  // there, of the same size.
+  constexpr double kGathered = 3, kScores = 8, kWithGradients = 2.5;
+  costs.held_bytes = number * (all * kGathered * chunk + pairs * kScores);
+  costs.computing_bytes = number * (kWithGradients * static_cast<double>(at_once * of_pair) * all + all * static_cast<double>(d + 2 * w));
+  return costs;
+}
+
 /// The settings of a cell's plain reference that replace the cell's own: candidates by name, and no tiles.
 /// Where a row's candidates depend on nothing but the batch, every dealing of its rows means the same, and
 /// one process holds them all.
@@ -308,6 +339,7 @@ const TrainerSpec& energy_spec() {
       .how_to_get_samples = &how_to_get_samples,
       .samples_word = "pairs",
       .parameters = &parameters,
+      .costs = &costs,
       .usual_parameter = "energy_head.hidden.weight",
       .metrics = &metrics,
       .shown_metric = "accuracy_24",

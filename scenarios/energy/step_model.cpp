@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "losses/recomputed.h"
+#include "scenarios/energy/parts.h"
 
 namespace lockstep {
 namespace {
@@ -43,22 +46,35 @@ at::Tensor StepModel::encode_action(const at::Tensor& action_NA) const {
 
 at::Tensor StepModel::head(const EncodedContext& context, const at::Tensor& action, bool own,
                            const Factors& factors) const {
-  const auto energies = [own, factors](const EnergyModel& model, const Tensors& inputs, bool again) {
+  const auto energies = [own, factors](const EnergyModel& model, const Tensors& inputs, int64_t first, bool again) {
     const EncodedContext rows{inputs[0], inputs[1], inputs[2]};
-    return own ? model.own_head(rows, inputs[3], factors(again))
-               : model.head(rows, inputs[3], factors(again));
+    const at::Tensor drawn = factors(first, inputs[1].size(0), again);
+    return own ? model.own_head(rows, inputs[3], drawn) : model.head(rows, inputs[3], drawn);
   };
   // A head reads the encoded steps twice. Their gradient leaves it in one piece, kept or computed again, so
   // that with two heads it is added up in one order.
   const Tensors inputs{context.steps_BSD.alias(), context.summary_B1D, context.mask_BS, action};
-  if (!recomputes_ || replay_) {
-    return energies(replay_ ? *replay_ : model_, inputs, replay_.has_value());
+  const EnergyShape& shape = model_.shape();
+  const int64_t rows = context.summary_B1D.size(0);
+  const int64_t part =
+      rows_at_once(rows, action.size(own ? 1 : 0), numbers_of_pair(shape.width, shape.hidden, shape.context_steps));
+  if (replay_ || (!recomputes_ && part >= rows)) {
+    return energies(replay_ ? *replay_ : model_, inputs, 0, replay_.has_value());
   }
-  const auto piece = [energies, model = model_](const Tensors& all, bool again) {
-    return Tensors{
-        energies(model.with_parameters(ModelPart::head, {all.begin() + 4, all.end()}), all, again)};
-  };
-  return recomputed(piece, inputs, model_.parameters_of(ModelPart::head)).front();
+  const Tensors parameters = model_.parameters_of(ModelPart::head);
+  Tensors parts;
+  for (int64_t first = 0; first < std::max<int64_t>(rows, 1); first += part) {
+    Tensors of_part = inputs;
+    for (std::size_t i = 0; i < of_part.size() && part < rows; ++i) {
+      if (i < 3 || own) of_part[i] = of_part[i].narrow(0, first, std::min(part, rows - first));
+    }
+    const auto piece = [energies, first, model = model_, replays = recomputes_](const Tensors& all, bool again) {
+      return Tensors{
+          energies(model.with_parameters(ModelPart::head, {all.begin() + 4, all.end()}), all, first, again && replays)};
+    };
+    parts.push_back(recomputed(piece, of_part, parameters, /*rests=*/first > 0).front());
+  }
+  return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
 }
 
 void StepModel::begin_replay(const std::vector<at::Tensor>& head_parameters) {

@@ -1,5 +1,8 @@
 #pragma once
 // The model as one step runs it: in the step's precision, and with activations kept or computed again.
+//
+// Where all pairs of rows and candidates would keep more than fits beside them, the head takes its rows in parts, and computes each
+// part's activations again in the backward pass: memory grows with pairs times nothing, and what is computed stays in the cache.
 
 #include <functional>
 #include <optional>
@@ -22,8 +25,8 @@ class StepModel {
   EncodedContext encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const;
   at::Tensor encode_action(const at::Tensor& action_NA) const;
 
-  /// Dropout factors of a head's pairs, or undefined; the second of two passes asks `again`.
-  using Factors = std::function<at::Tensor(bool again)>;
+  /// Dropout factors of `rows` of a head's rows, from `first` on, or undefined; the second of two passes asks `again`.
+  using Factors = std::function<at::Tensor(int64_t first, int64_t rows, bool again)>;
   /// EnergyModel::own_head if each row has candidates of its own, else EnergyModel::head. `factors` may be
   /// kept with the graph.
   at::Tensor head(const EncodedContext& context, const at::Tensor& action, bool own,

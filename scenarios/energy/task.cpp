@@ -24,6 +24,7 @@
 #include "scenarios/energy/evaluation.h"
 #include "scenarios/energy/explicit_negatives.h"
 #include "scenarios/energy/model.h"
+#include "scenarios/kept_data.h"
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/scenario.h"
 
@@ -187,21 +188,21 @@ class EnergyTask : public Task {
     return output;
   }
 
-  std::map<std::string, double> evaluate(Evaluation kind) override {
+  std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat& beat) override {
     std::map<std::string, double> metrics;
     if (has_explicit()) {
-      add_shortcut_control(model_, data_->test, 24, metrics);
+      add_shortcut_control(model_, data_->test, 24, beat, metrics);
     }
     if (kind == Evaluation::curve) {
-      add_retrieval(model_, data_->test, 24, 0, metrics);
+      add_retrieval(model_, data_->test, 24, 0, beat, metrics);
       return metrics;
     }
-    const double tau = fitted_temperature(model_, data_->holdout);
+    const double tau = fitted_temperature(model_, data_->holdout, beat);
     if (tau > 0) {
       metrics["fitted_temperature"] = tau;
     }
     for (const int64_t candidates : {3, 24, 256}) {
-      add_retrieval(model_, data_->test, candidates, tau, metrics);
+      add_retrieval(model_, data_->test, candidates, tau, beat, metrics);
     }
     return metrics;
   }
@@ -420,11 +421,12 @@ class EnergyTask : public Task {
 
 class EnergyScenario : public Scenario {
  public:
+  void make_ready(const RunConfig& config) override { dataset_of(config); }
   void prepare(const RunConfig& config) override {
-    const Dataset dataset = load_dataset(pair_config(config));
-    data_ = std::make_shared<const EnergyData>(make_energy_data(dataset, energy(config).data));
+    const auto dataset = dataset_of(config);
+    data_ = std::make_shared<const EnergyData>(make_energy_data(*dataset, energy(config).data));
     samples_ = data_->train.size();
-    data_hash_ = dataset.hash;
+    data_hash_ = dataset->hash;
   }
   int64_t samples() const override { return samples_; }
   std::string data_hash() const override { return data_hash_; }
@@ -433,6 +435,11 @@ class EnergyScenario : public Scenario {
   }
 
  private:
+  static std::shared_ptr<const Dataset> dataset_of(const RunConfig& config) {
+    static KeptData<Dataset> kept;
+    return kept.of(config, [&] { return load_dataset(pair_config(config)); });
+  }
+
   int64_t samples_ = 0;
   std::string data_hash_;
   std::shared_ptr<const EnergyData> data_;

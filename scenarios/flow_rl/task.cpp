@@ -123,7 +123,7 @@ class FlowRlTask : public Task {
     running_.add(now_.scores.seen, now_.scores.returns, (now_.step + 1) % own_.sync_statistics_every == 0);
   }
 
-  std::map<std::string, double> evaluate(Evaluation kind) override {
+  std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat&) override {
     const std::vector<Tried> tried =
         try_policy(own_, model_.plain(), running_.scale(), kEvaluation, own_.eval_episodes);
     std::map<std::string, double> metrics{{"success", 0}, {"return", 0}, {"cost", 0}};

@@ -447,7 +447,7 @@ std::map<std::string, double> trained(const ClassifyConfig& own, int64_t steps) 
     optimizer.step(3e-3);
     task->update_buffers();
   }
-  return task->evaluate(Evaluation::last);
+  return task->evaluate(Evaluation::last, [] {});
 }
 
 TEST(ClassifyTask, LearnsToTellTheClasses) {

@@ -164,5 +164,5 @@ int fake_rank_main(const RankTask& task) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::rank_program_main(argc, argv, "fake ranks", fake_rank_main);
+  return lockstep::rank_program_main(argc, argv, "fake ranks", {fake_rank_main});
 }

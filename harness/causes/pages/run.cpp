@@ -69,6 +69,12 @@ constexpr CausePage kRunPages[] = {
      "Look at the operation named: a collective that not all ranks make, a lock, an input that does not "
      "come.",
      "Lightning-AI/pytorch-lightning#19485"},
+    {"rank-slow", "failed", "A rank computed for longer than it may without a report.",
+     "nothing was reported within watch.slow_s, and its process had a core", "while (!converged) step()",
+     "for (int i = 0; i < most && !converged; ++i) step()",
+     "Raise watch.slow_s (or timeout_s, of which it is a multiple) if the operation named is honest work; else look there for a loop "
+     "without an end.",
+     ""},
     {"rank-threw", "failed", "A rank threw an exception.", "the rank's result says what was thrown", "", "",
      "Read the message and the rank's last lines.", ""},
     {"file-damaged", "failed", "A file of a finished run is damaged, cut short or belongs to another run.",

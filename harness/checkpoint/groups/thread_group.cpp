@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/base/errors.h"
+#include "harness/base/turns.h"
 
 namespace lockstep::checkpoint {
 
@@ -55,6 +56,7 @@ class ThreadMeeting::Member final : public Group {
   }
 
   Gathered all_gather(const std::string& label, const std::string& mine, double deadline_s) override {
+    const Turns::GivenUp waits;
     std::unique_lock lock(table_.mutex);
     if (!table_.broken.empty()) return {{}, table_.broken};
     table_.labels[static_cast<std::size_t>(rank_)] = label;

@@ -55,7 +55,7 @@ json beat_json(const std::string& run, int rank, const BeatNote& beat) {
           {"resident", beat.resident_bytes},
           {"shown", beat.shown},
           {"state", std::string(1, process.state)},
-          {"times", {beat.times.ran_s, beat.times.without_core_s, beat.times.all_without_core_s}},
+          {"times", {beat.times.ran_s, beat.times.without_core_s, beat.times.all_without_core_s, beat.times.all_ran_s}},
           {"waits_in", process.waits_in}};
 }
 
@@ -69,10 +69,10 @@ BeatNote read_beat(const json& message, const std::string& line) {
   const auto entered = field<std::vector<uint64_t>>(message, "entered", line);
   const auto times = field<std::vector<double>>(message, "times", line);
   const auto state = field<std::string>(message, "state", line);
-  if (entered.size() != kBeatGroups || times.size() != 3 || state.size() != 1) refuse(line, "no beat");
+  if (entered.size() != kBeatGroups || times.size() != 4 || state.size() != 1) refuse(line, "no beat");
   std::copy(entered.begin(), entered.end(), beat.entered.begin());
   beat.process = {state[0], field<std::string>(message, "waits_in", line)};
-  beat.times = {times[0], times[1], times[2]};
+  beat.times = {times[0], times[1], times[2], times[3]};
   return beat;
 }
 

@@ -22,7 +22,6 @@ void finish(MatrixSource& source, Problems& problems) {
   RunConfig& base = source.base;
   if (!is_given("precision")) base.precision = Precision::float64;
   if (!is_given("steps")) base.steps = kLastStep + 1;
-  if (!is_given("eval_every")) base.eval_every = 0;
   if (!is_given("forced_steps")) source.matrix.forced_steps = {0, kLastStep};
   source.matrix.certify_steps = 0;
   if (source.matrix.band.exact == 0) source.matrix.band.exact = kExact;

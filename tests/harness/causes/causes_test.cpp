@@ -302,7 +302,7 @@ TEST(FailureCauses, AreNamedByKindAndByTheHeaderExchange) {
     Failure failure;
     failure.kind = kind;
     failure.message = message;
-    const auto cause = name_failure_cause(failure);
+    const auto cause = name_failure_cause(failure, 2);
     return cause ? cause->code : "";
   };
   EXPECT_EQ(code("died", "killed by signal 9 (SIGKILL)"), "rank-died");

@@ -30,7 +30,7 @@ class ServedRanks {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(ends[0]);
-      ::_exit(serve_ranks(ends[1], run_rank));
+      ::_exit(serve_ranks(ends[1], {run_rank}));
     }
     ::close(ends[1]);
     socket_ = std::make_unique<LineSocket>(ends[0]);
@@ -179,8 +179,8 @@ TEST(RankProgram, ExplainsItselfToPeople) {
   std::string program = "lockstep-rank", option = "--socket", number = "three";
   std::array<char*, 3> arguments = {program.data(), option.data(), number.data()};
   const auto none = [](const RankTask&) { return 0; };
-  EXPECT_EQ(rank_program_main(1, arguments.data(), "v", none), 2);
-  EXPECT_EQ(rank_program_main(3, arguments.data(), "v", none), 2);
+  EXPECT_EQ(rank_program_main(1, arguments.data(), "v", {none}), 2);
+  EXPECT_EQ(rank_program_main(3, arguments.data(), "v", {none}), 2);
 }
 
 /// What stands in a rank's side channel, waiting for it; it has a test's whole time.

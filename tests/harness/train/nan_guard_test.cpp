@@ -75,7 +75,7 @@ class FactorTask : public Task {
     output.loss = output.row_losses_B.sum();
     return output;
   }
-  std::map<std::string, double> evaluate(Evaluation) override { return {}; }
+  std::map<std::string, double> evaluate(Evaluation, const Heartbeat&) override { return {}; }
   at::Tensor factor = at::ones({3});
 
  private:

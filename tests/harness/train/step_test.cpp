@@ -39,7 +39,7 @@ class FakeTask : public Task {
     output.scalars = {{"rows", static_cast<double>(ids.size())}};
     return output;
   }
-  std::map<std::string, double> evaluate(Evaluation /*kind*/) override { return {}; }
+  std::map<std::string, double> evaluate(Evaluation /*kind*/, const Heartbeat& /*beat*/) override { return {}; }
 
  private:
   ParameterList parameters_;

@@ -24,7 +24,7 @@ class BufferedTask : public Task {
   ParameterList& parameters() override { return parameters_; }
   StepOutput forward(const StepInput&) override { return {}; }
   std::vector<NamedBuffer> buffers() override { return {{"buffer/old", old}, {"buffer/own", own}}; }
-  std::map<std::string, double> evaluate(Evaluation) override { return {}; }
+  std::map<std::string, double> evaluate(Evaluation, const Heartbeat&) override { return {}; }
   at::Tensor old = at::full({2}, 1.0F), own = at::full({2}, 5.0F);
 
  private:

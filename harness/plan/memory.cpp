@@ -1,0 +1,50 @@
+#include "harness/plan/memory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "harness/base/room.h"
+#include "harness/config/trainer_spec.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kLibraries = 110e6;     ///< LibTorch in a process that computes
+constexpr double kRealRank = 70e6;       ///< of these what a forked rank does not share, with Gloo's buffers
+constexpr double kEmulatedRank = 0.3e6;  ///< a thread, its communicators and its trace's buffer
+
+double parameter_bytes(const RunConfig& config) {
+  double elements = 0;
+  for (const ModelParameter& parameter : spec_of(config).parameters(config, config.data.channels)) {
+    elements += static_cast<double>(parameter.elements());
+  }
+  const double of_number = computed_precision(config) == Precision::float64 ? 8 : 4;
+  // Itself, its gradient, what the optimizer keeps and buckets; sums of exact arithmetic have digits of 64 bits.
+  const double copies = config.optimizer == OptimizerKind::sgd ? 4 : 6;
+  const double digits = config.arithmetic == Arithmetic::exact ? (of_number == 8 ? 54 : 8) * 8.0 : 0;
+  return elements * (copies * of_number + digits);
+}
+
+}  // namespace
+
+double modelled_memory_bytes(const RunConfig& config) {
+  const TrainerSpec& trainer = spec_of(config);
+  const RunCosts costs = trainer.costs == nullptr ? RunCosts{} : trainer.costs(config);
+  const double ranks = config.layout.world_size, of_rank = parameter_bytes(config) + costs.held_bytes;
+  if (config.backend == Backend::gloo && config.layout.world_size > 1) {
+    return kLibraries + ranks * (kRealRank + of_rank + costs.computing_bytes + costs.data_bytes);
+  }
+  const double at_once = std::min<double>(ranks, emulated_turns());
+  return kLibraries + ranks * (kEmulatedRank + of_rank) + at_once * costs.computing_bytes + 2 * costs.data_bytes;
+}
+
+double machine_memory_bytes() {
+  const double machine = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  double group = 0;
+  std::ifstream("/sys/fs/cgroup/memory.max") >> group;  // "max": none
+  return group > 0 ? std::min(group, machine) : machine;
+}
+
+}  // namespace lockstep
