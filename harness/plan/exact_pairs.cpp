@@ -13,7 +13,7 @@ RunConfig first_steps(RunConfig config, int64_t seed, int64_t steps) {
   config.seed = seed;
   config.backend = Backend::emulated;
   config.stop_after = steps < config.steps ? steps : 0;
-  config.eval_every = 0;
+  config.eval_every = EvaluationPeriod::never();
   config.checkpoint = CheckpointConfig{};
   begin_by_itself(config);
   config.snapshot_steps.clear();

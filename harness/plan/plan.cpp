@@ -263,7 +263,7 @@ class Planner {
   void add_prefix(const Cell& cell) {
     RunConfig config = cell.config;
     config.seed = first_seed(cell);
-    config.eval_every = 0;
+    config.eval_every = EvaluationPeriod::never();
     config.checkpoint = CheckpointConfig{};
     std::vector<std::string> needs = go_on_from_source(cell, config);
     RunConfig again = config;

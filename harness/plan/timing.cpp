@@ -20,7 +20,7 @@ RunConfig timing_config(const Matrix& matrix, const Layout& layout) {
   config.perturb = Perturbation::none;
   config.trace = TraceLevel::off;
   config.snapshot_steps.clear();
-  config.eval_every = 0;
+  config.eval_every = EvaluationPeriod::never();
   config.checkpoint = CheckpointConfig{};
   begin_by_itself(config);
   config.forced = ForcedConfig{};

@@ -50,6 +50,22 @@ Pass pass(bool recompute, const ModelPiece& piece) {
   return result;
 }
 
+TEST(Recomputed, RestsWhereNoGradientReachesItAndIsAskedTo) {
+  for (const bool rests : {false, true}) {
+    int calls = 0;
+    const auto piece = [&calls](const std::vector<at::Tensor>& in, bool) {
+      ++calls;
+      return std::vector<at::Tensor>{in[0] * in[1]};
+    };
+    const at::Tensor x = wave({3}, 0.7).requires_grad_(true), w = wave({3}, 0.4).requires_grad_(true);
+    (recomputed(piece, {x}, {w}, rests).front() * 0).sum().backward();
+    EXPECT_EQ(calls, rests ? 1 : 2);
+    EXPECT_EQ(w.grad().defined(), !rests);
+    (recomputed(piece, {x}, {w}, rests).front() * 2).sum().backward();
+    EXPECT_TRUE(at::equal(w.grad(), 2 * x.detach())) << rests;
+  }
+}
+
 TEST(Recomputed, GivesTheSameBitsAndTheSameOrder) {
   const Pass kept = pass(false, layers), again = pass(true, layers);
   EXPECT_TRUE(at::equal(kept.loss, again.loss));

@@ -76,7 +76,7 @@ inline void write_out_run(const std::string& out, const OutCell& cell, const Out
     if (rank == 0) {
       Series& curve = result.curves["accuracy_24"];
       for (std::size_t i = 0; i < seed.accuracy.size(); ++i) {
-        curve.steps.push_back(run.config.eval_every * static_cast<int64_t>(i + 1));
+        curve.steps.push_back(run.config.eval_every.steps() * static_cast<int64_t>(i + 1));
         curve.values.push_back(seed.accuracy[i]);
       }
       result.metrics["accuracy_24"] = seed.accuracy.back();

@@ -105,7 +105,7 @@ TEST_F(HangWatchTest, KnowsOfARankOnAnotherHostWhatIsSaidOfIt) {
   watch_.started({101, -1, 103}, 0);
   beat_.report(1, 5, "forward");
   all_but(1, "all_reduce grad", 10);
-  tell_ = [this](double now) { watch_.told(1, {'R', ""}, {.ran_s = 0.5, .without_core_s = 0.4, .all_without_core_s = 0.4}, now); };
+  tell_ = [this](double now) { watch_.told(1, {'R', ""}, {.ran_s = 0.5, .without_core_s = 0.4, .all_without_core_s = 0.4, .all_ran_s = 0.5}, now); };
   const double at = alarm_before(12);
   EXPECT_GT(at, 11.4);
   EXPECT_LT(at, 11.42);
@@ -234,10 +234,79 @@ TEST_F(HangWatchTest, TellsAProcessThatComputesFromOneThatSleeps) {
   beat_.report(1, 5, "forward");
   all_but(1, "all_reduce grad", 10);
   process(1).state.state = 'R';
-  process(1).since.ran_s = 0.99;
+  process(1).since.all_ran_s = 0.99;
   EXPECT_GT(alarm_before(12), 11);
   EXPECT_TRUE(alarm_->slow);
   EXPECT_THAT(alarm_->message, HasSubstr("slow, or in a loop"));
+}
+
+TEST_F(HangWatchTest, CallsARankSlowThatComputesInAnyThread) {
+  beat_.report(1, 5, "evaluate");
+  all_but(1, "all_reduce grad", 10);
+  process(1) = {{'S', "futex_do_wait"}, {.all_ran_s = 0.99}};  // its first thread sleeps
+  EXPECT_GT(alarm_before(12), 11);
+  EXPECT_TRUE(alarm_->slow) << alarm_->message;
+}
+
+/// Processes of a clock: rank 1 computes until a time, and sleeps from then on.
+class SlowRank : public HangWatchTest {
+ protected:
+  class View : public ProcessView {
+   public:
+    View(const double& now, double until) : now_(now), until_(until) {}
+    void mark(double now) override { marked_at_ = now; }
+    Since since(double now) override { return {.all_ran_s = std::max(0.0, std::min(now, until_) - marked_at_)}; }
+    ProcessState state() override { return {now_ < until_ ? 'R' : 'S', ""}; }
+
+   private:
+    const double& now_;
+    double until_, marked_at_ = 0;
+  };
+  void computes_for(double seconds) {
+    computes_until_ = 10 + seconds;
+    watch_.started({101, 102, 103}, 0);
+    for (const int rank : {0, 2}) {
+      beat_.enter(rank, BeatGroup::data);
+      beat_.report(rank, 5, "all_reduce grad");
+    }
+    beat_.report(1, 5, "evaluate");
+    now_ = 10;
+    watch_.look(beat_, now_);
+  }
+  double computes_until_ = 0;
+  HangWatch watch_{3, {1, 1, 1, 1, 1, 5}, 0, [this](int pid) {
+                     return std::make_unique<View>(now_, pid == 102 ? computes_until_ : 0);
+                   }};
+  std::vector<Stalled> alarms_before(double until) {
+    std::vector<Stalled> alarms;
+    for (now_ += watch_.next_look_s(now_); now_ < until; now_ += watch_.next_look_s(now_)) {
+      if (auto alarm = watch_.look(beat_, now_)) alarms.push_back(*std::move(alarm));
+      if (!alarms.empty() && alarms.back().ends) break;
+    }
+    return alarms;
+  }
+};
+
+TEST_F(SlowRank, IsToldOnceAThresholdAndEndedAtItsOwnLimit) {
+  computes_for(100);
+  const std::vector<Stalled> alarms = alarms_before(30);
+  ASSERT_EQ(alarms.size(), 5U);
+  for (const Stalled& each : alarms) {
+    EXPECT_TRUE(each.slow) << each.message;
+    EXPECT_EQ(each.standstill.rank, 1);
+    EXPECT_EQ(each.ends, &each == &alarms.back());
+  }
+  EXPECT_NEAR(now_, 15, 0.1);
+}
+
+TEST_F(SlowRank, IsNamedWithinAThresholdOnceItStandsStill) {
+  computes_for(2.6);
+  const std::vector<Stalled> alarms = alarms_before(30);
+  ASSERT_FALSE(alarms.empty());
+  EXPECT_FALSE(alarms.back().slow) << alarms.back().message;
+  EXPECT_TRUE(alarms.back().ends);
+  EXPECT_EQ(alarms.back().standstill.rank, 1);
+  EXPECT_LT(now_, 12.6 + 2.05) << "the threshold in which it fell asleep, and one more";
 }
 
 /// A child that does what it is told until it is killed.

@@ -276,16 +276,17 @@ TEST_F(Launcher, NamesARankThatHangs) {
 /// A rank sleeps, is in a loop, or waits in a collective that nobody leaves: its stack is taken before anybody ends it.
 TEST_F(Launcher, SaysWhereAHungRankIs) {
   struct Case {
-    const char *script, *function;
+    const char *script, *function, *kind = "hung";
   };
-  for (const Case& each : {Case{"all:wait 1:hang", "wait_for_ever"}, Case{"all:wait 1:compute", "compute_for_ever"},
+  for (const Case& each : {Case{"all:wait 1:hang", "wait_for_ever"}, Case{"all:wait 1:compute", "compute_for_ever", "slow"},
                            Case{"all:wait", "wait_for_ever"}}) {
     plan_.runs = {a_run("a", 3, Backend::gloo, each.script)};
     plan_.runs[0].config.timeout_s = 0.3;
+    plan_.runs[0].config.watch.slow_s = 0.5;
     const LaunchReport report = launch_all();
     ASSERT_EQ(report.failures.size(), 1U) << each.script;
     const RankFailure& failure = report.failures[0];
-    EXPECT_EQ(failure.kind, "hung");
+    EXPECT_EQ(failure.kind, each.kind);
     const std::string file = read_text(folder_ / ("runs/a/stacks-" + std::to_string(failure.rank) + ".txt"));
     if (stack_command(::getpid()).empty()) {
       EXPECT_THAT(failure.message, HasSubstr("none of eu-stack"));
@@ -295,6 +296,26 @@ TEST_F(Launcher, SaysWhereAHungRankIs) {
     EXPECT_THAT(failure.message, HasSubstr("its first thread is in")) << each.script;
     EXPECT_THAT(failure.message, HasSubstr(each.function)) << each.script;
   }
+}
+
+TEST_F(Launcher, TellsOfARankThatComputesLongAndWaitsForIt) {
+  plan_.runs = {a_run("a", 1, Backend::emulated, "0:labour")};
+  plan_.runs[0].config.timeout_s = 0.2;
+  const LaunchReport report = launch_all();
+  EXPECT_TRUE(report.failures.empty()) << report.failures.front().message;
+  EXPECT_EQ(report.finished, 1);
+  EXPECT_THAT(events_, Contains(std::pair(RunEvent::Kind::slow, std::string("a"))));
+}
+
+TEST_F(Launcher, EndsARankThatComputesForLongerThanItsLimitAndNamesTheKey) {
+  plan_.runs = {a_run("a", 1, Backend::emulated, "0:compute")};
+  plan_.runs[0].config.timeout_s = 0.2;
+  plan_.runs[0].config.watch.slow_s = 0.7;
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, "slow");
+  EXPECT_THAT(report.failures[0].message, testing::AllOf(HasSubstr("'train'"), HasSubstr("watch.slow_s"), HasSubstr("0.7 s")));
+  expect_no_orphan("a", 1);
 }
 
 TEST_F(Launcher, SaysThatNoToolForStacksIsThere) {

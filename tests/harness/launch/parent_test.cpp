@@ -24,13 +24,14 @@ namespace {
 /// Serves in a forked child; the test holds the other end.
 class ServedRanks {
  public:
-  explicit ServedRanks(const std::function<int(const RankTask&)>& run_rank) {
+  explicit ServedRanks(const std::function<int(const RankTask&)>& run_rank,
+                       const std::function<void(const std::string&)>& make_ready = {}) {
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) ::abort();
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(ends[0]);
-      ::_exit(serve_ranks(ends[1], {run_rank}));
+      ::_exit(serve_ranks(ends[1], {run_rank, make_ready}));
     }
     ::close(ends[1]);
     socket_ = std::make_unique<LineSocket>(ends[0]);
@@ -101,6 +102,21 @@ TEST(RankParent, GivesEachRankItsTaskAndReportsItsStatus) {
     EXPECT_EQ(event.code, 10 + event.rank);
   }
   EXPECT_EQ(read_text(folder / "rank-2.log"), "right folder 2.5\n");
+  EXPECT_EQ(ranks.leave(), 0);
+}
+
+TEST(RankParent, MakesReadyWhatItsRanksShareBeforeItForksThem) {
+  const TemporaryFolder folder;
+  auto made = std::make_shared<std::string>();
+  ServedRanks ranks([made](const RankTask& task) { return *made == task.run_dir ? 0 : 1; },
+                    [made](const std::string& dir) {
+                      *made = dir;
+                      throw std::runtime_error("its ranks will find the same");
+                    });
+  ranks.next();
+  ranks.start("a", folder.path(), 2);
+  ranks.next();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(ranks.next().code, 0);
   EXPECT_EQ(ranks.leave(), 0);
 }
 

@@ -31,7 +31,7 @@ TEST(CertificatePlan, SetsWhatTheQuestionNeedsUnlessGiven) {
   const Matrix matrix = parse(kOneCell);
   EXPECT_EQ(matrix.cells.front().config.precision, Precision::float64);
   EXPECT_EQ(matrix.cells.front().config.steps, 61);
-  EXPECT_EQ(matrix.cells.front().config.eval_every, 0);
+  EXPECT_TRUE(matrix.cells.front().config.eval_every.is_never());
   EXPECT_THAT(matrix.forced_steps, ElementsAre(0, 60));
   EXPECT_EQ(matrix.band.exact, 1e-12);
   const Matrix given =

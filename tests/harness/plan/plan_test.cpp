@@ -120,7 +120,7 @@ TEST(Plan, CertifiesEachEmulatedCellByARealPrefixOfItsFirstSeed) {
   EXPECT_EQ(whole->config.backend, Backend::emulated);
   EXPECT_EQ(prefix->config.backend, Backend::gloo);
   EXPECT_EQ(prefix->config.stop_after, 50);
-  EXPECT_EQ(prefix->config.eval_every, 0);
+  EXPECT_TRUE(prefix->config.eval_every.is_never());
   // Nothing else may differ: schedules reach to the same end.
   RunConfig same = prefix->config;
   same.backend = Backend::emulated;

@@ -46,7 +46,7 @@ TEST(Timing, PlansEachLayoutSoOftenOnRealRanksWithoutATrace) {
     EXPECT_FALSE(run.reused);
     EXPECT_EQ(run.config.trace, TraceLevel::off);
     EXPECT_EQ(run.config.steps, 40);
-    EXPECT_EQ(run.config.eval_every, 0);
+    EXPECT_TRUE(run.config.eval_every.is_never());
     EXPECT_EQ(run.config.lr, 0.002) << "the matrix's base";
     EXPECT_EQ(run.config.warmup_steps, 0);
     EXPECT_EQ(run.config.backend, run.config.layout.world_size == 1 ? Backend::emulated : Backend::gloo);
