@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 
@@ -14,6 +15,9 @@ namespace lockstep::sampling {
 namespace {
 
 constexpr int64_t kMistakeSteps[] = {0, 1, 3, 4};
+/// Of one's own job, if it has more: they run in one process, in which what each tells all others grows with the
+/// square.
+constexpr int kMostGuarded = 128;
 
 /// What comes of it if nobody looks.
 std::string unguarded_words(ControlCase each) {
@@ -39,13 +43,17 @@ class ControlTrials final : public Kind {
     return {
         fmt::format("control: 1 to {} ranks that agree, with and without the guard; {} mistakes, each of "
                     "every rank in turn at {} "
-                    "steps",
-                    config_.most_ranks, control_rows().size(), std::size(kMistakeSteps))};
+                    "steps{}",
+                    config_.most_ranks, control_rows().size(), std::size(kMistakeSteps),
+                    config_.has_many_ranks() ? fmt::format("; {} of one's own job's {} ranks as well", many_ranks(),
+                                                           with_commas(config_.ranks))
+                                             : "")};
   }
 
   std::vector<Planned> planned() override {
     std::vector<Planned> all;
-    for (int ranks = 1; ranks <= config_.most_ranks; ++ranks) all.push_back(clean(ranks));
+    for (int ranks = 1; ranks <= config_.most_ranks; ++ranks) all.push_back(clean(ranks, 20));
+    if (config_.has_many_ranks()) all.push_back(clean(many_ranks(), 1));
     if (!config_.planted) return all;
     for (const ControlRow& row : control_rows())
       all.push_back(planted_trial(row.name, row.words, "control plane", 0.5, {std::string(row.code)},
@@ -58,13 +66,22 @@ class ControlTrials final : public Kind {
             {"mistakes of the control plane named at their step, value and rank", with_commas(named_)}};
   }
 
+  std::vector<std::string> notes() const override {
+    if (config_.ranks <= kMostGuarded) return {};
+    return {fmt::format("Control values: {} of one's own job's {} ranks were compared. They run in one process, where "
+                        "the texts that each gives all others grow with the square of their number.",
+                        kMostGuarded, with_commas(config_.ranks))};
+  }
+
  private:
-  Planned clean(int ranks) {
+  int many_ranks() const { return static_cast<int>(std::min<int64_t>(config_.ranks, kMostGuarded)); }
+
+  Planned clean(int ranks, int64_t draws) {
     Planned planned;
     planned.trial = {fmt::format("control:{}", ranks), "control plane", "ranks that agree", 0.1};
-    planned.run = [this, ranks] {
+    planned.run = [this, ranks, draws] {
       Cases cases;
-      for (int64_t draw = 0; draw < 20; ++draw) {
+      for (int64_t draw = 0; draw < draws; ++draw) {
         ControlCase each{.ranks = ranks, .steps = 25, .seed = static_cast<uint64_t>(config_.seed + draw)};
         const ControlEnd guarded = run_control(each);
         each.guarded = false;
@@ -105,29 +122,29 @@ class ControlTrials final : public Kind {
 
   void plant(const ControlRow& row, Hunt& hunt) {
     std::map<std::string, int64_t> unguarded;
+    const auto plant_one = [&](int ranks, int victim, int64_t at) {
+      const ControlCase each{.ranks = ranks,
+                             .victim = victim,
+                             .mistake = row.mistake,
+                             .at = at,
+                             .seed = static_cast<uint64_t>(config_.seed)};
+      const ControlEnd end = run_control(each);
+      const std::string problem = problem_of(row, each, end);
+      if (!problem.empty())
+        return hunt.saw(end.verdict.code == row.code ? "at another place" : end.verdict.code,
+                        fmt::format("{}, victim {}, step {}: {}: {}", counted(ranks, "rank"), victim, at, problem,
+                                    end.verdict.sentence));
+      ++named_;
+      ++unguarded[unguarded_words(each)];
+      hunt.saw(end.verdict.code, end.verdict.sentence);
+    };
     for (const int ranks : {3, 5, 8, 2}) {
       if (ranks > config_.most_ranks) continue;
       for (int victim = 0; victim < ranks; ++victim) {
-        for (const int64_t at : kMistakeSteps) {
-          const ControlCase each{.ranks = ranks,
-                                 .victim = victim,
-                                 .mistake = row.mistake,
-                                 .at = at,
-                                 .seed = static_cast<uint64_t>(config_.seed)};
-          const ControlEnd end = run_control(each);
-          const std::string problem = problem_of(row, each, end);
-          if (!problem.empty()) {
-            hunt.saw(end.verdict.code == row.code ? "at another place" : end.verdict.code,
-                     fmt::format("{}, victim {}, step {}: {}: {}", counted(ranks, "rank"), victim, at,
-                                 problem, end.verdict.sentence));
-            continue;
-          }
-          ++named_;
-          ++unguarded[unguarded_words(each)];
-          hunt.saw(end.verdict.code, end.verdict.sentence);
-        }
+        for (const int64_t at : kMistakeSteps) plant_one(ranks, victim, at);
       }
     }
+    if (config_.has_many_ranks()) plant_one(many_ranks(), many_ranks() - 1, kMistakeSteps[2]);
     std::string remark;
     for (const auto& [words, cases] : unguarded)
       remark += fmt::format("{} {} in {}", remark.empty() ? "" : ",", words, counted(cases, "case"));

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <span>
 
 #include "harness/base/clock.h"
 #include "harness/base/counted.h"
@@ -17,34 +19,65 @@ namespace {
 
 using sharding::DealOptions;
 using sharding::Deals;
+using sharding::EpochSpan;
 using Shards = std::vector<std::vector<int64_t>>;
 
-/// What the sampler of the trainers deals; nothing if it refuses the case.
-Deals dealt(const DealOptions& options, int64_t epochs) {
-  std::vector<DistributedSampler> ranks;
-  try {
+/// Up to so many places of orders each rank makes an epoch's order itself, as a trainer's ranks do. Beyond, one order
+/// serves all ranks: a sampler's order depends on no rank.
+constexpr int64_t kOwnOrders = 1'000'000;
+
+/// What the sampler of the trainers deals, a rank at a time.
+class Dealer {
+ public:
+  /// Throws ConfigError if the sampler refuses the case.
+  explicit Dealer(const DealOptions& options)
+      : own_orders_(options.samples * options.ranks <= kOwnOrders) {
     for (int rank = 0; rank < options.ranks; ++rank) {
-      ranks.emplace_back(SamplerOptions{.samples = options.samples,
-                                        .world_size = options.ranks,
-                                        .rank = rank,
-                                        .seed = options.seed,
-                                        .shuffle = options.shuffle,
-                                        .drop_last = options.drop_last});
+      ranks_.emplace_back(SamplerOptions{.samples = options.samples,
+                                         .world_size = options.ranks,
+                                         .rank = rank,
+                                         .seed = options.seed,
+                                         .shuffle = options.shuffle,
+                                         .drop_last = options.drop_last});
+    }
+  }
+
+  std::vector<int64_t> rows(int64_t epoch, int rank) {
+    const DistributedSampler& sampler = ranks_[static_cast<std::size_t>(rank)];
+    if (own_orders_) return sampler.epoch_indices(epoch);
+    if (epoch != epoch_) {
+      order_ = std::vector<int64_t>();  // Before the next one is made: a long one takes much memory.
+      order_ = sampler.epoch_order(epoch);
+      epoch_ = epoch;
+    }
+    return sampler.part_of(order_);
+  }
+
+ private:
+  bool own_orders_;
+  std::vector<DistributedSampler> ranks_;
+  int64_t epoch_ = -1;
+  std::vector<int64_t> order_;
+};
+
+/// All of it; nothing if the sampler refuses the case.
+Deals dealt(const DealOptions& options, int64_t epochs) {
+  Deals deals;
+  try {
+    Dealer dealer(options);
+    for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+      deals.emplace_back();
+      for (int rank = 0; rank < options.ranks; ++rank) deals.back().push_back(dealer.rows(epoch, rank));
     }
   } catch (const ConfigError&) {
     return {};
-  }
-  Deals deals;
-  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    deals.emplace_back();
-    for (const DistributedSampler& rank : ranks) deals.back().push_back(rank.epoch_indices(epoch));
   }
   return deals;
 }
 
 /// Of a set of rows that fills no rank nothing may be dealt; every other one must be dealt as PyTorch does.
 sharding::Finding audit(const DealOptions& options, int64_t epochs, const Deals& deals) {
-  const bool empty = sharding::torch_list(options, 0).empty();
+  const bool empty = sharding::rows_of_a_rank(options) == 0;
   if (deals.empty() != empty)
     return {empty ? "empty_not_refused" : "refused",
             fmt::format("{} on {}: {}", counted(options.samples, "sample"), counted(options.ranks, "rank"),
@@ -79,7 +112,9 @@ Deals own_permutations(const DealOptions& options, const Deals& good) {
     for (std::size_t rank = 0; rank < deals[epoch].size(); ++rank) {
       DealOptions own = options;
       own.seed += static_cast<int64_t>(1000 * rank);
-      deals[epoch][rank] = sharding::torch_deal(own, static_cast<int64_t>(epoch))[rank];
+      const std::vector<int64_t> list = sharding::torch_list(own, static_cast<int64_t>(epoch));
+      for (std::size_t row = 0; row < deals[epoch][rank].size(); ++row)
+        deals[epoch][rank][row] = list[row * deals[epoch].size() + rank];
     }
   }
   return deals;
@@ -147,7 +182,8 @@ class SamplerTrials final : public Kind {
       }
     }
     all.push_back(evaluations());
-    all.push_back(job());
+    for (EpochSpan part{0, job_epochs()}; part.first < config_.epochs; part.first += part.count)
+      all.push_back(job({part.first, std::min(part.count, config_.epochs - part.first)}));
     if (config_.planted) {
       for (const SamplerMistake& mistake : mistakes())
         all.push_back(planted_trial(mistake.name, mistake.words, "sampler", 0.2, mistake.expected,
@@ -221,14 +257,29 @@ class SamplerTrials final : public Kind {
     return planned;
   }
 
-  Planned job() {
+  /// Epochs of one's own job that one trial looks at: so many that the slots share long ones.
+  int64_t job_epochs() const {
+    constexpr int64_t kMostPlaces = 500'000'000;
+    return std::clamp<int64_t>(kMostPlaces / config_.samples, 1, config_.epochs);
+  }
+
+  Planned job(EpochSpan epochs) {
     Planned planned;
-    planned.trial = {"job:sampler", "one's own job", "sampler", 0.05};
-    planned.run = [this] {
+    planned.trial = {"job:sampler", "one's own job", "sampler",
+                     0.05 + 1e-7 * static_cast<double>(config_.samples * epochs.count)};
+    if (epochs.count < config_.epochs)
+      planned.trial.name += fmt::format(":{}-{}", epochs.first, epochs.first + epochs.count - 1);
+    planned.run = [this, epochs] {
       Cases cases;
       for (const bool shuffle : {false, true}) {
         const DealOptions own = options(config_.samples, config_.ranks, config_.drop_last, shuffle);
-        judge_finding(cases, audit(own, config_.epochs, dealt(own, config_.epochs)), "one's own job");
+        Dealer dealer(own);  // Never refuses it: a config has a sample for each rank.
+        std::vector<int64_t> rows;
+        const auto rows_of = [&](int64_t epoch, int rank) {
+          rows = dealer.rows(epoch, rank);
+          return std::span<const int64_t>(rows);
+        };
+        judge_finding(cases, sharding::audit_deals(own, epochs, rows_of), "one's own job");
       }
       return cases.take();
     };
@@ -241,18 +292,27 @@ class SamplerTrials final : public Kind {
     for (int64_t samples = 1; samples <= std::min<int64_t>(40, config_.most_samples); ++samples)
       some.push_back(samples);
     if (config_.most_samples > 40) some.push_back(config_.most_samples);
-    for (const int64_t samples : some) {
-      for (int64_t ranks = 1; ranks <= config_.most_ranks; ++ranks) {
-        for (const bool drop_last : {false, true}) {
-          for (const bool shuffle : {false, true}) each(options(samples, ranks, drop_last, shuffle));
-        }
+    const auto in_all_ways = [&](int64_t samples, int64_t ranks) {
+      for (const bool drop_last : {false, true}) {
+        for (const bool shuffle : {false, true}) each(options(samples, ranks, drop_last, shuffle));
       }
+    };
+    for (const int64_t samples : some) {
+      for (int64_t ranks = 1; ranks <= config_.most_ranks; ++ranks) in_all_ways(samples, ranks);
     }
+    // A few rows for each rank of one's own job, and a remainder.
+    if (config_.has_many_ranks())
+      in_all_ways(std::min(config_.samples, 3 * config_.ranks - 1), config_.ranks);
+  }
+
+  /// With as many ranks as one's own job may have, three are enough to see a mistake.
+  int64_t epochs_of(const DealOptions& options) const {
+    return options.ranks > kMostOfEach ? std::min<int64_t>(config_.epochs, 3) : config_.epochs;
   }
 
   void plant(const SamplerMistake& mistake, Hunt& hunt) const {
     for_some([&](const DealOptions& options) {
-      const Deals good = dealt(options, config_.epochs);
+      const Deals good = dealt(options, epochs_of(options));
       if (good.empty()) return;
       const Deals wrong = mistake.plant(options, good);
       if (wrong == good) return;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "harness/base/counted.h"
@@ -19,7 +20,6 @@ namespace lockstep::sampling {
 namespace {
 
 constexpr std::string_view kTasks = "sampling.tasks", kRound = "sampling.round";
-constexpr Range kRanks{1, 64};
 
 #define SAMPLING(member, ...)                                                                          \
   Field<SamplingConfig> {                                                                              \
@@ -29,11 +29,11 @@ const std::array kFields{
     SAMPLING(experiment, {}, "", "what is tried"),
     SAMPLING(seed, ranges::kSeed, "", "of permutations, costs and draws"),
     SAMPLING(most_samples, Range{0, 4096}, "samples", "sampler: every number of samples from 0 to this one"),
-    SAMPLING(most_ranks, kRanks, "ranks", "every number of ranks from 1 to this one"),
+    SAMPLING(most_ranks, Range{1, kMostOfEach}, "ranks", "every number of ranks from 1 to this one"),
     SAMPLING(epochs, Range{2, 100}, "epochs", "sampler: of every case"),
     SAMPLING(planted, {}, "", "also plant the classic mistakes, each of which must be found and named"),
     SAMPLING(samples, Range{1, 1e8}, "samples", "of one's own job"),
-    SAMPLING(ranks, kRanks, "ranks", "of one's own job"),
+    SAMPLING(ranks, Range{1, kMostRanks}, "ranks", "of one's own job"),
     SAMPLING(drop_last, {}, "", "of one's own job"),
     SAMPLING(states, Range{1, 1e6}, "states", "initial states that a task of one's own job has"),
     SAMPLING(states_a_round, Range{1, 1e6}, "states",
@@ -134,6 +134,13 @@ void check_job(const LaboratorySource& source, const SamplingConfig& config, Pro
 }  // namespace
 
 LOCKSTEP_WORDS(Experiment, control, "all", "sampler", "tasks", "states", "counter", "seeds", "control")
+
+std::vector<int> SamplingConfig::numbers_of_ranks() const {
+  std::vector<int> all(static_cast<std::size_t>(most_ranks));
+  std::iota(all.begin(), all.end(), 1);
+  if (has_many_ranks()) all.push_back(static_cast<int>(ranks));
+  return all;
+}
 
 SamplingConfig read_sampling_config(const LaboratorySource& source, Problems& problems) {
   SamplingConfig config;

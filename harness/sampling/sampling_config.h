@@ -15,6 +15,10 @@ namespace lockstep::sampling {
 enum class Experiment { all, sampler, tasks, states, counter, seeds, control };
 WordList words_of(Experiment experiment);
 
+/// Cases of every number of ranks from 1 on go up to so many, as their number grows with the square.
+inline constexpr int kMostOfEach = 64;
+inline constexpr int kMostRanks = 4096;  ///< of one's own job
+
 struct SamplingConfig {
   Experiment experiment = Experiment::all;
   int64_t seed = 0;
@@ -31,6 +35,11 @@ struct SamplingConfig {
   int64_t episodes = 10;
   std::vector<sharding::Task> tasks;  ///< with their measured costs; none: those of the laboratory
   std::vector<int> round;             ///< the tasks of a round, by their place in `tasks`; none: all
+
+  /// Does one's own job have more ranks than any of the other cases may have? Then they are tried at its number, too.
+  bool has_many_ranks() const { return ranks > kMostOfEach; }
+  /// 1 to most_ranks, and one's own if it has many.
+  std::vector<int> numbers_of_ranks() const;
 };
 
 /// Reports, with places: fewer samples than ranks, fewer states than a round draws, a round's task that is

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -24,7 +25,9 @@ std::string collision_words(const Collisions& found) {
 
 class SeedTrials final : public Kind {
  public:
-  explicit SeedTrials(const SamplingConfig& config) : config_(config) {}
+  explicit SeedTrials(const SamplingConfig& config) : config_(config) {
+    ranges_.ranks = std::max(ranges_.ranks, config.ranks);
+  }
 
   std::vector<std::string> plan() const override {
     return {fmt::format("seeds: {} formulas over {} streams of {} runs, {} ranks, {} workers and {} epochs",
@@ -120,7 +123,7 @@ class SeedTrials final : public Kind {
   }
 
   const SamplingConfig& config_;
-  const StreamRanges ranges_;
+  StreamRanges ranges_;  ///< of as many ranks as one's own job has, if those are more
   std::mutex mutex_;
   std::map<std::string_view, Collisions> found_;
 };

@@ -165,6 +165,16 @@ class StateTrials final : public Kind {
       };
       all.push_back(std::move(planned));
     }
+    if (config_.has_many_ranks()) {
+      Planned many;
+      many.trial = {"states:many-ranks", "initial states", "drawn by all ranks", 0.5};
+      many.run = [this] {
+        Cases cases;
+        for_many_ranks([&](const StatesCase& each) { audit(each, cases); });
+        return cases.take();
+      };
+      all.push_back(std::move(many));
+    }
     Planned job;
     job.trial = {"job:states", "one's own job", "initial states", 0.1};
     job.run = [this] {
@@ -196,6 +206,15 @@ class StateTrials final : public Kind {
     }
   }
 
+  /// As many as one's own job has, if that is many: epochs of whole rounds, and rounds that go over an epoch's end.
+  template <class Each>
+  void for_many_ranks(Each each) const {
+    if (!config_.has_many_ranks()) return;
+    for (const int64_t states : {2 * config_.ranks, 2 * config_.ranks + 1})
+      each(StatesCase{states, config_.ranks, static_cast<int>(config_.ranks),
+                      static_cast<uint64_t>(config_.seed)});
+  }
+
   void audit(const StatesCase& each, Cases& cases) {
     const StateDraws draws = drawn(each);
     rounds_ += each.rounds();
@@ -208,18 +227,18 @@ class StateTrials final : public Kind {
 
   void add_planted(std::vector<Planned>& all) {
     for (const StateMistake& mistake : kStateMistakes) {
-      all.push_back(planted_trial(mistake.name, mistake.words, "initial states", 0.2,
-                                  {std::string(mistake.expected)}, [this, &mistake](Hunt& hunt) {
-                                    for (const int64_t states : kStates) {
-                                      for_cases(states, [&](const StatesCase& each) {
-                                        StateDraws draws = drawn(each);
-                                        if (!mistake.plant(each, draws)) return;
-                                        const sharding::Finding finding = sharding::audit_states(draws);
-                                        hunt.saw(finding.code,
-                                                 fmt::format("{}: {}", each.words(), finding.sentence));
-                                      });
-                                    }
-                                  }));
+      all.push_back(
+          planted_trial(mistake.name, mistake.words, "initial states", 0.2, {std::string(mistake.expected)},
+                        [this, &mistake](Hunt& hunt) {
+                          const auto plant = [&](const StatesCase& each) {
+                            StateDraws draws = drawn(each);
+                            if (!mistake.plant(each, draws)) return;
+                            const sharding::Finding finding = sharding::audit_states(draws);
+                            hunt.saw(finding.code, fmt::format("{}: {}", each.words(), finding.sentence));
+                          };
+                          for (const int64_t states : kStates) for_cases(states, plant);
+                          for_many_ranks(plant);
+                        }));
     }
     all.push_back(planted_trial("chunk_local_index", "a request's seed is its index within its chunk",
                                 "initial states", 0.1, {"chunk_index_seeds"}, [](Hunt& hunt) {

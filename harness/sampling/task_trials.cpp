@@ -120,13 +120,16 @@ class TaskTrials final : public Kind {
 
   std::vector<std::string> plan() const override {
     return {fmt::format(
-        "tasks: 1 to 40 on 1 to {} ranks, one slow, one that ends, both; against the best assignment",
-        config_.most_ranks)};
+        "tasks: 1 to 40 on 1 to {} ranks{}, one slow, one that ends, both; against the best assignment",
+        config_.most_ranks,
+        config_.has_many_ranks()
+            ? fmt::format(", {} and {} on {} ranks", config_.ranks / 16, 3 * config_.ranks, config_.ranks)
+            : "")};
   }
 
   std::vector<Planned> planned() override {
     std::vector<Planned> all;
-    for (int ranks = 1; ranks <= config_.most_ranks; ++ranks) {
+    for (const int ranks : config_.numbers_of_ranks()) {
       for (const bool slow : {false, true}) {
         for (const bool dies : {false, true}) {
           if (ranks > 1 || (!slow && !dies)) all.push_back(rounds(ranks, slow, dies));
@@ -152,6 +155,13 @@ class TaskTrials final : public Kind {
  private:
   template <class Each>
   static void for_cases(int ranks, bool slow, bool dies, Each each) {
+    if (ranks > kMostOfEach) {
+      // Tasks that must be cut, and enough that none must.
+      for (const int tasks : {ranks / 16, 3 * ranks}) {
+        for (const bool equal : {true, false}) each(RoundCase{tasks, ranks, 1, equal, slow, dies});
+      }
+      return;
+    }
     for (const int tasks : {1, 2, 3, 5, 7, 8, 9, 12, 16, 24, 40}) {
       for (const int least : {1, 2}) {
         for (const bool equal : {true, false}) each(RoundCase{tasks, ranks, least, equal, slow, dies});
@@ -219,7 +229,8 @@ class TaskTrials final : public Kind {
   /// Wherever `acts` says that the mistake must show.
   void plant(const Wrong& wrong, Hunt& hunt, bool slow, bool dies,
              bool (*acts)(const TaskRound& wrong, const TaskRound& good)) const {
-    for (int ranks = 2; ranks <= config_.most_ranks; ++ranks) {
+    for (const int ranks : config_.numbers_of_ranks()) {
+      if (ranks < 2) continue;
       for_cases(ranks, slow, dies, [&](const RoundCase& round) {
         const std::vector<Task> tasks = tasks_of(round, config_.seed);
         const TaskRound good = played(round, tasks, {}), seen = played(round, tasks, wrong);

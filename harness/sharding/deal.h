@@ -2,6 +2,8 @@
 // How an epoch's samples are dealt to ranks: PyTorch's rule, and an audit of what any sampler dealt.
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "harness/sharding/finding.h"
@@ -18,6 +20,9 @@ struct DealOptions {
 
 /// Sample ids by [epoch][rank], in the order in which the rank reads them. Epochs count from 0.
 using Deals = std::vector<std::vector<std::vector<int64_t>>>;
+
+/// Rows of each rank in an epoch.
+int64_t rows_of_a_rank(const DealOptions& options);
 
 /// The whole list of an epoch before ranks take their parts, as torch.utils.data.DistributedSampler makes it
 /// (PyTorch 2.13,
@@ -43,6 +48,15 @@ int64_t counted_rows(const DealOptions& options, int rank);
 ///   order_repeats     a later epoch has the first one's order: set_epoch was not called
 ///   other_order       all of that is right, and the order is not PyTorch's
 Finding audit_deals(const DealOptions& options, const Deals& deals);
+
+/// What a rank reads in an epoch; asked once for each, the ranks of an epoch in order, and valid until the next one.
+using DealtRows = std::function<std::span<const int64_t>(int64_t epoch, int rank)>;
+struct EpochSpan {
+  int64_t first = 0, count = 0;
+};
+/// The same of deals that are too large to be held: 8 bytes a sample if all is well and 18 if not, however many epochs
+/// and ranks. A later epoch is held against the order that epoch 0 must have.
+Finding audit_deals(const DealOptions& options, const EpochSpan& epochs, const DealtRows& rows_of);
 
 /// Of an evaluation: `counted` by [rank], how many of the rank's rows count, from its first one. Each sample
 /// must count once: padding_counted, samples_lost.

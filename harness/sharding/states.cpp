@@ -38,13 +38,14 @@ Finding repeats(const std::string& where, const std::vector<uint64_t>& seeds) {
 }
 
 Finding seeds_problem(std::size_t round, const std::vector<std::vector<uint64_t>>& seeds) {
-  for (std::size_t rank = 1; rank < seeds.size(); ++rank) {
-    for (std::size_t other = 0; other < rank; ++other) {
-      if (!seeds[rank].empty() && seeds[rank] == seeds[other])
-        return {"equal_environment_seeds", fmt::format("round {}: ranks {} and {} seed their environments "
-                                                       "alike, from {} on, and play the same episodes",
-                                                       round, other, rank, seeds[rank][0])};
-    }
+  std::map<std::vector<uint64_t>, std::size_t> first;
+  for (std::size_t rank = 0; rank < seeds.size(); ++rank) {
+    if (seeds[rank].empty()) continue;
+    const auto [other, added] = first.emplace(seeds[rank], rank);
+    if (!added)
+      return {"equal_environment_seeds", fmt::format("round {}: ranks {} and {} seed their environments "
+                                                     "alike, from {} on, and play the same episodes",
+                                                     round, other->second, rank, seeds[rank][0])};
   }
   for (std::size_t rank = 0; rank < seeds.size(); ++rank) {
     if (Finding finding = repeats(fmt::format("round {}, rank {}", round, rank), seeds[rank])) return finding;
@@ -138,8 +139,10 @@ std::vector<int64_t> InitialStates::next() {
   while (states.size() < wanted && at_ < order_.size()) states.push_back(order_[at_++]);
   if (states.size() < wanted) {
     std::vector<int64_t> order, passed_over;
+    std::vector<bool> is_held(static_cast<std::size_t>(options_.states));
+    for (const int64_t state : states) is_held[static_cast<std::size_t>(state)] = true;
     for (const int64_t state : permutation(++epoch_)) {
-      const bool held = std::ranges::find(states, state) != states.end();
+      const bool held = is_held[static_cast<std::size_t>(state)];
       if (states.size() == wanted)
         order.push_back(state);
       else
@@ -152,7 +155,7 @@ std::vector<int64_t> InitialStates::next() {
   return states;
 }
 
-std::vector<int64_t> InitialStates::round(int64_t number) {
+const std::vector<int64_t>& InitialStates::round(int64_t number) {
   LOCKSTEP_CHECK(number >= 0, "rounds count from 0");
   if (number + 1 == next_round_) return last_;
   if (number < next_round_) begin();
@@ -161,7 +164,7 @@ std::vector<int64_t> InitialStates::round(int64_t number) {
 }
 
 std::vector<int64_t> InitialStates::of_rank(int64_t number, int rank, int ranks) {
-  const std::vector<int64_t> all = round(number);
+  const std::vector<int64_t>& all = round(number);
   std::vector<int64_t> mine;
   for (auto place = static_cast<std::size_t>(rank); place < all.size();
        place += static_cast<std::size_t>(ranks))

@@ -23,8 +23,9 @@ class InitialStates {
  public:
   /// Throws ConfigError: no states, or a round of more states than there are.
   explicit InitialStates(const StateOptions& options);
-  /// The states of a round, each another one. Rounds count from 0 and are cheapest in order.
-  std::vector<int64_t> round(int64_t number);
+  /// The states of a round, each another one; valid until another round is asked for. Rounds count from 0 and are
+  /// cheapest in order.
+  const std::vector<int64_t>& round(int64_t number);
   /// Rank r's part of it: places r, r + ranks, …
   std::vector<int64_t> of_rank(int64_t number, int rank, int ranks);
 

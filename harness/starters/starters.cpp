@@ -35,7 +35,7 @@ struct StartersConfig {
   Field<StartersConfig> {                                                                              \
     {"starters." #member, __VA_ARGS__}, [](StartersConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
-constexpr Range kNodes{1, 64}, kRanks{1, 64};
+constexpr Range kNodes{1, 128}, kRanks{1, 64};
 const std::array kFields{
     STARTERS(most_nodes, kNodes, "nodes", "every number of nodes from 1 to this one"),
     STARTERS(most_ranks_a_node, kRanks, "ranks", "every number of ranks on a node from 1 to this one"),

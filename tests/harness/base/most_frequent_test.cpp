@@ -21,6 +21,14 @@ TEST(MostFrequent, IsTheFirstOfADraw) {
   EXPECT_EQ(most_frequent(std::vector<int>{9, 1, 2, 2, 1}), 1);
 }
 
+TEST(MostFrequent, IsTheFirstOfMoreThanHalf) {
+  const std::vector<std::string> texts{"a", "b", "c", "b", "b"};
+  EXPECT_EQ(&most_frequent(texts), &texts[1]);
+  std::vector<int> many(4096, 3);
+  many[0] = 2;
+  EXPECT_EQ(&most_frequent(many), &many[1]);
+}
+
 TEST(MostFrequent, LooksAtAPartOfEach) {
   const std::vector<std::pair<int, int>> pairs{{0, 5}, {1, 6}, {2, 6}};
   EXPECT_EQ(most_frequent(pairs, &std::pair<int, int>::second).first, 1);

@@ -35,6 +35,18 @@ TEST(SamplingConfig, RefusesNoSamplesAndFewerThanRanks) {
           "bad.yaml:5:12: 5 samples for 8 ranks: some ranks have none of their own; at least 8 expected"));
 }
 
+TEST(SamplingConfig, TakesAJobOfManyRanksAndSaysHowMany) {
+  EXPECT_EQ(problem_of("  samples: 100000000\n  epochs: 100\n  ranks: 4096\n  states: 1000000\n"
+                       "  states_a_round: 8192\n  episodes: 1000\n  tasks: {a: 1, b: 2, c: 3, d: 4, e: 5}\n"),
+            "");
+  EXPECT_THAT(problem_of("  ranks: 4097\n"),
+              HasSubstr("bad.yaml:5:10: sampling.ranks must be in [1, 4096] (ranks), not 4097"));
+  EXPECT_THAT(problem_of("  most_ranks: 65\n"),
+              HasSubstr("bad.yaml:5:15: sampling.most_ranks must be in [1, 64] (ranks), not 65"));
+  EXPECT_THAT(problem_of("  ranks: 4096\n  samples: 4096\n"),
+              HasSubstr("bad.yaml:5:10: a round of 16 leaves some of 4096 ranks without an initial state"));
+}
+
 TEST(SamplingConfig, RefusesATaskThatIsUnknownOrNamedTwice) {
   const std::string problem = problem_of("  tasks: {reach: 1.5, push: 2}\n  round: [pusj, reach, reach]\n");
   EXPECT_THAT(problem,

@@ -74,6 +74,47 @@ constexpr PlantedCase kPlanted[] = {
 INSTANTIATE_TEST_SUITE_P(Mistakes, Planted, testing::ValuesIn(kPlanted),
                          [](const auto& info) { return std::string(info.param.mutant); });
 
+const std::string kManyRanks =
+    "most_samples: 2, most_ranks: 1, samples: 50000, ranks: 4096, states: 20000, states_a_round: 5000, "
+    "episodes: 2000, tasks: {a: 3, b: 1.5, c: 2}, experiment: ";
+
+class PlantedOnManyRanks : public testing::TestWithParam<PlantedCase> {};
+
+TEST_P(PlantedOnManyRanks, IsFoundAndNamed) {
+  const auto& [experiment, mutant, code] = GetParam();
+  const LaboratoryResult result = run(kManyRanks + experiment, std::string("planted:") + mutant);
+  EXPECT_EQ(result.faults, 0);
+  ASSERT_EQ(result.findings.size(), 1u);
+  EXPECT_EQ(result.findings[0].verdict, CaseVerdict::planted) << result.findings[0].sentence;
+  EXPECT_THAT(result.findings[0].sentence, HasSubstr(std::string("named ") + code + " in all "));
+}
+
+INSTANTIATE_TEST_SUITE_P(Mistakes, PlantedOnManyRanks,
+                         testing::Values(PlantedCase{"sampler", "one_rank_short", "unequal_lengths"},
+                                         PlantedCase{"sampler", "set_epoch_forgotten", "order_repeats"},
+                                         PlantedCase{"tasks", "tasks_by_modulo", "empty_rank"},
+                                         PlantedCase{"tasks", "dead_rank_lost", "dead_rank_lost"},
+                                         PlantedCase{"states", "equal_environment_seeds", "equal_environment_seeds"},
+                                         PlantedCase{"states", "round_over_the_edge", "state_twice"}),
+                         [](const auto& info) { return std::string(info.param.mutant); });
+
+TEST(SamplerTrials, AreSilentOnManyRanks) {
+  expect_silent(run(kManyRanks + "sampler, planted: false, epochs: 4"), 2);
+}
+
+TEST(TaskTrials, AreSilentOnManyRanks) {
+  expect_silent(run(kManyRanks + "tasks, planted: false", "tasks:4096"), 4);
+  expect_silent(run(kManyRanks + "tasks, planted: false", "job:tasks"), 2);
+}
+
+TEST(StateTrials, AreSilentOnManyRanks) { expect_silent(run(kManyRanks + "states, planted: false"), 3); }
+
+TEST(ControlTrials, SayHowManyOfTheRanksAreGuarded) {
+  expect_silent(run("experiment: control, planted: false, ranks: 65, states: 65, states_a_round: 65", "control:65"), 1);
+  const LaboratoryResult result = run(kManyRanks + "control, planted: false", "control:1");
+  EXPECT_THAT(result.notes, testing::Contains(HasSubstr("128 of one's own job's 4,096 ranks were compared")));
+}
+
 TEST(SamplingLaboratory, PlantsNothingThatNoTestExpects) {
   const LaboratoryResult all = run("most_samples: 2, most_ranks: 1, planted: true", "planted:none");
   EXPECT_EQ(all.trials, 0);

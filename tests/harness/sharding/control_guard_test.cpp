@@ -64,6 +64,40 @@ void expect_all(const std::vector<ControlVerdict>& told, const std::string& code
   }
 }
 
+/// Rank 0 of 4,096: the others tell what it tells, but for one of them.
+class ManyRanks final : public checkpoint::Group {
+ public:
+  explicit ManyRanks(int other) : other_(other) {}
+  int rank() const override { return 0; }
+  int size() const override { return 4096; }
+  checkpoint::Gathered all_gather(const std::string& label, const std::string& mine, double) override {
+    checkpoint::Gathered all{std::vector<std::string>(4096, mine), ""};
+    if (other_ < 0) return all;
+    std::string& told = all.texts[static_cast<std::size_t>(other_)];
+    const std::size_t at = told.find("false");
+    if (label == "controls")
+      told = "0123456789abcdef";
+    else
+      told.replace(at, 5, "true");
+    return all;
+  }
+
+ private:
+  int other_;
+};
+
+TEST(ControlGuard, NamesOneOfManyRanks) {
+  Controls controls;
+  controls.add("epoch", int64_t{3});
+  controls.add("stop", false);
+  ManyRanks alike(-1), one_stops(4001);
+  EXPECT_EQ(ControlGuard(alike, 30).check(9, controls).sentence, "");
+  const ControlVerdict verdict = ControlGuard(one_stops, 30).check(9, controls);
+  EXPECT_EQ(verdict.code, "stop_differs");
+  EXPECT_EQ(verdict.rank, 4001);
+  EXPECT_THAT(verdict.sentence, HasSubstr("4095 of 4096 ranks"));
+}
+
 TEST(ControlGuard, IsSilentWhereAllAgree) {
   expect_all(verdicts(4, [](int, Ranks&) {}), "", -1, 0);
 }

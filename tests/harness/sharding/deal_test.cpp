@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace lockstep::sharding {
 namespace {
 
@@ -27,6 +29,20 @@ TEST(TorchDeal, RepeatsTheHeadOrCutsTheTail) {
   EXPECT_THAT(torch_list({0, 5, false, true}, 0), ElementsAre());
   EXPECT_THAT(torch_deal({5, 3, false, false}, 0),
               ElementsAre(ElementsAre(0, 3), ElementsAre(1, 4), ElementsAre(2, 0)));
+}
+
+TEST(TorchDeal, ReadsEachSampleAsOftenAsItMust) {
+  for (int64_t samples = 1; samples < 40; ++samples) {
+    for (int ranks = 1; ranks <= 7; ++ranks) {
+      const auto most = (samples + ranks - 1) / ranks * ranks / samples + 1;
+      std::vector<int64_t> times(static_cast<std::size_t>(samples)), once(times);
+      for (const int64_t id : torch_list({samples, ranks, false, true, 5}, 2)) ++times.at(static_cast<std::size_t>(id));
+      EXPECT_THAT(times, testing::Each(testing::AllOf(testing::Ge(1), testing::Le(most))));
+      for (const int64_t id : torch_list({samples, ranks, true, true, 5}, 2)) ++once.at(static_cast<std::size_t>(id));
+      EXPECT_EQ(std::ranges::count(once, 1), samples - samples % ranks);
+      EXPECT_EQ(std::ranges::count(once, 0), samples % ranks);
+    }
+  }
 }
 
 TEST(AuditDeals, IsSilentOnPyTorchsRule) {
@@ -80,6 +96,59 @@ TEST(AuditDeals, NamesAnOrderThatIsNotPyTorchs) {
   const Finding finding = audit_deals(kDropped, deals);
   EXPECT_EQ(finding.code, "other_order");
   EXPECT_THAT(finding.sentence, HasSubstr("in epoch 1 rank 0"));
+}
+
+TEST(AuditDeals, NamesASampleThatDoesNotExist) {
+  Deals deals = good(kPadded);
+  deals[1][2][0] = 10;
+  EXPECT_THAT(audit_deals(kPadded, deals).sentence, HasSubstr("epoch 1 reads sample 10, which does not exist"));
+}
+
+/// 300,001 samples on 4,096 ranks, a rank's rows at a time; `change` may change them.
+Finding audit_many(const EpochSpan& epochs,
+                   const std::function<void(int64_t epoch, int rank, std::vector<int64_t>& rows)>& change) {
+  const DealOptions options{300'001, 4096, false, true, 7};
+  std::vector<std::vector<int64_t>> shards;
+  int64_t of_epoch = -1;
+  return audit_deals(options, epochs, [&](int64_t epoch, int rank) {
+    if (epoch != of_epoch) shards = torch_deal(options, epoch);
+    of_epoch = epoch;
+    std::vector<int64_t>& rows = shards[static_cast<std::size_t>(rank)];
+    change(epoch, rank, rows);
+    return std::span<const int64_t>(rows);
+  });
+}
+
+TEST(AuditDeals, IsSilentOnManyRanksWhoseEpochsAreSeenOneByOne) {
+  EXPECT_EQ(audit_many({0, 2}, [](int64_t, int, auto&) {}).sentence, "");
+  EXPECT_EQ(audit_many({99, 1}, [](int64_t, int, auto&) {}).sentence, "");
+}
+
+TEST(AuditDeals, NamesTheOneOfManyRanksThatIsWrong) {
+  const Finding lost = audit_many({0, 2}, [](int64_t epoch, int rank, auto& rows) {
+    if (epoch == 1 && rank == 4095) rows.pop_back();
+  });
+  EXPECT_EQ(lost.code, "unequal_lengths");
+  EXPECT_THAT(lost.sentence, HasSubstr("in epoch 1 rank 0 has 74 rows and rank 4095 has 73"));
+  const Finding overlap = audit_many({0, 1}, [](int64_t, int rank, auto& rows) {
+    if (rank == 4094) rows[0] = rows[1];
+  });
+  EXPECT_EQ(overlap.code, "shards_overlap");
+  const Finding order = audit_many({98, 2}, [](int64_t epoch, int rank, auto& rows) {
+    if (epoch == 99 && rank == 3000) std::swap(rows[0], rows[1]);
+  });
+  EXPECT_EQ(order.code, "other_order");
+  EXPECT_THAT(order.sentence, HasSubstr("in epoch 99 rank 3000"));
+}
+
+TEST(AuditDeals, HoldsALaterEpochAgainstTheOrderThatTheFirstMustHave) {
+  const DealOptions options{1000, 64, false, true, 7};
+  const std::vector<std::vector<int64_t>> first = torch_deal(options, 0);
+  const auto rows_of = [&](int64_t, int rank) {
+    return std::span<const int64_t>(first[static_cast<std::size_t>(rank)]);
+  };
+  EXPECT_EQ(audit_deals(options, {0, 1}, rows_of).sentence, "");
+  EXPECT_THAT(audit_deals(options, {98, 2}, rows_of).sentence, HasSubstr("epoch 98 has the order of epoch 0"));
 }
 
 TEST(AuditEvaluation, CountsEachSampleOnce) {

@@ -71,6 +71,27 @@ TEST(AuditStates, NamesEqualEnvironmentSeeds) {
   EXPECT_THAT(finding.sentence, HasSubstr("round 0: ranks 1 and 2 seed their environments alike"));
 }
 
+TEST(AuditStates, SeesEachOfManyRanks) {
+  const int ranks = 4096;
+  StateDraws draws = draws_of({2 * ranks + 1, ranks, 3}, ranks, 7);
+  for (uint64_t round = 0; round < 7; ++round) {
+    auto& seeds = draws.environment_seeds.emplace_back();
+    for (uint64_t rank = 0; rank < ranks; ++rank) seeds.push_back({10'000 * round + rank});
+  }
+  EXPECT_EQ(audit_states(draws).sentence, "");
+  StateDraws twice = draws;
+  twice.drawn[5][4095] = twice.drawn[5][17];
+  EXPECT_THAT(audit_states(twice).sentence, HasSubstr("is drawn by ranks 17 and 4095"));
+  draws.environment_seeds[6][4095] = draws.environment_seeds[6][17];
+  EXPECT_THAT(audit_states(draws).sentence,
+              HasSubstr("round 6: ranks 17 and 4095 seed their environments alike"));
+}
+
+TEST(InitialStates, GoOverAnEpochsEndWithLongRounds) {
+  // Each round passes over most of the next permutation: linear in the states, or this takes minutes.
+  EXPECT_EQ(audit_states(draws_of({100'000, 70'000, 1}, 1, 4)).sentence, "");
+}
+
 TEST(AuditStates, TellsAChunksIndexFromOtherRepeats) {
   StateDraws draws{1, {}, {{{}}}};
   for (uint64_t i = 0; i < 768; ++i) draws.environment_seeds[0][0].push_back(i % 192);

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 #include "harness/base/errors.h"
 #include "harness/sharding/task_audit.h"
 
@@ -83,6 +86,82 @@ TEST(AssignTasks, RefusesWhatCannotBeDealt) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("2 tasks of 4 episodes in all give 5 ranks no 1 share each"));
   }
+}
+
+/// The rule as it is written: a look at every rank for each share.
+Assignment dealt_by_looking_at_all(const std::vector<Task>& all, const AssignOptions& options) {
+  std::vector<Share> shares;
+  for (int task = 0; task < static_cast<int>(all.size()); ++task) shares.push_back({task, 0, 1});
+  std::ranges::stable_sort(shares,
+                           [&](const Share& a, const Share& b) { return cost_of(all, a) > cost_of(all, b); });
+  Assignment assigned(static_cast<std::size_t>(options.ranks));
+  std::vector<double> cost(assigned.size());
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    int64_t lacking = 0;
+    for (const auto& own : assigned) lacking += own.empty() ? 1 : 0;
+    const bool must_fill = static_cast<int64_t>(shares.size() - i) <= lacking;
+    std::size_t to = assigned.size();
+    const auto end_s = [&](std::size_t rank) {
+      return (cost[rank] + cost_of(all, shares[i])) / options.speed_of(rank);
+    };
+    for (std::size_t rank = 0; rank < assigned.size(); ++rank) {
+      if (must_fill && !assigned[rank].empty()) continue;
+      if (to == assigned.size() || end_s(rank) < end_s(to)) to = rank;
+    }
+    assigned[to].push_back(shares[i]);
+    cost[to] += cost_of(all, shares[i]);
+  }
+  return assigned;
+}
+
+TEST(AssignTasks, GivesAShareToTheFirstOfTheRanksThatWouldEndItFirst) {
+  std::mt19937 draws(5);
+  for (int trial = 0; trial < 400; ++trial) {
+    AssignOptions options{.ranks = 1 + static_cast<int>(draws() % 33)};
+    // Costs of tenths add up to loads that differ in their last bits alone.
+    std::vector<double> costs(static_cast<std::size_t>(options.ranks) + draws() % 90);
+    for (double& cost : costs) cost = 0.1 * static_cast<double>(1 + draws() % 9);
+    const double speeds[] = {1, 0.125, 0.3};
+    if (trial % 2 == 1)
+      for (int rank = 0; rank < options.ranks; ++rank) options.speed.push_back(speeds[draws() % 3]);
+    const std::vector<Task> all = tasks(costs, 1);
+    EXPECT_EQ(assign_tasks(all, options), dealt_by_looking_at_all(all, options)) << "trial " << trial;
+  }
+}
+
+TEST(AssignTasks, KeepsItsRulesOnManyRanks) {
+  const std::vector<Task> few = tasks({5.5, 3.2, 2.9, 1.1, 0.8}, 1000);
+  const AssignOptions many{.ranks = 4096};
+  // 1,000 episodes of the dearest one are too few for an equal share.
+  const TaskRound cut = whole(few, many);
+  EXPECT_EQ(audit_tasks(cut).sentence, "");
+  EXPECT_EQ(finish_s(few, many, cut.assigned), 5.5 / 1000);
+  std::vector<double> costs(12'000);
+  for (std::size_t i = 0; i < costs.size(); ++i) costs[i] = 1 + static_cast<double>(i % 17);
+  AssignOptions slow{.ranks = 4096, .least = 1, .speed = std::vector<double>(4096, 1)};
+  slow.speed[2048] = 0.125;
+  EXPECT_EQ(audit_tasks(whole(tasks(costs, 8), slow)).sentence, "");
+}
+
+TEST(AuditTasks, NamesOneRankOfManyThatHasNothingToDo) {
+  TaskRound round = whole(tasks(std::vector<double>(8192, 1)), {.ranks = 4096});
+  round.assigned[7].push_back(round.assigned[4095][0]);
+  round.assigned[7].push_back(round.assigned[4095][1]);
+  round.assigned[4095].clear();
+  EXPECT_THAT(audit_tasks(round).sentence, HasSubstr("rank 4095 of 4096 has none of 8192 tasks"));
+}
+
+TEST(ReassignTasks, GivesWhatManyRanksLeftToManyOthers) {
+  const std::vector<Task> all = tasks(std::vector<double>(8192, 1));
+  TaskRound round = whole(all, {.ranks = 4096});
+  for (int rank = 1; rank < 4096; rank += 2) round.dead.push_back(rank);
+  const Assignment left = reassign_tasks(all, round.options, round.assigned, {}, round.dead);
+  round.done.clear();
+  for (std::size_t rank = 0; rank < left.size(); ++rank) {
+    EXPECT_EQ(left[rank].size(), rank % 2 == 0 ? 4u : 0u);
+    for (const Share& share : left[rank]) round.done.push_back({static_cast<int>(rank), share});
+  }
+  EXPECT_EQ(audit_tasks(round).sentence, "");
 }
 
 TEST(ReassignTasks, GivesTheLivingWhatTheDeadHadNotDone) {
