@@ -22,7 +22,7 @@ constexpr const char* kAbout =
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 all verdicts as expected, 1 not all, 2 usage or config, 3 a rank died, 4 a rank hung,\n"
-    "5 undecided only, 6 nothing selected, 7 the machine's or lockstep's fault, 130 interrupted (run again "
+    "5 undecided only, or a rank was too slow, 6 nothing selected, 7 the machine's or lockstep's fault, 130 interrupted (run again "
     "to resume).";
 
 std::string version_text() {

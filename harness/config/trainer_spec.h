@@ -96,7 +96,7 @@ struct RunCosts {
   double held_bytes = 0;       ///< of a rank at each moment of a step: what it has gathered, scores, records
   double computing_bytes = 0;  ///< of a rank while it computes: what it keeps for the backward pass
   double step_flops = 0;       ///< of a rank's step, forward and backward
-  double evaluation_flops = 0;  ///< of the evaluation at the end
+  double evaluation_flops = 0, curve_flops = 0;  ///< of the evaluation at the end, and of one before it
 };
 
 struct TrainerSpec {

@@ -109,11 +109,12 @@ double modelled_s(const PlannedRun& run) {
 }
 
 double modelled_evaluation_s(const PlannedRun& run) {
-  constexpr double kLeast_s = 0.002, kFlopsAS = 1e10;
+  constexpr double kLeast_s = 0.002, kFlopsAS = 2.5e10;
   const RunConfig& config = run.config;
   if (config.forced.on()) return 0;
   const RunCosts costs = spec_of(config).costs == nullptr ? RunCosts{} : spec_of(config).costs(config);
-  return static_cast<double>(config.eval_every.evaluations(steps_to_run(config))) * (kLeast_s + costs.evaluation_flops / kFlopsAS);
+  const auto all = static_cast<double>(config.eval_every.evaluations(steps_to_run(config)));
+  return all * kLeast_s + (std::min(all, 1.0) * costs.evaluation_flops + std::max(all - 1, 0.0) * costs.curve_flops) / kFlopsAS;
 }
 
 double modelled_trace_bytes(const PlannedRun& run) {

@@ -93,6 +93,7 @@ RunCosts costs(const RunConfig& config) {
   costs.computing_bytes = kWithGradients * number * steps * (window + 5 * d + 4 * w + 3 * k);
   if (const auto counted = counted_crops(config)) {
     costs.data_bytes = 4.0 * static_cast<double>(counted->train + counted->holdout + counted->test) * own.data.max_steps * config.data.channels;
+    costs.curve_flops = static_cast<double>(counted->test) * own.data.max_steps * of_step_flops;
     costs.evaluation_flops = static_cast<double>(counted->test + counted->holdout) * own.data.max_steps * of_step_flops;
   }
   return costs;

@@ -107,8 +107,8 @@ double fitted_temperature(const EnergyModel& model, const PairTensors& holdout, 
              : fit_temperature(group_energies(model, holdout, kFittedCandidates, beat));
 }
 
-void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, double fitted_tau, const Heartbeat& beat,
-                   std::map<std::string, double>& metrics) {
+void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, double fitted_tau,
+                   std::map<std::string, double>& metrics, const Heartbeat& beat) {
   if (pairs.size() < candidates) {
     return;
   }
@@ -123,8 +123,8 @@ void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t c
   }
 }
 
-void add_shortcut_control(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, const Heartbeat& beat,
-                          std::map<std::string, double>& metrics) {
+void add_shortcut_control(const EnergyModel& model, const PairTensors& pairs, int64_t candidates,
+                          std::map<std::string, double>& metrics, const Heartbeat& beat) {
   if (pairs.size() < candidates) {
     return;
   }

@@ -283,9 +283,10 @@ RunCosts costs(const RunConfig& config) {
   if (const auto counted = counted_samples(config)) {
     const auto samples = static_cast<double>(counted->train + counted->holdout + counted->test);
     costs.data_bytes = samples * 4 * (chunk + static_cast<double>(steps * config.data.channels));
-    constexpr double kCandidates = 3 + 24 + 256, kFitted = 24;
-    costs.evaluation_flops =
-        of_pair_flops * (kCandidates * static_cast<double>(counted->test) + kFitted * static_cast<double>(counted->holdout));
+    constexpr double kCurve = 24, kCandidates = 3 + kCurve + 256, kFitted = 24;
+    const auto test = static_cast<double>(counted->test), holdout = static_cast<double>(counted->holdout);
+    costs.evaluation_flops = of_pair_flops * (kCandidates * test + kFitted * holdout);
+    costs.curve_flops = of_pair_flops * kCurve * test;
   }
   // Gathered candidates and what encodes them; scores, their softmax and gradients. A part's activations stay till its gradient is
   // there, of the same size.

@@ -63,7 +63,7 @@ at::Tensor StepModel::head(const EncodedContext& context, const at::Tensor& acti
   }
   const Tensors parameters = model_.parameters_of(ModelPart::head);
   Tensors parts;
-  for (int64_t first = 0; first < std::max<int64_t>(rows, 1); first += part) {
+  for (int64_t first = 0; first < std::max<int64_t>(rows, 1); first += std::max<int64_t>(part, 1)) {
     Tensors of_part = inputs;
     for (std::size_t i = 0; i < of_part.size() && part < rows; ++i) {
       if (i < 3 || own) of_part[i] = of_part[i].narrow(0, first, std::min(part, rows - first));

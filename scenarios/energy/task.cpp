@@ -191,10 +191,10 @@ class EnergyTask : public Task {
   std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat& beat) override {
     std::map<std::string, double> metrics;
     if (has_explicit()) {
-      add_shortcut_control(model_, data_->test, 24, beat, metrics);
+      add_shortcut_control(model_, data_->test, 24, metrics, beat);
     }
     if (kind == Evaluation::curve) {
-      add_retrieval(model_, data_->test, 24, 0, beat, metrics);
+      add_retrieval(model_, data_->test, 24, 0, metrics, beat);
       return metrics;
     }
     const double tau = fitted_temperature(model_, data_->holdout, beat);
@@ -202,7 +202,7 @@ class EnergyTask : public Task {
       metrics["fitted_temperature"] = tau;
     }
     for (const int64_t candidates : {3, 24, 256}) {
-      add_retrieval(model_, data_->test, candidates, tau, beat, metrics);
+      add_retrieval(model_, data_->test, candidates, tau, metrics, beat);
     }
     return metrics;
   }
