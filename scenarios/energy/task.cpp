@@ -65,13 +65,15 @@ void RunningStats::update(Comm& comm, double mean, int64_t rows) {
 }
 
 void RunningStats::update_exactly(Comm& comm, ExactSum& sum, int64_t rows) {
-  // One range for all ranks and steps: what is sent has one shape.
-  const DigitRange all = ExactSum::whole(at::kDouble);
-  const at::Tensor sent =
-      at::cat({sum.digits(all).flatten(), at::full({1}, rows, at::kLong)}).contiguous();
+  // One form for all ranks and steps: what is sent has one shape.
+  const ExactForm form = ExactSum::digits_alone(sum.elements(), sum.dtype());
+  const int64_t size = ExactSum::size_of(form, sum.elements());
+  const at::Tensor sent = at::empty({size + 1}, at::kLong);
+  sum.write(form, sent.mutable_data_ptr<int64_t>());
+  sent.mutable_data_ptr<int64_t>()[size] = rows;
   comm.all_reduce_sum(sent, "stats.energy");
-  sum.set_digits(all, sent.narrow(0, 0, sent.numel() - 1));
-  take_up(comm, sum.rounded(0), static_cast<double>(sent[-1].item<int64_t>()));
+  sum.read(form, sent.narrow(0, 0, size));
+  take_up(comm, sum.rounded(0), static_cast<double>(sent.const_data_ptr<int64_t>()[size]));
 }
 
 void RunningStats::take_up(Comm& comm, double sum, double rows) {
