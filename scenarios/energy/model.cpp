@@ -147,9 +147,8 @@ std::vector<at::Tensor*> EnergyModel::slots() {
 }
 
 std::vector<at::Tensor> EnergyModel::parameters_of(ModelPart part) const {
-  EnergyModel same = *this;
   std::vector<at::Tensor> parameters;
-  for (const at::Tensor* slot : same.slots(part)) {
+  for (const at::Tensor* slot : const_cast<EnergyModel*>(this)->slots(part)) {  // read alone
     parameters.push_back(*slot);
   }
   return parameters;

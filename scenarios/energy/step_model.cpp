@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "losses/recomputed.h"
+#include "scenarios/energy/row_model.h"
 
 namespace lockstep {
 namespace {
@@ -11,13 +12,14 @@ using Tensors = std::vector<at::Tensor>;
 
 }  // namespace
 
-StepModel::StepModel(const RunConfig& config, const EnergyModel& model)
+StepModel::StepModel(const RunConfig& config, const EnergyModel& model, bool one_row)
     : recomputes_(energy(config).activation_checkpointing),
+      one_row_(one_row),
       model_(computed_precision(config) == Precision::bfloat16 ? model.cast(at::kBFloat16) : model) {}
 
 EncodedContext StepModel::encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const {
   if (!recomputes_) {
-    return model_.encode_context(context_BSC, mask_BS);
+    return one_row_ ? encode_row_context(model_, context_BSC, mask_BS) : model_.encode_context(context_BSC, mask_BS);
   }
   const auto piece = [model = model_](const Tensors& inputs, bool) {
     const EncodedContext encoded =
@@ -32,7 +34,7 @@ EncodedContext StepModel::encode_context(const at::Tensor& context_BSC, const at
 
 at::Tensor StepModel::encode_action(const at::Tensor& action_NA) const {
   if (!recomputes_) {
-    return model_.encode_action(action_NA);
+    return one_row_ ? encode_row_action(model_, action_NA) : model_.encode_action(action_NA);
   }
   const auto piece = [model = model_](const Tensors& inputs, bool) {
     return Tensors{model.with_parameters(ModelPart::action_encoder, {inputs.begin() + 1, inputs.end()})
@@ -43,6 +45,7 @@ at::Tensor StepModel::encode_action(const at::Tensor& action_NA) const {
 
 at::Tensor StepModel::head(const EncodedContext& context, const at::Tensor& action, bool own,
                            const Factors& factors) const {
+  if (one_row_ && !own && !recomputes_ && !replay_) return row_head(model_, context, action, factors(false));
   const auto energies = [own, factors](const EnergyModel& model, const Tensors& inputs, bool again) {
     const EncodedContext rows{inputs[0], inputs[1], inputs[2]};
     return own ? model.own_head(rows, inputs[3], factors(again))

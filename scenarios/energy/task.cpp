@@ -134,17 +134,18 @@ class EnergyTask : public Task {
   bool takes_parts() const override { return config_.oracle_world == 0 && loss_->takes_parts(); }
 
   StepOutput forward(const StepInput& input) override {
-    const PairTensors content = content_of(input, data_->train, fault_);
+    const PairTensors content = input.exact ? shared_content(input) : content_of(input, data_->train, fault_);
     const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
     const at::Tensor action_BA = content.action_PA.to(model_.dtype());
     const int64_t rows = input.end_row - input.first_row;
     at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
     if (input.exact) {
-      own_BA = own_BA.clone();
+      if (has_explicit()) own_BA = own_BA.clone();
       share_micro_step(input, content, action_BA);
       // A fault may change what is encoded, call by call.
-      if (fault_ == nullptr && shared_.candidates.action_NA.defined()) {
-        step->share_encoded(shared_.candidates.action_NA, encoded_);
+      if (fault_ == nullptr) {
+        step->share_contexts(noisy_PSC_);
+        if (shared_.candidates.action_NA.defined()) step->share_encoded(shared_.candidates.action_NA, encoded_);
       }
     }
     std::vector<at::Tensor> predictions;
@@ -244,10 +245,18 @@ class EnergyTask : public Task {
     return loss_input;
   }
 
+  /// Exact arithmetic: of each micro-step it is made once, unless a fault may change it from row to row.
+  const PairTensors& shared_content(const StepInput& input) {
+    const std::pair<int64_t, int64_t> now{input.step, input.micro_step};
+    if (fault_ != nullptr || content_of_ != now) content_ = content_of(input, data_->train, fault_);
+    content_of_ = now;
+    return content_;
+  }
+
   static int64_t input_hash(const PairTensors& content, int64_t row) {
     uint64_t hash = 0;
     for (const at::Tensor& part : {content.context_PSC, content.mask_PS, content.action_PA}) {
-      hash = keyed(hash, tensor_stats(view_of(part.narrow(0, row, 1).contiguous())).hash);
+      hash = keyed(hash, tensor_hash(view_of(part.narrow(0, row, 1).contiguous())));
     }
     return static_cast<int64_t>(hash);
   }
@@ -261,8 +270,9 @@ class EnergyTask : public Task {
     shared_ = {};
     encoded_ = at::Tensor();
     const LossOptions options = loss_options();
-    if (!options.in_batch) return;
     const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
+    if (fault_ == nullptr) noisy_PSC_ = step->noisy_contexts();
+    if (!options.in_batch) return;
     LossInput all = loss_input_of(*step, input, action_BA);
     shared_.candidates = options.local ? in_batch_candidates(all) : candidates_in_batch_order(all, input.positions);
     if (loss_->needs_all_energies()) shared_.energy_NN = all_energies(input, content, all);
@@ -349,6 +359,7 @@ class EnergyTask : public Task {
   }
 
   StepOutput described(const LossOutput& loss) {
+    const c10::NoGradGuard no_grad;
     StepOutput output;
     output.loss = loss.loss;
     output.row_losses_B = loss.row_losses_B;
@@ -413,6 +424,9 @@ class EnergyTask : public Task {
   std::optional<RunningStats> running_;
   SharedBatch shared_;                              ///< exact arithmetic: of micro-step
   std::pair<int64_t, int64_t> shared_of_{-1, -1};   ///< of that step and micro-step
+  PairTensors content_;                             ///< of its rows
+  at::Tensor noisy_PSC_;                            ///< their contexts with noise
+  std::pair<int64_t, int64_t> content_of_{-1, -1};
   at::Tensor encoded_;                              ///< its candidates, once a row has asked for them
   double counted_ = 0;                              ///< and of the step, rows that count
   ExactSum exact_positive_{1, at::kDouble};         ///< energies of the step's positives
