@@ -73,7 +73,7 @@ __attribute__((target_clones("avx2", "default"))) uint32_t largest_bits(const fl
 }
 
 /// Adds the numbers that are in reach of the unit. False if there are others.
-__attribute__((target_clones("avx2", "default"))) bool add_multiples(const float* values, int64_t count, uint32_t unit,
+__attribute__((target_clones("arch=x86-64-v4", "avx2", "default"))) bool add_multiples(const float* values, int64_t count, uint32_t unit,
                                                                      int64_t* sums) {
   uint32_t left_out = 0;
   for (int64_t i = 0; i < count; ++i) {

@@ -92,6 +92,7 @@ struct RowBackward::Graph {
     } else {
       outputs = node(std::move(inputs));
     }
+    const at::AutoDispatchBelowADInplaceOrView guard;
     torch::autograd::validate_outputs(node.next_edges(), outputs, [&](const std::string& problem) {
       return "Function " + node.name() + " returned an invalid gradient: " + problem;
     });

@@ -119,9 +119,12 @@ class RowHead : public torch::autograd::Function<RowHead> {
     if (dropout_1NW.defined()) hidden = hidden * dropout_1NW.squeeze(0);
     const at::Tensor in = at::silu_backward(hidden, in_NW);
     const at::Tensor both_1NX = in.mm(hidden_w).view({1, candidates, 3 * width});
-    const at::Tensor product = both_1NX.narrow(2, 2 * width, width);
-    const at::Tensor found = both_1NX.narrow(2, 0, width) + product * action_ND.unsqueeze(0);
-    const at::Tensor action = both_1NX.narrow(2, width, width) + product * found_1ND;
+    const auto part = [&](int64_t k) {
+      return both_1NX.as_strided({1, candidates, width}, {candidates * 3 * width, 3 * width, 1}, k * width);
+    };
+    const at::Tensor product = part(2);
+    const at::Tensor found = part(0) + product * action_ND.unsqueeze(0);
+    const at::Tensor action = part(1) + product * found_1ND;
     const at::Tensor weight_1SN_gradient = found.bmm(steps_1SD.transpose(1, 2)).transpose(1, 2);
     const at::Tensor softmax = at::_softmax_backward_data(weight_1SN_gradient, weight_1SN, 1, weight_1SN.scalar_type());
     const at::Tensor score_SN = (at::where(mask_1S.unsqueeze(2), softmax, 0) * scale(width)).reshape({steps, candidates});

@@ -138,9 +138,12 @@ class EnergyTask : public Task {
     const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
     const at::Tensor action_BA = content.action_PA.to(model_.dtype());
     const int64_t rows = input.end_row - input.first_row;
-    at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
+    at::Tensor own_BA;
+    if (has_explicit()) {
+      own_BA = action_BA.narrow(0, input.first_row, rows);
+      if (input.exact) own_BA = own_BA.clone();
+    }
     if (input.exact) {
-      if (has_explicit()) own_BA = own_BA.clone();
       share_micro_step(input, content, action_BA);
       // A fault may change what is encoded, call by call.
       if (fault_ == nullptr) {
@@ -256,7 +259,12 @@ class EnergyTask : public Task {
   static int64_t input_hash(const PairTensors& content, int64_t row) {
     uint64_t hash = 0;
     for (const at::Tensor& part : {content.context_PSC, content.mask_PS, content.action_PA}) {
-      hash = keyed(hash, tensor_hash(view_of(part.narrow(0, row, 1).contiguous())));
+      const TensorView whole = view_of(part);
+      std::vector<int64_t> shape = part.sizes().vec();
+      const std::size_t row_bytes = part.nbytes() / static_cast<std::size_t>(shape.front());
+      shape.front() = 1;
+      const auto* const bytes = static_cast<const char*>(whole.data) + static_cast<std::size_t>(row) * row_bytes;
+      hash = keyed(hash, tensor_hash({bytes, whole.dtype, shape, {}}));
     }
     return static_cast<int64_t>(hash);
   }
