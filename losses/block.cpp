@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 namespace lockstep {
 
@@ -42,14 +42,18 @@ LossOutput make_output(const LossInput& input, const at::Tensor& counted_B, cons
   output.row_losses_B = counted_B.defined() ? at::where(counted_B, row_losses_B, 0.0) : row_losses_B;
   output.row_weight = input.total_rows > 0 ? input.comm.world_size() / input.total_rows : 0.0;
   if (input.shared != nullptr) output.row_weight = 1;
-  output.loss = output.row_losses_B.sum() * output.row_weight;
+  const bool one_row = input.shared != nullptr && input.end_row - input.first_row == 1;
+  output.loss = one_row ? output.row_losses_B.squeeze(0) : output.row_losses_B.sum();
+  if (output.row_weight != 1) output.loss = output.loss * output.row_weight;
   return output;
 }
 
 EnergyMeans energy_means(const at::Tensor& energy_BN, const at::Tensor& target_B, const at::Tensor& valid) {
-  const c10::NoGradGuard no_grad;
-  const at::Tensor energy = energy_BN.detach().to(at::kDouble);
-  const double own = energy.gather(1, target_B.unsqueeze(1)).sum().item<double>();
+  const at::AutoDispatchBelowADInplaceOrView guard;  // without gradient
+  const at::Tensor energy = energy_BN.to(at::kDouble).contiguous();
+  const bool one_row = energy.size(0) == 1;
+  const double own = one_row ? energy.const_data_ptr<double>()[target_B.const_data_ptr<int64_t>()[0]]
+                             : energy.gather(1, target_B.unsqueeze(1)).sum().item<double>();
   at::Tensor among = energy;
   const auto rows = static_cast<double>(energy.size(0));
   double pairs = rows * static_cast<double>(energy.size(1));

@@ -59,7 +59,7 @@ class HardLoss : public Loss {
     block.valid_BN = hardest(block, input.choosing_BN);
     LossOutput output = make_output(
         input, block.counted_B,
-        infonce_row_losses(block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN, input.mark));
+        infonce_row_losses(input, block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN));
     describe_block(block, output);
     output.chance_nats = std::log(1 + output.negatives_in_batch);
     return output;

@@ -1,10 +1,13 @@
 #include "losses/infonce.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -12,6 +15,9 @@
 #include "losses/reference.h"
 
 namespace lockstep {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
                               const at::Tensor& valid_N, const TermMark& mark) {
@@ -30,6 +36,48 @@ at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau
   }
   const at::Tensor positive_B = logits_BN.gather(1, target_B.unsqueeze(1)).squeeze(1);
   return at::logsumexp(marked(mark, logits_BN), 1) - marked(mark, positive_B);
+}
+
+namespace {
+
+class InfoNceRowLosses : public torch::autograd::Function<InfoNceRowLosses> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
+                            const std::optional<at::Tensor>& valid) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    at::Tensor valid_BN = valid.value_or(at::Tensor());
+    if (valid_BN.defined() && valid_BN.dim() == 1) valid_BN = valid_BN.unsqueeze(0);
+    const at::Tensor all_BN = -energy_BN / tau, target_B1 = target_B.unsqueeze(1);
+    const at::Tensor logits_BN =
+        valid_BN.defined() ? at::where(valid_BN, all_BN, -std::numeric_limits<double>::infinity()) : all_BN;
+    const at::Tensor sum_B = at::logsumexp(logits_BN, 1);
+    context->save_for_backward({all_BN, logits_BN, sum_B, tau, target_B1, valid_BN});
+    return sum_B - logits_BN.gather(1, target_B1).squeeze(1);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &all_BN = saved[0], &logits_BN = saved[1], &sum_B = saved[2], &tau = saved[3], &target_B1 = saved[4],
+                     &valid_BN = saved[5], loss_B1 = gradients[0].unsqueeze(1);
+    const at::Tensor positive_BN = at::zeros_like(logits_BN).scatter_add_(1, target_B1, -loss_B1);
+    at::Tensor logits = positive_BN + loss_B1 * (logits_BN - sum_B.unsqueeze(1)).exp();
+    if (valid_BN.defined()) logits = at::where(valid_BN, logits, 0);
+    return {-(logits / tau), -logits * (all_BN / tau), {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor infonce_row_losses_in_one(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
+                                     const at::Tensor& valid_N) {
+  return InfoNceRowLosses::apply(energy_BN, tau, target_B, std::optional<at::Tensor>(valid_N));
+}
+
+at::Tensor infonce_row_losses(const LossInput& input, const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
+                              const at::Tensor& valid_N) {
+  return input.shared != nullptr && !input.mark ? infonce_row_losses_in_one(energy_BN, tau, target_B, valid_N)
+                                                : infonce_row_losses(energy_BN, tau, target_B, valid_N, input.mark);
 }
 
 InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
@@ -105,7 +153,7 @@ class InfoNceLoss : public Loss {
   static LossOutput of_batch(const LossInput& input, const Block& block) {
     LossOutput output = make_output(
         input, block.counted_B,
-        infonce_row_losses(block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN, input.mark));
+        infonce_row_losses(input, block.energy_BN, input.model.temperature(), block.target_B, block.valid_BN));
     describe_block(block, output);
     output.chance_nats = chance(true, output);
     return output;
@@ -121,7 +169,7 @@ class InfoNceLoss : public Loss {
     const at::Tensor counted =
         input.counted_B.defined() ? input.counted_B.narrow(0, input.first_row, rows) : at::Tensor();
     LossOutput output =
-        make_output(input, counted, infonce_row_losses(energies, input.model.temperature(), target, {}, input.mark));
+        make_output(input, counted, infonce_row_losses(input, energies, input.model.temperature(), target, {}));
     output.column_ids = {-1};
     add_explicit_ids(input.explicit_BnA.size(1), output);
     output.energies = energies.detach();

@@ -9,6 +9,8 @@
 
 namespace lockstep {
 
+struct LossInput;
+
 struct InfoNce {
   at::Tensor loss;          ///< [] scalar; its mean over ranks is the loss of one process that holds all rows
   at::Tensor row_losses_B;  ///< [B] nats, with gradient
@@ -37,6 +39,15 @@ InfoNce row_infonce(const at::Tensor& energy_BN, const at::Tensor& tau, const at
 /// logsumexp_j s_ij - s_i,target of every row [B], in nats; arguments as of row_infonce.
 at::Tensor infonce_row_losses(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
                               const at::Tensor& valid_N, const TermMark& mark = {});
+
+/// The same, without marks, as one node of the graph: the same operations in the same order, and PyTorch's derivatives of them. In exact
+/// arithmetic, where a row is small, most of its time would be that of nodes.
+at::Tensor infonce_row_losses_in_one(const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
+                                     const at::Tensor& valid_N);
+
+/// Whichever of the two is faster. Bits are the same.
+at::Tensor infonce_row_losses(const LossInput& input, const at::Tensor& energy_BN, const at::Tensor& tau, const at::Tensor& target_B,
+                              const at::Tensor& valid_N);
 
 /// Weights of two groups of negatives in one softmax, declared so that its chance level does not depend on
 /// how many there are: l = -s_pos + logsumexp(s_pos, log w_g - log n_g + s_k for the n_g candidates k of each

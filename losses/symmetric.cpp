@@ -28,7 +28,7 @@ class SymmetricLoss : public Loss {
     }
     const Block block = make_block(input);
     const at::Tensor tau = input.model.temperature();
-    const at::Tensor row_B = infonce_row_losses(block.energy_BN, tau, block.target_B, block.valid_BN, input.mark);
+    const at::Tensor row_B = infonce_row_losses(input, block.energy_BN, tau, block.target_B, block.valid_BN);
     LossOutput output = make_output(input, block.counted_B, 0.5 * (row_B + column_losses(input, block, tau)));
     describe_block(block, output);
     output.chance_nats = std::log(1 + output.negatives_in_batch);

@@ -243,8 +243,8 @@ class LedgerComm : public Comm {
     metering_.gathered(bytes_of(tensor));
     if (trace_.enabled()) {
       CollectiveRecord record = describe("all_gather", "", tag, tensor);
-      record.hash_in = tensor_stats(view_of(tensor)).hash;
-      record.hash_out = tensor_stats(view_of(gathered)).hash;
+      record.hash_in = tensor_hash(view_of(tensor));
+      record.hash_out = tensor_hash(view_of(gathered));
       trace_.collective(record);
     }
     return gathered;
@@ -298,11 +298,11 @@ class LedgerComm : public Comm {
     }
     CollectiveRecord record = describe(op, reduction, tag, tensor);
     record.root = root;
-    record.hash_in = tensor_stats(view_of(tensor)).hash;
+    record.hash_in = tensor_hash(view_of(tensor));
     metering_.enter(entry_of(op, tag, tensor, root));
     metering_.time(run);
     metering_.leave();
-    record.hash_out = tensor_stats(view_of(tensor)).hash;
+    record.hash_out = tensor_hash(view_of(tensor));
     trace_.collective(record);
   }
 

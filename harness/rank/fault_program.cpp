@@ -296,7 +296,7 @@ void Program::audit_state() {
   const std::vector<Named> mine = state();
   std::vector<int64_t> hashes;
   for (const Named& each : mine)
-    hashes.push_back(static_cast<int64_t>(tensor_stats(view_of(each.tensor.contiguous())).hash));
+    hashes.push_back(static_cast<int64_t>(tensor_hash(view_of(each.tensor.contiguous()))));
   const at::Tensor all = comm_.all_gather(at::tensor(hashes), "state");
   // The cause stands before what it brings about: a stale update shows in moments and weights alike.
   const bool stale = order_.kind == "stale_state";

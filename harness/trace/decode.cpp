@@ -118,7 +118,7 @@ uint64_t StepDecoder::samples_hash(const std::vector<int64_t>& ids) const {
     positions[k] = static_cast<int64_t>(k) * world_size_ + rank_;
   }
   const std::array<int64_t, 1> shape = {static_cast<int64_t>(ids.size())};
-  return tensor_stats({ids.data(), DType::int64, shape, positions}).hash;
+  return tensor_hash({ids.data(), DType::int64, shape, positions});
 }
 
 Record StepDecoder::decode_record(ByteCursor& in, const Known& known) const {

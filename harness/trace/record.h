@@ -66,6 +66,8 @@ struct TensorView {
 /// One pass over the tensor. Bits of the result do not depend on the instruction set. Any one changed bit
 /// changes the hash with certainty; a tensor whose dimension 0 is empty has hash 0.
 TensorStats tensor_stats(const TensorView& tensor);
+/// Its hash alone, in half the time.
+uint64_t tensor_hash(const TensorView& tensor);
 
 /// One collective as the ledger saw it.
 struct CollectiveRecord {

@@ -122,7 +122,7 @@ LOCKSTEP_INLINE void add_squares(const float* values, std::size_t count, Totals&
   for (; i < count; ++i) totals.squares[i % kLanes] += static_cast<double>(values[i]) * values[i];
 }
 
-LOCKSTEP_INLINE uint64_t float32_block(const void* data, std::size_t count, Totals& totals) {
+LOCKSTEP_INLINE void add_float32(const void* data, std::size_t count, Totals& totals) {
   const auto* words = static_cast<const Word*>(data);
   const auto* values = static_cast<const float*>(data);
   int32_t least = std::numeric_limits<int32_t>::max(), most = std::numeric_limits<int32_t>::min();
@@ -139,78 +139,69 @@ LOCKSTEP_INLINE uint64_t float32_block(const void* data, std::size_t count, Tota
     totals.min = std::min(totals.min, value_of_order(least));
     totals.max = std::max(totals.max, value_of_order(most));
   }
-  return hash_words(words, count);
 }
 
-LOCKSTEP_INLINE uint64_t block_of(DType dtype, const void* data, std::size_t count, Totals& totals) {
+LOCKSTEP_INLINE void add_block(DType dtype, const void* data, std::size_t count, Totals& totals) {
+  const auto* halves = static_cast<const HalfWord*>(data);
   switch (dtype) {
     case DType::float32:
-      return float32_block(data, count, totals);
-    case DType::float64: {
-      const auto* values = static_cast<const double*>(data);
-      add_statistics(count, totals, [&](std::size_t i) { return values[i]; });
-      return hash_words(static_cast<const Word*>(data), 2 * count);
-    }
-    case DType::int64: {
-      const auto* values = static_cast<const int64_t*>(data);
-      add_statistics(count, totals, [&](std::size_t i) { return static_cast<double>(values[i]); });
-      return hash_words(static_cast<const Word*>(data), 2 * count);
-    }
-    case DType::bfloat16: {
-      const auto* halves = static_cast<const HalfWord*>(data);
-      add_statistics(count, totals, [&](std::size_t i) -> double {
+      return add_float32(data, count, totals);
+    case DType::float64:
+      return add_statistics(count, totals, [&](std::size_t i) { return static_cast<const double*>(data)[i]; });
+    case DType::int64:
+      return add_statistics(count, totals,
+                            [&](std::size_t i) { return static_cast<double>(static_cast<const int64_t*>(data)[i]); });
+    case DType::bfloat16:
+      return add_statistics(count, totals, [&](std::size_t i) -> double {
         return std::bit_cast<float>(static_cast<uint32_t>(halves[i]) << 16);
       });
-      return hash_words(halves, count);
-    }
-    case DType::float16: {
-      const auto* halves = static_cast<const HalfWord*>(data);
-      add_statistics(count, totals, [&](std::size_t i) { return value_of_float16(halves[i]); });
-      return hash_words(halves, count);
-    }
-    case DType::int32: {
-      const auto* words = static_cast<const Word*>(data);
-      add_statistics(count, totals, [&](std::size_t i) { return static_cast<double>(static_cast<int32_t>(words[i])); });
-      return hash_words(words, count);
-    }
-    case DType::boolean: {
-      const auto* bytes = static_cast<const uint8_t*>(data);
-      add_statistics(count, totals, [&](std::size_t i) { return bytes[i] ? 1.0 : 0.0; });
-      return hash_words(bytes, count);
-    }
+    case DType::float16:
+      return add_statistics(count, totals, [&](std::size_t i) { return value_of_float16(halves[i]); });
+    case DType::int32:
+      return add_statistics(count, totals, [&](std::size_t i) {
+        return static_cast<double>(static_cast<int32_t>(static_cast<const Word*>(data)[i]));
+      });
+    case DType::boolean:
+      return add_statistics(count, totals, [&](std::size_t i) { return static_cast<const uint8_t*>(data)[i] ? 1.0 : 0.0; });
   }
-  return 0;
 }
 
-/// One row of `count` elements: the sum of its blocks' mixed hashes.
+LOCKSTEP_INLINE uint64_t hash_block(std::size_t element_bytes, const void* data, std::size_t count) {
+  if (element_bytes == 1) return hash_words(static_cast<const uint8_t*>(data), count);
+  if (element_bytes == 2) return hash_words(static_cast<const HalfWord*>(data), count);
+  return hash_words(static_cast<const Word*>(data), count * element_bytes / 4);
+}
+
+/// One row of `count` elements: the sum of its blocks' mixed hashes. `totals`: or null, where nobody asks for statistics.
 LOCKSTEP_INLINE uint64_t row_of(DType dtype, const void* data, std::size_t count, uint64_t row_key,
-                                Totals& totals) {
+                                Totals* totals) {
   const std::size_t element_bytes = size_of(dtype);
   const std::size_t block = element_bytes == 8 ? kBlockWords / 2 : kBlockWords;
   uint64_t hash = 0;
   std::size_t done = 0;
   do {
     const std::size_t here = std::min(block, count - done);
-    const void* start = static_cast<const char*>(data) + done * element_bytes;
+    const void* start = here == 0 ? data : static_cast<const char*>(data) + done * element_bytes;
     const uint64_t block_key = row_key + (done / block) * 0x9e3779b97f4a7c15ULL;
-    hash += fmix64(block_of(dtype, here == 0 ? data : start, here, totals) + block_key);
+    hash += fmix64(hash_block(element_bytes, start, here) + block_key);
+    if (totals != nullptr) add_block(dtype, start, here, *totals);
     done += here;
   } while (done < count);
   return hash;
 }
 
-uint64_t row_portable(DType dtype, const void* data, std::size_t count, uint64_t row_key, Totals& totals) {
+uint64_t row_portable(DType dtype, const void* data, std::size_t count, uint64_t row_key, Totals* totals) {
   return row_of(dtype, data, count, row_key, totals);
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) uint64_t row_avx2(DType dtype, const void* data, std::size_t count,
-                                                  uint64_t row_key, Totals& totals) {
+                                                  uint64_t row_key, Totals* totals) {
   return row_of(dtype, data, count, row_key, totals);
 }
 #endif
 
-using RowFunction = uint64_t (*)(DType, const void*, std::size_t, uint64_t, Totals&);
+using RowFunction = uint64_t (*)(DType, const void*, std::size_t, uint64_t, Totals*);
 
 /// The norm of doubles whose squares leave the range of a double.
 double scaled_norm(const double* values, std::size_t count, double largest) {
@@ -238,33 +229,36 @@ double norm_of(const TensorView& tensor, const Totals& totals) {
   return std::sqrt(lanes[0]);
 }
 
-TensorStats stats_by(const TensorView& tensor, RowFunction row_function) {
+uint64_t hash_by(const TensorView& tensor, RowFunction row_function, Totals* totals) {
   const bool by_rows = !tensor.row_positions.empty();
   LOCKSTEP_CHECK(!by_rows || (!tensor.shape.empty() &&
                               tensor.row_positions.size() == static_cast<std::size_t>(tensor.shape[0])),
                  "a row-sharded tensor needs one position a row");
-  TensorStats stats;
+  if (!tensor.shape.empty() && tensor.shape[0] == 0) return 0;
   const auto elements = static_cast<std::size_t>(tensor.elements());
-  if (!tensor.shape.empty() && tensor.shape[0] == 0) return stats;
-
   uint64_t key = fmix64(static_cast<uint64_t>(tensor.dtype) + 0x7472616365ULL);
   for (int64_t extent : tensor.shape.subspan(by_rows ? 1 : 0)) {
     key = fmix64(key + static_cast<uint64_t>(extent) + 0x9e3779b97f4a7c15ULL);
   }
-  Totals totals;
-  if (by_rows) {
-    const std::size_t row_elements = elements / tensor.row_positions.size();
-    const char* row = static_cast<const char*>(tensor.data);
-    for (int64_t position : tensor.row_positions) {
-      const uint64_t row_key = fmix64(key + static_cast<uint64_t>(position) * 0xd1b54a32d192ed03ULL);
-      stats.hash += row_function(tensor.dtype, row, row_elements, row_key, totals);
-      row += row_elements * size_of(tensor.dtype);
-    }
-  } else {
-    stats.hash = row_function(tensor.dtype, tensor.data, elements, fmix64(key), totals);
+  if (!by_rows) return row_function(tensor.dtype, tensor.data, elements, fmix64(key), totals);
+  const std::size_t row_elements = elements / tensor.row_positions.size();
+  const char* row = static_cast<const char*>(tensor.data);
+  uint64_t hash = 0;
+  for (int64_t position : tensor.row_positions) {
+    const uint64_t row_key = fmix64(key + static_cast<uint64_t>(position) * 0xd1b54a32d192ed03ULL);
+    hash += row_function(tensor.dtype, row, row_elements, row_key, totals);
+    row += row_elements * size_of(tensor.dtype);
   }
+  return hash;
+}
+
+TensorStats stats_by(const TensorView& tensor, RowFunction row_function) {
+  TensorStats stats;
+  Totals totals;
+  stats.hash = hash_by(tensor, row_function, &totals);
+  if (!tensor.shape.empty() && tensor.shape[0] == 0) return stats;
   stats.nonfinite = totals.nonfinite;
-  if (totals.nonfinite < elements) {
+  if (totals.nonfinite < static_cast<std::size_t>(tensor.elements())) {
     stats.norm = norm_of(tensor, totals);
     stats.min = totals.min;
     stats.max = totals.max;
@@ -296,5 +290,12 @@ TensorStats tensor_stats_avx2(const TensorView& tensor) {
 }  // namespace detail
 
 TensorStats tensor_stats(const TensorView& tensor) { return detail::tensor_stats_avx2(tensor); }
+
+uint64_t tensor_hash(const TensorView& tensor) {
+#if defined(__x86_64__)
+  if (detail::has_avx2()) return hash_by(tensor, row_avx2, nullptr);
+#endif
+  return hash_by(tensor, row_portable, nullptr);
+}
 
 }  // namespace lockstep

@@ -16,12 +16,16 @@ namespace {
 
 /// Most numbers that stand beside a row's loss.
 constexpr int64_t kMostScalars = 32;
-/// A rank's message before any sum: two ranges, rows, and the row that is not finite.
-enum Header { kLowest, kEnd, kScalarLowest, kScalarEnd, kRows, kPosition, kSample, kWhat, kHeader };
+/// A rank's message before any sum: rows, the row that is not finite, then what describes the two sums.
+enum Header { kRows, kPosition, kSample, kWhat, kHeader };
 
+/// Each parameter begins at a block of its own, so that a block's numbers are of like size.
 std::vector<int64_t> beginnings(const ParameterList& parameters) {
+  constexpr int64_t kBlock = ExactSum::kBlock;
   std::vector<int64_t> first{0};
-  for (const at::Tensor& parameter : parameters.tensors) first.push_back(first.back() + parameter.numel());
+  for (const at::Tensor& parameter : parameters.tensors) {
+    first.push_back(first.back() + (parameter.numel() + kBlock - 1) / kBlock * kBlock);
+  }
   return first;
 }
 
@@ -68,7 +72,7 @@ void ExactRows::add(const RowName& row, const std::vector<at::Tensor>& gradients
     if (!gradients[p].defined()) continue;
     const at::Tensor gradient = gradients[p].contiguous();
     if (hashes_) {
-      const uint64_t hash = tensor_stats(view_of(gradient)).hash;
+      const uint64_t hash = tensor_hash(view_of(gradient));
       of_row = keyed(of_row, p, hash);
       tensor_hashes_[p] = static_cast<int64_t>(static_cast<uint64_t>(tensor_hashes_[p]) + keyed(hash, row.position));
     }
@@ -89,13 +93,14 @@ void ExactRows::add(const RowName& row, const std::vector<at::Tensor>& gradients
   }
 }
 
-std::vector<at::Tensor> ExactRows::gradients(double divisor) const {
+std::vector<at::Tensor> ExactRows::gradients(double divisor) {
   at::Tensor all = at::empty({first_.back()}, type_of(parameters_));
   gradients_.round_to(0, all);
   all.div_(divisor);
   std::vector<at::Tensor> gradients;
   for (std::size_t p = 0; p < parameters_.tensors.size(); ++p) {
-    gradients.push_back(all.narrow(0, first_[p], first_[p + 1] - first_[p]).view(parameters_.tensors[p].sizes()));
+    const at::Tensor& parameter = parameters_.tensors[p];
+    gradients.push_back(all.narrow(0, first_[p], parameter.numel()).view(parameter.sizes()));
   }
   return gradients;
 }
@@ -109,7 +114,7 @@ void ExactRows::replace(std::size_t parameter, const at::Tensor& gradient) {
   gradients_.add(first_[parameter], gradient.contiguous());
 }
 
-ExactRows::Scalars ExactRows::scalar_means() const {
+ExactRows::Scalars ExactRows::scalar_means() {
   Scalars means;
   for (std::size_t k = 0; k < names_.size(); ++k) {
     const double sum = scalars_.rounded(static_cast<int64_t>(1 + k));
@@ -118,13 +123,12 @@ ExactRows::Scalars ExactRows::scalar_means() const {
   return means;
 }
 
-void ExactRows::require_finite(const at::Tensor& headers, int world_size) const {
-  const auto* of_rank = headers.const_data_ptr<int64_t>();
+void ExactRows::require_finite(const std::vector<const int64_t*>& headers) const {
   const int64_t* worst = nullptr;
-  int rank = 0;
-  for (int r = 0; r < world_size; ++r, of_rank += kHeader) {
-    if (of_rank[kWhat] < 0 || (worst != nullptr && worst[kPosition] <= of_rank[kPosition])) continue;
-    worst = of_rank;
+  std::size_t rank = 0;
+  for (std::size_t r = 0; r < headers.size(); ++r) {
+    if (headers[r][kWhat] < 0 || (worst != nullptr && worst[kPosition] <= headers[r][kPosition])) continue;
+    worst = headers[r];
     rank = r;
   }
   if (worst == nullptr) return;
@@ -142,36 +146,39 @@ void ExactRows::require_finite(const at::Tensor& headers, int world_size) const 
 }
 
 void ExactRows::exchange(Comm& comm, int64_t step, bool gradients) {
-  at::Tensor own = at::empty({kHeader}, at::kLong);
-  auto* header = own.mutable_data_ptr<int64_t>();
-  header[kLowest] = gradients_.used().lowest;
-  header[kEnd] = gradients_.used().end;
-  header[kScalarLowest] = scalars_.used().lowest;
-  header[kScalarEnd] = scalars_.used().end;
+  const at::Tensor begin = at::empty({kHeader}, at::kLong);
+  auto* header = begin.mutable_data_ptr<int64_t>();
   header[kRows] = rows_;
   header[kPosition] = bad_.row.position;
   header[kSample] = bad_.row.sample_id;
   header[kWhat] = bad_.what;
-  const at::Tensor headers = comm.all_gather(own, "exact.header");
+  const at::Tensor of_gradients = gradients_.description();
+  const at::Tensor own = at::cat({begin, of_gradients, scalars_.description()});
+  const at::Tensor gathered = comm.all_gather(own, "exact.header");
+  std::vector<const int64_t*> headers, gradient_sums, scalar_sums;
+  for (int r = 0; r < comm.world_size(); ++r) {
+    headers.push_back(gathered.const_data_ptr<int64_t>() + r * own.numel());
+    gradient_sums.push_back(headers.back() + kHeader);
+    scalar_sums.push_back(gradient_sums.back() + of_gradients.numel());
+  }
   try {
-    require_finite(headers, comm.world_size());
+    require_finite(headers);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(c10::str("step ", step, ": ", error.what()));
   }
-  DigitRange of_gradients, of_scalars;
   rows_ = 0;
-  const auto* of_rank = headers.const_data_ptr<int64_t>();
-  for (int r = 0; r < comm.world_size(); ++r, of_rank += kHeader) {
-    of_gradients = of_gradients.with({of_rank[kLowest], of_rank[kEnd]});
-    of_scalars = of_scalars.with({of_rank[kScalarLowest], of_rank[kScalarEnd]});
-    rows_ += of_rank[kRows];
-  }
+  for (const int64_t* of_rank : headers) rows_ += of_rank[kRows];
   if (comm.world_size() == 1) return;
-  const at::Tensor of_rows = gradients ? gradients_.digits(of_gradients) : at::empty({0}, at::kLong);
-  const at::Tensor sums = at::cat({of_rows.flatten(), scalars_.digits(of_scalars).flatten()});
+  const ExactForm form = ExactSum::form_of(gradient_sums, gradients_.elements());
+  const ExactForm scalar_form = ExactSum::form_of(scalar_sums, scalars_.elements());
+  const int64_t size = gradients ? ExactSum::size_of(form, gradients_.elements()) : 0;
+  const int64_t scalar_size = ExactSum::size_of(scalar_form, scalars_.elements());
+  const at::Tensor sums = at::empty({size + scalar_size}, at::kLong);
+  if (gradients) gradients_.write(form, sums.mutable_data_ptr<int64_t>());
+  scalars_.write(scalar_form, sums.mutable_data_ptr<int64_t>() + size);
   if (sums.numel() > 0) comm.all_reduce_sum(sums, "exact.sums");
-  if (gradients) gradients_.set_digits(of_gradients, sums.narrow(0, 0, of_rows.numel()));
-  scalars_.set_digits(of_scalars, sums.narrow(0, of_rows.numel(), sums.numel() - of_rows.numel()));
+  if (gradients) gradients_.read(form, sums.narrow(0, 0, size));
+  scalars_.read(scalar_form, sums.narrow(0, size, scalar_size));
 }
 
 }  // namespace lockstep

@@ -43,12 +43,12 @@ class ExactRows {
   void hash_rows(bool on) { hashes_ = on; }
 
   /// Of each parameter the sum of its gradients, rounded once, over `divisor`. They lie in one piece of memory.
-  std::vector<at::Tensor> gradients(double divisor) const;
+  std::vector<at::Tensor> gradients(double divisor);
   /// Replaces what this rank adds to that sum.
   void replace(std::size_t parameter, const at::Tensor& gradient);
-  double loss() const { return scalars_.rounded(0); }
+  double loss() { return scalars_.rounded(0); }
   /// The mean over the rows of each number that stood beside a row's loss.
-  Scalars scalar_means() const;
+  Scalars scalar_means();
 
   /// Collective: sums over all ranks, as integers. `gradients` false: those stay the rank's own. Throws
   /// std::runtime_error on every rank, before anything is summed, if a rank's row is not finite: it says step, row,
@@ -64,7 +64,7 @@ class ExactRows {
   };
 
   void note_bad(const RowName& row, int64_t what);
-  void require_finite(const at::Tensor& headers, int world_size) const;
+  void require_finite(const std::vector<const int64_t*>& headers) const;
 
   const ParameterList& parameters_;
   std::vector<int64_t> first_;  ///< of each parameter's elements

@@ -163,7 +163,7 @@ void TracedStep::trace_rows(const Options& options, const std::vector<StepOutput
     inputs.insert(inputs.end(), output.row_inputs.begin(), output.row_inputs.end());
     uint64_t hash = 0;
     for (const StepRecord& record : output.records) {
-      hash = keyed(hash, tensor_stats(view_of(record.rows.contiguous())).hash);
+      hash = keyed(hash, tensor_hash(view_of(record.rows.contiguous())));
     }
     scores.push_back(static_cast<int64_t>(hash));
   }

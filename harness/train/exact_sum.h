@@ -3,7 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 namespace lockstep {
@@ -16,11 +19,24 @@ struct DigitRange {
   DigitRange with(const DigitRange& other) const;
 };
 
+/// How the sums of all ranks are sent, so that they add up as integers: each block as integers of one unit, or as digits.
+struct ExactForm {
+  static constexpr uint8_t kDigits = 254, kNothing = 255;
+  std::vector<uint8_t> units;  ///< by block: the place of the unit; or kDigits; or kNothing
+  DigitRange range;            ///< of the blocks that are sent as digits
+};
+
 /// One sum of numbers of one type an element, kept as digits of 40 bits in signed 64-bit integers (Kulisch's long
 /// accumulator). Up to 2^22 numbers an element, on all ranks together, leave no digit's 64 bits: they are added
 /// as integers, in any order and in any grouping, and rounded once.
+///
+/// Elements stand in blocks. Float32 numbers of a block that are of like size, as a gradient's are, go without digits as long as they
+/// can: into one 64-bit integer an element, a multiple of a power of two (the unit) that the block has in common. A place is the
+/// exponent of a number's last bit above the lowest one that there is.
 class ExactSum {
  public:
+  static constexpr int64_t kBlock = 256;  ///< elements
+
   /// `dtype`: float32 or float64. Throws std::invalid_argument for others.
   ExactSum(int64_t elements, at::ScalarType dtype);
 
@@ -30,37 +46,58 @@ class ExactSum {
   /// Elements [first, end) begin anew.
   void zero(int64_t first, int64_t end);
 
-  /// Adds a contiguous tensor to the elements from `first` on. Its values must be finite: all_finite tells.
+  /// Adds a contiguous tensor to the elements from `first` on. Its values must be finite: all_finite tells. It is fastest where
+  /// what is added together begins at a block.
   void add(int64_t first, const at::Tensor& values);
   /// The same with a number: rounded to the sum's type first.
   void add(int64_t element, double value);
 
-  DigitRange used() const { return used_; }
-  /// All digits that a sum of that type has.
-  static DigitRange whole(at::ScalarType dtype);
-  /// Those digits, to be summed over ranks: [end - lowest, elements] int64.
-  at::Tensor digits(const DigitRange& range) const;
-  /// The inverse: replaces the sum by what these digits are.
-  void set_digits(const DigitRange& range, const at::Tensor& digits);
+  /// [n] int64, n the same for every sum of as many elements: what ranks must know of each other's sums to agree on a form.
+  at::Tensor description();
+  /// That form, from the descriptions of all ranks' sums.
+  static ExactForm form_of(std::span<const int64_t* const> descriptions, int64_t elements);
+  /// Every block as all digits that a sum of that type has: a form that needs no description.
+  static ExactForm digits_alone(int64_t elements, at::ScalarType dtype);
+  /// Numbers that a sum has in that form.
+  static int64_t size_of(const ExactForm& form, int64_t elements);
+  /// The sum in that form, to be summed over ranks, into size_of numbers.
+  void write(const ExactForm& form, int64_t* out);
+  /// The inverse: replaces the sum. `sums` [size_of] int64 is the sum's from now on.
+  void read(const ExactForm& form, const at::Tensor& sums);
 
   /// Writes the sums of the elements from `first` on into a contiguous tensor, each rounded once, to the nearest, ties to
   /// even; a sum of zeros is +0. Beyond the largest number it is infinite.
-  void round_to(int64_t first, at::Tensor values) const;
-  double rounded(int64_t element) const;
+  void round_to(int64_t first, at::Tensor values);
+  double rounded(int64_t element);
 
  private:
+  struct Block {
+    uint8_t unit = 0, top = 0;  ///< places: of the unit, and of the largest number
+    uint8_t added = 0;          ///< numbers an element, at most; 0: the integers are zeros and have no unit
+    DigitRange used;
+    std::unique_ptr<int64_t[]> digits;  ///< [width, kBlock], once they are needed: numbers of like size touch the same few rows of memory
+  };
+
   template <typename Float>
   void add_values(int64_t first, const Float* values, int64_t count);
+  void add_in_units(Block& block, int64_t element, const float* values, int64_t count);
+  template <typename Float, typename Skip>
+  void add_digits(Block& block, int64_t offset, const Float* values, int64_t count, Skip skip);
+  /// The block's integers become digits.
+  void carry_over(Block& block, int64_t index);
+  int64_t* digits_of(Block& block);
   template <typename Float>
-  Float rounded_as(int64_t element) const;
-  void round_few_digits(int64_t first, float* out, int64_t count) const;
-  std::vector<int64_t>::iterator plane(int64_t digit) { return digits_.begin() + digit * elements_; }
+  void round_block(Block& block, int64_t element, Float* out, int64_t count);
+  template <typename Float>
+  void round_values(int64_t first, Float* out, int64_t count);
+  static bool has_integers(const ExactForm& form);
+  int64_t size_of_block(int64_t block) const { return std::min(kBlock, elements_ - block * kBlock); }
 
   int64_t elements_;
   at::ScalarType dtype_;
-  int64_t width_;               ///< digits of an element
-  std::vector<int64_t> digits_;  ///< [width, elements]: numbers of like size touch the same few rows of memory
-  DigitRange used_;
+  int64_t width_;  ///< digits of an element
+  std::vector<Block> blocks_;
+  at::Tensor integers_;  ///< [elements] int64; undefined in float64
 };
 
 /// False if an element is infinite or no number.

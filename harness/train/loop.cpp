@@ -63,7 +63,7 @@ class CommGroup final : public checkpoint::Group {
 uint64_t parameters_hash(const ParameterList& parameters) {
   uint64_t hash = 0;
   for (const at::Tensor& parameter : parameters.tensors) {
-    hash = keyed(hash, tensor_stats(view_of(parameter)).hash);
+    hash = keyed(hash, tensor_hash(view_of(parameter)));
   }
   return hash;
 }

@@ -1,6 +1,7 @@
 #include "harness/train/row_backward.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -83,7 +84,15 @@ struct RowBackward::Graph {
 
   void run(Waiting& from) {
     Node& node = *from.node;
-    variable_list outputs = node(with_hooks(node, std::move(from.inputs)));
+    variable_list inputs = with_hooks(node, std::move(from.inputs)), outputs;
+    if (node.is_traceable()) {
+      // PyTorch's own: nothing that it computes is recorded, so that its operations go without what would look whether it is.
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      outputs = node(std::move(inputs));
+    } else {
+      outputs = node(std::move(inputs));
+    }
+    const at::AutoDispatchBelowADInplaceOrView guard;
     torch::autograd::validate_outputs(node.next_edges(), outputs, [&](const std::string& problem) {
       return "Function " + node.name() + " returned an invalid gradient: " + problem;
     });

@@ -116,7 +116,7 @@ class ClassifyTask : public Task {
       output.loss = output.row_losses_B.sum() * output.row_weight;
     }
     if (input.exact && !ids.empty()) {
-      output.row_inputs = {static_cast<int64_t>(tensor_stats(view_of(rows.values_NTC.contiguous())).hash)};
+      output.row_inputs = {static_cast<int64_t>(tensor_hash(view_of(rows.values_NTC.contiguous())))};
     }
     // What stands beside a single row is the row's, or its mean over rows would depend on who has them.
     output.scalars = {{"valid_steps", (input.exact ? counts_of(ids) : own).valid_steps},

@@ -11,7 +11,7 @@ namespace lockstep {
 EnergyStep::EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& rows,
            const RandomStreams& streams, const StepInput& input, EnergyFault* fault)
     : config_(config),
-      model_(config, model),
+      model_(config, model, input.exact && input.end_row - input.first_row == 1),
       rows_(rows),
       streams_(fault == nullptr ? streams : fault->streams(input.step, streams)),
       input_(input),
@@ -38,20 +38,20 @@ const EncodedContext& EnergyStep::context() {
   if (encoded_) {
     return *encoded_;
   }
-  const auto part = [&](const at::Tensor& all) {
-    const at::Tensor rows = all.narrow(0, input_.first_row, input_.end_row - input_.first_row);
-    return input_.exact ? rows.clone() : rows;
-  };
-  at::Tensor context = part(rows_.context_PSC);
-  if (energy(config_).context_noise > 0) {
-    const auto each = shape().context_steps * shape().channels;
-    context = context + energy(config_).context_noise *
-                            normal_rows(row_keys(Purpose::context_noise), each).view(context.sizes());
-  }
+  // Exact arithmetic too takes a row where it lies: what reads it first selects numbers, and computes none.
+  const auto part = [&](const at::Tensor& all) { return all.narrow(0, input_.first_row, input_.end_row - input_.first_row); };
+  const at::Tensor context = noisy_PSC_.defined() ? part(noisy_PSC_) : with_noise(part(rows_.context_PSC), input_.first_row);
   const at::Tensor mask = part(rows_.mask_PS);
   encoded_ =
       model_.encode_context(context, fault_ == nullptr ? mask : fault_->context_mask(input_.step, mask));
   return *encoded_;
+}
+
+at::Tensor EnergyStep::with_noise(const at::Tensor& context_BSC, int64_t first_row) const {
+  if (energy(config_).context_noise <= 0) return context_BSC;
+  const std::vector<uint64_t> keys = row_keys(Purpose::context_noise, first_row, first_row + context_BSC.size(0));
+  const auto each = shape().context_steps * shape().channels;
+  return context_BSC + energy(config_).context_noise * normal_rows(keys, each).view(context_BSC.sizes());
 }
 
 at::Tensor EnergyStep::encode_action(const at::Tensor& action_NA) {
@@ -93,10 +93,10 @@ std::vector<StreamUse> EnergyStep::streams(bool replayed) const {
   return uses;
 }
 
-std::vector<uint64_t> EnergyStep::row_keys(Purpose purpose) const {
+std::vector<uint64_t> EnergyStep::row_keys(Purpose purpose, int64_t first, int64_t end) const {
   std::vector<uint64_t> keys;
   const int64_t step = fault_ == nullptr ? input_.step : fault_->stream_step(input_.step);
-  for (int64_t row = input_.first_row; row < input_.end_row; ++row) {
+  for (int64_t row = first; row < end; ++row) {
     const uint64_t key = streams_.row_key(purpose, step, input_.ids[static_cast<std::size_t>(row)], row);
     keys.push_back(fault_ == nullptr ? key : fault_->row_key(input_.step, purpose, key));
   }

@@ -41,6 +41,10 @@ class EnergyStep : public EnergyFunction {
     shared_encoded_ = &encoded;
   }
 
+  /// Exact arithmetic: contexts of the micro-step's rows as `noisy_contexts` gave them, in place of those that each row makes of its own.
+  void share_contexts(const at::Tensor& noisy_PSC) { noisy_PSC_ = noisy_PSC; }
+  at::Tensor noisy_contexts() const { return with_noise(rows_.context_PSC, 0); }
+
   at::Tensor encode_action(const at::Tensor& action_NA) override;
 
   at::Tensor energies(const EncodedRows& rows, const at::Tensor& action_ND,
@@ -67,7 +71,8 @@ class EnergyStep : public EnergyFunction {
   std::vector<StreamUse> streams(bool replayed) const;
 
  private:
-  std::vector<uint64_t> row_keys(Purpose purpose) const;
+  std::vector<uint64_t> row_keys(Purpose purpose) const { return row_keys(purpose, input_.first_row, input_.end_row); }
+  std::vector<uint64_t> row_keys(Purpose purpose, int64_t first, int64_t end) const;
   uint64_t extra_draws(Purpose purpose) const {
     return fault_ == nullptr ? 0 : fault_->extra_draws(input_.step, purpose);
   }
@@ -80,6 +85,9 @@ class EnergyStep : public EnergyFunction {
     int64_t first = 0;  ///< where they stand among all candidates
     bool own = false;   ///< each row's own
   };
+
+  /// Contexts of the rows from `first_row` of the micro-step on, each with its own noise.
+  at::Tensor with_noise(const at::Tensor& context_BSC, int64_t first_row) const;
 
   at::Tensor of_head(const EncodedRows& rows, const at::Tensor& action, const Columns& columns);
 
@@ -95,7 +103,7 @@ class EnergyStep : public EnergyFunction {
   EnergyFault* fault_;     ///< or none
   double dropout_;
   std::vector<uint64_t> dropout_keys_, replay_keys_;
-  at::Tensor shared_action_NA_;
+  at::Tensor noisy_PSC_, shared_action_NA_;
   at::Tensor* shared_encoded_ = nullptr;
   std::optional<EncodedContext> encoded_;
 };

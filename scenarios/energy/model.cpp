@@ -12,7 +12,7 @@ namespace lockstep {
 at::Tensor EnergyModel::draw(const std::string& name, at::IntArrayRef shape, int64_t fan_in,
                              at::Generator& generator) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
-  return parameters_.add(name, at::empty(shape, at::kFloat).uniform_(-bound, bound, generator).to(dtype_));
+  return parameters_->add(name, at::empty(shape, at::kFloat).uniform_(-bound, bound, generator).to(dtype_));
 }
 
 EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t seed, at::ScalarType dtype)
@@ -43,7 +43,7 @@ EnergyModel::EnergyModel(const EnergyShape& shape, double temperature, int64_t s
   energy_w_ = draw("energy_head.energy.weight", {1, w}, w, generator);
   energy_b_ = draw("energy_head.energy.bias", {1}, w, generator);
   log_tau_ =
-      parameters_.add("temperature.log_tau", at::full({}, std::log(temperature), at::kFloat).to(dtype_));
+      parameters_->add("temperature.log_tau", at::full({}, std::log(temperature), at::kFloat).to(dtype_));
   // Drawn last, so that a model without an action head begins with the same numbers.
   for (int64_t layer = 0; layer < shape.action_layers; ++layer) {
     const std::string name = "action_head.layer" + std::to_string(layer);
@@ -147,9 +147,8 @@ std::vector<at::Tensor*> EnergyModel::slots() {
 }
 
 std::vector<at::Tensor> EnergyModel::parameters_of(ModelPart part) const {
-  EnergyModel same = *this;
   std::vector<at::Tensor> parameters;
-  for (const at::Tensor* slot : same.slots(part)) {
+  for (const at::Tensor* slot : const_cast<EnergyModel*>(this)->slots(part)) {  // read alone
     parameters.push_back(*slot);
   }
   return parameters;

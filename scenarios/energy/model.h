@@ -9,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "harness/train/parameters.h"
@@ -46,7 +47,7 @@ class EnergyModel {
   /// Drawn as float32 at any `dtype`, so that a float64 model begins where the float32 one does.
   EnergyModel(const EnergyShape& shape, double temperature, int64_t seed, at::ScalarType dtype = at::kFloat);
 
-  ParameterList& parameters() { return parameters_; }
+  ParameterList& parameters() { return *parameters_; }
   const EnergyShape& shape() const { return shape_; }
   at::ScalarType dtype() const { return dtype_; }
   /// The parameters that a part reads, in the order in which it first does; of each layer the weight before
@@ -85,7 +86,7 @@ class EnergyModel {
 
   EnergyShape shape_;
   at::ScalarType dtype_;
-  ParameterList parameters_;
+  std::shared_ptr<ParameterList> parameters_ = std::make_shared<ParameterList>();  ///< that of every view of the model
   at::Tensor context_in_w_, context_in_b_, context_place_, context_out_w_, context_out_b_;
   at::Tensor summary_in_w_, summary_in_b_, summary_out_w_;
   at::Tensor action_in_w_, action_in_b_, action_out_w_, action_out_b_;

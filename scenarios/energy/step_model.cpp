@@ -6,6 +6,7 @@
 
 #include "losses/recomputed.h"
 #include "scenarios/energy/parts.h"
+#include "scenarios/energy/row_model.h"
 
 namespace lockstep {
 namespace {
@@ -14,13 +15,14 @@ using Tensors = std::vector<at::Tensor>;
 
 }  // namespace
 
-StepModel::StepModel(const RunConfig& config, const EnergyModel& model)
+StepModel::StepModel(const RunConfig& config, const EnergyModel& model, bool one_row)
     : recomputes_(energy(config).activation_checkpointing),
+      one_row_(one_row),
       model_(computed_precision(config) == Precision::bfloat16 ? model.cast(at::kBFloat16) : model) {}
 
 EncodedContext StepModel::encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const {
   if (!recomputes_) {
-    return model_.encode_context(context_BSC, mask_BS);
+    return one_row_ ? encode_row_context(model_, context_BSC, mask_BS) : model_.encode_context(context_BSC, mask_BS);
   }
   const auto piece = [model = model_](const Tensors& inputs, bool) {
     const EncodedContext encoded =
@@ -35,7 +37,7 @@ EncodedContext StepModel::encode_context(const at::Tensor& context_BSC, const at
 
 at::Tensor StepModel::encode_action(const at::Tensor& action_NA) const {
   if (!recomputes_) {
-    return model_.encode_action(action_NA);
+    return one_row_ ? encode_row_action(model_, action_NA) : model_.encode_action(action_NA);
   }
   const auto piece = [model = model_](const Tensors& inputs, bool) {
     return Tensors{model.with_parameters(ModelPart::action_encoder, {inputs.begin() + 1, inputs.end()})
@@ -46,16 +48,17 @@ at::Tensor StepModel::encode_action(const at::Tensor& action_NA) const {
 
 at::Tensor StepModel::head(const EncodedContext& context, const at::Tensor& action, bool own,
                            const Factors& factors) const {
+  const int64_t rows = context.summary_B1D.size(0);
+  if (one_row_ && !own && !recomputes_ && !replay_) return row_head(model_, context, action, factors(0, rows, false));
   const auto energies = [own, factors](const EnergyModel& model, const Tensors& inputs, int64_t first, bool again) {
-    const EncodedContext rows{inputs[0], inputs[1], inputs[2]};
+    const EncodedContext some{inputs[0], inputs[1], inputs[2]};
     const at::Tensor drawn = factors(first, inputs[1].size(0), again);
-    return own ? model.own_head(rows, inputs[3], drawn) : model.head(rows, inputs[3], drawn);
+    return own ? model.own_head(some, inputs[3], drawn) : model.head(some, inputs[3], drawn);
   };
   // A head reads the encoded steps twice. Their gradient leaves it in one piece, kept or computed again, so
   // that with two heads it is added up in one order.
   const Tensors inputs{context.steps_BSD.alias(), context.summary_B1D, context.mask_BS, action};
   const EnergyShape& shape = model_.shape();
-  const int64_t rows = context.summary_B1D.size(0);
   const int64_t part =
       rows_at_once(rows, action.size(own ? 1 : 0), numbers_of_pair(shape.width, shape.hidden, shape.context_steps));
   if (replay_ || (!recomputes_ && part >= rows)) {

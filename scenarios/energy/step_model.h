@@ -17,7 +17,8 @@ namespace lockstep {
 /// step.
 class StepModel {
  public:
-  StepModel(const RunConfig& config, const EnergyModel& model);
+  /// `one_row`: a step of one row, whose parts are few nodes of the graph each (row_model.h), unless activations are computed again.
+  StepModel(const RunConfig& config, const EnergyModel& model, bool one_row);
 
   const EnergyModel& model() const { return model_; }
 
@@ -37,7 +38,7 @@ class StepModel {
   void end_replay() { replay_.reset(); }
 
  private:
-  bool recomputes_;
+  bool recomputes_, one_row_;
   EnergyModel model_;
   std::optional<EnergyModel> replay_;
 };

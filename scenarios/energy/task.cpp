@@ -66,13 +66,15 @@ void RunningStats::update(Comm& comm, double mean, int64_t rows) {
 }
 
 void RunningStats::update_exactly(Comm& comm, ExactSum& sum, int64_t rows) {
-  // One range for all ranks and steps: what is sent has one shape.
-  const DigitRange all = ExactSum::whole(at::kDouble);
-  const at::Tensor sent =
-      at::cat({sum.digits(all).flatten(), at::full({1}, rows, at::kLong)}).contiguous();
+  // One form for all ranks and steps: what is sent has one shape.
+  const ExactForm form = ExactSum::digits_alone(sum.elements(), sum.dtype());
+  const int64_t size = ExactSum::size_of(form, sum.elements());
+  const at::Tensor sent = at::empty({size + 1}, at::kLong);
+  sum.write(form, sent.mutable_data_ptr<int64_t>());
+  sent.mutable_data_ptr<int64_t>()[size] = rows;
   comm.all_reduce_sum(sent, "stats.energy");
-  sum.set_digits(all, sent.narrow(0, 0, sent.numel() - 1));
-  take_up(comm, sum.rounded(0), static_cast<double>(sent[-1].item<int64_t>()));
+  sum.read(form, sent.narrow(0, 0, size));
+  take_up(comm, sum.rounded(0), static_cast<double>(sent.const_data_ptr<int64_t>()[size]));
 }
 
 void RunningStats::take_up(Comm& comm, double sum, double rows) {
@@ -133,17 +135,21 @@ class EnergyTask : public Task {
   bool takes_parts() const override { return config_.oracle_world == 0 && loss_->takes_parts(); }
 
   StepOutput forward(const StepInput& input) override {
-    const PairTensors content = content_of(input, data_->train, fault_);
+    const PairTensors content = input.exact ? shared_content(input) : content_of(input, data_->train, fault_);
     const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
     const at::Tensor action_BA = content.action_PA.to(model_.dtype());
     const int64_t rows = input.end_row - input.first_row;
-    at::Tensor own_BA = action_BA.narrow(0, input.first_row, rows);
+    at::Tensor own_BA;
+    if (has_explicit()) {
+      own_BA = action_BA.narrow(0, input.first_row, rows);
+      if (input.exact) own_BA = own_BA.clone();
+    }
     if (input.exact) {
-      own_BA = own_BA.clone();
       share_micro_step(input, content, action_BA);
       // A fault may change what is encoded, call by call.
-      if (fault_ == nullptr && shared_.candidates.action_NA.defined()) {
-        step->share_encoded(shared_.candidates.action_NA, encoded_);
+      if (fault_ == nullptr) {
+        step->share_contexts(noisy_PSC_);
+        if (shared_.candidates.action_NA.defined()) step->share_encoded(shared_.candidates.action_NA, encoded_);
       }
     }
     std::vector<at::Tensor> predictions;
@@ -243,10 +249,23 @@ class EnergyTask : public Task {
     return loss_input;
   }
 
+  /// Exact arithmetic: of each micro-step it is made once, unless a fault may change it from row to row.
+  const PairTensors& shared_content(const StepInput& input) {
+    const std::pair<int64_t, int64_t> now{input.step, input.micro_step};
+    if (fault_ != nullptr || content_of_ != now) content_ = content_of(input, data_->train, fault_);
+    content_of_ = now;
+    return content_;
+  }
+
   static int64_t input_hash(const PairTensors& content, int64_t row) {
     uint64_t hash = 0;
     for (const at::Tensor& part : {content.context_PSC, content.mask_PS, content.action_PA}) {
-      hash = keyed(hash, tensor_stats(view_of(part.narrow(0, row, 1).contiguous())).hash);
+      const TensorView whole = view_of(part);
+      std::vector<int64_t> shape = part.sizes().vec();
+      const std::size_t row_bytes = part.nbytes() / static_cast<std::size_t>(shape.front());
+      shape.front() = 1;
+      const auto* const bytes = static_cast<const char*>(whole.data) + static_cast<std::size_t>(row) * row_bytes;
+      hash = keyed(hash, tensor_hash({bytes, whole.dtype, shape, {}}));
     }
     return static_cast<int64_t>(hash);
   }
@@ -260,8 +279,9 @@ class EnergyTask : public Task {
     shared_ = {};
     encoded_ = at::Tensor();
     const LossOptions options = loss_options();
-    if (!options.in_batch) return;
     const auto step = std::make_shared<EnergyStep>(config_, model_, content, streams_, input, fault_);
+    if (fault_ == nullptr) noisy_PSC_ = step->noisy_contexts();
+    if (!options.in_batch) return;
     LossInput all = loss_input_of(*step, input, action_BA);
     shared_.candidates = options.local ? in_batch_candidates(all) : candidates_in_batch_order(all, input.positions);
     if (loss_->needs_all_energies()) shared_.energy_NN = all_energies(input, content, all);
@@ -348,6 +368,7 @@ class EnergyTask : public Task {
   }
 
   StepOutput described(const LossOutput& loss) {
+    const c10::NoGradGuard no_grad;
     StepOutput output;
     output.loss = loss.loss;
     output.row_losses_B = loss.row_losses_B;
@@ -412,6 +433,9 @@ class EnergyTask : public Task {
   std::optional<RunningStats> running_;
   SharedBatch shared_;                              ///< exact arithmetic: of micro-step
   std::pair<int64_t, int64_t> shared_of_{-1, -1};   ///< of that step and micro-step
+  PairTensors content_;                             ///< of its rows
+  at::Tensor noisy_PSC_;                            ///< their contexts with noise
+  std::pair<int64_t, int64_t> content_of_{-1, -1};
   at::Tensor encoded_;                              ///< its candidates, once a row has asked for them
   double counted_ = 0;                              ///< and of the step, rows that count
   ExactSum exact_positive_{1, at::kDouble};         ///< energies of the step's positives

@@ -114,7 +114,7 @@ class FlowRlTask : public Task {
     controls.add("copies_policy", keeps_behaviour() && step % own_.sync_policy_every == 0);
     controls.add("merge_due", (step + 1) % own_.sync_statistics_every == 0);
     if (now_.step >= 0) controls.add("success", rewards::moments_of(now_.scores.successes).mean);
-    for (const NamedBuffer& buffer : buffers()) controls.add_hash(buffer.name, tensor_stats(view_of(buffer.value)).hash);
+    for (const NamedBuffer& buffer : buffers()) controls.add_hash(buffer.name, tensor_hash(view_of(buffer.value)));
   }
 
   void update_buffers() override {
@@ -292,7 +292,7 @@ class FlowRlTask : public Task {
   static int64_t input_hash(const ChainTensors& chains) {
     uint64_t hash = 0;
     for (const at::Tensor& part : {chains.seen_BTO, chains.chain_BTKC, chains.valid_BT}) {
-      hash = keyed(hash, tensor_stats(view_of(part.contiguous())).hash);
+      hash = keyed(hash, tensor_hash(view_of(part.contiguous())));
     }
     return static_cast<int64_t>(hash);
   }

@@ -77,6 +77,26 @@ TEST(RowInfoNce, UnmaskedPaddingWouldShow) {
   EXPECT_GT(std::abs(masked - unmasked), 1e-3);
 }
 
+TEST(RowInfoNce, AsOneNodeHasTheSameBits) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    for (const int64_t rows : {1, 5}) {
+      const at::Tensor target = at::arange(3, 3 + rows), column = at::arange(24);
+      for (const at::Tensor& valid : {at::Tensor(), column != 20, (column != 1).unsqueeze(0).expand({rows, 24}).contiguous()}) {
+        std::vector<at::Tensor> results;
+        for (const bool as_one : {false, true}) {
+          const at::Tensor energy = energies(rows, 24).to(dtype).requires_grad_(true);
+          const at::Tensor log_tau = at::full({}, -0.9, dtype).requires_grad_(true), tau = at::exp(log_tau);
+          const at::Tensor losses = as_one ? infonce_row_losses_in_one(energy, tau, target, valid)
+                                           : infonce_row_losses(energy, tau, target, valid);
+          (losses * at::linspace(0.7, 1.3, rows, dtype)).sum().backward();
+          for (const at::Tensor& result : {losses, energy.grad(), log_tau.grad()}) results.push_back(result);
+        }
+        for (std::size_t k = 0; k < 3; ++k) EXPECT_TRUE(at::equal(results[k], results[3 + k])) << k << " of " << dtype;
+      }
+    }
+  }
+}
+
 TEST(RowInfoNce, AConstantEnergyGivesLogN) {
   const InfoNce nce = row_infonce(at::full({3, 24}, 2.5, at::kDouble), at::full({}, 0.5, at::kDouble),
                                   at::arange(3), {}, {8, 24});

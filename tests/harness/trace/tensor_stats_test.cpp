@@ -115,6 +115,7 @@ TEST(TensorStats, HasTheSameBitsOnEveryInstructionSet) {
         const TensorStats portable = detail::tensor_stats_portable(view),
                           avx2 = detail::tensor_stats_avx2(view);
         EXPECT_EQ(portable.hash, avx2.hash);
+        EXPECT_EQ(portable.hash, tensor_hash(view));
         EXPECT_EQ(std::memcmp(&portable.norm, &avx2.norm, sizeof(double)), 0) << name_of(dtype);
         EXPECT_EQ(std::memcmp(&portable.min, &avx2.min, sizeof(double)), 0);
         EXPECT_EQ(std::memcmp(&portable.max, &avx2.max, sizeof(double)), 0);

@@ -152,23 +152,111 @@ TEST(ExactSum, BeyondTheLargestNumberIsInfinite) {
   EXPECT_EQ(summed<float>({most, most, -most}), most);
 }
 
-TEST(ExactSum, OfRanksIsTheSumOfTheirDigitsWhicheverRangesTheyUse) {
+/// What the sums of ranks become when all have exchanged them.
+at::Tensor exchanged(std::vector<ExactSum>& ranks) {
+  const int64_t elements = ranks.front().elements();
+  std::vector<at::Tensor> descriptions;
+  std::vector<const int64_t*> pointers;
+  for (ExactSum& rank : ranks) descriptions.push_back(rank.description());
+  for (const at::Tensor& description : descriptions) pointers.push_back(description.const_data_ptr<int64_t>());
+  const ExactForm form = ExactSum::form_of(pointers, elements);
+  const int64_t size = ExactSum::size_of(form, elements);
+  at::Tensor sums = at::zeros({size}, at::kLong), one = at::empty({size}, at::kLong);
+  for (ExactSum& rank : ranks) {
+    rank.write(form, one.mutable_data_ptr<int64_t>());
+    sums.add_(one);
+  }
+  ranks.front().read(form, sums);
+  at::Tensor rounded = at::zeros({elements});
+  ranks.front().round_to(0, rounded);
+  return rounded;
+}
+
+TEST(ExactSum, OfRanksIsTheSumOfTheirsWhicheverDigitsTheyUse) {
   std::mt19937_64 engine(3);
   const std::vector<float> values = any_numbers<float, uint32_t>(engine, 240);
-  ExactSum whole(10, at::kFloat), ranks[3] = {{10, at::kFloat}, {10, at::kFloat}, {10, at::kFloat}};
-  DigitRange range;
+  ExactSum whole(10, at::kFloat);
+  std::vector<ExactSum> ranks;
+  for (int r = 0; r < 3; ++r) ranks.emplace_back(10, at::kFloat);
   for (std::size_t k = 0; k < values.size(); ++k) {
     whole.add(static_cast<int64_t>(k % 10), one(values[k]));
     ranks[engine() % 3].add(static_cast<int64_t>(k % 10), one(values[k]));
   }
-  for (const ExactSum& rank : ranks) range = range.with(rank.used());
-  at::Tensor sum = ranks[0].digits(range);
-  sum.add_(ranks[2].digits(range)).add_(ranks[1].digits(range));
-  ranks[0].set_digits(range, sum);
-  at::Tensor a = at::zeros({10}), b = at::zeros({10});
-  whole.round_to(0, a);
-  ranks[0].round_to(0, b);
-  EXPECT_TRUE(at::equal(a, b));
+  at::Tensor expected = at::zeros({10});
+  whole.round_to(0, expected);
+  EXPECT_TRUE(at::equal(exchanged(ranks), expected));
+}
+
+/// Rows as gradients are: of like size within a row, rows of unlike size, with a few numbers far from the others.
+std::vector<at::Tensor> rows_like_gradients(std::mt19937_64& engine, int64_t elements, int rows, int spread) {
+  std::normal_distribution<float> normal;
+  std::vector<at::Tensor> all;
+  for (int row = 0; row < rows; ++row) {
+    const int of_row = static_cast<int>(engine() % static_cast<uint64_t>(2 * spread + 1)) - spread - 20;
+    at::Tensor values = at::empty({elements});
+    float* out = values.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < elements; ++i) {
+      out[i] = std::ldexp(normal(engine), of_row);
+      if (engine() % 50 == 0) out[i] = 0.0F;
+      if (engine() % 300 == 0) out[i] = std::numeric_limits<float>::denorm_min() * static_cast<float>(engine() % 99);
+      if (engine() % 3000 == 0) out[i] = std::ldexp(normal(engine), static_cast<int>(engine() % 240) - 120);
+      if (row > 0 && engine() % 7 == 0) out[i] = -all[engine() % all.size()].const_data_ptr<float>()[i];
+    }
+    all.push_back(values);
+  }
+  return all;
+}
+
+TEST(ExactSum, OfRowsOfAnySizeIsThatOfIntegersOnOneRankAndOnSeveral) {
+  std::mt19937_64 engine(4);
+  const int64_t elements = 2 * ExactSum::kBlock + 77;
+  for (int trial = 0; trial < 24; ++trial) {
+    const int rows = trial % 3 == 2 ? 200 : 1 + static_cast<int>(engine() % 24);  // 200: more than integers take
+    const auto all = rows_like_gradients(engine, elements, rows, trial % 4 * 12);
+    ExactSum whole(elements, at::kFloat);
+    std::vector<ExactSum> ranks;
+    for (int r = 0; r < 5; ++r) ranks.emplace_back(elements, at::kFloat);
+    for (const at::Tensor& row : all) {
+      whole.add(0, row);
+      ranks[engine() % 4].add(0, row);  // the fifth one has no row
+    }
+    at::Tensor found = at::zeros({elements});
+    whole.round_to(0, found);
+    for (int64_t i = 0; i < elements; ++i) {
+      std::vector<float> values;
+      for (const at::Tensor& row : all) values.push_back(row.const_data_ptr<float>()[i]);
+      ASSERT_EQ(std::bit_cast<uint32_t>(by_integers(values)), std::bit_cast<uint32_t>(found.const_data_ptr<float>()[i]))
+          << "trial " << trial << ", element " << i;
+    }
+    EXPECT_TRUE(at::equal(exchanged(ranks), found)) << "trial " << trial;
+  }
+}
+
+TEST(ExactSum, GoesOnAfterItWasRoundedAndExchanged) {
+  std::vector<ExactSum> ranks;
+  for (int r = 0; r < 2; ++r) ranks.emplace_back(3, at::kFloat);
+  ranks[0].add(0, at::full({3}, 0.75));
+  EXPECT_EQ(ranks[0].rounded(1), 0.75);
+  ranks[1].add(0, at::full({3}, -0.5));
+  ranks[0].add(0, at::full({3}, 1e-30));
+  EXPECT_TRUE(at::equal(exchanged(ranks), at::full({3}, 0.25)));
+  ranks[0].add(0, at::full({3}, -0.25));
+  EXPECT_EQ(ranks[0].rounded(2), static_cast<double>(1e-30F));
+}
+
+TEST(ExactSum, SendsOneIntegerForANumberOfLikeSize) {
+  std::vector<ExactSum> ranks;
+  for (int r = 0; r < 2; ++r) ranks.emplace_back(2 * ExactSum::kBlock, at::kFloat);
+  for (ExactSum& rank : ranks) rank.add(0, at::full({2 * ExactSum::kBlock}, 0.1));
+  const auto size = [&] {
+    const at::Tensor a = ranks[0].description(), b = ranks[1].description();
+    const int64_t* of_ranks[] = {a.const_data_ptr<int64_t>(), b.const_data_ptr<int64_t>()};
+    return ExactSum::size_of(ExactSum::form_of(of_ranks, ranks[0].elements()), ranks[0].elements());
+  };
+  EXPECT_EQ(size(), 2 * ExactSum::kBlock);
+  ranks[1].add(1, 1e-20);  // its block alone needs digits
+  EXPECT_GT(size(), 3 * ExactSum::kBlock);
+  EXPECT_LE(size(), 6 * ExactSum::kBlock);
 }
 
 TEST(ExactSum, HoldsFourMillionNumbersOfOneSign) {
