@@ -3,12 +3,21 @@
 // on request. Free of torch, so that it can be tested with ranks that only pretend.
 
 #include <functional>
+#include <string>
 
 #include <sys/types.h>
 
-#include "harness/rank/rank_program.h"
+#include "harness/rank/rank_task.h"
 
 namespace lockstep {
+
+/// What a rank program does.
+struct RankProgram {
+  std::function<int(const RankTask&)> run;  ///< one rank, or all of a run: returns the exit status
+  /// Called before the ranks of a run are forked, which share what it has made. It runs no tensor, and nothing that it throws
+  /// escapes: a rank will find the same. May be empty.
+  std::function<void(const std::string& run_dir)> make_ready = {};
+};
 
 /// Serves the commands of the connected stream socket (harness/launch/local/protocol.h), which it owns, until it is
 /// told to quit or the other end is gone; then kills and reaps every rank and returns the exit status. Each

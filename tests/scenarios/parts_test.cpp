@@ -42,7 +42,7 @@ class Parts : public testing::Test {
     RunConfig config(energy_spec());
     config.precision = Precision::float64;
     Pass result;
-    result.energies = whole ? model.head(context, action, factors) : StepModel(config, model).head(context, action, false, drawn);
+    result.energies = whole ? model.head(context, action, factors) : StepModel(config, model, false).head(context, action, false, drawn);
     const at::Tensor weights = wave({kRows, kCandidates}, 0.05);
     (result.energies * weights).narrow(0, first, kRows - first).sum().backward();
     for (const at::Tensor& parameter : model.parameters().tensors) {

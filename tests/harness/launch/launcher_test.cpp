@@ -301,6 +301,7 @@ TEST_F(Launcher, SaysWhereAHungRankIs) {
 TEST_F(Launcher, TellsOfARankThatComputesLongAndWaitsForIt) {
   plan_.runs = {a_run("a", 1, Backend::emulated, "0:labour")};
   plan_.runs[0].config.timeout_s = 0.2;
+  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
   const LaunchReport report = launch_all();
   EXPECT_TRUE(report.failures.empty()) << report.failures.front().message;
   EXPECT_EQ(report.finished, 1);
