@@ -20,6 +20,9 @@ constexpr double kMissed = 0.04;
 /// Of a rank on another host something is told ten times a second: after so long without it the word does not come through.
 constexpr double kUnheard_s = 0.3;
 
+/// May it be that nobody works, and all wait for whoever was found?
+bool waits_for_others(const Standstill& found) { return is_collective(found.operation) || works_or_waits(found.phase); }
+
 }  // namespace
 
 HangWatch::HangWatch(int world_size, const Thresholds& thresholds, double now, ProcessViewer viewer)
@@ -177,7 +180,7 @@ bool HangWatch::computes(int rank, double now) const {
 
 /// Where all wait for each other, in a collective or at a save, one that computes is whom they wait for.
 void HangWatch::name_computing(Standstill& found, double now) const {
-  if (!is_collective(found.operation) || is_stopped(found.rank) || computes(found.rank, now)) return;
+  if (!waits_for_others(found) || is_stopped(found.rank) || computes(found.rank, now)) return;
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     if (watch_.alive(static_cast<int>(r)) && computes(static_cast<int>(r), now)) found.rank = static_cast<int>(r);
   }
@@ -191,7 +194,7 @@ void HangWatch::grant(Stalled& slow, double now) {
   slow.ends = silent_s >= thresholds_.slow_s;
   if (slow.ends) return;
   const double more_s = std::min(found.threshold_s, thresholds_.slow_s - silent_s);
-  const bool all_wait = is_collective(found.operation);
+  const bool all_wait = waits_for_others(found);
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     const int rank = static_cast<int>(r);
     if (all_wait || rank == found.rank) watch_.grant(thresholds_, rank, more_s, now);

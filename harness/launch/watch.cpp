@@ -22,11 +22,6 @@ BeatGroup group_of(const std::string& operation) {
 
 const char* name_of(BeatGroup group) { return group == BeatGroup::gradients ? "gradients" : "data"; }
 
-/// Does a rank that has reported this take part in saves and loads, where it may work or wait?
-bool works_or_waits(WatchPhase phase) {
-  return phase == WatchPhase::save || phase == WatchPhase::load || phase == WatchPhase::teardown;
-}
-
 std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
@@ -40,6 +35,10 @@ WatchPhase phase_of(const std::string& operation) {
   if (operation.starts_with("save")) return WatchPhase::save;
   if (operation.starts_with("teardown")) return WatchPhase::teardown;
   return WatchPhase::step;
+}
+
+bool works_or_waits(WatchPhase phase) {
+  return phase == WatchPhase::save || phase == WatchPhase::load || phase == WatchPhase::teardown;
 }
 
 const char* to_word(WatchPhase phase) {

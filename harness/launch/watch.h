@@ -19,6 +19,8 @@ enum class WatchPhase { load, step, evaluation, save, teardown };
 /// By the first word of what it reports: "evaluate" is an evaluation, "all_gather loss.actions" part of a step.
 WatchPhase phase_of(const std::string& operation);
 const char* to_word(WatchPhase phase);
+/// Does a rank that has reported this take part in saves and loads, where it may work or wait?
+bool works_or_waits(WatchPhase phase);
 /// An operation in which a rank waits for others; in any other it is others that wait for it.
 bool is_collective(const std::string& operation);
 

@@ -248,6 +248,16 @@ TEST_F(HangWatchTest, CallsARankSlowThatComputesInAnyThread) {
   EXPECT_TRUE(alarm_->slow) << alarm_->message;
 }
 
+TEST_F(HangWatchTest, NamesWhoComputesWhereAllLoadOrWaitForWhoDoes) {
+  for (int rank = 0; rank < 3; ++rank) beat_.report(rank, 0, rank == 0 ? "rendezvous" : "load data");
+  now_ = 10;
+  watch_.look(beat_, now_);
+  for (const int rank : {1, 2}) process(rank) = {{'R', ""}, {.all_ran_s = 0.99}};
+  EXPECT_GT(alarm_before(12), 11);
+  EXPECT_TRUE(alarm_->slow) << alarm_->message;
+  EXPECT_NE(alarm_->standstill.rank, 0) << alarm_->message;
+}
+
 /// Processes of a clock: rank 1 computes until a time, and sleeps from then on.
 class SlowRank : public HangWatchTest {
  protected:

@@ -17,7 +17,7 @@ Plan plan_of_layouts(const std::string& reference, const std::string& cell) {
   const std::string text = "name: m\ntrainer: energy\ndata: {source: synthetic, series: 900}\nsteps: 3\nseeds: 0\nquestion: mechanism\n"
                            "ranks: emulated\nforced_steps: [1]\ncertify_steps: 0\nreference: {layout: " +
                            reference + "}\naxes:\n  layout: [" + cell + "]\n";
-  return make_plan(parse_matrix(text, "m.yaml"), "", {});
+  return make_plan(parse_matrix(text, "m.yaml", {}), "", {});
 }
 
 double most_of(const Plan& plan) {

@@ -131,13 +131,13 @@ TEST(Plan, CertifiesEachEmulatedCellByARealPrefixOfItsFirstSeed) {
 
 TEST(Plan, EvaluatesWhereAMetricIsAskedForAlone) {
   const auto matrix = [](const std::string& more) {
-    return parse_matrix("name: m\ndata: {source: synthetic}\nsteps: 50\nseeds: 0\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n" + more, "m.yaml");
+    return parse_matrix("name: m\ndata: {source: synthetic}\nsteps: 50\nseeds: 0\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n" + more, "m.yaml", {});
   };
   EXPECT_TRUE(matrix("question: mechanism\n").cells.front().config.eval_every.is_never());
   EXPECT_TRUE(matrix("question: mechanism\neval_every: never\n").cells.front().config.eval_every.is_never());
   EXPECT_EQ(matrix("question: mechanism\neval_every: 10\n").cells.front().config.eval_every, 10);
   EXPECT_EQ(matrix("question: mechanism\ncheckpoint: {every: 5}\n").cells.front().config.eval_every, 25) << "best_model is chosen by one";
-  EXPECT_EQ(matrix("question: outcome\nprimary: {margin: 0.1}\n").cells.front().config.eval_every, 25);
+  EXPECT_EQ(parse_matrix(kOutcome, "m.yaml", {}).cells.front().config.eval_every, 25);
   const EvaluationPeriod never = EvaluationPeriod::never(), at_end = 0, tenth = 10;
   EXPECT_EQ(never.evaluations(50) + at_end.evaluations(50) + tenth.evaluations(50), 0 + 1 + 5);
   EXPECT_FALSE(never.due(50, 50));
