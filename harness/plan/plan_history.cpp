@@ -103,7 +103,8 @@ double modelled_s(const PlannedRun& run) {
   // Further backward passes, that measure how large the terms of gradients are.
   constexpr double kTermPasses = 8;
   const bool of_terms = run.role == RunRole::forced_reference || run.role == RunRole::forced_twin;
-  if (of_terms && config.layout.world_size == 1) step_ms *= 1 + kTermPasses;
+  constexpr double kTermRows = 128;  // of a larger batch no more are measured
+  if (of_terms && config.layout.world_size == 1) step_ms *= 1 + kTermPasses * std::min(1.0, kTermRows / config.layout.global_batch());
   const auto steps = static_cast<double>(steps_to_run(config));
   return kStartS + (real ? kStartRankS * ranks : 0) + steps * step_ms / 1000 + modelled_evaluation_s(run);
 }

@@ -288,10 +288,10 @@ RunCosts costs(const RunConfig& config) {
     costs.evaluation_flops = of_pair_flops * (kCandidates * test + kFitted * holdout);
     costs.curve_flops = of_pair_flops * kCurve * test;
   }
-  // Gathered candidates and what encodes them; scores, their softmax and gradients. A part's activations stay till its gradient is
-  // there, of the same size.
-  constexpr double kGathered = 3, kScores = 8, kWithGradients = 2.5;
-  costs.held_bytes = number * (all * kGathered * chunk + pairs * kScores);
+  // Gathered candidates and what encodes them, with its gradients; scores, their softmax and gradients. A part's activations stay till
+  // its gradient is there, of the same size.
+  constexpr double kGathered = 4, kEncoded = 3, kScores = 8, kWithGradients = 2.5;
+  costs.held_bytes = number * (all * (kGathered * chunk + kEncoded * static_cast<double>(d + w)) + pairs * kScores);
   costs.computing_bytes = number * (kWithGradients * static_cast<double>(at_once * of_pair) * all + all * static_cast<double>(d + 2 * w));
   return costs;
 }
