@@ -145,7 +145,7 @@ Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdenti
     runs_.push_back(&run);
     // Threads of emulated ranks wait for each other as processes do: two such runs side by side take longer
     // than one after the other.
-    const bool wide = !options.make_launcher && modelled_memory_bytes(run.config) > kShare * machine_memory_bytes();
+    const bool wide = !options.make_launcher && run.memory_bytes > kShare * machine_memory_bytes();
     jobs.push_back({run.id, run.needs, run.estimate_s, run.config.layout.world_size, run.exclusive || wide});
   }
   queue_.emplace(std::move(jobs), slots_for(options));

@@ -15,6 +15,7 @@
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/plan/earlier_runs.h"
+#include "harness/plan/memory.h"
 #include "harness/config/trainer_spec.h"
 
 namespace lockstep {
@@ -190,6 +191,7 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
     run.why = "it measures time, which is never reused";
   }
   for (std::size_t i = 0; i < runs.size(); ++i) {
+    runs[i].memory_bytes = modelled_memory_bytes(runs[i].config);
     runs[i].estimate_s = known[i];
     if (known[i] > 0) continue;
     const auto rate = rates.empty() ? rates.end() : rates.find(kind_of(runs[i].config));

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Sets estimate_s, reused and why of every run from OUT/runs/<id>/done, and from a simple model where
+/// Sets estimate_s, memory_bytes, reused and why of every run from OUT/runs/<id>/done, and from a simple model where
 /// nothing ran yet.
 void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, const BuildIdentity& identity);
 

@@ -12,7 +12,6 @@
 #include "harness/base/word_list.h"
 #include "harness/config/canonical.h"
 #include "harness/plan/looks.h"
-#include "harness/plan/memory.h"
 #include "harness/plan/plan.h"
 #include "harness/plan/plan_history.h"
 #include "harness/plan/question.h"
@@ -60,7 +59,7 @@ std::vector<Line> lines_of(const Plan& plan) {
     if (is_new) lines.push_back({&run, name, 0, 0, 0, 0, ""});
     Line& line = lines[at->second];
     ++line.runs;
-    line.memory_bytes = std::max(line.memory_bytes, modelled_memory_bytes(run.config));
+    line.memory_bytes = std::max(line.memory_bytes, run.memory_bytes);
     if (run.reused) {
       ++line.reused;
     } else {
@@ -250,7 +249,7 @@ std::string plan_json(const Plan& plan, int jobs) {
                     {"steps", steps_to_run(run.config)},
                     {"needs", run.needs},
                     {"estimate_s", run.estimate_s},
-                    {"memory_bytes", modelled_memory_bytes(run.config)},
+                    {"memory_bytes", run.memory_bytes},
                     {"reused", run.reused},
                     {"why", run.why},
                     {"config", Json::parse(canonical_json(run.config))}});

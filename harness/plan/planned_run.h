@@ -37,6 +37,7 @@ struct PlannedRun {
   std::string hash;                ///< config_hash(config)
   std::vector<std::string> needs;  ///< ids that must have finished before (snapshots)
   double estimate_s = 0;           ///< expected duration, alone on this machine
+  double memory_bytes = 0;         ///< expected peak of its processes, together
   bool exclusive = false;          ///< runs alone, and is never reused
   bool reused = false;
   bool damaged = false;  ///< finished with the same hashes, but its files have changed since

@@ -123,7 +123,7 @@ def of_width(bench, sizes):
 def of_steps(bench, sizes):
     points = []
     for steps in sizes:
-        text = config("energy", "1x8", "1x8", steps, "model: {width: 8, hidden: 16}\n").replace("forced_steps: [1]", "forced_steps: []")
+        text = config("energy", "1x8", "2x4", steps, "model: {width: 8, hidden: 16}\n").replace("forced_steps: [1]", "forced_steps: []")
         result = bench.run(text)
         points.append({"size": steps, "run_s": result["runs"]["1x8", "free"]["train_seconds"], "trace_bytes": result["trace_bytes"]})
         print("steps", points[-1], flush=True)
@@ -245,7 +245,7 @@ def main():
                          {"native_s": PAIRS, "forced_s": PAIRS, "cell_s": PAIRS, "trace_bytes": PAIRS}),
         "rows, classify": (lambda: of_rows(bench, "classify", [24, 96, 384] + ([] if q else [1536, 3072])),
                            {"native_s": LINEAR, "forced_s": LINEAR, "cell_s": LINEAR, "trace_bytes": LINEAR}),
-        "ranks": (lambda: of_ranks(bench, [1, 8, 64] + ([] if q else [256, 1024])), {"cell_s": LINEAR, "trace_bytes": LINEAR}),
+        "ranks": (lambda: of_ranks(bench, [2, 8, 64] + ([] if q else [256, 1024])), {"cell_s": LINEAR, "trace_bytes": LINEAR}),
         "width": (lambda: of_width(bench, [32, 64, 128] + ([] if q else [256, 512, 1024])), {"native_s": PAIRS, "trace_bytes": PAIRS}),
         "steps": (lambda: of_steps(bench, [100, 1000] + ([] if q else [10000, 100000])), {"run_s": LINEAR, "trace_bytes": LINEAR}),
         "cells": (lambda: of_cells(bench, [10, 100, 1000] + ([] if q else [10000])), {"plan_s": LINEAR}),

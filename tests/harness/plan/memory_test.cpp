@@ -26,15 +26,15 @@ double most_of(const Plan& plan) {
   return most;
 }
 
-TEST(Memory, OfManyRowsIsThatOfTheirScoresAndAPart) {
+TEST(PlannedMemory, OfManyRowsIsThatOfTheirScoresAndAPart) {
   const double few = most_of(plan_of_layouts("1x24", "8x3")), many = most_of(plan_of_layouts("1x1536", "512x3"));
   EXPECT_GT(few, 1e8);
   EXPECT_LT(few, 3e8);
   EXPECT_GT(many, few);
-  EXPECT_LT(many, 3e9) << "not that of all pairs' activations, 9 GB in float64";
+  EXPECT_LT(many, 8e9) << "not that of all pairs' activations, 22 GB in float64 with their gradients";
 }
 
-TEST(Memory, ThatTheMachineLacksIsRefusedByName) {
+TEST(PlannedMemory, ThatTheMachineLacksIsRefusedByName) {
   const Plan plan = plan_of_layouts("1x1536", "512x3");
   EXPECT_THAT(lacking_memory(plan, 64e9), IsEmpty());
   EXPECT_THAT(lacking_memory(plan, 0), IsEmpty()) << "a machine of which nothing is known";
@@ -44,13 +44,13 @@ TEST(Memory, ThatTheMachineLacksIsRefusedByName) {
   EXPECT_THAT(lacking.front(), testing::AllOf(HasSubstr("needs about"), HasSubstr("this machine has")));
 }
 
-TEST(Memory, StandsInThePlan) {
+TEST(PlannedMemory, StandsInThePlan) {
   const Plan plan = plan_of_layouts("1x24", "8x3");
   EXPECT_THAT(plan_text(plan, 2), testing::AllOf(HasSubstr("MEMORY"), HasSubstr(" GB")));
   EXPECT_THAT(plan_json(plan, 2), HasSubstr("\"memory_bytes\""));
 }
 
-TEST(Memory, OfTheMachineIsKnown) { EXPECT_GT(machine_memory_bytes(), 1e8); }
+TEST(PlannedMemory, OfTheMachineIsKnown) { EXPECT_GT(machine_memory_bytes(), 1e8); }
 
 }  // namespace
 }  // namespace lockstep
