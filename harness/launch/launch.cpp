@@ -55,9 +55,9 @@ struct Going {
   double kill_at = kNever;     ///< when the rest of it gets SIGKILL
   double dead_by = kNever;     ///< when they must be gone
   bool signalled = false, killed = false, stopped_by_user = false;
-  std::optional<RankFailure> hung;
-  std::unique_ptr<StackTaker> stacks;  ///< of the hung rank, while they are taken
-  std::string to_tell;                 ///< to the ranks, when the tool holds the hung one
+  std::optional<RankFailure> stalled;  ///< the rank that hung, or was slow for too long
+  std::unique_ptr<StackTaker> stacks;  ///< of that rank, while they are taken
+  std::string to_tell;                 ///< to the ranks, when the tool holds it
   double tell_at = kNever;
   int awaited = -1;  ///< by the first rank that left, if it lost its peers alone
   std::optional<LauncherEvent> lost;  ///< the first rank whose end nobody saw
@@ -135,6 +135,7 @@ int slots_for(const LaunchOptions& options) {
 Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdentity& identity)
     : options_(options), identity_(identity) {
   constexpr double kShare = 0.4;  // of the machine's memory, for one of two runs side by side
+  const double most_bytes = kShare * machine_memory_bytes();
   std::vector<Job> jobs;
   for (const PlannedRun& run : plan.runs) {
     if (run.reused) {
@@ -145,7 +146,7 @@ Launch::Launch(const Plan& plan, const LaunchOptions& options, const BuildIdenti
     runs_.push_back(&run);
     // Threads of emulated ranks wait for each other as processes do: two such runs side by side take longer
     // than one after the other.
-    const bool wide = !options.make_launcher && run.memory_bytes > kShare * machine_memory_bytes();
+    const bool wide = !options.make_launcher && run.memory_bytes > most_bytes;
     jobs.push_back({run.id, run.needs, run.estimate_s, run.config.layout.world_size, run.exclusive || wide});
   }
   queue_.emplace(std::move(jobs), slots_for(options));
@@ -281,7 +282,7 @@ void Launch::handle_exit(Going& going, const LauncherEvent& event) {
     return;
   }
   // The others have left, as they were told to.
-  const bool only_it_is_left = going.hung && static_cast<int>(going.facts.ends.size()) == processes_of(going.run->config) - 1;
+  const bool only_it_is_left = going.stalled && static_cast<int>(going.facts.ends.size()) == processes_of(going.run->config) - 1;
   if (only_it_is_left && !going.killed) going.kill_at = std::min(going.kill_at, now + kLastWord_s);
   RunEnds this_one = going.facts;
   this_one.ends = {going.facts.ends.back()};
@@ -346,17 +347,17 @@ void Launch::heed(Going& going, const Stalled& stalled) {
 
 /// Every rank says that it lost its peers, and none is gone by itself: the one that the first of them waited for was silent.
 void Launch::accuse_the_awaited(Going& going) {
-  if (going.hung || going.stopped_by_user || going.lost || going.awaited < 0 || !all_lost_their_peers(going.facts)) return;
+  if (going.stalled || going.stopped_by_user || going.lost || going.awaited < 0 || !all_lost_their_peers(going.facts)) return;
   const auto first = name_failure({going.facts.run, going.facts.dir, going.facts.world_size, going.facts.beat, {going.facts.ends.front()}});
   if (!first) return;
-  going.hung = stalled_failure(going.facts, "hung", going.awaited,
+  going.stalled = stalled_failure(going.facts, "hung", going.awaited,
                                fmt::format("silent while its peers failed; rank {}: {}", first->rank, first->message));
 }
 
 /// Every rank that ended says that another one was silent: that is the rank which has not ended.
 void Launch::accuse_the_silent(Going& going) {
   const int behind = going.watch.behind();
-  if (going.hung || going.stopped_by_user || going.facts.ends.empty() || behind < 0) return;
+  if (going.stalled || going.stopped_by_user || going.facts.ends.empty() || behind < 0) return;
   if (!all_lost_their_peers(going.facts)) return;
   const auto accusation = name_failure(going.facts);
   declare(going, going.watch.computes(behind, monotonic_s()) ? "slow" : "hung", behind,
@@ -366,7 +367,7 @@ void Launch::accuse_the_silent(Going& going) {
 /// The others are told at once that the tool holds the rank: one that is told before that ends, and leaves no stack.
 void Launch::declare(Going& going, const char* kind, int rank, const std::string& message) {
   const std::string words = message + place_of(going, rank);
-  going.hung = stalled_failure(going.facts, kind, rank, words);
+  going.stalled = stalled_failure(going.facts, kind, rank, words);
   going.to_tell = fmt::format("rank {} {}: {}", rank, kind == std::string_view("slow") ? "is slow" : "hangs", words);
   const double now = monotonic_s();
   going.tell_at = now + kHold_s;
@@ -384,8 +385,8 @@ bool Launch::takes_stacks(Going& going, double now) {
   if (!done) return true;
   if (going.stacks == nullptr) return false;
   const Stacks& stacks = going.stacks->stacks();
-  write_stacks(going.facts.dir, going.hung->rank, stacks);
-  going.hung->message += "; " + in_words(stacks);
+  write_stacks(going.facts.dir, going.stalled->rank, stacks);
+  going.stalled->message += "; " + in_words(stacks);
   going.stacks.reset();
   // Time to leave counts from now on: the tool held it.
   if (going.kill_at != kNever) going.kill_at = std::max(going.kill_at, now + kLastWord_s);
@@ -415,15 +416,15 @@ void Launch::conclude(Going& going) {
   accuse_the_awaited(*ended);
   // Of ranks that were killed while they wrote down how they ended.
   remove_left_temporaries(ended->facts.dir, [](std::string_view name) { return name.starts_with("rank-"); });
-  std::optional<RankFailure> failure = ended->hung ? ended->hung : name_failure(ended->facts);
-  if (failure && ended->lost && failure->kind == "died" && !ended->hung) {
+  std::optional<RankFailure> failure = ended->stalled ? ended->stalled : name_failure(ended->facts);
+  if (failure && ended->lost && failure->kind == "died" && !ended->stalled) {
     // Its exit says nothing, since there is none.
     failure->kind = "lost";
     failure->rank = ended->lost->rank;
     failure->message = ended->lost->message;
   }
   const bool told_so = failure && failure->kind == "interrupted";
-  if (failure && !ended->hung && ended->stopped_by_user && !told_so) failure = interrupted_failure(ended->facts);
+  if (failure && !ended->stalled && ended->stopped_by_user && !told_so) failure = interrupted_failure(ended->facts);
   if (!failure) failure = unreadable_failure(ended->facts, *ended->run);
   if (!failure) {
     write_done(ended->facts.dir, *ended->run, identity_, seconds);

@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "harness/base/room.h"
-#include "harness/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -29,9 +28,13 @@ double parameter_bytes(const RunConfig& config) {
 
 }  // namespace
 
+RunCosts costs_of(const RunConfig& config) {
+  const auto costs = spec_of(config).costs;
+  return costs == nullptr ? RunCosts{} : costs(config);
+}
+
 double modelled_memory_bytes(const RunConfig& config) {
-  const TrainerSpec& trainer = spec_of(config);
-  const RunCosts costs = trainer.costs == nullptr ? RunCosts{} : trainer.costs(config);
+  const RunCosts costs = costs_of(config);
   const double ranks = config.layout.world_size, of_rank = parameter_bytes(config) + costs.held_bytes;
   if (config.backend == Backend::gloo && config.layout.world_size > 1) {
     return kLibraries + ranks * (kRealRank + of_rank + costs.computing_bytes + costs.data_bytes);

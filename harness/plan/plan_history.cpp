@@ -95,7 +95,7 @@ double modelled_s(const PlannedRun& run) {
   const int ranks = config.layout.world_size;
   const bool real = config.backend == Backend::gloo && ranks > 1;
   constexpr double kFlopsAMs = 15e6;
-  const RunCosts costs = spec_of(config).costs == nullptr ? RunCosts{} : spec_of(config).costs(config);
+  const RunCosts costs = costs_of(config);
   const double slower = computed_precision(config) == Precision::float64 ? 2 : 1;
   double step_ms = kBaseMs + std::max(kRowMs * config.layout.global_batch(), slower * ranks * costs.step_flops / kFlopsAMs);
   if (ranks > 1) step_ms += (real ? kRealRankMs : kRankMs) * ranks;
@@ -114,7 +114,7 @@ double modelled_evaluation_s(const PlannedRun& run) {
   constexpr double kLeast_s = 0.002, kFlopsAS = 2.5e10;
   const RunConfig& config = run.config;
   if (config.forced.on()) return 0;
-  const RunCosts costs = spec_of(config).costs == nullptr ? RunCosts{} : spec_of(config).costs(config);
+  const RunCosts costs = costs_of(config);
   const auto all = static_cast<double>(config.eval_every.evaluations(steps_to_run(config)));
   return all * kLeast_s + (std::min(all, 1.0) * costs.evaluation_flops + std::max(all - 1, 0.0) * costs.curve_flops) / kFlopsAS;
 }

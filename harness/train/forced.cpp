@@ -63,18 +63,20 @@ void trace_term_sums(const RankContext& context, int64_t step, TracedStep& trace
   }
   int64_t rows = 0, measured = 0;
   for (const StepOutput& pass : passes) rows += pass.row_losses_B.numel();
+  std::vector<at::Tensor> losses;  // of the rows that are measured, by pass
+  for (const StepOutput& pass : passes) {
+    const SomeRows some = measured_rows(step, pass.row_losses_B.numel(), rows);
+    losses.push_back(pass.row_losses_B.narrow(0, some.first, some.count));
+    measured += some.count;
+  }
   traced.listen(false);
   traced.seed_signs(step);
   for (int draw = 0; draw < kDraws; ++draw) {
     for (at::Tensor& parameter : parameters.tensors) parameter.mutable_grad() = at::Tensor();
-    measured = 0;
     traced.turn_signs(true);
-    for (const StepOutput& pass : passes) {
+    for (std::size_t pass = 0; pass < passes.size(); ++pass) {
       context.beat(step, "size of terms");
-      const SomeRows some = measured_rows(step, pass.row_losses_B.numel(), rows);
-      const at::Tensor losses = pass.row_losses_B.narrow(0, some.first, some.count);
-      measured += some.count;
-      ((losses * traced.signs_like(losses)).sum() * pass.row_weight).backward({}, /*retain_graph=*/true);
+      ((losses[pass] * traced.signs_like(losses[pass])).sum() * passes[pass].row_weight).backward({}, /*retain_graph=*/true);
     }
     traced.turn_signs(false);
     for (std::size_t i = 0; i < squares.size(); ++i) {

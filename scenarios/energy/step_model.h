@@ -2,7 +2,7 @@
 // The model as one step runs it: in the step's precision, and with activations kept or computed again.
 //
 // Where all pairs of rows and candidates would keep more than fits beside them, the head takes its rows in parts, and computes each
-// part's activations again in the backward pass: memory grows with pairs times nothing, and what is computed stays in the cache.
+// part's activations again in the backward pass: memory grows with the scores alone, and what is computed stays in the cache.
 
 #include <functional>
 #include <optional>
