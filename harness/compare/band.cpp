@@ -118,16 +118,14 @@ class BandedPrefix {
  private:
   std::optional<Divergence> first_outside(const StepOfRun& a, const std::optional<StepOfRun>& before_a, const StepOfRun& b,
                                           const std::optional<StepOfRun>& before_b) {
-    const Snapshot state = snapshot_of(b.ranks[0]);
-    std::optional<Snapshot> known;
-    if (!state.tensors.empty()) known = state;
-    JudgedStep judged = judge({a, inputs_.forced, b, inputs_.real, before_b, kNoBandRepeats, known, std::nullopt, true, true});
+    const KnownState known = snapshot_of(b.ranks[0]);
+    JudgedStep judged = judge({a, inputs_.forced, b, inputs_.real, before_b, kNoBandRepeats, known, nullptr, true, true});
     std::optional<Difference> first;
     if (judged.first) {
       first = judged.first->difference;
       name_rank(*first, *judged.first);
       // What the emulated ranks show of themselves is planted, and no matter of what carries the real ones.
-      const JudgedStep itself = judge({a, inputs_.forced, a, inputs_.forced, before_a, kNoBandRepeats, known, std::nullopt, false, true});
+      const JudgedStep itself = judge({a, inputs_.forced, a, inputs_.forced, before_a, kNoBandRepeats, known, nullptr, false, true});
       if (itself.first && same_place(itself.first->difference, *first)) first = reduced_apart(*judged.first, b);
     }
     keep_earlier(first, moved_otherwise(a, b));

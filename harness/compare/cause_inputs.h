@@ -28,8 +28,8 @@ struct TrainerRules;
 struct ForcedEvidence {
   ForcedValues reference, cell;
   std::optional<ForcedValues> cell_before;  ///< the cell's forced step before
-  std::optional<Snapshot> state;            ///< what the cell began from, if it is known
-  std::optional<Snapshot> reference_state;  ///< what the reference began from
+  KnownState state;                         ///< what the cell began from
+  KnownState reference_state;               ///< what the reference began from
   double score_band = 0, loss_band = 0;
   GradientJudgement local;  ///< mean over ranks of the local gradients against the reference; empty: not kept
   GradientJudgement reduced;

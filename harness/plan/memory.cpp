@@ -12,18 +12,24 @@ namespace {
 
 constexpr double kLibraries = 110e6;     ///< LibTorch in a process that computes
 constexpr double kRealRank = 70e6;       ///< of these what a forked rank does not share, with Gloo's buffers
+constexpr double kTracePart = 17e6;      ///< of a step, as the trace takes it at once
 constexpr double kEmulatedRank = 0.3e6;  ///< a thread, its communicators and its trace's buffer
 
+/// Of one rank: parameters and what is kept of each, and a part of the trace on its way to the file.
 double parameter_bytes(const RunConfig& config) {
-  double elements = 0;
+  double elements = 0, largest = 0;
   for (const ModelParameter& parameter : spec_of(config).parameters(config, config.data.channels)) {
     elements += static_cast<double>(parameter.elements());
+    largest = std::max(largest, static_cast<double>(parameter.elements()));
   }
   const double of_number = computed_precision(config) == Precision::float64 ? 8 : 4;
   // Itself, its gradient, what the optimizer keeps and buckets; sums of exact arithmetic have digits of 64 bits.
   const double copies = config.optimizer == OptimizerKind::sgd ? 4 : 6;
   const double digits = config.arithmetic == Arithmetic::exact ? (of_number == 8 ? 54 : 8) * 8.0 : 0;
-  return elements * (copies * of_number + digits);
+  const bool whole = config.forced.on() || config.trace == TraceLevel::full;
+  constexpr double kCopiesOfPart = 4;  // records, the frame made of them, and the room in which both grew
+  const double traced = whole ? kCopiesOfPart * std::min(3 * elements * of_number, kTracePart + largest * of_number) : 0;
+  return elements * (copies * of_number + digits) + traced;
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ bool wants_forced(const Matrix& matrix, const Cell& cell) {
 
 class Planner {
  public:
-  explicit Planner(const Matrix& matrix) : matrix_(matrix) {}
+  explicit Planner(const Matrix& matrix) : matrix_(matrix), gone_on_from_(steps_gone_on_from(matrix.cells)) {}
 
   std::vector<PlannedRun> run() {
     if (matrix_.seeds.empty()) return {};
@@ -241,7 +241,8 @@ class Planner {
   std::size_t add_trained(const Cell& cell, int64_t seed) {
     RunConfig config = cell.config;
     config.seed = seed;
-    config.snapshot_steps = merged(config.snapshot_steps, steps_gone_on_from(matrix_.cells, cell));
+    const auto steps = gone_on_from_.find(&cell);
+    config.snapshot_steps = merged(config.snapshot_steps, steps == gone_on_from_.end() ? std::vector<int64_t>{} : steps->second);
     std::vector<std::string> needs = go_on_from_source(cell, config);
     return add(RunRole::cell, cell.name, std::move(config), std::move(needs));
   }
@@ -306,6 +307,7 @@ class Planner {
   }
 
   const Matrix& matrix_;
+  const std::unordered_map<const Cell*, std::vector<int64_t>> gone_on_from_;
   std::vector<Reference> references_;
   std::vector<std::size_t> reference_of_;  // by cell
   std::vector<PlannedRun> runs_;

@@ -18,10 +18,11 @@ const Cell* source_of(const std::vector<Cell>& cells, const std::string& resume_
   return found == cells.end() ? nullptr : &*found;
 }
 
-std::vector<int64_t> steps_gone_on_from(const std::vector<Cell>& cells, const Cell& source) {
-  std::vector<int64_t> steps;
+std::unordered_map<const Cell*, std::vector<int64_t>> steps_gone_on_from(const std::vector<Cell>& cells) {
+  std::unordered_map<const Cell*, std::vector<int64_t>> steps;
   for (const Cell& cell : cells) {
-    if (!cell.config.resume_from.empty() && source_of(cells, cell.config.resume_from) == &source) steps.push_back(cell.config.resume_step);
+    const RunConfig& config = cell.config;
+    if (!config.resume_from.empty()) steps[source_of(cells, config.resume_from)].push_back(config.resume_step);
   }
   return steps;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,8 @@ namespace lockstep {
 /// The cell that `resume_from` names, by its name or its short one; null if there is none.
 const Cell* source_of(const std::vector<Cell>& cells, const std::string& resume_from);
 
-/// Steps before which other cells go on from this one's run: it keeps its state there.
-std::vector<int64_t> steps_gone_on_from(const std::vector<Cell>& cells, const Cell& source);
+/// By cell: steps before which other cells go on from its run, which keeps its state there.
+std::unordered_map<const Cell*, std::vector<int64_t>> steps_gone_on_from(const std::vector<Cell>& cells);
 
 /// What is wrong with how a cell goes on, as key and message.
 std::vector<std::pair<std::string, std::string>> resume_problems(const std::vector<Cell>& cells, const Cell& cell);

@@ -26,8 +26,8 @@ inline constexpr std::size_t kFrameTailBytes = 8;
 
 /// A step of more than one frame has step_part frames before its step frame; each begins with the step's number.
 enum class FrameType : uint8_t { header = 1, step = 2, partial_step = 3, end = 4, step_part = 5 };
-/// What a part of a step holds at most, but for its last record: far below what a frame's length can say.
-inline constexpr std::size_t kMostPartBytes = std::size_t{1} << 30;
+/// What a part of a step holds at most, but for its last record: each rank that writes or is read has a part in memory.
+inline constexpr std::size_t kMostPartBytes = std::size_t{16} << 20;
 enum class RecordKind : uint8_t { samples, random, scalar, tensor, collective };
 
 /// What the records of one name, dtype and shape have in common: written once, then named by its number.

@@ -55,7 +55,7 @@ struct TraceWriter::Impl {
   Interner definitions, sequences;
   std::vector<uint32_t> sequence;          // definitions of this step's records
   std::string data;                        // this step's records
-  std::string definition, payload, frame;  // scratch, kept for their capacity
+  std::string definition, frame;  // scratch, kept for their capacity
 
   explicit Impl(Files& through) : files(through) {}
   ~Impl() {
@@ -142,13 +142,20 @@ struct TraceWriter::Impl {
     throw MachineError(path + ": cannot " + doing + ": " + error.message());
   }
 
-  void write_frame(FrameType type, std::string_view content) {
-    LOCKSTEP_CHECK(content.size() <= std::numeric_limits<uint32_t>::max(),
-                   "a tensor of 3 GiB or more: " + path);
-    ByteSink sink(frame);
+  /// Room for a frame's head behind what `frame` holds; where it begins.
+  std::size_t begin_frame() {
     const std::size_t start = frame.size();
-    sink.raw(frame_head(static_cast<uint32_t>(content.size()), type));
-    sink.bytes(content.data(), content.size());
+    frame.append(kFrameHeadBytes, '\0');
+    return start;
+  }
+
+  /// Seals the frame that began there, and writes all.
+  void end_frame(FrameType type, std::size_t start) {
+    const std::size_t content = frame.size() - start - kFrameHeadBytes;
+    LOCKSTEP_CHECK(content <= std::numeric_limits<uint32_t>::max(), "a tensor of 3 GiB or more: " + path);
+    const uint64_t head = frame_head(static_cast<uint32_t>(content), type);
+    std::memcpy(frame.data() + start, &head, sizeof head);
+    ByteSink sink(frame);
     sink.raw(static_cast<uint64_t>(XXH3_64bits(frame.data() + start, frame.size() - start)));
     if (const auto error = files.write(fd, frame)) fail("write the trace", error);
     frame.clear();
@@ -162,8 +169,8 @@ struct TraceWriter::Impl {
   }
 
   void write_records(FrameType type) {
-    payload.clear();
-    ByteSink sink(payload);
+    const std::size_t start = begin_frame();
+    ByteSink sink(frame);
     sink.varint(zigzag(step));
     const std::string_view key(reinterpret_cast<const char*>(sequence.data()),
                                sequence.size() * sizeof(uint32_t));
@@ -181,8 +188,8 @@ struct TraceWriter::Impl {
         }
       }
     }
-    payload.append(data);
-    write_frame(type, payload);
+    frame.append(data);
+    end_frame(type, start);
     data.clear();
     sequence.clear();
   }
@@ -200,7 +207,9 @@ TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header, Fil
   ByteSink sink(impl_->frame);
   sink.bytes(kTraceMagic, sizeof kTraceMagic);
   sink.raw(kTraceVersion);
-  impl_->write_frame(FrameType::header, header_to_json(header));
+  const std::size_t start = impl_->begin_frame();
+  impl_->frame += header_to_json(header);
+  impl_->end_frame(FrameType::header, start);
 }
 
 TraceWriter::~TraceWriter() {
@@ -327,9 +336,9 @@ void TraceWriter::go_on() {
 void TraceWriter::finish() {
   if (!impl_ || impl_->fd < 0) return;
   if (impl_->in_step) impl_->write_step(FrameType::step);
-  std::string steps;
-  ByteSink(steps).varint(impl_->steps_written);
-  impl_->write_frame(FrameType::end, steps);
+  const std::size_t start = impl_->begin_frame();
+  ByteSink(impl_->frame).varint(impl_->steps_written);
+  impl_->end_frame(FrameType::end, start);
   if (const auto error = impl_->files.close(std::exchange(impl_->fd, -1))) {
     impl_->fail("close the trace", error);
   }

@@ -100,7 +100,7 @@ void compute_forced(const RankContext& context, const std::string& trace_path, c
   const ForcedConfig& forced = config.forced;
   const bool alone = context.comm->world_size() == 1;
   context.beat(0, "read snapshots");
-  const std::map<int64_t, Snapshot> snapshots = read_snapshots(trace_path, forced.steps, forced.twin);
+  SnapshotReader snapshots(trace_path, forced.twin);
   std::map<int64_t, std::vector<at::Tensor>> choosing;
   if (!choosing_path.empty()) choosing = read_choosing(choosing_path, forced.steps, spec_of(config).scores.record);
   TracedStep traced(context);

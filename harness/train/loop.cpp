@@ -237,7 +237,7 @@ int train(const RankContext& context, RankResult& result, const std::string& res
     begin = go_on(context, traced, *checkpoints, result);
     if (checkpoints->stops_at_begin()) return 128 + result.checkpoints.stop_signal;
   }
-  if (!resume_trace.empty()) update.load(read_snapshots(resume_trace, {begin}).at(begin));
+  if (!resume_trace.empty()) update.load(SnapshotReader(resume_trace).at(begin));
   // A run that was never stopped counts rows, draws and the rate's steps as one number.
   const auto counters = [&](int64_t step) {
     if (checkpoints != nullptr) return checkpoints->counters();

@@ -1,11 +1,8 @@
 #include "harness/train/snapshots.h"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
-
-#include "harness/trace/reader.h"
 
 namespace lockstep {
 namespace {
@@ -25,28 +22,24 @@ std::vector<std::byte> widened(const std::vector<std::byte>& floats) {
 
 }  // namespace
 
-std::map<int64_t, Snapshot> read_snapshots(const std::string& trace_path, const std::vector<int64_t>& steps,
-                                           bool wide) {
-  std::map<int64_t, Snapshot> snapshots;
-  TraceReader reader(trace_path);
-  while (std::optional<StepRecords> step = reader.next()) {
-    if (std::find(steps.begin(), steps.end(), step->step) == steps.end()) {
-      continue;
-    }
-    for (Record& record : step->records) {
-      if (record.phase == Phase::snapshot && !record.payload.empty()) {
-        snapshots[step->step][record.name] =
-            wide && record.dtype == DType::float32 ? widened(record.payload) : std::move(record.payload);
-      }
-    }
-  }
-  for (const int64_t step : steps) {
-    if (snapshots.find(step) == snapshots.end()) {
-      throw std::runtime_error(trace_path + " holds no snapshot of step " + std::to_string(step) + ": " +
-                               reader.end());
+SnapshotReader::SnapshotReader(const std::string& trace_path, bool wide) : path_(trace_path), reader_(trace_path), wide_(wide) {}
+
+Snapshot SnapshotReader::at(int64_t step) {
+  Snapshot kept;
+  std::optional<StepRecords> records;
+  do {
+    records = reader_.next();
+  } while (records && records->step < step);
+  if (records && records->step == step) {
+    for (Record& record : records->records) {
+      if (record.phase != Phase::snapshot || record.payload.empty()) continue;
+      kept[record.name] = wide_ && record.dtype == DType::float32 ? widened(record.payload) : std::move(record.payload);
     }
   }
-  return snapshots;
+  if (kept.empty()) {
+    throw std::runtime_error(path_ + " holds no snapshot of step " + std::to_string(step) + ": " + reader_.end());
+  }
+  return kept;
 }
 
 }  // namespace lockstep

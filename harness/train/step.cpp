@@ -128,7 +128,8 @@ std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options&
   const auto all = static_cast<int64_t>(options.ids.size());
   // A reference that stands for several ranks knows each of their micro-steps' rows itself.
   const int64_t micro_steps = context_.config->oracle_world > 0 ? 1 : context_.config->accumulation;
-  const int64_t rows_a_part = context_.task->takes_parts() ? options.rows_a_part : 0;
+  const int64_t asked = options.rows_a_part > 0 ? options.rows_a_part : context_.task->rows_at_once();
+  const int64_t rows_a_part = context_.task->takes_parts() ? asked : 0;
   std::vector<Pass> passes;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const int64_t begin = micro * all / micro_steps;

@@ -113,6 +113,8 @@ class Task {
   virtual std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat& beat) = 0;
   /// false: `forward` needs all rows of a micro-step at once, not a part of them.
   virtual bool takes_parts() const { return true; }
+  /// Of a task that takes parts: rows of a pass, so that what it keeps for the way back stays in the processor's cache; 0: all.
+  virtual int64_t rows_at_once() const { return 0; }
 };
 
 }  // namespace lockstep

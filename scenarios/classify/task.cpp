@@ -26,6 +26,9 @@
 namespace lockstep {
 namespace {
 
+/// No row needs another. What so many keep for the way back stays in the processor's caches.
+constexpr int64_t kRowsAtOnce = 256;
+
 /// Where a row of the whole batch is taken among the ranks that one process stands for.
 struct DealtPlace {
   int rank = 0;
@@ -83,6 +86,7 @@ class ClassifyTask : public Task {
   ParameterList& parameters() override { return model_.parameters(); }
 
   bool takes_parts() const override { return config_.oracle_world == 0 && own_.norm == NormKind::none; }
+  int64_t rows_at_once() const override { return kRowsAtOnce; }
 
   StepOutput forward(const StepInput& input) override {
     const std::span<const int64_t> ids = std::span<const int64_t>(input.ids)

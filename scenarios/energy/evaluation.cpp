@@ -29,15 +29,15 @@ at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, in
   const at::Tensor turned = index.view({groups, candidates}).roll(-turn, 1).reshape({-1});
   const EncodedContext context =
       model.encode_context(pairs.context_PSC.index_select(0, turned), pairs.mask_PS.index_select(0, turned));
-  const at::Tensor action = model.encode_action(pairs.action_PA.index_select(0, index));
+  const at::Tensor action_PA = pairs.action_PA.index_select(0, index);
   at::Tensor energies = at::empty({groups * candidates, candidates}, at::kFloat);
   for (int64_t group = 0; group < groups; ++group) {
-    beat();
-    const at::Tensor own = action.narrow(0, group * candidates, candidates);
+    const EncodedCandidates own = model.encode_candidates(action_PA.narrow(0, group * candidates, candidates));
     for (int64_t row = 0; row < candidates; row += kEnergyRowsAtOnce) {
+      beat();
       const int64_t begin = group * candidates + row;
       const int64_t rows = std::min(kEnergyRowsAtOnce, candidates - row);
-      energies.narrow(0, begin, rows).copy_(model.head(context.rows(begin, rows), own, {}));
+      energies.narrow(0, begin, rows).copy_(model.scores(context.rows(begin, rows), own));
     }
   }
   return energies;

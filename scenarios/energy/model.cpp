@@ -90,13 +90,35 @@ at::Tensor EnergyModel::own_head(const EncodedContext& context, const at::Tensor
   return energies_of(context, at::bmm(key_BSD, query_BnD.transpose(1, 2)), action_BnD, dropout_BnW);
 }
 
-at::Tensor EnergyModel::energies_of(const EncodedContext& context, at::Tensor score_BSN,
-                                    const at::Tensor& action_BND, const at::Tensor& dropout_BNW) const {
+EncodedCandidates EnergyModel::encode_candidates(const at::Tensor& action_NA) const {
+  const int64_t d = shape_.width;
+  const at::Tensor action_ND = encode_action(action_NA);
+  return {action_ND, at::linear(action_ND, query_w_), at::linear(action_ND, hidden_w_.narrow(1, d, d), hidden_b_)};
+}
+
+at::Tensor EnergyModel::scores(const EncodedContext& context, const EncodedCandidates& candidates) const {
+  const int64_t d = shape_.width;
+  const at::Tensor of_found = hidden_w_.narrow(1, 0, d), of_product = hidden_w_.narrow(1, 2 * d, d);
+  const at::Tensor key_BSD = at::linear(context.steps_BSD, key_w_);
+  const at::Tensor weight_BNS = attention(context, at::matmul(key_BSD, candidates.query_ND.t()));
+  const at::Tensor product_BND =
+      at::bmm(weight_BNS, context.steps_BSD).add_(context.summary_B1D).mul_(candidates.action_ND);
+  at::Tensor hidden_BNW = at::linear(product_BND, of_product);
+  hidden_BNW.baddbmm_(weight_BNS, at::linear(context.steps_BSD, of_found));
+  hidden_BNW.add_(at::linear(context.summary_B1D, of_found)).add_(candidates.hidden_NW);
+  return at::linear(at::silu_(hidden_BNW), energy_w_, energy_b_).squeeze(2);
+}
+
+at::Tensor EnergyModel::attention(const EncodedContext& context, const at::Tensor& score_BSN) const {
   const double scale = 1.0 / std::sqrt(static_cast<double>(shape_.width));
-  score_BSN = score_BSN * scale;
-  score_BSN = at::where(context.mask_BS.unsqueeze(2), score_BSN, -std::numeric_limits<double>::infinity());
-  const at::Tensor weight_BNS = at::softmax(score_BSN, 1).transpose(1, 2);
-  const at::Tensor found_BND = at::bmm(weight_BNS, context.steps_BSD) + context.summary_B1D;
+  const at::Tensor masked_BSN =
+      at::where(context.mask_BS.unsqueeze(2), score_BSN * scale, -std::numeric_limits<double>::infinity());
+  return at::softmax(masked_BSN, 1).transpose(1, 2);
+}
+
+at::Tensor EnergyModel::energies_of(const EncodedContext& context, const at::Tensor& score_BSN,
+                                    const at::Tensor& action_BND, const at::Tensor& dropout_BNW) const {
+  const at::Tensor found_BND = at::bmm(attention(context, score_BSN), context.steps_BSD) + context.summary_B1D;
   const at::Tensor both = at::cat({found_BND, action_BND, found_BND * action_BND}, 2);
   at::Tensor hidden_BNW = at::silu(at::linear(both, hidden_w_, hidden_b_));
   if (dropout_BNW.defined()) {

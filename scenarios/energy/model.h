@@ -34,6 +34,13 @@ struct EncodedContext {
   EncodedContext rows(int64_t first, int64_t count) const;
 };
 
+/// Candidate actions, encoded, and what the head's layers make of each by itself.
+struct EncodedCandidates {
+  at::Tensor action_ND;  ///< [N, D]
+  at::Tensor query_ND;   ///< [N, D]
+  at::Tensor hidden_NW;  ///< [N, W], before the activation
+};
+
 /// What computes as one piece, and is computed again as one where activations are not kept.
 enum class ModelPart { context_encoder, action_encoder, head };
 
@@ -69,6 +76,11 @@ class EnergyModel {
   /// The same pairs' energies where each row has candidates of its own: action_BnD [B, n, D] -> [B, n]
   at::Tensor own_head(const EncodedContext& context, const at::Tensor& action_BnD,
                       const at::Tensor& dropout_BnW) const;
+  /// action_NA [N, H * C]
+  EncodedCandidates encode_candidates(const at::Tensor& action_NA) const;
+  /// head() without dropout, to rounding, for evaluations: the hidden layer takes its share of a row's steps once a row and that of a
+  /// candidate once a candidate, and of a pair only what both have to be known for. -> [B, N]
+  at::Tensor scores(const EncodedContext& context, const EncodedCandidates& candidates) const;
   /// What each layer of the action head predicts as the next action, [B, H * C] a layer: residual layers on
   /// the context's summary, x + tanh(W x + b), and one readout for all of them. Empty without an action head.
   std::vector<at::Tensor> predict_actions(const EncodedContext& context) const;
@@ -76,8 +88,10 @@ class EnergyModel {
   at::Tensor temperature() const;
 
  private:
+  /// [B, N, S]: how much each candidate looks at each step. score_BSN: before scaling and masking.
+  at::Tensor attention(const EncodedContext& context, const at::Tensor& score_BSN) const;
   /// From attention scores to energies; action_BND: each row's candidates.
-  at::Tensor energies_of(const EncodedContext& context, at::Tensor score_BSN, const at::Tensor& action_BND,
+  at::Tensor energies_of(const EncodedContext& context, const at::Tensor& score_BSN, const at::Tensor& action_BND,
                          const at::Tensor& dropout_BNW) const;
   /// The members that hold a part's parameters, and all that are cast.
   std::vector<at::Tensor*> slots(ModelPart part);

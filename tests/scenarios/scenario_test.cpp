@@ -129,6 +129,18 @@ TEST(EnergyModel, DoesNotFactorise) {
   EXPECT_GT(std::abs((e[0][0] - e[0][1] - e[1][0] + e[1][1]).item<double>()), 1e-4);
 }
 
+TEST(EnergyModel, ScoresOfAnEvaluationAreTheHeadsEnergies) {
+  const c10::NoGradGuard no_grad;
+  const EnergyModel energy({16, 6, 8, 32, 64}, 0.5, 7, at::kDouble);
+  at::Tensor mask = at::ones({5, 16}, at::kBool);
+  mask[1].narrow(0, 0, 7).fill_(false);
+  const EncodedContext context = energy.encode_context(wave({5, 16, 6}), mask);
+  const at::Tensor head = energy.head(context, energy.encode_action(wave({9, 48})), {});
+  const at::Tensor scores = energy.scores(context, energy.encode_candidates(wave({9, 48})));
+  EXPECT_GT(head.std().item<double>(), 1e-3) << "else this test shows nothing";
+  EXPECT_LT((scores - head).abs().max().item<double>(), 1e-14);
+}
+
 TEST(EnergyModel, EveryParameterGetsAGradient) {
   EnergyModel energy = model();
   const at::Tensor e = energy.head(energy.encode_context(wave({3, 16, 6}), at::ones({3, 16}, at::kBool)),

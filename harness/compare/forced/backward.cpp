@@ -173,12 +173,13 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   ForcedEvidence& evidence = context.evidence;
   if (auto form = judge_local_forms(context)) return form;
   if (evidence.cell.local.empty()) return std::nullopt;
-  ForcedValues mean = evidence.cell, expected = evidence.reference;
-  mean.gradients = mean_of_local(evidence.cell);
+  const std::vector<NamedTensor> mean = mean_of_local(evidence.cell);
   // A run's own twin has the same ranks; what their reduction makes of the gradients is no matter yet.
   const bool of_own_twin = context.twins && context.twins->question() == TwinQuestion::arithmetic;
-  if (of_own_twin && !expected.local.empty()) expected.gradients = mean_of_local(evidence.reference);
-  evidence.local = judge_gradients(expected, mean, context.repeats, context.band, context.twins);
+  const std::vector<NamedTensor> of_own =
+      of_own_twin && !evidence.reference.local.empty() ? mean_of_local(evidence.reference) : std::vector<NamedTensor>{};
+  evidence.local = judge_gradients(evidence.reference, {of_own.empty() ? evidence.reference.gradients : of_own, mean}, context.repeats,
+                                   context.band, context.twins);
   if (!evidence.local.tensors.empty()) context.looked_at(Looked::local_gradients);
   if (!evidence.local.misshapen.empty()) {
     return forced_difference(context, Phase::local_gradients, kRankUnknown, evidence.local.misshapen.front(), "shape",
@@ -375,7 +376,7 @@ namespace {
 std::optional<UpdateUse> stood_still(const ForcedContext& context) {
   constexpr double kTelling = 1e-6;
   const ForcedEvidence& evidence = context.evidence;
-  const auto moved = [](const std::optional<Snapshot>& state, const ForcedValues& values, const std::string& name) {
+  const auto moved = [](const KnownState& state, const ForcedValues& values, const std::string& name) {
     const NamedTensor *before = find_tensor(state->tensors, name), *after = find_tensor(values.parameters, name);
     if (!before || !after || before->values.size() != after->values.size()) return -1.0;
     return distance(before->values, after->values);

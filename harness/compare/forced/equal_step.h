@@ -22,8 +22,8 @@ struct EqualStep {
   const std::string& dir_b;
   const std::optional<StepOfRun>& before_b;   ///< the cell's step before, if it has one
   const std::vector<ForcedValues>& repeats;   ///< of the reference's step
-  std::optional<Snapshot> state;              ///< what both began from, or the reference alone; nothing: not kept
-  std::optional<Snapshot> cell_state;         ///< what the cell began from, if not from `state`
+  KnownState state;                           ///< what both began from, or the reference alone
+  KnownState cell_state;                      ///< what the cell began from, if not from `state`
   bool exact_phases = false;                  ///< samples, streams and control values are judged here, too
   bool free = false;  ///< of free runs: what only one of them recorded is no difference
   const TwinBounds* twins = nullptr;  ///< or none: see ForcedContext

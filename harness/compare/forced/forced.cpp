@@ -38,7 +38,7 @@ class ForcedJudge {
   }
 
   /// `states`: what the reference's free run kept before its steps.
-  void run(bool exact_phases_too, const std::map<int64_t, Snapshot>& states) {
+  void run(bool exact_phases_too, const std::map<int64_t, KnownState>& states) {
     std::optional<StepOfRun> before, before_a, before_twin;
     if (has_twins()) read_errors();
     while (true) {
@@ -61,7 +61,7 @@ class ForcedJudge {
                                      reference_.dir(), a->step));
       }
       const auto kept = states.find(a->step);
-      std::optional<Snapshot> state, cell_state;
+      KnownState state, cell_state;
       if (kept != states.end()) {
         state = kept->second;
       } else if (free_) {
@@ -69,9 +69,10 @@ class ForcedJudge {
         cell_state = state_before(*b, before);
       }
       if (has_twins()) {
-        const StepOfRun a_twin = twin_step(*reference_twin_, *a), b_twin = twin_step(*cell_twin_, *b);
+        const StepOfRun a_twin = twin_step(*reference_twin_, *a);
+        StepOfRun b_twin = twin_step(*cell_twin_, *b);
         judge_twins({*a, *b, a_twin, b_twin, before, before_twin, state}, exact_phases_too);
-        before_twin = b_twin;
+        before_twin = std::move(b_twin);
       } else {
         const std::vector<ForcedValues> repeats = repeats_of(*a);
         JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats, state, cell_state,
@@ -138,7 +139,7 @@ class ForcedJudge {
   struct TwinSteps {
     const StepOfRun &a, &b, &a_twin, &b_twin;
     const std::optional<StepOfRun>&before, &before_twin;  ///< the cell's
-    const std::optional<Snapshot>& state;
+    const KnownState& state;
   };
 
   /// See ForcedStep.
@@ -167,16 +168,15 @@ class ForcedJudge {
     const ForcedValues wide = forced_values(steps.a_twin, reference_twin_->dir(), rules_.scores);
     const TwinBounds of_meaning(TwinQuestion::meaning, single, wide, errors_), of_rounding(TwinQuestion::arithmetic, single, wide, errors_);
     const std::vector<ForcedValues> no_repeats;
-    const std::optional<Snapshot> as_reference;
     JudgedStep meaning =
         judge_equal_step({steps.a_twin, reference_twin_->dir(), steps.b_twin, cell_twin_->dir(), steps.before_twin, no_repeats,
-                          steps.state, as_reference, exact_phases_too, false, &of_meaning, nullptr, &compared_},
+                          steps.state, nullptr, exact_phases_too, false, &of_meaning, nullptr, &compared_},
                          rules_);
     // Both sides are the cell's: what its config says holds for both.
     const StepRules of_cell{rules_.scores, rules_.band, own_facts_, own_facts_, rules_.loss_is_differentiated};
     JudgedStep arithmetic =
         judge_equal_step({steps.b_twin, cell_twin_->dir(), steps.b, cell_.dir(), steps.before, no_repeats, steps.state,
-                          as_reference, false, false, &of_rounding, &steps.a},
+                          nullptr, false, false, &of_rounding, &steps.a},
                          of_cell);
     ForcedStep at = std::move(meaning.at);
     at.meaning_used = at.band_used;

@@ -188,9 +188,8 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
 
 namespace {
 
-void keep_state(std::map<int64_t, Snapshot>& states, const StepOfRun& reference) {
-  Snapshot snapshot = snapshot_of(reference.ranks[0]);
-  if (!snapshot.tensors.empty()) states.emplace(reference.step, std::move(snapshot));
+void keep_state(std::map<int64_t, KnownState>& states, const StepOfRun& reference) {
+  if (KnownState kept = snapshot_of(reference.ranks[0])) states.emplace(reference.step, std::move(kept));
 }
 
 }  // namespace

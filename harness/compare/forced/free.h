@@ -17,7 +17,7 @@ struct FreeFindings {
   std::optional<CauseInputs> found;    ///< the first step whose exact phases, ledger or replicas are wrong
   std::optional<CauseInputs> bits;     ///< at one layout: the first differing bit, signs of zeros left out
   std::optional<Divergence> zeros;     ///< at one layout: the first step that differs in signs of zeros alone
-  std::map<int64_t, Snapshot> states;  ///< of the reference, at its snapshot steps
+  std::map<int64_t, KnownState> states;  ///< of the reference, at its snapshot steps
   int64_t compared = 0;
   bool compared_bits = false;
   int64_t reordered = -1;    ///< at one layout: the first step whose rows stand in another order; -1: none

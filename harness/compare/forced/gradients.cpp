@@ -146,15 +146,20 @@ const TensorUse* GradientJudgement::worst() const {
 
 std::string parameter_group(const std::string& name) { return name.substr(0, name.find('.')); }
 
-GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedValues& cell,
+GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedValues& cell, const std::vector<ForcedValues>& repeats,
+                                  const BandConfig& config, const TwinBounds* twins) {
+  return judge_gradients(reference, {reference.gradients, cell.gradients}, repeats, config, twins);
+}
+
+GradientJudgement judge_gradients(const ForcedValues& reference, const GradientPair& gradients,
                                   const std::vector<ForcedValues>& repeats, const BandConfig& config,
                                   const TwinBounds* twins) {
   GradientJudgement judgement;
   std::vector<GroupSums> by_tensor, groups;
   GroupSums all;
   all.name = "all";
-  for (const NamedTensor& expected : reference.gradients) {
-    const NamedTensor* actual = find_tensor(cell.gradients, expected.name);
+  for (const NamedTensor& expected : gradients.reference) {
+    const NamedTensor* actual = find_tensor(gradients.cell, expected.name);
     if (!actual) {
       judgement.missing.push_back(expected.name);
       continue;
@@ -188,8 +193,8 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedVal
     add(*place, by_tensor.back());
     add(all, by_tensor.back());
   }
-  for (const NamedTensor& actual : cell.gradients) {
-    if (!find_tensor(reference.gradients, actual.name)) judgement.missing.push_back(actual.name);
+  for (const NamedTensor& actual : gradients.cell) {
+    if (!find_tensor(gradients.reference, actual.name)) judgement.missing.push_back(actual.name);
   }
   // Each rank rounds its own gradients, which permuted rows of one process do not show; and without term sums nobody
   // knows what was rounded.

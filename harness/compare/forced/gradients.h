@@ -40,5 +40,12 @@ class TwinBounds;
 GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedValues& cell,
                                   const std::vector<ForcedValues>& repeats, const BandConfig& config,
                                   const TwinBounds* twins = nullptr);
+/// The same of other gradients than the reduced ones, such as the means of the local ones; `reference` tells of their terms.
+struct GradientPair {
+  const std::vector<NamedTensor>&reference, &cell;
+};
+GradientJudgement judge_gradients(const ForcedValues& reference, const GradientPair& gradients,
+                                  const std::vector<ForcedValues>& repeats, const BandConfig& config,
+                                  const TwinBounds* twins = nullptr);
 
 }  // namespace lockstep

@@ -232,19 +232,20 @@ Snapshot state_in(const StepRecords& rank0, std::initializer_list<Phase> phases)
 
 }  // namespace
 
-Snapshot snapshot_of(const StepRecords& rank0) { return state_in(rank0, {Phase::snapshot}); }
+KnownState snapshot_of(const StepRecords& rank0) {
+  Snapshot kept = state_in(rank0, {Phase::snapshot});
+  return kept.tensors.empty() ? nullptr : std::make_shared<const Snapshot>(std::move(kept));
+}
 
-std::optional<Snapshot> state_before(const StepOfRun& step, const std::optional<StepOfRun>& before) {
+KnownState state_before(const StepOfRun& step, const std::optional<StepOfRun>& before) {
+  Snapshot kept = state_in(step.ranks[0], {Phase::snapshot});
+  if (kept.tensors.empty() && before && before->step == step.step - 1) {
+    kept = state_in(before->ranks[0], {Phase::parameters, Phase::optimizer_state});
+  }
+  if (kept.tensors.empty()) return nullptr;
   // A tracer that counts no updates makes one at each step: the reference's own recomputed update shows whether it does.
-  const auto counted_updates = [&](Snapshot snapshot) {
-    if (!snapshot.updates && step.step >= 0) snapshot.updates = static_cast<double>(step.step);
-    return snapshot;
-  };
-  Snapshot kept = snapshot_of(step.ranks[0]);
-  if (!kept.tensors.empty()) return counted_updates(std::move(kept));
-  if (!before || before->step != step.step - 1) return std::nullopt;
-  kept = state_in(before->ranks[0], {Phase::parameters, Phase::optimizer_state});
-  return kept.tensors.empty() ? std::nullopt : std::optional(counted_updates(std::move(kept)));
+  if (!kept.updates && step.step >= 0) kept.updates = static_cast<double>(step.step);
+  return std::make_shared<const Snapshot>(std::move(kept));
 }
 
 namespace {

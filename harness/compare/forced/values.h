@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -83,10 +84,13 @@ struct Snapshot {
   std::vector<NamedTensor> tensors;
   std::optional<double> updates;
 };
-Snapshot snapshot_of(const StepRecords& rank0);
+/// What a run is known to have begun a step with; null: nothing. Shared, since it is as large as a model and its optimizer.
+using KnownState = std::shared_ptr<const Snapshot>;
+/// What a free run kept before the step; null if no tensor.
+KnownState snapshot_of(const StepRecords& rank0);
 /// What a free run began the step with: its snapshot, or else the parameters and the optimizer's state that it ended
-/// the step before with. Nothing if it kept neither whole.
-std::optional<Snapshot> state_before(const StepOfRun& step, const std::optional<StepOfRun>& before);
+/// the step before with. Null if it kept neither whole.
+KnownState state_before(const StepOfRun& step, const std::optional<StepOfRun>& before);
 
 /// What one rounding may change, relative, where a run computes scores and gradients: 2^-8 in bfloat16, which rounds
 /// what was summed in float32; else `recorded`, the epsilon of the type in which they are kept.
