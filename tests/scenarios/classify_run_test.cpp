@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "harness/compare/compare.h"
 #include "harness/compare/forced/forced.h"
 #include "harness/trace/rank_result.h"
+#include "harness/trace/reader.h"
 #include "scenarios/classify/causes.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/spec.h"
@@ -37,7 +40,7 @@ class ClassifyRuns : public testing::Test {
   static RunConfig config_of(const Cell& cell) {
     RunConfig config(classify_spec());
     config.data.source = DataSource::synthetic;
-    config.data.series = 8;
+    config.data.series = std::max<int64_t>(8, cell.layout.global_batch() / 4);
     config.data.series_steps = 40;
     config.layout = cell.layout;
     config.rows = cell.rows;
@@ -115,6 +118,24 @@ TEST_F(ClassifyRuns, AGlobalDenominatorIsWithinTheBand) {
   cell.accumulation = 2;
   const Comparison found = forced(cell_of({1, 12}), cell);
   EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
+}
+
+TEST_F(ClassifyRuns, ManyRowsAreTakenInPartsOfOneStep) {
+  constexpr int kRows = 264;  // more than a pass takes, and no multiple of it
+  Cell reference = cell_of({1, kRows}), cell = cell_of({2, kRows / 2});
+  for (Cell* each : {&reference, &cell}) each->own.dropout = 0.1;
+  const Comparison found = forced(reference, cell);
+  EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
+  TraceReader trace(folder_.path() + "/forced_reference/rank-0.trace");
+  const std::optional<StepRecords> step = trace.next();
+  ASSERT_TRUE(step);
+  int of_rows = 0;
+  for (const Record& record : step->records) {
+    if (record.name != "row_losses") continue;
+    ++of_rows;
+    EXPECT_EQ(record.shape, std::vector<int64_t>{kRows});
+  }
+  EXPECT_EQ(of_rows, 1);
 }
 
 TEST_F(ClassifyRuns, SharedStatisticsAreWithinTheBand) {
