@@ -59,6 +59,36 @@ Json parse(std::string_view text, JsonProblem* problem) {
   return value;
 }
 
+/// Appends the value, whose first line begins after `begun` columns and whose further ones are indented by `indent`.
+void append_dense(std::string& out, const nlohmann::ordered_json& value, std::size_t begun, std::size_t indent, std::size_t width) {
+  const std::string whole = value.dump();
+  if (!value.is_structured() || value.empty() || begun + whole.size() <= width) {
+    out += whole;
+    return;
+  }
+  const std::string margin(indent + 2, ' ');
+  std::string line;
+  const auto end_line = [&] {
+    if (!line.empty()) out += (out.back() == '{' || out.back() == '[' ? "\n" : ",\n") + line;
+    line.clear();
+  };
+  out += value.is_object() ? '{' : '[';
+  for (auto at = value.begin(); at != value.end(); ++at) {
+    const std::string key = value.is_object() ? nlohmann::ordered_json(at.key()).dump() + ": " : "";
+    const std::string text = key + at->dump();
+    if (!line.empty() && line.size() + 2 + text.size() <= width) {
+      line += ", " + text;
+    } else {
+      end_line();
+      line = margin + key;
+      append_dense(line, *at, line.size(), indent + 2, width);
+    }
+    if (line.find('\n') != std::string::npos) end_line();
+  }
+  end_line();
+  out += '\n' + std::string(indent, ' ') + (value.is_object() ? '}' : ']');
+}
+
 }  // namespace
 
 std::string JsonProblem::text() const {
@@ -71,6 +101,12 @@ nlohmann::json parse_json(std::string_view text, JsonProblem* problem) {
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, JsonProblem* problem) {
   return parse<nlohmann::ordered_json>(text, problem);
+}
+
+std::string dense_json(const nlohmann::ordered_json& value, std::size_t width) {
+  std::string text;
+  append_dense(text, value, 0, 0, width);
+  return text + "\n";
 }
 
 }  // namespace lockstep

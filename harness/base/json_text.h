@@ -1,5 +1,5 @@
 #pragma once
-// JSON from files and pipes, read within limits: a text of nothing but brackets must not overflow the stack.
+// JSON from files and pipes, read within limits: a text of nothing but brackets must not overflow the stack. And its text on few lines.
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
@@ -25,5 +25,9 @@ struct JsonProblem {
 nlohmann::json parse_json(std::string_view text, JsonProblem* problem = nullptr);
 /// The same with keys in the text's order.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, JsonProblem* problem = nullptr);
+
+/// The value's text on few lines: what fits into `width` columns stands on one, and short members stand beside each other. For what
+/// is generated and kept in a repository, where a line a key would be ten thousand. Ends with a newline.
+std::string dense_json(const nlohmann::ordered_json& value, std::size_t width = 180);
 
 }  // namespace lockstep

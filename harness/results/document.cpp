@@ -62,7 +62,7 @@ std::string results_schema() {
   document["definitions"] = definitions.all();
   Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "results.json of lockstep"}};
   schema.update(document);
-  return schema.dump(2) + "\n";
+  return dense_json(schema);
 }
 
 }  // namespace lockstep

@@ -17,6 +17,7 @@
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/base/files.h"
+#include "harness/base/json_text.h"
 #include "harness/base/shell_word.h"
 #include "harness/collectives/collectives.h"
 #include "harness/faults/faults.h"
@@ -123,7 +124,7 @@ std::string every_config_schema() {
   SchemaJson all{{"$schema", draft}, {"title", "lockstep config"}, {"type", "object"}};
   all["anyOf"] = {std::move(matrix), laboratory_schema(laboratory_kinds())};
   all["definitions"] = std::move(definitions);
-  return all.dump(2) + "\n";
+  return dense_json(all);
 }
 
 PreparedLaboratory prepare_laboratory(const std::string& text, const MatrixSelection& selection) {

@@ -149,11 +149,13 @@ class RowHead : public torch::autograd::Function<RowHead> {
 }  // namespace
 
 EncodedContext encode_row_context(const EnergyModel& model, const at::Tensor& context_1SC, const at::Tensor& mask_1S) {
+  if (context_1SC.requires_grad()) return model.encode_context(context_1SC, mask_1S);
   const variable_list out = RowContext::apply(context_1SC, mask_1S, at::TensorList(model.parameters_of(ModelPart::context_encoder)));
   return {out[0], out[1], mask_1S};
 }
 
 at::Tensor encode_row_action(const EnergyModel& model, const at::Tensor& action_NA) {
+  if (action_NA.requires_grad()) return model.encode_action(action_NA);
   return RowAction::apply(action_NA, at::TensorList(model.parameters_of(ModelPart::action_encoder)));
 }
 

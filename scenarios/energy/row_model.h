@@ -7,7 +7,8 @@
 namespace lockstep {
 
 /// As EnergyModel::encode_context, of one row: the same operations in the same order, and PyTorch's derivatives of them, so that bits
-/// are the same too (a test holds the two against each other).
+/// are the same too (a test holds the two against each other). Data have no gradient: what has one, such as predictions that serve as
+/// candidates, goes through the model itself.
 EncodedContext encode_row_context(const EnergyModel& model, const at::Tensor& context_1SC, const at::Tensor& mask_1S);
 
 /// As EnergyModel::encode_action, of the candidates that rows share.

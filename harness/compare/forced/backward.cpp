@@ -371,9 +371,9 @@ std::optional<Difference> judge_buffers(ForcedContext& context) {
 
 namespace {
 
-/// A parameter that kept every bit through the cell's update although it has a gradient and moved in the reference's. Its
-/// optimizer may hold no state of it, so that its update is not recomputed.
-std::optional<UpdateUse> stood_still(const ForcedContext& context) {
+/// A parameter that kept every bit through the cell's update although it has a gradient and moved in the reference's, and that is not
+/// among the `recomputed`: its optimizer holds no state of it. Where its update is recomputed, a gradient of rounding alone may give none.
+std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::vector<UpdateUse>& recomputed) {
   constexpr double kTelling = 1e-6;
   const ForcedEvidence& evidence = context.evidence;
   const auto moved = [](const KnownState& state, const ForcedValues& values, const std::string& name) {
@@ -382,6 +382,7 @@ std::optional<UpdateUse> stood_still(const ForcedContext& context) {
     return distance(before->values, after->values);
   };
   for (const NamedTensor& gradient : evidence.cell.gradients) {
+    if (std::ranges::find(recomputed, gradient.name, &UpdateUse::name) != recomputed.end()) continue;
     const double in_reference = moved(evidence.reference_state, evidence.reference, gradient.name);
     if (moved(evidence.state, evidence.cell, gradient.name) != 0) continue;
     // A gradient that is zero but for rounding may move a parameter by less than its last place.
@@ -405,11 +406,12 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
     if (use.used > 1) return std::nullopt;
   }
   std::optional<UpdateUse> worst;
-  for (const UpdateUse& use : judge_update(*of_cell, evidence.cell.parameters)) {
+  const std::vector<UpdateUse> recomputed = judge_update(*of_cell, evidence.cell.parameters);
+  for (const UpdateUse& use : recomputed) {
     context.looked_at(Looked::updates);
     if (use.used > 1 && (!worst || use.used > worst->used)) worst = use;
   }
-  if (!worst) worst = stood_still(context);
+  if (!worst) worst = stood_still(context, recomputed);
   if (!worst) return std::nullopt;
   return forced_difference(context, Phase::parameters, -1, worst->name, "update",
               "a change of norm " + exact_number(worst->expected),

@@ -17,7 +17,7 @@ struct Case {
   EnergyShape shape;
   at::ScalarType dtype;
   int64_t candidates;
-  bool dropout, bfloat16;
+  bool dropout, bfloat16, predicted = false;  ///< predicted: candidates have a gradient, too
 };
 
 /// Energies and gradients, of parameters and of the candidates' encoder, as a row of exact arithmetic has them.
@@ -27,7 +27,8 @@ std::vector<at::Tensor> computed(EnergyModel& model, const Case& of, bool as_one
                                  .view({1, of.shape.context_steps, of.shape.channels});
   const at::Tensor mask = at::arange(of.shape.context_steps).ge(of.shape.context_steps / 3).unsqueeze(0);
   const int64_t values = of.shape.action_steps * of.shape.channels;
-  const at::Tensor action = at::linspace(-1, 3, of.candidates * values, of.dtype).cos().view({of.candidates, values});
+  const at::Tensor action =
+      at::linspace(-1, 3, of.candidates * values, of.dtype).cos().view({of.candidates, values}).requires_grad_(of.predicted);
   const EnergyModel used = of.bfloat16 ? model.cast(at::kBFloat16) : model;
   at::Tensor factors;
   if (of.dropout) {
@@ -51,6 +52,8 @@ std::vector<at::Tensor> computed(EnergyModel& model, const Case& of, bool as_one
   for (at::Tensor& parameter : model.parameters().tensors) {
     results.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
   }
+  EXPECT_EQ(action.grad().defined(), of.predicted);
+  if (of.predicted) results.push_back(action.grad());
   return results;
 }
 
@@ -66,6 +69,7 @@ TEST(RowModel, HasTheModelsBits) {
   cases.push_back({{1, 1, 1, 4, 8, 0}, at::kFloat, 3, true, false});
   cases.push_back({{16, 6, 8, 128, 256, 0}, at::kFloat, 24, true, false});
   cases.push_back({{16, 6, 8, 32, 64, 0}, at::kFloat, 24, true, true});
+  cases.push_back({{16, 6, 8, 32, 64, 0}, at::kFloat, 24, true, false, true});
   for (const Case& of : cases) {
     EnergyModel model(of.shape, 0.5, 3, of.dtype);
     const std::vector<at::Tensor> expected = computed(model, of, false), found = computed(model, of, true);
