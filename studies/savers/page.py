@@ -1,4 +1,4 @@
-"""Writes the table of docs/savers.md from tests/savers/results.json; the rest of the page stands in page.md."""
+"""Writes the table of docs/savers.md from studies/savers/results.json; the rest of the page stands in page.md."""
 
 import json
 import os

@@ -22,6 +22,8 @@ warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+
 import ranks  # noqa: E402
 from answer import cannot, shortened  # noqa: E402
 from ask_ddp import Curves  # noqa: E402
@@ -31,6 +33,7 @@ from ask_pytest_torch import PytestTorch  # noqa: E402
 from ask_traincheck import Traincheck  # noqa: E402
 from ask_trainparity import Trainparity  # noqa: E402
 from faults import EXTRA, FAULTS, WORKLOADS  # noqa: E402
+from rows import rows  # noqa: E402
 from twin import Trainer  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
@@ -155,7 +158,7 @@ class Results:
     def put(self, name, entry):
         whole = {**self.facts, "tools": {**self.tools(), name: entry}}
         new = self.path.with_suffix(".new")
-        new.write_text(json.dumps(whole, indent=1) + "\n")
+        new.write_text(rows(whole) + "\n")
         new.replace(self.path)
 
 
@@ -185,7 +188,7 @@ def check_names(program):
     listed = {m["name"] for m in json.loads(done.stdout)["mutants"]}
     wrong = sorted((set(FAULTS) - EXTRA - listed) | (EXTRA & listed))
     if wrong:
-        sys.exit(f"peers: these faults are not those of `lockstep list mutants`: {', '.join(wrong)}; mend tests/peers/faults.py")
+        sys.exit(f"peers: these faults are not those of `lockstep list mutants`: {', '.join(wrong)}; mend studies/peers/faults.py")
     return len(listed)
 
 

@@ -18,7 +18,7 @@ import traceback
 import warnings
 
 HERE = pathlib.Path(__file__).parent
-sys.path.append(str(HERE.parent / "peers"))
+sys.path += [str(HERE.parent), str(HERE.parent / "peers")]
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
@@ -27,6 +27,7 @@ import conventions  # noqa: E402
 import layouts  # noqa: E402
 import ranks  # noqa: E402
 from answer import shortened  # noqa: E402
+from rows import rows  # noqa: E402
 
 LIBRARIES = {
     "trl": "of_trl", "verl": "of_verl", "rsl-rl-lib": "of_rsl_rl", "rl-games": "of_rl_games", "skrl": "of_skrl", "openrlhf": "of_openrlhf",
@@ -251,7 +252,7 @@ def main():
 
 def keep(whole, path):
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    new.write_text(rows(whole) + "\n")
     new.replace(path)
 
 

@@ -1,6 +1,6 @@
 """Tries the savers beside this file, with lockstep's laboratory of programs and with ckpt-chaos, and keeps what came of it.
 
-Prints nothing but progress; tests/savers/results.json is what page.py makes docs/savers.md from.
+Prints nothing but progress; studies/savers/results.json is what page.py makes docs/savers.md from.
 """
 
 import argparse
@@ -11,6 +11,9 @@ import re
 import subprocess
 import sys
 import time
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from rows import rows  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "results.json")
@@ -130,8 +133,7 @@ def main():
             else:
                 entry[tool] = try_chaos(options.scratch, saver, options.chaos_points)
             with open(options.results, "w") as file:
-                json.dump(kept, file, indent=1, sort_keys=True)
-                file.write("\n")
+                file.write(rows(kept, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
