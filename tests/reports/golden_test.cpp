@@ -1,11 +1,17 @@
-// The whole text of every report, byte for byte. `ci/golden --update` rewrites the files; the diff is read.
+// Every report, byte for byte: summaries and one page as whole texts, each section of the other pages once, and all parts of all of
+// them by their hashes. `ci/golden --update` rewrites the files; the diff is read.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "harness/compare/bits.h"
 #include "reports/html.h"
@@ -22,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGolden = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/reports/golden";
+const fs::path kGolden = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/reports/golden", kSeen = fs::path(LOCKSTEP_BINARY_DIR) / "golden";
 
 std::string read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -60,9 +66,8 @@ void check(const std::string& name, const std::string& actual) {
       << "no golden file " << name << "; run ci/golden --update and read the diff";
   const std::string expected = read(kGolden / name);
   if (expected == actual) return;
-  const fs::path seen = fs::path(LOCKSTEP_BINARY_DIR) / "golden" / name;
-  write(seen, actual);
-  FAIL() << name << " differs at " << first_difference(expected, actual) << "\nwhat came out: " << seen
+  write(kSeen / name, actual);
+  FAIL() << name << " differs at " << first_difference(expected, actual) << "\nwhat came out: " << kSeen / name
          << "\nif it is meant: ci/golden --update, and read the diff";
 }
 
@@ -71,25 +76,75 @@ struct Fixture {
   Results (*make)();
 };
 
-class Golden : public testing::TestWithParam<Fixture> {};
+/// The first one's page is kept whole, of the others what it has no section of: the first page that has it gives it.
+constexpr Fixture kFixtures[] = {{"mechanism", mechanism_results},       {"claims", claims_results},
+                                 {"certificate", certificate_results},   {"detection", detection_results},
+                                 {"calibration", calibrated_results},    {"sequential", sequential_results},
+                                 {"laboratory", laboratory_results},     {"missed_control", missed_control_results},
+                                 {"outcome", outcome_results},           {"judged", judged_results},
+                                 {"convergence", convergence_results},   {"hostile", hostile_results},
+                                 {"empty", empty_results},               {"wide_laboratory", wide_laboratory_results}};
 
-TEST_P(Golden, Html) { check(std::string(GetParam().name) + ".html", html_report(GetParam().make())); }
-TEST_P(Golden, Junit) { check(std::string(GetParam().name) + ".xml", junit_report(GetParam().make())); }
-TEST_P(Golden, Markdown) { check(std::string(GetParam().name) + ".md", markdown_summary(GetParam().make())); }
-TEST_P(Golden, Terminal) {
+std::string hash_of(const std::string& text) { return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size())); }
+
+struct Part {
+  std::string name, text;
+};
+
+/// What stands before the sections ("begin") and behind them ("end"), and each section by its id.
+std::vector<Part> parts_of(const std::string& page) {
+  static const std::string kBegin = "<section id=\"", kEnd = "</section>";
+  std::vector<Part> parts;
+  std::size_t at = page.find(kBegin);
+  parts.push_back({"begin", page.substr(0, at)});
+  while (at != std::string::npos) {
+    const std::size_t id = at + kBegin.size(), end = page.find(kEnd, at) + kEnd.size(), next = page.find(kBegin, end);
+    parts.push_back({page.substr(id, page.find('"', id) - id), page.substr(at, end - at)});
+    if (next == std::string::npos) parts.push_back({"end", page.substr(end)});
+    at = next;
+  }
+  return parts;
+}
+
+/// Every part of every page by its hash, and what came out beside the build, to be held against that of another commit.
+TEST(Golden, Pages) {
+  std::string hashes;
+  std::set<std::string> shown;
+  for (const Fixture& fixture : kFixtures) {
+    const std::string page = html_report(fixture.make());
+    const bool whole = fixture.name == std::string("mechanism");
+    write(kSeen / (fixture.name + std::string(".html")), page);
+    if (whole) check("mechanism.html", page);
+    for (const Part& part : parts_of(page)) {
+      hashes += fmt::format("{}.html {} {}\n", fixture.name, part.name, hash_of(part.text));
+      const bool is_section = part.name != "begin" && part.name != "end";
+      if (shown.insert(part.name).second && is_section && !whole) check("section-" + part.name + ".html", part.text + "\n");
+    }
+  }
+  check("pages.txt", hashes);
+}
+
+TEST(Golden, Junit) {
+  std::string hashes;
+  for (const Fixture& fixture : kFixtures) {
+    const std::string report = junit_report(fixture.make());
+    write(kSeen / (fixture.name + std::string(".xml")), report);
+    hashes += fmt::format("{}.xml {}\n", fixture.name, hash_of(report));
+    const std::set<std::string> kept{"mechanism", "laboratory", "hostile"};
+    if (kept.contains(fixture.name)) check(std::string(fixture.name) + ".xml", report);
+  }
+  check("junit.txt", hashes);
+}
+
+class GoldenText : public testing::TestWithParam<Fixture> {};
+
+TEST_P(GoldenText, Markdown) { check(std::string(GetParam().name) + ".md", markdown_summary(GetParam().make())); }
+TEST_P(GoldenText, Terminal) {
   check(std::string(GetParam().name) + ".txt", terminal_table(GetParam().make(), false, 118));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Reports, Golden,
-    testing::Values(Fixture{"outcome", outcome_results}, Fixture{"missed_control", missed_control_results},
-                    Fixture{"mechanism", mechanism_results}, Fixture{"certificate", certificate_results},
-                    Fixture{"claims", claims_results}, Fixture{"hostile", hostile_results},
-                    Fixture{"detection", detection_results}, Fixture{"empty", empty_results},
-                    Fixture{"convergence", convergence_results}, Fixture{"sequential", sequential_results},
-                    Fixture{"calibration", calibrated_results}, Fixture{"judged", judged_results},
-                    Fixture{"laboratory", laboratory_results}, Fixture{"wide_laboratory", wide_laboratory_results}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Reports, GoldenText, testing::ValuesIn(kFixtures),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace lockstep
