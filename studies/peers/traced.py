@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "conformance"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/conformance"))
 
 from trace_writer import TraceWriter, mix, tensor_hash  # noqa: E402
 from twin import Watch  # noqa: E402

@@ -28,7 +28,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGolden = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/reports/golden", kSeen = fs::path(LOCKSTEP_BINARY_DIR) / "golden";
+const fs::path kGolden = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/reports/golden";
+
+/// Where what came out is written: beside the build, or where $LOCKSTEP_PAGES says.
+fs::path seen(const std::string& name) {
+  const char* const folder = std::getenv("LOCKSTEP_PAGES");
+  return (folder != nullptr ? fs::path(folder) : fs::path(LOCKSTEP_BINARY_DIR) / "golden") / name;
+}
 
 std::string read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -66,8 +72,8 @@ void check(const std::string& name, const std::string& actual) {
       << "no golden file " << name << "; run ci/golden --update and read the diff";
   const std::string expected = read(kGolden / name);
   if (expected == actual) return;
-  write(kSeen / name, actual);
-  FAIL() << name << " differs at " << first_difference(expected, actual) << "\nwhat came out: " << kSeen / name
+  write(seen(name), actual);
+  FAIL() << name << " differs at " << first_difference(expected, actual) << "\nwhat came out: " << seen(name)
          << "\nif it is meant: ci/golden --update, and read the diff";
 }
 
@@ -113,7 +119,7 @@ TEST(Golden, Pages) {
   for (const Fixture& fixture : kFixtures) {
     const std::string page = html_report(fixture.make());
     const bool whole = fixture.name == std::string("mechanism");
-    write(kSeen / (fixture.name + std::string(".html")), page);
+    write(seen(fixture.name + std::string(".html")), page);
     if (whole) check("mechanism.html", page);
     for (const Part& part : parts_of(page)) {
       hashes += fmt::format("{}.html {} {}\n", fixture.name, part.name, hash_of(part.text));
@@ -128,7 +134,7 @@ TEST(Golden, Junit) {
   std::string hashes;
   for (const Fixture& fixture : kFixtures) {
     const std::string report = junit_report(fixture.make());
-    write(kSeen / (fixture.name + std::string(".xml")), report);
+    write(seen(fixture.name + std::string(".xml")), report);
     hashes += fmt::format("{}.xml {}\n", fixture.name, hash_of(report));
     const std::set<std::string> kept{"mechanism", "laboratory", "hostile"};
     if (kept.contains(fixture.name)) check(std::string(fixture.name) + ".xml", report);

@@ -132,7 +132,7 @@ void compare_row(const Scores& reference, const ScoreRow& expected, const Scores
 }  // namespace
 
 double distance(double a, double b) {
-  if (same_bits(a, b)) return 0;
+  if (same_bits(a, b) || (std::isnan(a) && std::isnan(b))) return 0;
   const double gap = std::abs(a - b);
   return std::isnan(gap) ? std::numeric_limits<double>::infinity() : gap;
 }

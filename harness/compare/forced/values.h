@@ -99,7 +99,7 @@ double working_epsilon(const TrainingFacts& facts, double recorded);
 /// Throws TraceError if the reduced gradients were not kept whole.
 ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, const ScoreSpec& scores);
 
-/// |a - b|; 0 for equal bits (two NaN, two infinities), infinite where only one of them is a number.
+/// |a - b|; 0 for equal infinities and for two NaN, whatever their bits; infinite where only one of them is a number.
 double distance(double a, double b);
 
 /// sqrt of the sum of squared distances. Sizes must be equal.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# pages_test SOURCE_DIR: every golden report page can be read in Chromium, wide and narrow, light and dark; and page_check.py
+# pages_test SOURCE_DIR UNIT_TEST: every page of the golden tests can be read in Chromium, wide and narrow, light and dark; and page_check.py
 # names what is planted.
 set -euo pipefail
 source_dir=$1
+unit_test=$2
 pages=$source_dir/tests/reports/pages
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -29,6 +30,7 @@ planted "the keyboard cannot scroll" '<div style="overflow-x:auto;width:100px"><
 planted "has no name" '<div tabindex="0" style="overflow-x:auto;width:100px"><div style="width:400px">wide</div></div>'
 planted "nothing shows that it goes on" '<div tabindex="0" role="region" aria-label="t" style="overflow-x:auto;width:100px"><div style="width:400px">wide</div></div>'
 
-python3 "$pages/page_check.py" --axe "$source_dir/.lockstep/axe/axe.min.js" "$source_dir"/tests/reports/golden/*.html || failures=$((failures + 1))
+LOCKSTEP_PAGES="$work/pages" "$unit_test" --gtest_filter=Golden.Pages --gtest_brief=1 || failures=$((failures + 1))
+python3 "$pages/page_check.py" --axe "$source_dir/.lockstep/axe/axe.min.js" "$work"/pages/*.html || failures=$((failures + 1))
 ((failures == 0)) && echo "pages_test: ok"
 exit "$((failures > 0))"
