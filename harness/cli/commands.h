@@ -2,13 +2,11 @@
 // One function a command: prints to the console and returns the exit code. They throw ConfigError,
 // MachineError and TraceError; main turns those into exit codes.
 
+#include "harness/base/exit_codes.h"
 #include "harness/cli/options.h"
 #include "harness/session/console.h"
 
 namespace lockstep {
-
-inline constexpr int kExitAsExpected = 0, kExitUnexpected = 1, kExitUsage = 2, kExitUndecided = 5,
-                     kExitNothing = 6, kExitMachine = 7, kExitInterrupted = 130;
 
 /// `command_started`: CLOCK_MONOTONIC seconds at which the process began, from which ranks count to their
 /// first step.

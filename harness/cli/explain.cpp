@@ -137,7 +137,6 @@ namespace {
 /// Of the folder of a run or of records: who is behind in what, by the flight records, lockstep's own or PyTorch's; and where ranks that
 /// hung were.
 int explain_folder(const std::string& folder, const Console& console) {
-  constexpr int kExitParted = 1;
   namespace fs = std::filesystem;
   const fs::path path = fs::path(folder).has_filename() ? fs::path(folder) : fs::path(folder).parent_path();
   const bool of_records = path.filename() == "flight";
@@ -154,7 +153,7 @@ int explain_folder(const std::string& folder, const Console& console) {
     for (const std::string& line : flight::in_words(judgement)) console.out << line << "\n";
   }
   for (const KeptStacks& kept : stacks) console.out << fmt::format("rank {}: {} (all of it: {})\n", kept.rank, clean_line(kept.words), clean_line(kept.path));
-  return judgement.findings.empty() && stacks.empty() ? kExitAsExpected : kExitParted;
+  return judgement.findings.empty() && stacks.empty() ? kExitAsExpected : kExitUnexpected;
 }
 
 }  // namespace

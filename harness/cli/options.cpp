@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "harness/base/errors.h"
+#include "harness/base/exit_codes.h"
 #include "harness/cli/commit.h"
 #include "harness/cli/words.h"
 #include "harness/config/field.h"
@@ -14,16 +15,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int kUsage = 2;
-
 constexpr const char* kAbout =
     "Says whether a distributed training run trains the same as the run it should equal, and if not, where "
     "they first part.";
-
-constexpr const char* kExitCodes =
-    "Exit codes: 0 all verdicts as expected, 1 not all, 2 usage or config, 3 a rank died, 4 a rank hung,\n"
-    "5 undecided only, or a rank was too slow, 6 nothing selected, 7 the machine's or lockstep's fault, 130 interrupted (run again "
-    "to resume).";
 
 std::string version_text() {
   const std::string libtorch = libtorch_version(rank_program_path());
@@ -237,7 +231,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
     const int code = app.exit(error, out, err);
     if (code == 0) return {std::nullopt, 0, out.str(), ""};
     const std::string problem = command_problem(app, argc, argv);
-    return {std::nullopt, kUsage, "", problem.empty() ? "lockstep: " + err.str() : problem};
+    return {std::nullopt, kExitUsage, "", problem.empty() ? "lockstep: " + err.str() : problem};
   }
   ParsedLine line;
   if (run_command->parsed()) line.command = run;

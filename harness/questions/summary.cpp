@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "harness/base/counted.h"
+#include "harness/base/exit_codes.h"
 #include "harness/evidence/run_evidence.h"
 #include "harness/plan/question.h"
 #include "harness/questions/judge.h"
@@ -159,15 +159,15 @@ std::vector<std::string> sentences_of(const Results& results, bool can_tell,
 
 /// What a cell that is not as expected asks of the exit code.
 int exit_code_of_cell(const CellResult& cell) {
-  if (cell.as_expected) return 0;
-  if (cell.verdict == VerdictKind::inconclusive) return 5;
-  if (cell.verdict != VerdictKind::failed || !cell.failure) return 1;
+  if (cell.as_expected) return kExitAsExpected;
+  if (cell.verdict == VerdictKind::inconclusive) return kExitUndecided;
+  if (cell.verdict != VerdictKind::failed || !cell.failure) return kExitUnexpected;
   const std::string& kind = cell.failure->kind;
-  if (kind == "hung") return 4;
-  if (kind == "unreadable") return 7;
-  if (kind == "nonfinite" || kind == "unmeasured" || kind == kIdleFault) return 1;
-  if (kind == "interrupted" || kind == "slow") return 5;
-  return 3;
+  if (kind == "hung") return kExitHung;
+  if (kind == "unreadable") return kExitMachine;
+  if (kind == "nonfinite" || kind == "unmeasured" || kind == kIdleFault) return kExitUnexpected;
+  if (kind == "interrupted" || kind == "slow") return kExitUndecided;
+  return kExitDied;
 }
 
 /// Every layout is timed equally often: where one has fewer runs than another, some have failed.
@@ -180,19 +180,16 @@ bool lacks_timed_runs(const Timing& timing) {
 int exit_code(const Results& results, bool margin_refused) {
   const QuestionJudge& question = judge_of(results.question);
   const auto passed = question.passed != nullptr ? question.passed(results) : std::nullopt;
-  if (passed) return *passed ? 0 : 1;
-  if (results.cells.empty()) return 6;
+  if (passed) return *passed ? kExitAsExpected : kExitUnexpected;
+  if (results.cells.empty()) return kExitNothing;
   std::vector<int> occurred;
   for (const CellResult& cell : results.cells) occurred.push_back(exit_code_of_cell(cell));
   if (question.exit_codes != nullptr) {
     for (const int code : question.exit_codes(results)) occurred.push_back(code);
   }
-  if (results.timing && lacks_timed_runs(*results.timing)) occurred.push_back(3);
-  if (margin_refused) occurred.push_back(2);
-  for (int code : std::array{7, 2, 3, 4, 1, 5}) {
-    if (std::ranges::find(occurred, code) != occurred.end()) return code;
-  }
-  return 0;
+  if (results.timing && lacks_timed_runs(*results.timing)) occurred.push_back(kExitDied);
+  if (margin_refused) occurred.push_back(kExitUsage);
+  return worst_exit_code(occurred);
 }
 
 }  // namespace

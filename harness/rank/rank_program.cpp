@@ -48,13 +48,13 @@ int agent_main(const std::string& place, const std::string& key, const RankProgr
   const std::size_t colon = place.rfind(':');
   if (colon == std::string::npos) {
     std::fprintf(stderr, "lockstep-rank: --agent takes HOST:PORT KEY\n");
-    return kUsage;
+    return kExitUsage;
   }
   const int there = connected_to(place.substr(0, colon), place.substr(colon + 1));
-  if (there < 0) return kHung;
+  if (there < 0) return kExitHung;
   set_side_channel(there);
   const std::string hello = to_line(introduce_agent(key));
-  if (::send(there, hello.data(), hello.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(hello.size())) return kHung;
+  if (::send(there, hello.data(), hello.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(hello.size())) return kExitHung;
   return serve_ranks(there, program, true);
 }
 
@@ -82,7 +82,7 @@ int rank_program_main(int argc, char** argv, const char* description, const Rank
   if (socket < 0 || end == argv[2] || *end != '\0') {
     std::fprintf(stderr, "%s starts the ranks of lockstep and is started by it, or by torchrun, srun or mpirun: %s run FOLDER; see "
                  "lockstep --help\n", argv[0], argv[0]);
-    return kUsage;
+    return kExitUsage;
   }
   ::fcntl(static_cast<int>(socket), F_SETFD, FD_CLOEXEC);
   return serve_ranks(static_cast<int>(socket), program);

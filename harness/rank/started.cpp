@@ -89,13 +89,13 @@ Run read_run(const Words& words) {
   const std::string path = words.folder + "/run.json";
   std::string problem;
   const auto run = read_sealed(path, problem);
-  if (!run) throw Refusal{kUsage, fmt::format("{} {}; `lockstep plan CONFIG --prepare` writes it", path, problem)};
+  if (!run) throw Refusal{kExitUsage, fmt::format("{} {}; `lockstep plan CONFIG --prepare` writes it", path, problem)};
   if (::access(words.folder.c_str(), W_OK | X_OK) != 0)
-    throw Refusal{kUsage, fmt::format("{}: {}; ranks write their results there: give their user the right to", words.folder,
+    throw Refusal{kExitUsage, fmt::format("{}: {}; ranks write their results there: give their user the right to", words.folder,
                                       std::strerror(errno))};
   std::error_code error;
   if (!words.prepared && std::filesystem::exists(words.folder + "/done", error))
-    throw Refusal{kUsage, fmt::format("{}: this run is finished; copy its run.json into a folder of its own to run it again",
+    throw Refusal{kExitUsage, fmt::format("{}: this run is finished; copy its run.json into a folder of its own to run it again",
                                       words.folder)};
   RunConfig config = run_config_from_json(run->at("config").dump(), path);
   std::string hash = config_hash(config);
@@ -106,19 +106,19 @@ Contract contract_of(const Words& words, int processes) {
   const Resolution found = resolve_contract(current_environment(), words.of_contract);
   for (const std::string& note : found.notes) std::fprintf(stderr, "lockstep-rank: %s\n", note.c_str());
   if (!found.problems.empty()) {
-    throw Refusal{kUsage, fmt::format("which rank is this? {}\n{}say --contract NAME ({}) to follow one alone, or unset the others",
+    throw Refusal{kExitUsage, fmt::format("which rank is this? {}\n{}say --contract NAME ({}) to follow one alone, or unset the others",
                                       fmt::join(found.problems, "; "), contract_table(found),
                                       fmt::join(contract_names(), ", "))};
   }
   if (found.chosen) {
     if (found.chosen->world != processes) {
-      throw Refusal{kUsage, fmt::format("{} brings {} processes and this run wants {}: start {}, or take another layout",
+      throw Refusal{kExitUsage, fmt::format("{} brings {} processes and this run wants {}: start {}, or take another layout",
                                         found.chosen->name, found.chosen->world, processes, processes)};
     }
     return *found.chosen;
   }
   if (processes != 1)
-    throw Refusal{kUsage, fmt::format("this run wants {} processes, and nobody says which of them this is: start it by torchrun, "
+    throw Refusal{kExitUsage, fmt::format("this run wants {} processes, and nobody says which of them this is: start it by torchrun, "
                                       "srun or mpirun, or say --rank R --world {}", processes, processes)};
   Contract alone;
   alone.name = "alone";
@@ -152,7 +152,7 @@ void pin_threads() {
 void remove_own_files(const std::string& folder, int rank) {
   for (const std::string& path : {rank_result_path(folder, rank), exit_file(folder, rank)}) {
     if (const auto error = real_files().remove(path); error && error != std::errc::no_such_file_or_directory)
-      throw Refusal{kUsage, path + ": cannot remove what an earlier attempt left: " + error.message()};
+      throw Refusal{kExitUsage, path + ": cannot remove what an earlier attempt left: " + error.message()};
   }
 }
 
@@ -239,11 +239,11 @@ class Supervisor {
 /// With rank 0's answer, for this rank.
 std::optional<Refusal> what_is_wrong(const Met& answer, const Arrival& mine, bool mixed) {
   if (const std::string differs = difference_of_identity(answer.ranks.front(), mine); !differs.empty()) {
-    if (!mixed) return Refusal{kUsage, differs};
+    if (!mixed) return Refusal{kExitUsage, differs};
     std::fprintf(stderr, "lockstep-rank: %s\n", differs.c_str());
   }
   const std::string problem = answer.tcp ? unreachable_text(answer, mine, kReachRankZero_s) : "";
-  return problem.empty() ? std::nullopt : std::optional(Refusal{kHung, problem});
+  return problem.empty() ? std::nullopt : std::optional(Refusal{kExitHung, problem});
 }
 
 /// Where the starter gave each rank one GPU of its own, that is the first of those that it sees.
@@ -297,7 +297,7 @@ int run_as(const Words& words, const Run& run, const Contract& contract, const s
     BeatLine line(words.folder, mine, task.rank, run.config.layout.world_size);
     return Supervisor(words.folder, met.ranks.at(static_cast<std::size_t>(mine.rank)), met.start).watch(run_rank, task, line);
   } catch (const MeetingError& error) {
-    leave(words, run, mine, {kHung, error.what()});
+    leave(words, run, mine, {kExitHung, error.what()});
   } catch (const Refusal& refusal) {
     leave(words, run, mine, refusal);
   }
@@ -308,7 +308,7 @@ int run_as(const Words& words, const Run& run, const Contract& contract, const s
 int started_rank_main(const std::vector<std::string>& arguments, const std::function<int(const RankTask&)>& run_rank) {
   try {
     const Words words = words_of(arguments);
-    if (!words.problem.empty()) throw Refusal{kUsage, words.problem};
+    if (!words.problem.empty()) throw Refusal{kExitUsage, words.problem};
     pin_threads();
     const Run run = read_run(words);
     return run_as(words, run, contract_of(words, processes_of(run.config)), run_rank);
@@ -317,10 +317,10 @@ int started_rank_main(const std::vector<std::string>& arguments, const std::func
     return refusal.status;
   } catch (const ConfigError& error) {
     std::fprintf(stderr, "lockstep-rank: %s\n", error.what());
-    return kUsage;
+    return kExitUsage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep-rank: %s\n", error.what());
-    return kMachine;
+    return kExitMachine;
   }
 }
 

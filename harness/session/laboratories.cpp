@@ -16,6 +16,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/base/exit_codes.h"
 #include "harness/base/files.h"
 #include "harness/base/json_text.h"
 #include "harness/base/shell_word.h"
@@ -48,8 +49,6 @@ std::span<const LaboratoryKind* const> laboratory_kinds() {
 
 namespace {
 
-constexpr int kExitFaults = 1, kExitHang = 4, kExitUndecided = 5, kExitNothing = 6;
-
 /// What OUT is stamped with: a name and a file, as a matrix's.
 Matrix stamp_of(const LaboratorySource& source) {
   Matrix matrix;
@@ -64,9 +63,9 @@ int exit_code_of(const LaboratoryResult& result) {
     const bool only_hangs = std::ranges::all_of(result.table, [](const LaboratoryCount& count) {
       return count.verdict != CaseVerdict::fault || count.outcome == "hang";
     });
-    return only_hangs ? kExitHang : kExitFaults;
+    return only_hangs ? kExitHung : kExitUnexpected;
   }
-  return result.undecided > 0 ? kExitUndecided : 0;
+  return result.undecided > 0 ? kExitUndecided : kExitAsExpected;
 }
 
 std::vector<std::pair<std::string, std::string>> provenance_of(const PreparedLaboratory& prepared) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "harness/base/clean_text.h"
+#include "harness/base/exit_codes.h"
 #include "harness/base/nearest.h"
 #include "harness/base/word_list.h"
 #include "harness/causes/cause.h"
@@ -112,7 +113,7 @@ std::vector<std::string> sentences(const Results& results, const SortedCells& ce
 std::vector<int> exit_codes(const Results& results) {
   std::vector<int> codes;
   for (const ClaimResult& claim : results.claims) {
-    if (!claim.as_expected) codes.push_back(claim.state == ClaimState::undecided ? 5 : 1);
+    if (!claim.as_expected) codes.push_back(claim.state == ClaimState::undecided ? kExitUndecided : kExitUnexpected);
   }
   return codes;
 }
