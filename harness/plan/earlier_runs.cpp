@@ -1,7 +1,6 @@
 #include "harness/plan/earlier_runs.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cctype>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "harness/base/errors.h"
+#include "harness/base/hex.h"
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
@@ -38,7 +38,7 @@ struct Fingerprint {
 std::string take_fingerprint(const fs::path& path, Fingerprint& print) {
   return OpenFile(path.string()).read_blocks(kBlockBytes, [&print](std::string_view block) {
     print.bytes += block.size();
-    print.blocks.push_back(fmt::format("{:016x}", XXH3_64bits(block.data(), block.size())));
+    print.blocks.push_back(hash_in_hex(block));
   });
 }
 

@@ -1,5 +1,6 @@
 // The judge with its real sources: traces and rank results on disk.
 
+#include "harness/base/kept_pages.h"
 #include "harness/compare/band.h"
 #include "harness/compare/compare.h"
 #include "harness/evidence/noise_scale.h"
@@ -8,6 +9,7 @@
 namespace lockstep {
 
 Results judge_matrix(const Plan& plan, const JudgeOptions& options) {
+  const KeptPages kept;  // traces of a wide model come and go by hundreds of megabytes
   return judge_matrix_from(plan, options,
                            {read_rank_result, compare_runs, judge_forced, certify, read_noise_scale, hold_to_band});
 }

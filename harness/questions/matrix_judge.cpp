@@ -10,7 +10,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/base/kept_pages.h"
 #include "harness/base/parallel.h"
 #include "harness/causes/cause.h"
 #include "harness/causes/mechanism.h"
@@ -441,7 +440,6 @@ ReferenceResult MatrixJudge::judge_reference(const Cell& cell) const {
 }  // namespace
 
 Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const EvidenceSources& sources) {
-  const KeptPages kept;
   const Matrix& matrix = plan.matrix;
   const QuestionJudge& question = sources.question != nullptr ? *sources.question : judge_of(matrix.question);
   const MatrixEvidence evidence(plan, options, sources.read_rank_result);

@@ -92,11 +92,11 @@ Run read_run(const Words& words) {
   if (!run) throw Refusal{kExitUsage, fmt::format("{} {}; `lockstep plan CONFIG --prepare` writes it", path, problem)};
   if (::access(words.folder.c_str(), W_OK | X_OK) != 0)
     throw Refusal{kExitUsage, fmt::format("{}: {}; ranks write their results there: give their user the right to", words.folder,
-                                      std::strerror(errno))};
+                                          std::strerror(errno))};
   std::error_code error;
   if (!words.prepared && std::filesystem::exists(words.folder + "/done", error))
     throw Refusal{kExitUsage, fmt::format("{}: this run is finished; copy its run.json into a folder of its own to run it again",
-                                      words.folder)};
+                                          words.folder)};
   RunConfig config = run_config_from_json(run->at("config").dump(), path);
   std::string hash = config_hash(config);
   return {std::move(config), std::move(hash)};
@@ -107,19 +107,19 @@ Contract contract_of(const Words& words, int processes) {
   for (const std::string& note : found.notes) std::fprintf(stderr, "lockstep-rank: %s\n", note.c_str());
   if (!found.problems.empty()) {
     throw Refusal{kExitUsage, fmt::format("which rank is this? {}\n{}say --contract NAME ({}) to follow one alone, or unset the others",
-                                      fmt::join(found.problems, "; "), contract_table(found),
-                                      fmt::join(contract_names(), ", "))};
+                                          fmt::join(found.problems, "; "), contract_table(found),
+                                          fmt::join(contract_names(), ", "))};
   }
   if (found.chosen) {
     if (found.chosen->world != processes) {
       throw Refusal{kExitUsage, fmt::format("{} brings {} processes and this run wants {}: start {}, or take another layout",
-                                        found.chosen->name, found.chosen->world, processes, processes)};
+                                            found.chosen->name, found.chosen->world, processes, processes)};
     }
     return *found.chosen;
   }
   if (processes != 1)
     throw Refusal{kExitUsage, fmt::format("this run wants {} processes, and nobody says which of them this is: start it by torchrun, "
-                                      "srun or mpirun, or say --rank R --world {}", processes, processes)};
+                                          "srun or mpirun, or say --rank R --world {}", processes, processes)};
   Contract alone;
   alone.name = "alone";
   alone.rank = alone.local_rank = alone.node = 0;
