@@ -25,7 +25,7 @@ p{margin:0 0 10px}p.why{color:var(--mut);max-width:66em}
 .verdict.ok{background:var(--okbg);border-color:var(--ok)}.verdict.bad{background:var(--badbg);border-color:var(--bad)}
 .verdict.und{background:var(--undbg);border-color:var(--und)}.verdict.fail{background:var(--failbg);border-color:var(--fail)}
 .status{display:inline-block;font-weight:700;font-size:13px;letter-spacing:.06em;text-transform:uppercase;color:var(--bg);border-radius:5px;padding:2px 10px;margin:0 10px 8px 0}
-.ok .status{background:var(--ok)}.bad .status{background:var(--bad)}.und .status{background:var(--und)}.fail .status{background:var(--fail)}
+.ok .status{background:var(--ok)}.bad .status{background:var(--bad)}.und .status{background:var(--und)}.fail .status{background:var(--fail)}.ctl .status{background:var(--ink)}
 .detail{color:var(--mut);font-size:14px}.verdict.bad .detail,.verdict.fail .detail{color:var(--ink)}
 .first{font-size:24px;line-height:1.3;font-weight:600;letter-spacing:-.012em;margin:4px 0 6px;max-width:40em;text-wrap:pretty}.first.long{font-size:19px}
 .rest{font-size:16px;max-width:58em;margin:0}
